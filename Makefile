@@ -1,0 +1,80 @@
+# Every target sets up what it needs: `make test` in a fresh clone is enough.
+#
+#   PYTHON=python3.12         the Python that .venv is made with (3.10 or newer)
+#   CONSTRAINTS=my.txt        pip constraints; empty for none
+#   PYTEST_ARGS="-k saver"    added to pytest's arguments
+
+PYTHON ?= python3
+VENV ?= .venv
+CONSTRAINTS ?= constraints/cpu.txt
+PYTEST_ARGS ?=
+WORKERS ?= 2
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CONSTRAINED_BY := $(VENV)/.constrained-by
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint format bench sweep clean distclean FORCE
+
+help:  ## say what there is to make
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
+
+setup: $(STAMP)  ## make .venv and install everything into it
+
+demo: $(STAMP)  ## train a small GPT, break it on purpose, and watch it come back
+	$(BIN)/python scripts/demo.py
+
+test: $(STAMP)  ## run the tests, without the long sweeps
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+
+lint: $(STAMP)  ## check style, types and who imports whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## let ruff put the style right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## measure: restart, stall, heartbeat, size
+	$(BIN)/python scripts/bench.py
+
+sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow" --timeout 3600 $(PYTEST_ARGS)
+
+clean:  ## remove caches, builds and the example's output; runs/ and .venv stay
+	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find scripts supervisor tests worker_hooks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## remove .venv too
+	rm -rf $(VENV)
+
+# ---------------------------------------------------------------------------------------------- setting up
+
+# Installed again only when what is asked for changed: the project's own list, or the constraints.
+$(STAMP): pyproject.toml $(CONSTRAINTS) $(CONSTRAINED_BY)
+	@echo "installing ftlaunch and what it needs into $(VENV) (minutes the first time)"
+	$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
+	    $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable ".[dev,example]"
+	@touch $@
+
+# Holds the name of the constraints file, and is touched only when another is named.
+$(CONSTRAINED_BY): FORCE | $(BIN)/pip
+	@echo "$(CONSTRAINTS)" | cmp -s - $@ || echo "$(CONSTRAINTS)" > $@
+
+$(BIN)/pip:
+	@command -v "$(PYTHON)" > /dev/null || { \
+	    echo "cannot make $(VENV): no program called $(PYTHON); name one with make PYTHON=/path/to/python3" >&2; \
+	    exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	    echo "cannot make $(VENV): ftlaunch needs Python 3.10 or newer, and $(PYTHON) is" \
+	        "$$($(PYTHON) --version 2>&1); name another with make PYTHON=python3.12" >&2; \
+	    exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
+	    echo "cannot make $(VENV): $(PYTHON) ($$($(PYTHON) --version 2>&1)) has no venv or no ensurepip;" \
+	        "on Debian and Ubuntu the package python3-venv brings them" >&2; \
+	    exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)

@@ -1,0 +1,5 @@
+"""`python -m ftlaunch` is `ftlaunch`."""
+
+from ftlaunch.cli import main
+
+main()

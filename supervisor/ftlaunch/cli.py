@@ -1,0 +1,86 @@
+"""The command `ftlaunch`: from the command line to a job that runs, and its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+import yaml
+
+from ftlaunch.options import Request, read_command_line
+from ftlaunch.spec import JobSpec, SpecError, resolved
+from ftlaunch.spec_keys import OPTIONS
+from ftlaunch.spec_resolve import resolve
+from ftlaunch_hooks.protocol import EXIT_BUG, EXIT_STOPPED, EXIT_USAGE
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the job that `argv` (default: sys.argv) asks for, and exit with its code."""
+    sys.exit(_main(sys.argv[1:] if argv is None else argv))
+
+
+def _main(argv: Sequence[str]) -> int:
+    spec = None
+    try:
+        request = read_command_line(argv)
+        spec = resolve(request.target, request.args, request.flags, os.environ)
+        _say_notes(request)
+        return _print(spec) if request.dry_run else _run(spec)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except SpecError as error:
+        _say(str(error))
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        _say("stopped by Ctrl-C")
+        return EXIT_STOPPED
+    except Exception as error:  # noqa: BLE001 - the last resort: whatever gets here is a bug, and is told so
+        return _report_bug(error, spec)
+
+
+def _run(spec: JobSpec) -> int:
+    # Only now: a refused spec, --help and --dry-run answer without loading what runs a job.
+    from ftlaunch.runner import run  # noqa: PLC0415
+
+    return run(spec)
+
+
+def _print(spec: JobSpec) -> int:
+    yaml.safe_dump(resolved(spec), sys.stdout, sort_keys=False, default_flow_style=False)
+    return 0
+
+
+def _say_notes(request: Request) -> None:
+    """Tell of options that are accepted, and have an effect in torchrun which they do not have here."""
+    for name, key in OPTIONS.items():
+        if key.note and (name in request.flags or any(variable in os.environ for variable in key.env)):
+            _say(f"`--{name.replace('_', '-')}` has no effect: {key.note}")
+
+
+def _report_bug(error: Exception, spec: JobSpec | None) -> int:
+    """Say that `error` is ours; its traceback goes to the run dir where there is one, else to stderr."""
+    import traceback  # noqa: PLC0415 - slow to load, and all but never needed
+
+    text = "".join(traceback.format_exception(error))
+    where = "below"
+    if spec is not None and spec.run_dir.is_dir():
+        try:
+            (spec.run_dir / "bug.txt").write_text(text)
+            where = f"in {spec.run_dir / 'bug.txt'}"
+        except OSError:
+            pass  # the disk may be what failed: stderr is left
+    what = f"{type(error).__name__}: {error}"
+    _say(f"a bug of ftlaunch's own: {what}; please report it, with the traceback {where}")
+    if where == "below":
+        sys.stderr.write(text)
+    return EXIT_BUG
+
+
+def _say(sentence: str) -> None:
+    click.echo(f"ftlaunch: {sentence}", err=True)
+
+
+if __name__ == "__main__":
+    main()

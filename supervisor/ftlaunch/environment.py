@@ -1,0 +1,80 @@
+"""What a rank is started with: argv and environment (torchrun's, and ours)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ftlaunch.spec import JobSpec
+from ftlaunch_hooks import protocol
+
+
+def rank_argv(spec: JobSpec) -> list[str]:
+    """The command of a rank."""
+    if spec.kind == "program":
+        return [spec.target, *spec.args]
+    if spec.kind == "module":
+        return [spec.python, "-u", "-m", spec.target, *spec.args]
+    return [spec.python, "-u", spec.target, *spec.args]
+
+
+def rank_env(
+    spec: JobSpec, base: Mapping[str, str], rank: int, attempt: int, port: int, memory_dir: Path, control: Path
+) -> dict[str, str]:
+    """The environment of one rank of one attempt."""
+    return {
+        **base,
+        **({} if spec.omp_threads is None else {"OMP_NUM_THREADS": str(spec.omp_threads)}),
+        "PYTHONFAULTHANDLER": base.get("PYTHONFAULTHANDLER", "1"),  # a crash in C leaves a Python stack
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        **spec.env,
+        **_torchrun(spec, rank, attempt, port),
+        **_ours(spec, attempt, memory_dir, control),
+    }
+
+
+def _torchrun(spec: JobSpec, rank: int, attempt: int, port: int) -> dict[str, str]:
+    world = str(spec.nproc)
+    local = {"LOCAL_RANK": str(rank)}
+    if spec.virtual_local_rank:
+        local = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": str(rank)}
+    return {
+        **local,
+        "RANK": str(rank),
+        "WORLD_SIZE": world,
+        "LOCAL_WORLD_SIZE": world,
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": world,
+        "ROLE_NAME": spec.role,
+        "MASTER_ADDR": spec.master_addr,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RESTART_COUNT": str(attempt),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
+        "TORCHELASTIC_RUN_ID": spec.run_id,
+        "TORCHELASTIC_ERROR_FILE": str(error_file(spec, attempt, rank)),
+        # rank 0 hosts the store: one that outlived its attempt would hand out dead addresses
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
+
+
+def _ours(spec: JobSpec, attempt: int, memory_dir: Path, control: Path) -> dict[str, str]:
+    pid = os.getpid()
+    return {
+        protocol.ENV_JOB_ID: spec.job_id,
+        protocol.ENV_RUN_DIR: str(spec.run_dir),
+        protocol.ENV_CHECKPOINT_DIR: str(spec.checkpoint_dir),
+        protocol.ENV_MEMORY_DIR: str(memory_dir),
+        protocol.ENV_CONTROL: str(control),
+        protocol.ENV_ATTEMPT: str(attempt),
+        protocol.ENV_SUPERVISOR: f"{pid}:{protocol.process_start_time(pid)}",
+        protocol.ENV_MEMORY_INTERVAL: str(spec.memory_interval),
+        protocol.ENV_GRACE: str(spec.grace),
+    }
+
+
+def error_file(spec: JobSpec, attempt: int, rank: int) -> Path:
+    """Where a rank's `@record` leaves its exception."""
+    return spec.log_dir / f"attempt_{attempt}" / f"rank_{rank}.error.json"

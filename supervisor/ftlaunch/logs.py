@@ -1,0 +1,151 @@
+"""Rank output: followed to the terminal, and read back for diagnosis.
+
+Ranks write to files and never wait for a reader. One thread follows the files and writes to the terminal,
+so that a terminal that does not take anything (a pager, Ctrl-S) holds up neither ranks nor the loop.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import TextIO
+
+_POLL = 0.05  # seconds between looks at the files
+_BLOCK = 64 << 10
+_TAIL = 64 << 10
+
+
+def log_path(run_dir: Path, attempt: int, rank: int) -> Path:
+    """Where a rank's output of an attempt lies."""
+    return run_dir / "logs" / f"attempt_{attempt}" / f"rank_{rank}.log"
+
+
+def tail(path: Path, start: int = 0) -> str:
+    """The last 64 KiB of a log (from byte `start` on at the earliest); empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(start, size - _TAIL))
+            return file.read(_TAIL).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+class _Followed:
+    """One file being followed: where we are, and the line begun."""
+
+    def __init__(self, path: Path, prefix: str, wait: bool) -> None:
+        self.path, self.prefix, self.wait = path, prefix, wait
+        self.offset = 0
+        self.partial = b""
+
+    def read(self) -> bytes:
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(self.offset)
+                block = file.read(_BLOCK)
+        except FileNotFoundError:
+            return b""
+        self.offset += len(block)
+        return block
+
+
+class Terminal:
+    """Everything the supervisor shows: its own lines (stderr) and the followed ranks' (stdout)."""
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        """out, err: standard output and error by default."""
+        self._out = out or sys.stdout
+        self._err = err or sys.stderr
+        self.live = self._out.isatty()
+        self._said: deque[str] = deque(maxlen=1000)
+        self._followed: list[_Followed] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closing = False
+        self._bar = False  # the cursor stands behind a progress bar
+        self._thread = threading.Thread(target=self._follow, name="ftlaunch-terminal", daemon=True)
+        self._thread.start()
+
+    def say(self, line: str) -> None:
+        """Show a line of the supervisor's own; never blocks."""
+        self._said.append(line)
+        self._wake.set()
+
+    def follow(self, paths: dict[int, Path]) -> None:
+        """Follow these files (rank -> log) instead of the present ones, once those are read to their ends."""
+        with self._lock:
+            for followed in self._followed:
+                followed.wait = False
+            self._followed += [_Followed(path, f"[{rank}] ", True) for rank, path in paths.items()]
+        self._wake.set()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Show what is left; gives up after `timeout` seconds when the terminal takes nothing."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(timeout)
+
+    def _follow(self) -> None:
+        try:
+            while True:
+                self._wake.wait(_POLL if self._followed else None)
+                self._wake.clear()
+                closing = self._closing
+                moved = self._drain()
+                while self._said:
+                    self._show_own(self._said.popleft())
+                if closing and not moved and not self._said:
+                    return
+        except (OSError, ValueError):
+            # the terminal is gone (SSH lost, pipe closed): the logs have everything, the job goes on
+            self._said = deque(maxlen=0)
+
+    def _drain(self) -> bool:
+        with self._lock:
+            followed = list(self._followed)
+        moved = False
+        for entry in followed:
+            block = entry.read()
+            if block:
+                moved = True
+                self._show(entry, block)
+            elif not entry.wait:
+                self._finish(entry)
+        if moved:
+            self._out.flush()
+            self._wake.set()  # there may be more
+        return moved
+
+    def _finish(self, entry: _Followed) -> None:
+        if entry.partial:
+            self._show(entry, b"\n")
+        with self._lock:
+            self._followed.remove(entry)
+
+    def _show(self, entry: _Followed, block: bytes) -> None:
+        lines = (entry.partial + block).split(b"\n")
+        entry.partial = lines.pop()
+        for line in lines:
+            text = line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
+            if self._bar:
+                self._out.write("\r\x1b[K")
+                self._bar = False
+            self._out.write(f"{entry.prefix}{text}\n")
+        if b"\r" in entry.partial:  # a progress bar: only its newest state counts
+            state = entry.partial.rstrip(b"\r").rpartition(b"\r")[2]
+            if self.live and state:
+                self._out.write(f"\r\x1b[K{entry.prefix}{state.decode(errors='replace')}")
+                self._bar = True
+            entry.partial = b"\r" + state if state else b""
+
+    def _show_own(self, line: str) -> None:
+        if self._bar:
+            self._out.write("\r\x1b[K")
+            self._out.flush()
+            self._bar = False
+        self._err.write(f"{line}\n")
+        self._err.flush()

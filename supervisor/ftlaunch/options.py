@@ -1,0 +1,140 @@
+"""The command line of `ftlaunch`, made from the table of keys: parsing, help, and errors in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+from click.core import ParameterSource
+
+from ftlaunch import __version__
+from ftlaunch.spec_error import SpecError, did_you_mean, shown
+from ftlaunch.spec_keys import OPTIONS, Key
+
+_INTRO = (
+    "Keep a training job alive: start its ranks, watch them, restart them, resume from the step they had "
+    "reached. What to run is a Python SCRIPT, a MODULE with -m, a PROGRAM with --no-python, or what a job "
+    "spec (a .yaml or .yml file) says; ARGS are passed on untouched, and replace the args of a spec."
+)
+_LAYERS = (
+    "Options win over the job spec, the spec over PET_* variables, those over the defaults. Times are "
+    "written as 90s, 30m or 1h30m, options with dashes or underscores."
+)
+_EXITS = (
+    "Exit codes: 0 done; 1 given up; 2 bad usage or spec; 70 a bug of ftlaunch's own; 75 stopped on request "
+    "with a checkpoint, run it again; 143 stopped on request, nothing to save."
+)
+_GROUPS = {
+    "ours": "What ftlaunch does",
+    "torchrun": "As in torchrun",
+    "accepted": "Accepted for torchrun's sake, without effect on one node",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line says, as it was written: `flags` by key name, switches as true or false."""
+
+    target: str
+    args: tuple[str, ...]
+    flags: dict[str, str]
+    dry_run: bool
+
+
+class _Command(click.Command):
+    """A command whose help comes in the groups of the table."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for group, title in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([_help_row(key) for key in OPTIONS.values() if key.group == group])
+        others = [row for param in self.params[-2:] if (row := param.get_help_record(ctx))]
+        with formatter.section("Others"):
+            formatter.write_dl([*others, ("-h, --help", "show this and exit")])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for text in (_LAYERS, _EXITS):
+            formatter.write_paragraph()
+            formatter.write_text(text)
+
+
+def read_command_line(argv: Sequence[str]) -> Request:
+    """What `argv` (without the program's name) asks for.
+
+    Raises SpecError where it cannot be understood, and click's Exit once --help or --version is printed.
+    """
+    try:
+        context = command.make_context("ftlaunch", list(argv))
+    except click.UsageError as error:
+        raise SpecError(_sentence(error)) from None
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if "target" not in given:
+        raise SpecError(
+            "cannot start: no script, module, program or job.yaml is given; see `ftlaunch --help`"
+        )
+    flags = {name: str(value).lower() if OPTIONS[name].switch else value for name, value in given.items()
+             if name in OPTIONS}  # fmt: skip
+    return Request(given["target"], tuple(given.get("args", ())), flags, bool(given.get("dry_run")))
+
+
+def _make_command() -> click.Command:
+    settings = {
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        # From the first word that is no option on, everything belongs to the script.
+        "allow_interspersed_args": False,
+        "token_normalize_func": lambda name: name.replace("_", "-"),
+    }
+    params: list[click.Parameter] = [_option(key) for key in OPTIONS.values()]
+    params += [
+        click.Argument(["target"], required=False, metavar="SCRIPT|job.yaml"),
+        click.Argument(["args"], nargs=-1, type=click.UNPROCESSED),
+        click.Option(["--dry-run"], is_flag=True, help="print the resolved job spec and exit; make nothing"),
+        click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+                     help="show the version and exit"),
+    ]  # fmt: skip
+    return _Command("ftlaunch", params=params, context_settings=settings, help=_INTRO)
+
+
+def _option(key: Key) -> click.Option:
+    name = f"--{key.name.replace('_', '-')}"
+    shorts = [key.short] if key.short else []
+    if not key.switch:
+        return click.Option([*shorts, name, key.name])
+    both = f"{name}/--no-{name[2:]}" if key.group == "ours" else name
+    return click.Option([*shorts, both, key.name], is_flag=True, default=False)
+
+
+def _show_version(context: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"ftlaunch {__version__}")
+        context.exit()
+
+
+def _help_row(key: Key) -> tuple[str, str]:
+    name = f"--{key.name.replace('_', '-')}"
+    if key.switch and key.group == "ours":
+        name = f"{name} / --no-{name[2:]}"
+    names = f"{key.short}, {name}" if key.short else name
+    default = "" if key.switch or key.default is None else f" [{key.default}]"
+    return names if key.switch else f"{names} VALUE", f"{key.help.replace('null: ', 'default: ')}{default}"
+
+
+def _sentence(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchOption):
+        names = [f"--{name.replace('_', '-')}" for name in (*OPTIONS, "dry_run", "version", "help")]
+        hint = did_you_mean(error.option_name, names)
+        hint = hint or "; see `ftlaunch --help`"
+        return f"cannot use `{shown(error.option_name)}`: there is no such option{hint}"
+    if isinstance(error, click.BadOptionUsage):
+        takes = "it takes no value" if "does not take" in error.message else "it needs a value"
+        return f"cannot use `{error.option_name}`: {takes}"
+    return f"cannot read the command line: {' '.join(error.message.split())}"
+
+
+command = _make_command()

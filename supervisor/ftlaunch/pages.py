@@ -1,0 +1,145 @@
+"""The memory directory of a job: the ranks' pages, read and commanded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from ftlaunch.recovery import NONE, newest_common
+from ftlaunch_hooks.page import Page, create_page, page_path
+from ftlaunch_hooks.protocol import Resume, memory_root
+
+
+class NotPrivate(Exception):
+    """The memory directory belongs to somebody else, or others may write to it."""
+
+
+def memory_dir(job_id: str) -> Path:
+    """Where a job keeps its pages and snapshots."""
+    return memory_root(os.getuid()) / job_id
+
+
+def make_private(path: Path) -> None:
+    """Make a directory of mode 0700 and its parent likewise. Raises NotPrivate or OSError."""
+    for directory in (path.parent, path):
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        info = directory.lstat()
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+            raise NotPrivate(f"{directory} must be a directory of yours with mode 0700")
+
+
+class Pages:
+    """The pages of all ranks of a job."""
+
+    def __init__(self, directory: Path, ranks: int) -> None:
+        """Map what is there, make what is missing; what is of another number of ranks goes. Raises OSError."""
+        self.directory = directory
+        if count_pages(directory) != ranks:
+            forget_snapshots(directory)
+        for rank in range(ranks):
+            path = page_path(directory, rank)
+            if not _usable(path):
+                path.unlink(missing_ok=True)
+                create_page(path)
+        self.pages = [Page(page_path(directory, rank)) for rank in range(ranks)]
+
+    def __getitem__(self, rank: int) -> Page:
+        return self.pages[rank]
+
+    def __len__(self) -> int:
+        return len(self.pages)
+
+    def slots(self) -> dict[int, Sequence[int]]:
+        """Rank -> the step in each of its slots."""
+        return {rank: page.slot_steps() for rank, page in enumerate(self.pages)}
+
+    def newest_common(self) -> int:
+        """The newest step all ranks have whole in memory, or NONE."""
+        return newest_common(self.slots(), len(self.pages))
+
+    def slot_of(self, rank: int, step: int) -> int:
+        """The slot in which a rank holds a step. Raises ValueError."""
+        return self.pages[rank].slot_steps().index(step)
+
+    def prepare(self, kind: Resume, step: int, persist_at: int) -> None:
+        """Before an attempt, while no rank lives: forget old requests, say where to resume.
+
+        Every snapshot but the one resumed from (and the one being saved) is withdrawn: a step of a dead
+        attempt and the same step of a new one must never be mixed.
+        """
+        for page in self.pages:
+            for slot, held in enumerate(page.slot_steps()):
+                resumed_from = kind == Resume.MEMORY and held == step
+                if held != NONE and held != page.reading and not resumed_from:
+                    page.set_slot(slot, NONE)
+            page.clear_requests()
+            page.persist_at = persist_at
+            page.decide_resume(kind, step)
+
+    def ask_stop(self, step: int, deadline_ns: int) -> None:
+        """Announce the step to stop at, and by when (monotonic nanoseconds)."""
+        for page in self.pages:
+            page.deadline_ns = deadline_ns
+            page.stop_at = step
+
+    def ask_leave(self) -> None:
+        """Tell every rank that the attempt is over."""
+        for page in self.pages:
+            page.leave = True
+
+    def hold_at(self, step: int) -> None:
+        """Announce the step whose snapshots are to be held for the saver."""
+        for page in self.pages:
+            page.persist_at = step
+
+    def reading(self, step: int) -> None:
+        """The saver reads this step now (NONE: none): its slots must stay."""
+        for page in self.pages:
+            page.reading = step
+
+    def release(self, step: int) -> None:
+        """The saver is done with held snapshots up to `step`."""
+        for page in self.pages:
+            page.saved = max(page.saved, step)
+
+    def close(self) -> None:
+        """Unmap the pages."""
+        for page in self.pages:
+            page.close()
+        self.pages = []
+
+
+def remove_memory(directory: Path) -> None:
+    """Delete a job's memory directory, and the user's when it was the last."""
+    shutil.rmtree(directory, ignore_errors=False)
+    with contextlib.suppress(OSError):  # other jobs are in it
+        directory.parent.rmdir()
+
+
+def count_pages(directory: Path) -> int:
+    """How many ranks the pages in a memory directory are of."""
+    return len(list(directory.glob("page_*")))
+
+
+def forget_snapshots(directory: Path) -> None:
+    """Delete pages and snapshot slots."""
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name.startswith("page_"):
+            entry.unlink()
+
+
+def _usable(path: Path) -> bool:
+    try:
+        page = Page(path)
+    except (OSError, ValueError):
+        return False
+    valid = page.valid
+    page.close()
+    return valid

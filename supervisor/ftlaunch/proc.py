@@ -1,0 +1,152 @@
+"""Starting, signalling and reaping the processes of an attempt. Linux only.
+
+Each rank leads a session of its own, so that its whole session can be killed, and a terminal's signals do
+not reach it behind the supervisor's back. The supervisor is a child subreaper: what a rank leaves behind,
+even in a session of its own, becomes our child and is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+def become_subreaper() -> None:
+    """Adopt orphaned descendants. Raises OSError."""
+    if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+class RankProcess:
+    """One rank's process: its session leader, with a pidfd to wait on."""
+
+    def __init__(self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: Path, marker: str) -> None:
+        """Start it, output appended to `log`. Must be called in the main thread. Raises OSError.
+
+        marker: NAME=VALUE in `env` by which leftovers of this attempt are recognised.
+        """
+        self.rank = rank
+        self.log = log
+        self.marker = marker
+        parent = os.getpid()
+
+        def die_with_parent() -> None:  # in the child, between fork and exec: one system call, no locks
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+
+        # O_APPEND: ranks and their children never block on it, and nothing overwrites what another wrote
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            self._popen = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=dict(env),
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509
+            )
+        finally:
+            os.close(out)
+        self.pid = self._popen.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        self.returncode: int | None = None
+
+    def reap(self) -> bool:
+        """Take the exit status when there is one; True when the process is gone."""
+        if self.returncode is None:
+            self.returncode = self._popen.poll()
+            if self.returncode is not None:
+                os.close(self.pidfd)
+        return self.returncode is not None
+
+    def signal(self, signum: int) -> None:
+        """Signal the leader alone: its children are its own business (DataLoader workers above all)."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signum)
+
+    def kill_group(self) -> None:
+        """SIGKILL the leader's process group, also after the leader's end."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def state(self) -> str:
+        """The process state letter of /proc (R, S, D, T, Z); empty when it is gone."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+
+
+def descendants(keep: Iterable[int]) -> list[psutil.Process]:
+    """Our living descendants but those whose pid is in `keep`, and theirs."""
+    kept = set(keep)
+    found = []
+    for child in psutil.Process().children():
+        if child.pid in kept:
+            continue
+        found.append(child)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.extend(child.children(recursive=True))
+    return [p for p in found if _status(p) != psutil.STATUS_ZOMBIE]
+
+
+def kill_descendants(keep: Iterable[int], managed: Iterable[int]) -> bool:
+    """SIGKILL every descendant but `keep`; reap adopted ones. True when none is left.
+
+    managed: pids whose exit status their RankProcess reads.
+    """
+    kept = set(keep)
+    own = set(managed) | kept
+    for process in descendants(kept):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    for child in psutil.Process().children():
+        if child.pid not in own:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)
+    return not [p for p in psutil.Process().children() if p.pid not in own]
+
+
+def kill_marked(marker: str) -> int:
+    """SIGKILL every process of this user that carries `marker` in its environment; returns how many.
+
+    For what a supervisor that was itself killed has left behind.
+    """
+    count = 0
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+            if marker.encode() in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                process.kill()
+                count += 1
+    return count
+
+
+def _status(process: psutil.Process) -> str:
+    try:
+        return str(process.status())
+    except psutil.NoSuchProcess:
+        return str(psutil.STATUS_ZOMBIE)
+
+
+def free_port(address: str) -> int:
+    """A TCP port free at this moment; whoever binds it must be ready to be told it is taken. Raises OSError."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,280 @@
+"""What happened, told three ways: the journal, the terminal, and `ftctl status`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ftlaunch import diagnosis, screen
+from ftlaunch.gang import Gang, Member
+from ftlaunch.health import Late
+from ftlaunch.home import Home
+from ftlaunch.logs import Terminal
+from ftlaunch.policy import Verdict
+from ftlaunch.spec import JobSpec
+from ftlaunch.states import State
+from ftlaunch.text import duration, size
+from ftlaunch_hooks import atomic
+from ftlaunch_hooks.page import Page
+from ftlaunch_hooks.protocol import RESTORED_FROM, Resume
+
+if TYPE_CHECKING:
+    from ftlaunch.runner import Runner
+
+
+class Reporter:
+    """Keeps the story of a run: what to say, and what was lost and gained."""
+
+    def __init__(self, spec: JobSpec, home: Home, terminal: Terminal) -> None:
+        self.spec, self.home, self.terminal = spec, home, terminal
+        self.journal = home.journal
+        self._journal_broken = False
+        self.progressed = True  # a new step was made since the last restart
+        self.resume_awaited = False
+        self._incident_at: float | None = None
+        self._last_progress = time.monotonic()
+        self._reached = -1  # newest step all ranks had completed, over all attempts
+        self._resumed_step = -1
+        self.log("job_started", **self._opening())
+        self.say(screen.opening(spec, spec.run_dir))
+
+    def _opening(self) -> dict[str, Any]:
+        import os
+
+        return {
+            "job_id": self.spec.job_id,
+            "pid": os.getpid(),
+            "command": [self.spec.target, *self.spec.args],
+            "ranks": self.spec.nproc,
+            "run_dir": str(self.spec.run_dir),
+            "memory_dir": str(self.home.memory_dir),
+            "checkpoint_dir": str(self.spec.checkpoint_dir),
+            "max_restarts": self.spec.max_restarts,
+        }
+
+    def say(self, line: str) -> None:
+        """A line on the terminal."""
+        self.terminal.say(screen.PREFIX + line)
+
+    def log(self, event: str, **fields: Any) -> None:
+        """An event in the journal. A journal that cannot be written is said once; the job goes on."""
+        try:
+            self.journal.write(event, **fields)
+        except OSError as error:
+            if not self._journal_broken:
+                self._journal_broken = True
+                self.say(f"cannot write {self.journal.path}: {error.strerror}; going on without a journal")
+
+    # --- attempts -----------------------------------------------------------------------------------------
+
+    def attempt_started(self, gang: Gang, attempt: int) -> None:
+        """Ranks are running."""
+        self.journal.attempt = attempt
+        pids = [member.process.pid for member in gang.members.values()]
+        self.log("attempt_started", pids=pids, port=gang.port)
+        self.resume_awaited = True
+        self._resumed_step = -1
+        self.progressed = attempt == 0
+        followed = {0} if self.spec.tee_ranks is None else self.spec.tee_ranks
+        self.terminal.follow({rank: gang.log(rank) for rank in gang.members if rank in followed})
+
+    def notice_progress(self, gang: Gang, attempt: int, now: float) -> None:
+        """Look at the pages for a finished resume and for new steps."""
+        if self.resume_awaited:
+            self._notice_resume(gang, now)
+        step = gang.least_step()
+        if step <= self._resumed_step or self._resumed_step < 0:
+            return
+        if not self.progressed or self._incident_at is not None:
+            self.progressed = True
+            if self._incident_at is not None:
+                self.log("recovered", step=step, seconds=round(now - self._incident_at, 4))
+                self._incident_at = None
+        if step > self._reached:
+            self._reached = step
+            self._last_progress = now
+
+    def _notice_resume(self, gang: Gang, now: float) -> None:
+        answers = [page.resumed for rank in gang.members if (page := gang.page(rank)) is not None]
+        if len(answers) < self.spec.nproc or any(kind == Resume.UNDECIDED for kind, _ in answers):
+            return
+        kind, step = answers[0]
+        self.resume_awaited = False
+        self._resumed_step = step
+        lost = max(self._reached - step, 0) if self._reached >= 0 else None
+        since = None if self._incident_at is None else now - self._incident_at
+        source = RESTORED_FROM.get(kind)
+        self.log("resumed", step=step, source=source, steps_lost=lost, seconds=since and round(since, 4))
+        if source is not None:
+            self.say(screen.resumed(source, step, lost, since))
+
+    def rank_exited(self, rank: int, member: Member, page: Page | None) -> None:
+        """A rank's process has ended."""
+        code = member.process.returncode
+        assert code is not None
+        signal = diagnosis.SIGNALS.get(-code, f"signal {-code}") if code < 0 else None
+        step = page.step if page is not None else -1
+        self.log("rank_exited", rank=rank, pid=member.process.pid, code=code, signal=signal, step=step)
+
+    # --- incidents ----------------------------------------------------------------------------------------
+
+    def hang_seen(self, late: Late) -> None:
+        """A rank is over its limit; its stacks are being taken."""
+        self.log("hang_suspected", rank=late.rank, step=late.step, age=round(late.age, 3), limit=late.limit)
+        self.say(
+            f"rank {late.rank} has made no progress for {duration(late.age)} (limit {duration(late.limit)}):"
+            " taking the stacks of all ranks"
+        )
+
+    def incident(self, cause: diagnosis.Cause, verdict: Verdict, gang: Gang) -> None:
+        """A failure and what was decided."""
+        now = time.monotonic()
+        self._reached = max(self._reached, gang.least_step())
+        idle = round(now - self._last_progress, 4)
+        if self._incident_at is None:
+            self._incident_at = now
+        self.log(
+            "incident",
+            cause=cause.sentence,
+            kind=cause.kind,
+            rank=cause.rank,
+            signature=cause.signature,
+            step=self._reached,
+            verdict="restart" if verdict.restart else "give up",
+            delay=round(verdict.delay, 3),
+            sentence=verdict.sentence,
+            restarts_left=verdict.budget.left,
+            since_progress=idle,
+            trace=cause.trace,
+        )
+        if verdict.restart:
+            followed = {0} if self.spec.tee_ranks is None else self.spec.tee_ranks
+            if cause.rank not in followed:
+                for line in screen.excerpt(cause.rank, cause.trace):
+                    self.terminal.say(line)
+            self.say(verdict.sentence)
+
+    def killing(self, gang: Gang) -> None:
+        """SIGKILL goes out."""
+        alive = [rank for rank, member in gang.members.items() if member.process.returncode is None]
+        if alive:
+            self.log("ranks_killed", ranks=alive)
+
+    # --- stopping and saving --------------------------------------------------------------------------------
+
+    def stop_requested(self, reason: str) -> None:
+        """Somebody asked to stop."""
+        self.log("stop_requested", by=reason)
+        self.say(f"stopping: {reason}")
+
+    def stop_announced(self, step: int, front: int) -> None:
+        """The ranks know where to stop."""
+        self.log("stop_announced", step=step, front=front)
+
+    def saved(self, answer: dict[str, Any]) -> None:
+        """A save has ended, well or badly."""
+        step, why = answer["step"], answer.get("why")
+        if "error" in answer:
+            self.log("checkpoint_failed", step=step, why=why, error=answer["error"])
+            self.say(f"cannot save step {step} to {self.spec.checkpoint_dir}: {answer['error']}")
+            return
+        self.log(
+            "checkpoint_committed",
+            step=step,
+            why=why,
+            bytes=answer["bytes"],
+            seconds=answer["seconds"],
+            path=answer["path"],
+        )
+        for old in answer["deleted"]:
+            self.log("checkpoint_deleted", step=old, keep=self.spec.keep)
+        for note in answer["notes"]:
+            self.say(note)
+        if why != "interval":
+            self.say(f"saved step {step} ({size(answer['bytes'])}) to {answer['path']}")
+
+    def saver_died(self, answer: dict[str, Any]) -> None:
+        """The saver is gone and was started again."""
+        pending = answer["request"]
+        doing = f" while saving step {pending['step']}: trying that again" if pending and "step" in pending else ""
+        self.log("saver_died", status=answer["status"], step=pending.get("step") if pending else None)
+        self.say(f"the saver died (exit status {answer['status']}){doing}")
+
+    def rejected(self, rejected: Sequence[dict[str, Any]], step: int) -> None:
+        """Checkpoints that were refused on the way to the one resumed from."""
+        for entry in rejected:
+            cost = entry["step"] - step if step >= 0 else None
+            self.log("checkpoint_rejected", step=entry["step"], why=entry["why"], to=entry["to"], steps_lost=cost)
+            self.say(
+                f"checkpoint of step {entry['step']} refused: {entry['why']}; it is now {entry['to']}"
+                + (f"; the next usable one is {cost} steps older" if cost is not None else "")
+            )
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def ended(self, runner: Runner, code: int) -> None:
+        """The last lines, the last event, and report.json."""
+        committed = runner.saving.committed
+        if runner.state is State.DONE:
+            self.log("job_finished", code=code, restarts=runner.budget.used)
+            self.say(f"done; {runner.budget.used} of {self.spec.max_restarts} restarts used")
+        elif runner.state is State.STOPPED:
+            self.log("job_stopped", code=code, step=committed)
+            where = f"the same command goes on from step {committed}" if committed >= 0 else "there was nothing to save"
+            self.say(f"stopped; {where} (exit code {code})")
+        else:
+            self._failed(runner, code)
+        summary = {"job_id": self.spec.job_id, "state": runner.state.value, "code": code, "committed": committed}
+        report = self.spec.run_dir / "report.json"
+        try:
+            atomic.replace_durable(report, json.dumps(summary, indent=1).encode() + b"\n")
+        except OSError as error:
+            self.say(f"cannot write {report}: {error.strerror}")
+
+    def _failed(self, runner: Runner, code: int) -> None:
+        cause, verdict = runner.cause, runner.verdict
+        sentence = runner.save_error or (verdict.sentence if verdict else "")
+        self.log("job_failed", code=code, cause=cause.sentence if cause else None, sentence=sentence)
+        if runner.save_error:
+            self.say(f"the last snapshot could not be saved: {runner.save_error}; it stays in {self.home.memory_dir}")
+        if cause is None or verdict is None:
+            return
+        committed = runner.saving.committed
+        state = f"step {committed} is in {self.spec.checkpoint_dir}" if committed >= 0 else "nothing was saved"
+        logs = self.spec.log_dir / f"attempt_{runner.attempt}"
+        for line in screen.failure(cause, verdict.budget, verdict.sentence, logs, state):
+            self.terminal.say(line)
+
+    def status(self, runner: Runner) -> dict[str, Any]:
+        """The answer to `ftctl status`."""
+        now = time.monotonic()
+        ranks = []
+        for view in runner.gang.views():
+            member = runner.gang.members[view.rank]
+            page = runner.gang.page(view.rank)
+            ranks.append(
+                {
+                    "rank": view.rank,
+                    "pid": member.process.pid,
+                    "alive": not view.exited,
+                    "phase": view.phase,
+                    "step": view.step,
+                    "beat_age": round(now - view.beat, 3) if view.beating else None,
+                    "step_seconds": round(page.step_seconds, 6) if page else None,
+                }
+            )
+        return {
+            "ok": True,
+            "job_id": self.spec.job_id,
+            "state": runner.state.value,
+            "attempt": runner.attempt,
+            "restarts_left": runner.budget.left,
+            "max_restarts": runner.budget.max_restarts,
+            "committed": runner.saving.committed,
+            "in_memory": runner.pages.newest_common(),
+            "run_dir": str(self.spec.run_dir),
+            "checkpoint_dir": str(self.spec.checkpoint_dir),
+            "ranks": ranks,
+        }

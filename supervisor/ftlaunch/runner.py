@@ -1,0 +1,472 @@
+"""The one loop: it waits for ranks, signals, the saver, the control socket and the next deadline.
+
+It is the only place that waits, and it performs what the state machine decides. Decisions are made in
+machine, policy, health and diagnosis.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import selectors
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ftlaunch import diagnosis, health, machine, policy, proc, recovery, screen
+from ftlaunch.control import Client, Control
+from ftlaunch.gang import Gang, SpawnFailed
+from ftlaunch.home import Home, Unusable
+from ftlaunch.logs import Terminal
+from ftlaunch.recovery import NONE
+from ftlaunch.reporting import Reporter
+from ftlaunch.saver_link import SaverLink
+from ftlaunch.saving import Answer, Saving
+from ftlaunch.spec import JobSpec
+from ftlaunch.states import ENDS, Action, Event, State
+from ftlaunch_hooks import layout, protocol
+from ftlaunch_hooks.protocol import Resume, Why
+
+_TICK = 0.1  # seconds between looks at the pages
+_FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
+_STACKS_TIME = 1.0  # most time given to ranks to write their stacks
+_STACKS_QUIET = 0.1  # stacks are complete when nothing was added for so long
+_HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so long after the first
+_HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
+
+
+class Runner:
+    """Runs one job to its end."""
+
+    def __init__(self, spec: JobSpec, home: Home, reporter: Reporter) -> None:
+        """home: the places of the job, locked; reporter: journal and terminal."""
+        self.spec, self.home, self.reporter = spec, home, reporter
+        self.pages = home.pages
+        self.state = State.READY
+        self.budget = policy.Budget(spec.max_restarts)
+        self.backoff = policy.Backoff(spec.backoff_first, spec.backoff_max)
+        self.cause: diagnosis.Cause | None = None
+        self.verdict: policy.Verdict | None = None
+        self.save_error = ""
+        self.attempt = -1
+        self.gang = Gang(spec, self.pages, -1, 0.0)
+        self._events: deque[Event] = deque()
+        self._selector = selectors.DefaultSelector()
+        self._batch = 0
+        self._grace_at = self._backoff_at = self._examine_until = float("inf")
+        self._late: health.Late | None = None
+        self._deciding = False
+        self._saving_last = False
+        self._stop_reason = ""
+        self._interrupted_at = 0.0
+        self._awake_since = self._looked = time.monotonic()
+        self._base_env = dict(os.environ)
+        self._marker = f"{protocol.ENV_MEMORY_DIR}={home.memory_dir}"
+        self.saving = Saving(spec, self.pages, self._start_saver)
+        self.control = Control(home.memory_dir)
+        self._register(self.control.fd, self._on_connect)
+
+    # --- the loop -----------------------------------------------------------------------------------------
+
+    def run(self) -> State:
+        """Run until the job has ended."""
+        wake_read, wake_write = socket.socketpair()
+        wake_read.setblocking(False)
+        wake_write.setblocking(False)
+        old_fd = signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        self._register(wake_read.fileno(), lambda: self._on_signals(wake_read))
+        old_handlers = self._install_handlers()
+        try:
+            self._post(Event.START)
+            while self.state not in ENDS:
+                self._settle()
+                self._batch += 1
+                for key, _ in self._selector.select(self._patience()):
+                    key.data()
+                self._look()
+        finally:
+            signal.set_wakeup_fd(old_fd)
+            for signum, handler in old_handlers.items():
+                signal.signal(signum, handler)
+            wake_read.close()
+            wake_write.close()
+            self._selector.close()
+        return self.state
+
+    def close(self) -> None:
+        """Let the saver go and stop listening."""
+        self.control.close()
+        self.saving.link.close(self.spec.grace)
+
+    def _settle(self) -> None:
+        """Take every posted event through the table."""
+        while self._events:
+            event = self._events.popleft()
+            state, actions = machine.advance(self.state, event)
+            self.state = state
+            for action in actions:
+                self._perform[action](self)
+
+    def _patience(self) -> float:
+        """Seconds to wait for something to happen."""
+        if self._events or self.state in ENDS:
+            return 0.0
+        fast = self.state not in (State.RUNNING, State.BACKOFF, State.WRAP_UP, State.LAST_GASP, State.SALVAGE)
+        tick = _FAST_TICK if fast or self.reporter.resume_awaited else _TICK
+        now = time.monotonic()
+        return max(0.0, min(tick, min(self._grace_at, self._backoff_at) - now))
+
+    def _look(self) -> None:
+        """Everything that is due by the clock, and everything that shows by looking."""
+        now = time.monotonic()
+        if now - self._looked > _HELD_UP:
+            self._awake_since = now
+        self._looked = now
+        if now >= self._grace_at:
+            self._grace_at = float("inf")
+            self._post(Event.GRACE_OVER)
+        if now >= self._backoff_at:
+            self._backoff_at = float("inf")
+            self._post(Event.BACKOFF_OVER)
+        if self.state is State.RUNNING:
+            self._watch(now)
+        elif self.state is State.EXAMINING:
+            self._watch_stacks(now)
+        elif self.state is State.STOPPING:
+            self._watch_stop(now)
+        elif self.state in (State.CLEARING, State.ABANDONING, State.LEAVING):
+            self._watch_clearing()
+
+    def _post(self, event: Event) -> None:
+        self._events.append(event)
+
+    def _register(self, fd: int, handler: Callable[[], None]) -> None:
+        self._selector.register(fd, selectors.EVENT_READ, handler)
+
+    # --- watching -----------------------------------------------------------------------------------------
+
+    def _watch(self, now: float) -> None:
+        self.gang.notice_steps()
+        self.reporter.notice_progress(self.gang, self.attempt, now)
+        if self._judge_exits():
+            return
+        self._tend_saver(now)
+        views = self.gang.views()
+        late = health.late_ranks(
+            views, now, self._awake_since, self.spec.hang_timeout, self.spec.startup_timeout
+        )
+        if late:
+            culprit = health.laggard(views)
+            self._late = next((entry for entry in late if entry.rank == culprit.rank), late[0])
+            self._post(Event.HANG)
+
+    def _tend_saver(self, now: float) -> None:
+        try:
+            self.saving.tick(self.gang, now)
+        except OSError:
+            self._on_saver()  # it has died: hear it and start another
+
+    def _judge_exits(self) -> bool:
+        """Whether ranks have ended in a way that ends the attempt."""
+        failed = self.gang.failed()
+        if failed:
+            self._fail(diagnosis.first_cause(failed))
+            return True
+        if self.gang.empty and self.gang.all_done():
+            if self.gang.sweep([self.saving.link.pid]):
+                self._post(Event.ALL_DONE)
+            return True
+        return False
+
+    def _watch_stacks(self, now: float) -> None:
+        sizes = [self.gang.log(rank).stat().st_mtime for rank in self.gang.members]
+        quiet = time.time() - max(sizes, default=0.0) > _STACKS_QUIET
+        if now < self._examine_until and not (quiet and self._stacks_there()):
+            return
+        late = self._late
+        assert late is not None
+        views = self.gang.views()
+        culprit = health.laggard(views)
+        sentence = health.describe(late, culprit)
+        trace = "\n".join(diagnosis.main_thread(self.gang.stacks(culprit.rank))[:12])
+        self._fail(diagnosis.hang(culprit.rank, culprit.step, sentence, trace))
+
+    def _stacks_there(self) -> bool:
+        asked = [r for r, m in self.gang.members.items() if m.stacks_from and m.process.returncode is None]
+        return all(self.gang.stacks(rank) for rank in asked)
+
+    def _watch_stop(self, now: float) -> None:
+        self.reporter.notice_progress(self.gang, self.attempt, now)
+        if not self.gang.empty:
+            self._tend_saver(now)  # what all ranks hold already need not wait for their ends
+            return
+        if not self.gang.sweep([self.saving.link.pid]):
+            return
+        self._post(Event.ALL_DONE if self.gang.all_done() and self.gang.all_attached() else Event.ALL_GONE)
+
+    def _watch_clearing(self) -> None:
+        if self.gang.empty and self.gang.sweep([self.saving.link.pid]):
+            self._grace_at = float("inf")
+            self._post(Event.ALL_GONE)
+
+    def _fail(self, cause: diagnosis.Cause) -> None:
+        """Judge an incident, and post the verdict."""
+        verdict = policy.judge(
+            cause,
+            self.budget,
+            self.backoff,
+            policy=self.spec.restart_policy,
+            progressed=self.reporter.progressed,
+            random=random.random(),  # noqa: S311 - jitter
+        )
+        self.cause, self.verdict, self.budget = cause, verdict, verdict.budget
+        self.reporter.incident(cause, verdict, self.gang)
+        self._post(Event.FAILURE_RETRY if verdict.restart else Event.FAILURE_FATAL)
+
+    # --- what happens from outside ------------------------------------------------------------------------
+
+    def _on_exit(self, rank: int) -> None:
+        member = self.gang.members[rank]
+        pidfd = member.process.pidfd
+        self._selector.unregister(pidfd)
+        if not member.process.reap():
+            self._register(pidfd, lambda: self._on_exit(rank))
+            return
+        member.order = self._batch
+        self.reporter.rank_exited(rank, member, self.gang.page(rank))
+
+    def _install_handlers(self) -> Mapping[int, Any]:
+        """Handlers that do nothing: the wake-up fd tells the loop. An inherited SIG_IGN stays (nohup)."""
+        old: dict[int, Any] = {}
+        for name in {*self.spec.stop_signals, "SIGINT"}:
+            signum = getattr(signal, name)
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                old[signum] = signal.signal(signum, lambda *_: None)
+        return old
+
+    def _on_signals(self, wake: socket.socket) -> None:
+        for signum in wake.recv(64):
+            name = diagnosis.SIGNALS.get(signum, f"signal {signum}")
+            now = time.monotonic()
+            self._stop(f"{name} to the supervisor")
+            if signum == signal.SIGINT:
+                if self._interrupted_at and now - self._interrupted_at > _HURRY_AFTER:
+                    self.reporter.say("interrupted again: killing the ranks, saving their newest snapshots")
+                    self._post(Event.HURRY)
+                self._interrupted_at = now
+
+    def _stop(self, reason: str) -> None:
+        if not self._stop_reason:  # a scheduler may signal twice, milliseconds apart: once is enough
+            self._stop_reason = reason
+            self.reporter.stop_requested(reason)
+            self._post(Event.STOP)
+
+    def _on_connect(self) -> None:
+        client = self.control.accept()
+        if client is not None:
+            self._register(client.fd, lambda: self._on_client(client))
+
+    def _on_client(self, client: Client) -> None:
+        try:
+            request = client.request()
+        except (OSError, ValueError):
+            self._selector.unregister(client.fd)
+            client.close()
+            return
+        if request is None:
+            return
+        self._selector.unregister(client.fd)
+        client.answer(self._answer(request))
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request.get("do") == "stop":
+            self._stop(str(request.get("why", "asked on the control socket"))[:200])
+            return {"ok": True}
+        if request.get("do") == "status":
+            return self.reporter.status(self)
+        return {"ok": False, "error": "cannot do that: known are `status` and `stop`"}
+
+    # --- the saver ----------------------------------------------------------------------------------------
+
+    def _start_saver(self) -> SaverLink:
+        link = SaverLink(self._marker, self.home.memory_lock.fd)
+        self._register(link.fd, self._on_saver)
+        return link
+
+    def _on_saver(self) -> None:
+        answers = self.saving.answers(time.monotonic())
+        if answers is None:
+            self._selector.unregister(self.saving.link.fd)
+            answers = self.saving.revive()
+        for answer in answers:
+            self._heed(answer)
+
+    def _heed(self, answer: Answer) -> None:
+        if answer["did"] == "die":
+            self.reporter.saver_died(answer)
+        elif answer["did"] == "save":
+            self.reporter.saved(answer)
+            if self._saving_last:
+                self._after_last_save(answer)
+        elif answer["did"] == "find":
+            self._decide_from_storage(answer)
+        if self._saving_last:
+            self._save_newest()
+
+    def _after_last_save(self, answer: Answer) -> None:
+        if "error" in answer and answer["step"] == self.pages.newest_common():
+            self.save_error = answer["error"]
+            self._saving_last = False
+            self._post(Event.SAVE_FAILED)
+
+    def _save_newest(self) -> None:
+        """SAVE_NEWEST: commit the newest step all ranks have, unless storage has it; then SAVED."""
+        self._saving_last = True
+        if self.saving.busy:
+            return  # its answer leads here again
+        step = self.pages.newest_common()
+        if step <= self.saving.committed or (step == 0 and self.saving.committed == NONE):
+            self._saving_last = False
+            self._post(Event.SAVED)
+            return
+        why = {State.LAST_GASP: Why.STOP, State.SALVAGE: Why.INCIDENT, State.WRAP_UP: Why.END}[self.state]
+        self.saving.save(step, why)
+
+    # --- actions ------------------------------------------------------------------------------------------
+
+    def _spawn(self) -> None:
+        self.attempt += 1
+        now = time.monotonic()
+        self.gang = Gang(self.spec, self.pages, self.attempt, now)
+        self._late = None
+        kind, step = self._decide_resume()
+        self.pages.prepare(kind, step, self.saving.first_due(max(step, 0)))
+        self.saving.begin_attempt(now)
+        (self.spec.log_dir / f"attempt_{self.attempt}").mkdir(parents=True, exist_ok=True)
+        try:
+            self.gang.spawn(self._base_env, self.control.path, self._marker)
+        except SpawnFailed as failure:
+            self._fail(diagnosis.spawn_failure(failure.rank, failure.reason))
+        for rank, member in self.gang.members.items():
+            self._register(member.process.pidfd, lambda rank=rank: self._on_exit(rank))  # type: ignore[misc]
+        self.reporter.attempt_started(self.gang, self.attempt)
+
+    def _decide_resume(self) -> tuple[Resume, int]:
+        """Where this attempt takes its state from; UNDECIDED while the saver verifies what storage has."""
+        memory = self.pages.newest_common()
+        listed = layout.list_iterations(self.spec.checkpoint_dir)
+        source = recovery.choose(memory, listed[0][0] if listed else NONE)
+        if source.kind == "memory":
+            return Resume.MEMORY, source.step
+        if source.kind == "fresh" and not layout.refused_before(self.spec.checkpoint_dir):
+            return Resume.FRESH, 0
+        self._deciding = True
+        self.saving.find()
+        return Resume.UNDECIDED, NONE
+
+    def _decide_from_storage(self, answer: Answer) -> None:
+        """The saver's answer: what verified, and what was refused."""
+        if not self._deciding or self.state is not State.RUNNING:
+            return
+        self._deciding = False
+        rejected = answer.get("rejected", [])
+        self.reporter.rejected(rejected, answer["step"])
+        if answer["step"] != NONE:
+            for page in self.pages.pages:
+                page.persist_at = self.saving.first_due(answer["step"])
+                page.decide_resume(Resume.STORAGE, answer["step"])
+            self.saving.committed = answer["step"]
+            return
+        sentence = (
+            f"cannot resume: no checkpoint in {self.spec.checkpoint_dir} is usable (see its quarantine/); "
+            "--fresh starts over"
+        )
+        cause = diagnosis.Cause("resume", -1, NONE, sentence, "resume")
+        self.cause, self.verdict = cause, policy.Verdict(False, 0.0, sentence, self.budget)
+        self.reporter.incident(cause, self.verdict, self.gang)
+        self._post(Event.FAILURE_FATAL)
+
+    def _examine(self) -> None:
+        late = self._late
+        assert late is not None
+        self.reporter.hang_seen(late)
+        self.gang.take_stacks(f"no progress on rank {late.rank} for {late.age:.1f} s")
+        self._examine_until = time.monotonic() + _STACKS_TIME
+
+    def _end_ranks(self) -> None:
+        """Tell all to leave. After a hang those with hooks have nothing to do with a grace: they are killed."""
+        self.pages.ask_leave()
+        if self.cause is not None and self.cause.kind == "hang" and self.gang.all_attached():
+            self._kill_ranks()
+            return
+        self.gang.ask_to_leave()
+        self._grace_at = time.monotonic() + self.spec.grace
+
+    def _announce_stop(self) -> None:
+        """Announce the step to stop at; half of the grace is for reaching it, the other for saving."""
+        now = time.monotonic()
+        self._grace_at = now + self.spec.grace / 2
+        if not self.gang.all_attached():
+            # nobody has made a step in this attempt: what is in memory from before is all there is to save
+            self.pages.ask_leave()
+            self.gang.ask_to_leave()
+            return
+        front, seconds = self.gang.front()
+        step = protocol.announce_step(front, seconds)
+        self.pages.ask_stop(step, int(self._grace_at * 1e9))
+        self.reporter.stop_announced(step, front)
+
+    def _kill_ranks(self) -> None:
+        self._grace_at = float("inf")
+        self.reporter.killing(self.gang)
+        self.gang.kill()
+
+    def _arm_backoff(self) -> None:
+        assert self.verdict is not None
+        self._backoff_at = time.monotonic() + self.verdict.delay
+
+    def _finish(self) -> None:
+        self._grace_at = self._backoff_at = float("inf")
+
+    _perform: Mapping[Action, Callable[[Runner], None]] = {
+        Action.SPAWN: _spawn,
+        Action.EXAMINE: _examine,
+        Action.END_RANKS: _end_ranks,
+        Action.ANNOUNCE_STOP: _announce_stop,
+        Action.KILL_RANKS: _kill_ranks,
+        Action.ARM_BACKOFF: _arm_backoff,
+        Action.SAVE_NEWEST: _save_newest,
+        Action.FINISH: _finish,
+    }
+
+
+def run(spec: JobSpec) -> int:
+    """Keep one job alive until it is over; returns the exit code (0, 1, 2, 75 or 143)."""
+    proc.become_subreaper()
+    terminal = Terminal()
+    try:
+        home = Home(spec, lambda line: terminal.say(screen.PREFIX + line))
+    except Unusable as error:
+        terminal.say(f"{screen.PREFIX}{error}")
+        terminal.close()
+        return protocol.EXIT_USAGE
+    reporter = Reporter(spec, home, terminal)
+    runner = Runner(spec, home, reporter)
+    state = runner.run()
+    runner.close()
+    code = _exit_code(state, runner.saving.committed)
+    reporter.ended(runner, code)
+    home.leave(keep_memory=bool(runner.save_error))
+    terminal.close()
+    return code
+
+
+def _exit_code(state: State, committed: int) -> int:
+    if state is State.DONE:
+        return protocol.EXIT_DONE
+    if state is State.FAILED:
+        return protocol.EXIT_GIVEN_UP
+    return protocol.EXIT_STOPPED if committed == NONE else protocol.EXIT_SAVED

@@ -1,0 +1,149 @@
+"""When which step is committed to storage, and the talk with the saver about it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ftlaunch.gang import Gang
+from ftlaunch.pages import Pages
+from ftlaunch.recovery import NONE
+from ftlaunch.saver_link import SaverLink
+from ftlaunch.spec import JobSpec
+from ftlaunch_hooks import layout
+from ftlaunch_hooks.protocol import Why, announce_step
+
+Answer = dict[str, Any]
+
+
+class Saving:
+    """Holds the saver. One request at a time; what falls due meanwhile is done afterwards from newer snapshots."""
+
+    def __init__(self, spec: JobSpec, pages: Pages, start: Callable[[], SaverLink]) -> None:
+        """start: makes a new saver, also after one has died."""
+        self.spec, self.pages, self._start = spec, pages, start
+        self.link = start()
+        self.committed = max((step for step, _ in layout.list_iterations(spec.checkpoint_dir)), default=NONE)
+        self._tried = self.committed  # newest step a save was attempted of
+        self._waiting: deque[Answer] = deque()
+        self._asked_again = False
+        self._served_wish = NONE
+        self._next_time: float | None = None
+
+    @property
+    def busy(self) -> bool:
+        """A request is under way."""
+        return self.link.pending is not None
+
+    # --- choosing steps -----------------------------------------------------------------------------------
+
+    def first_due(self, resume_step: int) -> int:
+        """The step to hold first after a resume at `resume_step`; NONE where a duration or nothing decides."""
+        every = self.spec.storage_interval_steps
+        return NONE if every is None else (resume_step // every + 1) * every
+
+    def begin_attempt(self, now: float) -> None:
+        """The clock of a storage interval given as a duration starts with the first attempt."""
+        self._served_wish = NONE
+        if self.spec.storage_interval_seconds is not None and self._next_time is None:
+            self._next_time = now + self.spec.storage_interval_seconds
+
+    def tick(self, gang: Gang, now: float) -> None:
+        """Look at the pages: ask for what all ranks hold, announce what is due. Raises OSError."""
+        if self.busy:
+            return
+        held = {page.save_step for rank in gang.members if (page := gang.page(rank)) is not None}
+        if len(held) == 1 and (step := held.pop()) > max(self.pages[0].saved, self.committed):
+            self.save(step, Why(self.pages[0].save_why))
+            return
+        front, seconds = gang.front()
+        if self._due(gang, front, now):
+            self.pages.hold_at(announce_step(front, seconds))
+
+    def _due(self, gang: Gang, front: int, now: float) -> bool:
+        announced = self.pages[0].persist_at
+        if announced != NONE and front <= announced:
+            return False  # still ahead, or just being held
+        wish = max((p.want_save for rank in gang.members if (p := gang.page(rank)) is not None), default=NONE)
+        if wish > self._served_wish:
+            self._served_wish = wish
+            return True
+        every = self.spec.storage_interval_steps
+        if every is not None:
+            following = (max(self._tried, 0) // every + 1) * every
+            if front < following:
+                if announced != following:
+                    self.pages.hold_at(following)
+                return False
+            return True
+        return self._next_time is not None and now >= self._next_time
+
+    # --- the saver ----------------------------------------------------------------------------------------
+
+    def save(self, step: int, why: Why) -> None:
+        """Ask the saver to commit a step that all ranks have in memory. Raises OSError or ValueError."""
+        slots = [
+            str(layout.slot_dir(self.pages.directory, rank, self.pages.slot_of(rank, step)))
+            for rank in range(len(self.pages))
+        ]
+        self.pages.reading(step)
+        self.link.ask(
+            {
+                "do": "save",
+                "step": step,
+                "why": why.name.lower(),
+                "checkpoint_dir": str(self.spec.checkpoint_dir),
+                "prefix": self.spec.job_id,
+                "ranks": slots,
+                "keep": self.spec.keep,
+            }
+        )
+
+    def find(self) -> None:
+        """Ask for the newest checkpoint that verifies, once the saver is free. Raises OSError."""
+        request: Answer = {"do": "find", "checkpoint_dir": str(self.spec.checkpoint_dir)}
+        if self.busy:
+            self._waiting.append(request)
+        else:
+            self.link.ask(request)
+
+    def answers(self, now: float) -> list[Answer] | None:
+        """What the saver says; None when it is gone."""
+        answers = self.link.answers()
+        for answer in answers or ():
+            self._asked_again = False
+            if answer["did"] == "save":
+                self._saved(answer, now)
+        if not self.busy and self._waiting:
+            self.link.ask(self._waiting.popleft())
+        return answers
+
+    def revive(self) -> list[Answer]:
+        """Start a saver in the place of one that is gone. Its request is repeated once, then answered as failed."""
+        pending = self.link.pending
+        status = self.link.close(1.0)
+        self.link = self._start()
+        died: Answer = {"did": "die", "status": status, "request": pending}
+        if pending is not None and not self._asked_again:
+            self._asked_again = True
+            self.link.ask(pending)
+            return [died]
+        self._asked_again = False
+        if pending is None:
+            return [died]
+        failed = {**pending, "did": pending["do"], "error": f"the saver died twice over it ({status})"}
+        if failed["did"] == "save":
+            self._saved(failed, 0.0)
+        else:
+            failed |= {"step": NONE, "rejected": []}
+        return [died, failed]
+
+    def _saved(self, answer: Answer, now: float) -> None:
+        self.pages.reading(NONE)
+        self.pages.release(answer["step"])
+        self._tried = max(self._tried, answer["step"])
+        if "error" not in answer:
+            self.committed = max(self.committed, answer["step"])
+        if self.spec.storage_interval_seconds is not None:
+            self._next_time = now + self.spec.storage_interval_seconds

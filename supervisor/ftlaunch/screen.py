@@ -1,0 +1,47 @@
+"""What the supervisor says on the terminal. Pure: facts in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ftlaunch.diagnosis import Cause
+from ftlaunch.policy import Budget
+from ftlaunch.spec import JobSpec
+from ftlaunch.text import duration
+
+PREFIX = "ftlaunch: "
+
+
+def opening(spec: JobSpec, run_dir: Path) -> str:
+    """The first line of a run."""
+    ranks = "1 rank" if spec.nproc == 1 else f"{spec.nproc} ranks"
+    hang = {"auto": "auto", None: "off"}.get(spec.hang_timeout) or duration(float(spec.hang_timeout or 0))
+    return f"job {spec.job_id}: {ranks}, {spec.max_restarts} restarts allowed, hang timeout {hang}; run dir {run_dir}"
+
+
+def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> str:
+    """Said once all ranks have their state back."""
+    after = "" if seconds is None else f", {duration(seconds)} after the failure was seen"
+    cost = "" if lost is None else f", {lost} {'step' if lost == 1 else 'steps'} lost"
+    return f"resumed at step {step} from {kind}{cost}{after}"
+
+
+def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str) -> list[str]:
+    """The last screen of a job that was given up."""
+    lines = ["", f"{PREFIX}the job has failed.", f"  what:   {cause.sentence}"]
+    if cause.trace:
+        lines += ["  trace:", *(f"    {line}" for line in cause.trace.splitlines())]
+    lines += [
+        f"  tried:  {budget.used + 1} {'attempt' if budget.used == 0 else 'attempts'}"
+        f" ({budget.used} of {budget.max_restarts} restarts used)",
+        f"  why:    {sentence}",
+        f"  state:  {report}",
+        f"  logs:   {logs}",
+    ]
+    return lines
+
+
+def excerpt(rank: int, trace: str) -> Sequence[str]:
+    """A failing rank's last words, shown where its output is not followed anyway."""
+    return [f"[{rank}] {line}" for line in trace.splitlines()]

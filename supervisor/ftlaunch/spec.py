@@ -1,0 +1,119 @@
+"""What a job is: one frozen JobSpec, and how to print it as a job spec again.
+
+`spec_resolve.resolve` makes one from flags, job spec, environment and defaults.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ftlaunch.durations import format_duration
+from ftlaunch.masking import masked_args, masked_env
+from ftlaunch.spec_error import SpecError
+from ftlaunch.spec_keys import default
+
+__all__ = ["JobSpec", "Kind", "SpecError", "resolved"]
+
+Kind = Literal["script", "module", "program"]
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job, resolved: every value is final, every folder absolute, every time in seconds."""
+
+    kind: Kind
+    target: str
+    args: tuple[str, ...]
+    nproc: int
+    """ranks on this node"""
+    job_id: str
+    run_dir: Path
+    checkpoint_dir: Path
+    log_dir: Path
+    """holds attempt_<n>/rank_<r>.log"""
+    run_id: str
+    """what ranks are told as TORCHELASTIC_RUN_ID"""
+    max_restarts: int = default("max_restarts")
+    restart_policy: str = default("restart_policy")
+    restart_scope: str = default("restart_scope")
+    hang_timeout: float | Literal["auto"] | None = default("hang_timeout")
+    """None is off"""
+    startup_timeout: float | Literal["auto"] | None = default("startup_timeout")
+    """None is off"""
+    grace: float = default("grace")
+    backoff_first: float = default("backoff_first")
+    backoff_max: float = default("backoff_max")
+    memory_interval: int = default("memory_interval")
+    """steps; 0 is off"""
+    storage_interval_steps: int | None = default("storage_interval")[0]
+    storage_interval_seconds: float | None = default("storage_interval")[1]
+    """both None is off; never both set"""
+    keep: int = default("keep")
+    warm: bool = default("warm")
+    fresh: bool = default("fresh")
+    env: Mapping[str, str] = field(default_factory=dict)
+    """for the ranks, besides the supervisor's own environment"""
+    omp_threads: int | None = None
+    """OMP_NUM_THREADS to give to ranks; None leaves the environment as it is"""
+    role: str = default("role")
+    master_addr: str = default("master_addr")
+    master_port: int | None = default("master_port")
+    """None is a fresh one for every attempt"""
+    tee_ranks: frozenset[int] | None = None
+    """local ranks to follow on the terminal; None is rank 0 and those that fail"""
+    stop_signals: tuple[str, ...] = default("signals_to_handle")
+    virtual_local_rank: bool = default("virtual_local_rank")
+    python: str = sys.executable
+
+
+def resolved(spec: JobSpec) -> dict[str, object]:
+    """The keys and values of a YAML spec that asks for exactly `spec`, but for its masked secrets."""
+    return {
+        spec.kind: spec.target,
+        "args": masked_args(spec.args),
+        "env": masked_env(spec.env),
+        "python": spec.python,
+        "job_id": spec.job_id,
+        "run_dir": str(spec.run_dir),
+        "checkpoint_dir": str(spec.checkpoint_dir),
+        "log_dir": None if spec.log_dir == spec.run_dir / "logs" else str(spec.log_dir.parent),
+        "max_restarts": spec.max_restarts,
+        "restart_policy": spec.restart_policy,
+        "restart_scope": spec.restart_scope,
+        "hang_timeout": _limit(spec.hang_timeout),
+        "startup_timeout": _limit(spec.startup_timeout),
+        "grace": format_duration(spec.grace),
+        "backoff_first": format_duration(spec.backoff_first),
+        "backoff_max": format_duration(spec.backoff_max),
+        "memory_interval": spec.memory_interval,
+        "storage_interval": spec.storage_interval_steps or _limit(spec.storage_interval_seconds),
+        "keep": spec.keep,
+        "warm": spec.warm,
+        "fresh": spec.fresh,
+        "omp_threads": spec.omp_threads or "auto",
+        "nproc_per_node": spec.nproc,
+        "nnodes": 1,
+        "role": spec.role,
+        "master_addr": spec.master_addr,
+        "master_port": spec.master_port,
+        "rdzv_id": spec.run_id,
+        **_followed(spec.tee_ranks),
+        "signals_to_handle": ",".join(spec.stop_signals),
+        "virtual_local_rank": spec.virtual_local_rank,
+    }
+
+
+def _limit(seconds: float | str | None) -> str:
+    if isinstance(seconds, str):
+        return seconds
+    return "off" if seconds is None else format_duration(seconds)
+
+
+def _followed(ranks: frozenset[int] | None) -> dict[str, object]:
+    if ranks is None:
+        return {}
+    return {"local_ranks_filter": ",".join(map(str, sorted(ranks)))} if ranks else {"redirects": 3}

@@ -1,0 +1,204 @@
+"""The one table of what a job can be asked: YAML keys, command line options, `PET_*` variables, defaults.
+
+The spec reader, the command line and the test of configs/default.yaml all read it from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ftlaunch import spec_parsers as p
+from ftlaunch.spec_error import RefusedError
+
+
+@dataclass(frozen=True)
+class Key:
+    """One thing that can be asked. `default` is what a person would write; None is no value of its own."""
+
+    name: str
+    parse: Callable[[object], Any]
+    allowed: str
+    default: str | None
+    help: str
+    group: str = "ours"
+    """ours | torchrun (same meaning as there) | accepted (no effect on one node) | target (what to run)"""
+    option: bool = True
+    yaml: bool = True
+    switch: bool = False
+    """on the command line it stands alone, without a value"""
+    short: str | None = None
+    env: tuple[str, ...] = ()
+    note: str | None = None
+    """said on stderr when it is used: an effect that torchrun has and ftlaunch has not"""
+
+    @property
+    def default_value(self) -> Any:
+        """The default as the parser gives it; None where there is none."""
+        return None if self.default is None else self.parse(self.default)
+
+    def read(self, raw: object) -> Any:
+        """The value of `raw`. Raises RefusedError, always with the text of what is allowed."""
+        try:
+            return self.parse(raw)
+        except RefusedError as refused:
+            given = raw if refused.given is None and not refused.at else refused.given
+            raise RefusedError(refused.allowed or f"it must be {self.allowed}", refused.at, given) from None
+
+
+_LIMIT = "`auto`, `off` or a duration above zero such as 90s, 30m or 1h30m"
+_GRACE = "a duration such as 30s or 2m; 0 is allowed"
+_BACKOFF = "a duration such as 500ms or 10s; 0 is allowed"
+_FOLDER = "a path"
+_YES_NO = "true or false"
+_POLICIES = ("on-failure", "by-cause", "never")
+
+_TARGET = (
+    Key("script", p.text, "the path of a Python script", None,
+        "the Python script to run; or else `module` or `program`", "target", option=False),
+    Key("module", p.text, "the name of a Python module", None,
+        "the module to run as `python -m` would", "target", option=False),
+    Key("program", p.text, "the path or name of a program", None,
+        "the program to run without Python", "target", option=False),
+    Key("args", p.text_list, "a list such as [--lr, 0.1]", None,
+        "arguments for it, a list; ARGS on the command line replace the whole list", "target", option=False),
+    Key("env", p.text_map, "a mapping such as {NCCL_DEBUG: INFO}", None,
+        "environment variables for the ranks, besides those ftlaunch was started with", "target",
+        option=False),
+    Key("python", p.text, "the path of a Python interpreter", None,
+        "the interpreter of the ranks; null: the one that runs ftlaunch", "target", option=False,
+        env=("PYTHON_EXEC",)),
+)  # fmt: skip
+
+_OURS = (
+    Key("job_id", p.job_id, "1 to 64 letters, digits or any of . _ - (no dot or dash first)", None,
+        "the job's name, the same in every run of it; null: the script's name and a hash of the command"),
+    Key("run_dir", p.path, _FOLDER, None,
+        "where events, logs and the report go; null: runs/<job-id>"),
+    Key("checkpoint_dir", p.path, _FOLDER, None,
+        "where checkpoints go; null: <run-dir>/checkpoints"),
+    Key("max_restarts", p.whole(0), "a whole number, 0 or more", "3",
+        "how many times the job may be restarted after a failure (torchrun: 0)", env=("PET_MAX_RESTARTS",)),
+    Key("restart_policy", p.one_of(*_POLICIES), "on-failure, by-cause or never", "on-failure",
+        "when to restart: on-failure, by-cause (not available yet) or never"),
+    Key("restart_scope", p.one_of("job", "rank"), "job or rank", "job",
+        "what to restart: job (all ranks) or rank (only the failed one; not available yet)"),
+    Key("hang_timeout", p.limit, _LIMIT, "auto",
+        "how long a rank may go without a step before it counts as hung: auto, off or a duration"),
+    Key("startup_timeout", p.limit, _LIMIT, "auto",
+        "how long a rank may take to its first step: auto, off or a duration"),
+    Key("grace", p.duration(zero=True), _GRACE, "30s",
+        "how long a rank told to stop may take before it is killed, on every path"),
+    Key("backoff_first", p.duration(zero=True), _BACKOFF, "1s",
+        "the wait before the first restart; it doubles with each further one"),
+    Key("backoff_max", p.duration(zero=True), _BACKOFF, "60s",
+        "the longest wait before a restart"),
+    Key("memory_interval", p.steps, "a whole number of steps, or 0 for off", "1",
+        "steps between snapshots in memory; 0: none"),
+    Key("storage_interval", p.steps_or_seconds, "a number of steps, a duration such as 10m, or off", "10m",
+        "steps (a plain number) or time (10m) between checkpoints on storage; off: none"),
+    Key("keep", p.whole(1), "a whole number, 1 or more", "5",
+        "how many checkpoints to keep on storage"),
+    Key("warm", p.switch, _YES_NO, "false",
+        "fork ranks from a process that has imported torch already (not available yet)", switch=True),
+    Key("fresh", p.switch, _YES_NO, "false",
+        "start from the beginning, whatever earlier runs left", switch=True),
+    Key("omp_threads", p.threads, "auto or a whole number, 1 or more", "auto",
+        "OMP_NUM_THREADS of a rank; auto: 1 where there are several ranks and the environment does not say"),
+)  # fmt: skip
+
+_STREAMS = "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or such a choice by rank as in 0:3,1:0"
+
+_TORCHRUN = (
+    Key("nproc_per_node", p.workers, "auto, cpu, gpu or a whole number, 1 or more", "1",
+        "how many ranks: a number, gpu, cpu, or auto (one a GPU, or a CPU where there is none)", "torchrun",
+        env=("PET_NPROC_PER_NODE",)),
+    Key("nnodes", p.node_range, "1 or 1:1", "1",
+        "how many nodes; only 1 (or 1:1) so far", "torchrun", env=("PET_NNODES",)),
+    Key("node_rank", p.whole(0), "0", "0",
+        "this node's rank; only 0 so far", "torchrun", yaml=False, env=("PET_NODE_RANK",)),
+    Key("role", p.text, "a name", "default",
+        "the ranks' role, told to them as ROLE_NAME", "torchrun", env=("PET_ROLE",)),
+    Key("master_addr", p.word, "a host name or address", "127.0.0.1",
+        "MASTER_ADDR of the ranks", "torchrun", env=("PET_MASTER_ADDR",)),
+    Key("master_port", p.port, "a port from 1 to 65535, or 0 for a free one", None,
+        "MASTER_PORT of the ranks; null: a fresh one for every attempt, which is safer", "torchrun",
+        env=("PET_MASTER_PORT",)),
+    Key("rdzv_id", p.any_text, "a name", None,
+        "TORCHELASTIC_RUN_ID of the ranks; null: the job id", "torchrun", env=("PET_RDZV_ID",)),
+    Key("log_dir", p.path, _FOLDER, None,
+        "where rank logs go, in a folder named after the job; null: <run-dir>/logs", "torchrun",
+        env=("PET_LOG_DIR",)),
+    Key("tee", p.streams, _STREAMS, "0",
+        "ranks to follow on the terminal, as 3 (all) or 0:3,2:3; 0: rank 0 and those that fail", "torchrun",
+        short="-t", env=("PET_TEE",)),
+    Key("redirects", p.streams, _STREAMS, "0",
+        "ranks to keep off the terminal, as 3 (all) or 1:3 (rank 1); logs are always written", "torchrun",
+        short="-r", env=("PET_REDIRECTS",)),
+    Key("local_ranks_filter", p.ranks, "ranks such as 0,1,2", None,
+        "follow none but these ranks on the terminal, as 0,1,2", "torchrun",
+        env=("PET_LOCAL_RANKS_FILTER",)),
+    Key("signals_to_handle", p.signals, "names such as SIGTERM,SIGINT", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        "signals on which to stop the job in good order", "torchrun", env=("PET_SIGNALS_TO_HANDLE",)),
+    Key("virtual_local_rank", p.switch, _YES_NO, "false",
+        "each rank sees one GPU, as device 0, and LOCAL_RANK=0", "torchrun", switch=True,
+        env=("PET_VIRTUAL_LOCAL_RANK",)),
+    Key("shutdown_timeout", p.whole(0), "a whole number of seconds, 0 or more", None,
+        "seconds; another name for --grace, which wins", "torchrun", yaml=False,
+        env=("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")),
+    Key("standalone", p.switch, _YES_NO, None,
+        "take a free port, whatever --master-port and --rdzv-id say", "torchrun", yaml=False, switch=True,
+        env=("PET_STANDALONE",)),
+    Key("module", p.switch, _YES_NO, None,
+        "run SCRIPT as a module, as `python -m` would", "torchrun", yaml=False, switch=True, short="-m",
+        env=("PET_MODULE",)),
+    Key("no_python", p.switch, _YES_NO, None,
+        "run SCRIPT as a program of its own, without Python", "torchrun", yaml=False, switch=True,
+        env=("PET_NO_PYTHON",)),
+    Key("run_path", p.switch, _YES_NO, None,
+        "run SCRIPT as a Python script, even with --no-python", "torchrun", yaml=False, switch=True,
+        env=("PET_RUN_PATH",)),
+)  # fmt: skip
+
+
+def _accepted(
+    name: str, help_text: str, parse: Callable[[object], Any] = p.any_text, allowed: str = "text", *,
+    note: str | None = None, pet: bool = True,
+) -> Key:  # fmt: skip
+    env = (f"PET_{name.upper()}",) if pet else ()
+    return Key(name, parse, allowed, None, help_text, "accepted", yaml=False, env=env, note=note)
+
+
+_START = ("spawn", "fork", "forkserver")
+_NUMA = ("node", "socket", "exclusive", "core-complex")
+
+_ACCEPTED = (
+    _accepted("rdzv_backend", "how several nodes find each other"),
+    _accepted("rdzv_endpoint", "where several nodes find each other"),
+    _accepted("rdzv_conf", "settings of the rendezvous between nodes"),
+    _accepted("local_addr", "this node's address for the others"),
+    _accepted("monitor_interval", "seconds between looks at the ranks; ftlaunch is woken instead",
+              p.number, "a number of seconds above 0"),
+    _accepted("start_method", "how multiprocessing would start the ranks", p.one_of(*_START),
+              ", ".join(_START)),
+    _accepted("event_log_handler", "where torch's own events go; ftlaunch writes events.jsonl"),
+    _accepted("logs_specs", "a plug-in for torch's own logs", pet=False,
+              note="ranks log to <run-dir>/logs"),
+    _accepted("duplicate_stdout_filters", "copy matching stdout lines to a file of their own",
+              note="no filtered copy is written; every line is in the ranks' logs"),
+    _accepted("duplicate_stderr_filters", "copy matching stderr lines to a file of their own",
+              note="no filtered copy is written; every line is in the ranks' logs"),
+    _accepted("numa_binding", "bind ranks to the CPUs near their GPUs", p.one_of(*_NUMA), ", ".join(_NUMA),
+              note="ranks are not bound to CPUs", pet=False),
+)  # fmt: skip
+
+KEYS = _TARGET + _OURS + _TORCHRUN + _ACCEPTED
+YAML_KEYS = {key.name: key for key in KEYS if key.yaml}
+OPTIONS = {key.name: key for key in KEYS if key.option}
+SETTINGS = OPTIONS | {key.name: key for key in _TARGET if key.name not in OPTIONS}
+
+
+def default(name: str) -> Any:
+    """The default value of a setting."""
+    return SETTINGS[name].default_value

@@ -1,0 +1,218 @@
+"""From what a person wrote, in YAML, on the command line or in the environment, to a value.
+
+Each parser takes text (or, for `text_list` and `text_map`, what YAML held) and raises RefusedError.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from ftlaunch.durations import parse_duration
+from ftlaunch.spec_error import RefusedError
+
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+# What the supervisor tells every rank: a spec that set one of these would be overruled, or break the job.
+_TOLD_TO_RANKS = {
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
+    "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
+}  # fmt: skip
+
+
+def any_text(raw: object) -> str:
+    """Any text, the empty one too, that the system can hold in a path, an argument or a variable."""
+    if not isinstance(raw, str) or not _can_be_passed(raw):
+        raise RefusedError
+    return raw
+
+
+def _can_be_passed(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def text(raw: object) -> str:
+    """Text that is not empty."""
+    if not (value := any_text(raw)).strip():
+        raise RefusedError
+    return value
+
+
+def word(raw: object) -> str:
+    """Text without white space."""
+    if len((value := text(raw)).split()) != 1:
+        raise RefusedError
+    return value.strip()
+
+
+def whole(least: int, most: int = 2**31 - 1) -> Callable[[object], int]:
+    """A whole number from `least` to `most`."""
+
+    def parse(raw: object) -> int:
+        value = word(raw)
+        if not re.fullmatch(r"[0-9]{1,10}", value, re.ASCII) or not least <= int(value) <= most:
+            raise RefusedError
+        return int(value)
+
+    return parse
+
+
+def number(raw: object) -> float:
+    """A plain number above 0."""
+    value = word(raw)
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]{1,2})?", value, re.ASCII) or float(value) <= 0:
+        raise RefusedError
+    return float(value)
+
+
+def one_of(*choices: str) -> Callable[[object], str]:
+    """One of a few words."""
+
+    def parse(raw: object) -> str:
+        if (value := word(raw)) not in choices:
+            raise RefusedError
+        return value
+
+    return parse
+
+
+def switch(raw: object) -> bool:
+    """Yes or no."""
+    value = word(raw).lower()
+    if value not in _TRUE | _FALSE:
+        raise RefusedError
+    return value in _TRUE
+
+
+def duration(zero: bool = False) -> Callable[[object], float]:
+    """Seconds above 0; from 0 where `zero` makes sense."""
+
+    def parse(raw: object) -> float:
+        try:
+            seconds = parse_duration(text(raw))
+        except ValueError:
+            raise RefusedError from None
+        if seconds == 0 and not zero:
+            raise RefusedError
+        return seconds
+
+    return parse
+
+
+def limit(raw: object) -> float | str | None:
+    """Seconds above 0, the word `auto`, or None for `off`."""
+    if raw == "auto":
+        return "auto"
+    return None if raw == "off" else duration()(raw)
+
+
+def steps(raw: object) -> int:
+    """A whole number of steps; 0 for `off`."""
+    return 0 if raw == "off" else whole(0)(raw)
+
+
+def steps_or_seconds(raw: object) -> tuple[int | None, float | None]:
+    """(steps, None), (None, seconds), or (None, None) for `off`."""
+    if raw == "off":
+        return None, None
+    if re.fullmatch("[0-9]+", word(raw), re.ASCII):
+        return whole(1)(raw), None
+    return None, duration()(raw)
+
+
+def workers(raw: object) -> int | str:
+    """`auto`, `cpu`, `gpu`, or a whole number from 1."""
+    return str(raw) if raw in ("auto", "cpu", "gpu") else whole(1)(raw)
+
+
+def threads(raw: object) -> int | str:
+    """`auto` or a whole number from 1."""
+    return "auto" if raw == "auto" else whole(1)(raw)
+
+
+def node_range(raw: object) -> tuple[int, int]:
+    """(least, most) nodes, from `N` or `MIN:MAX`."""
+    least, colon, most = word(raw).partition(":")
+    low = whole(1)(least)
+    return low, whole(low)(most) if colon else low
+
+
+def port(raw: object) -> int | None:
+    """A TCP port; None for 0, which stands for a free one."""
+    return whole(0, 65535)(raw) or None
+
+
+def job_id(raw: object) -> str:
+    """A name that is safe as a file name."""
+    if not _JOB_ID.fullmatch(value := word(raw)):
+        raise RefusedError
+    return value
+
+
+def path(raw: object) -> str:
+    """A path, with `~` for the home directory; no component longer than file systems allow."""
+    try:
+        value = str(Path(text(raw)).expanduser())
+    except RuntimeError:
+        raise RefusedError("there is no such home directory") from None
+    if any(len(os.fsencode(part)) > 255 for part in value.split("/")):
+        raise RefusedError("no part of a path can be longer than 255 bytes")
+    return value
+
+
+def ranks(raw: object) -> frozenset[int]:
+    """Ranks with commas between them."""
+    return frozenset(whole(0)(part) for part in word(raw).split(","))
+
+
+def streams(raw: object) -> int | dict[int, int]:
+    """torchrun's stream choice: 0 none, 1 stdout, 2 stderr, 3 both; for all ranks, or `RANK:CHOICE,...`."""
+    choice = whole(0, 3)
+    if ":" not in word(raw):
+        return choice(raw)
+    pairs = (pair.partition(":") for pair in word(raw).split(","))
+    return {whole(0)(rank): choice(value) for rank, _, value in pairs}
+
+
+def signals(raw: object) -> tuple[str, ...]:
+    """Names of signals that a process can catch, with commas between them."""
+    names = tuple(name.strip() for name in text(raw).split(","))
+    for name in names:
+        if name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
+            raise RefusedError
+    return names
+
+
+def text_list(raw: object) -> tuple[str, ...]:
+    """A YAML list of texts, each as it was written."""
+    if not isinstance(raw, list):
+        raise RefusedError
+    for index, item in enumerate(raw):
+        if not isinstance(item, str) or not _can_be_passed(item):
+            raise RefusedError("it must be one word or text; quote it if it must stay so", f"[{index}]", item)
+    return tuple(raw)
+
+
+def text_map(raw: object) -> dict[str, str]:
+    """A YAML mapping from environment variables to texts, each as it was written."""
+    if not isinstance(raw, dict):
+        raise RefusedError
+    for name, value in raw.items():
+        at = f".{name}"
+        # The value is not repeated in a message about its name: it may be a secret.
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            raise RefusedError("a variable is named with letters, digits and _", at, "set")
+        if name in _TOLD_TO_RANKS or name.startswith(("TORCHELASTIC_", "FTLAUNCH_")):
+            raise RefusedError("ftlaunch itself tells that to the ranks, so leave it out", at, "set")
+        if not isinstance(value, str) or not _can_be_passed(value):
+            raise RefusedError('it must be text; "" stands for an empty one', at, value)
+    return raw

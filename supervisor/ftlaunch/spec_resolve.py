@@ -1,0 +1,220 @@
+"""From flags, job spec, environment and defaults, in that order, to one frozen JobSpec."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ftlaunch.devices import count_cpus, count_gpus
+from ftlaunch.spec import JobSpec, Kind
+from ftlaunch.spec_checks import check_target, why_not_writable
+from ftlaunch.spec_error import Origin, RefusedError, SpecError, one_line
+from ftlaunch.spec_file import read_spec_file
+from ftlaunch.spec_keys import OPTIONS, SETTINGS, YAML_KEYS, Key
+from ftlaunch_hooks.protocol import default_job_id
+
+_NOT_YET = {
+    ("restart_policy", "by-cause"): "it is not available yet; use `on-failure`",
+    ("restart_scope", "rank"): "it is not available yet; use `job`, which restarts all ranks",
+    ("warm", True): "it is not available yet; leave it out, and ranks start as `python -u` would start them",
+}
+
+
+class _Given(NamedTuple):
+    """A parsed value, what a person wrote for it, and where."""
+
+    value: Any
+    raw: object
+    origin: Origin
+
+    def error(self, name: str, reason: str) -> SpecError:
+        return self.origin.error(name, self.raw, reason)
+
+
+_Layer = dict[str, _Given]
+
+
+def is_spec_file(target: str) -> bool:
+    """Whether a target on the command line is a job spec rather than a script."""
+    return target.endswith((".yaml", ".yml"))
+
+
+def resolve(
+    target: str, args: Sequence[str], flags: Mapping[str, str], environ: Mapping[str, str]
+) -> JobSpec:
+    """The job that `ftlaunch FLAGS TARGET ARGS` asks for; `flags` maps key names to what was written.
+
+    Reads the spec file and looks at the disk, makes nothing. Raises SpecError.
+    """
+    layers = [_flag_layer(flags), _environment_layer(environ)]
+    if is_spec_file(target) and _wanted_kind(layers) == "script":
+        in_file = _file_layer(target)
+        kind, target = _target_of_file(target, in_file)
+        args = args or (in_file["args"].value if "args" in in_file else ())
+        layers.insert(1, in_file)
+    else:
+        kind = _wanted_kind(layers)
+    asked = _merged(layers)
+    _check_combinations(asked)
+    spec = _build(kind, target, tuple(args), asked, environ)
+    check_target(kind, target, environ)
+    for name in ("run_dir", "checkpoint_dir", "log_dir"):
+        if reason := why_not_writable(getattr(spec, name)):
+            raise SpecError(f"cannot use {one_line(getattr(spec, name))} as `{name}`: {reason}")
+    return spec
+
+
+def _parsed(key: Key, raw: object, origin: Origin) -> _Given:
+    try:
+        return _Given(key.read(raw), raw, origin)
+    except RefusedError as refused:
+        raise origin.error(key.name + refused.at, refused.given, str(refused.allowed)) from None
+
+
+def _flag_layer(flags: Mapping[str, str]) -> _Layer:
+    return _with_grace({name: _parsed(OPTIONS[name], raw, Origin("flag")) for name, raw in flags.items()})
+
+
+def _file_layer(path: str) -> _Layer:
+    raws = read_spec_file(path)
+    return {name: _parsed(YAML_KEYS[name], raw, Origin("file", path)) for name, raw in raws.items()}
+
+
+def _environment_layer(environ: Mapping[str, str]) -> _Layer:
+    layer: _Layer = {}
+    for name, key in SETTINGS.items():
+        variable = next((variable for variable in key.env if variable in environ), None)
+        if variable is not None:
+            layer[name] = _parsed(key, environ[variable], Origin("environment", variable))
+    return _with_grace(layer)
+
+
+def _with_grace(layer: _Layer) -> _Layer:
+    """torchrun's shutdown timeout is our grace, unless the same layer gives the grace itself."""
+    if "shutdown_timeout" in layer:
+        given = layer["shutdown_timeout"]
+        layer.setdefault("grace", given._replace(value=float(given.value)))
+    return layer
+
+
+def _merged(layers: Sequence[_Layer]) -> _Layer:
+    """For every setting the value of the first layer that has one, else its default."""
+    asked = {
+        name: _Given(key.default_value, key.default, Origin("default")) for name, key in SETTINGS.items()
+    }
+    for layer in reversed(layers):
+        asked.update(layer)
+    return asked
+
+
+def _wanted_kind(layers: Sequence[_Layer]) -> Kind:
+    """What torchrun's switches make of the target: --run-path over --no-python, which excludes --module."""
+    asked = _merged(layers)
+    if asked["run_path"].value:
+        return "script"
+    if asked["no_python"].value:
+        if asked["module"].value:
+            raise asked["no_python"].error("no_python", "it excludes `--module`; use one of them")
+        return "program"
+    return "module" if asked["module"].value else "script"
+
+
+def _target_of_file(path: str, layer: _Layer) -> tuple[Kind, str]:
+    kinds: tuple[Kind, ...] = ("script", "module", "program")
+    named = [kind for kind in kinds if kind in layer]
+    if not named:
+        raise SpecError(f"cannot read {path}: it names no `script`, `module` or `program` to run")
+    if len(named) > 1:
+        both = " and ".join(f"`{kind}`" for kind in named)
+        raise SpecError(f"cannot read {path}: it names {both}; only one of them can be run")
+    # What to run is no setting: leave it out of the layers that are merged.
+    return named[0], layer.pop(named[0]).value
+
+
+def _check_combinations(asked: _Layer) -> None:
+    for (name, value), reason in _NOT_YET.items():
+        if asked[name].value == value:
+            raise asked[name].error(name, reason)
+    if asked["nnodes"].value[1] > 1:
+        raise asked["nnodes"].error("nnodes", "more than one node is not available yet; use 1")
+    if asked["node_rank"].value > 0:
+        raise asked["node_rank"].error("node_rank", "more than one node is not available yet; use 0")
+    first, most = asked["backoff_first"], asked["backoff_max"]
+    if first.value > most.value and first.origin.kind != "default":
+        raise first.error("backoff_first", f"it is more than `backoff_max`, which is {most.raw}")
+
+
+def _build(
+    kind: Kind,
+    target: str,
+    args: tuple[str, ...],
+    asked: _Layer,
+    environ: Mapping[str, str],
+) -> JobSpec:
+    value = {name: given.value for name, given in asked.items()}
+    cwd = _current_directory()
+    env = value["env"] or {}
+    job_id = value["job_id"] or default_job_id(cwd, kind, target, args)
+    run_dir = Path(cwd, value["run_dir"] or f"runs/{job_id}")
+    nproc = _nproc(asked["nproc_per_node"], {**environ, **env})
+    derived = {
+        "kind": kind, "target": target, "args": args, "env": env, "job_id": job_id, "nproc": nproc,
+        "run_dir": run_dir,
+        "checkpoint_dir": Path(cwd, value["checkpoint_dir"] or run_dir / "checkpoints"),
+        "log_dir": Path(cwd, value["log_dir"], job_id) if value["log_dir"] else run_dir / "logs",
+        "run_id": (not value["standalone"] and value["rdzv_id"]) or job_id,
+        "master_port": None if value["standalone"] else value["master_port"],
+        "backoff_first": min(value["backoff_first"], value["backoff_max"]),
+        "storage_interval_steps": value["storage_interval"][0],
+        "storage_interval_seconds": value["storage_interval"][1],
+        "omp_threads": _omp_threads(value["omp_threads"], nproc, {**environ, **env}),
+        "tee_ranks": _tee_ranks(value, nproc),
+        "stop_signals": value["signals_to_handle"],
+        "python": value["python"] or sys.executable,
+    }  # fmt: skip
+    same_name = {item.name: value[item.name] for item in fields(JobSpec) if item.name in SETTINGS}
+    return JobSpec(**{**same_name, **derived})
+
+
+def _current_directory() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError as error:
+        raise SpecError(f"cannot tell the current directory: {str(error.strerror).lower()}") from None
+
+
+def _nproc(given: _Given, environ: Mapping[str, str]) -> int:
+    if isinstance(given.value, int):
+        return given.value
+    gpus = 0 if given.value == "cpu" else count_gpus(environ)
+    if given.value == "gpu" and gpus == 0:
+        raise given.error("nproc_per_node", "there is no GPU to be seen; use `cpu`, `auto` or a number")
+    return gpus or count_cpus()
+
+
+def _omp_threads(asked: int | str, nproc: int, environ: Mapping[str, str]) -> int | None:
+    """torchrun's rule: 1 where there are several ranks and the environment does not say."""
+    if isinstance(asked, int):
+        return asked
+    return 1 if nproc > 1 and "OMP_NUM_THREADS" not in environ else None
+
+
+def _tee_ranks(value: Mapping[str, Any], nproc: int) -> frozenset[int] | None:
+    """Local ranks to follow: those that tee names, else those not wholly redirected; then the filter."""
+
+    def choice(streams: int | dict[int, int], rank: int) -> int:
+        return streams if isinstance(streams, int) else streams.get(rank, 0)
+
+    ranks = frozenset(range(nproc))
+    if value["tee"]:
+        follow = frozenset(rank for rank in ranks if choice(value["tee"], rank))
+    elif value["redirects"]:
+        follow = frozenset(rank for rank in ranks if choice(value["redirects"], rank) != 3)
+    elif value["local_ranks_filter"] is None:
+        return None
+    else:
+        follow = ranks
+    return follow if value["local_ranks_filter"] is None else follow & value["local_ranks_filter"]

@@ -1,0 +1,57 @@
+"""The words of the state machine: states, events, actions. Pure."""
+
+from __future__ import annotations
+
+import enum
+
+
+class State(enum.Enum):
+    """Where the job is."""
+
+    READY = "ready"  # nothing started yet
+    RUNNING = "running"  # ranks are alive and watched
+    EXAMINING = "examining"  # a hang was seen: the stacks of all ranks are being taken
+    CLEARING = "clearing"  # the attempt failed: its ranks are being ended, another attempt follows
+    ABANDONING = "abandoning"  # the attempt failed for good: its ranks are being ended
+    BACKOFF = "backoff"  # waiting before the next attempt
+    STOPPING = "stopping"  # told to stop: ranks go on to the announced step and leave
+    LEAVING = "leaving"  # told to stop while ranks were being ended anyway
+    LAST_GASP = "last gasp"  # stopped, ranks gone: the saver commits the newest step
+    SALVAGE = "salvage"  # given up, ranks gone: the saver commits the newest step
+    WRAP_UP = "wrap up"  # all ranks done: the saver finishes
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+ENDS = frozenset({State.DONE, State.FAILED, State.STOPPED})
+
+
+class Event(enum.Enum):
+    """What happens to the job."""
+
+    START = "start"
+    FAILURE_RETRY = "failure, to be retried"  # a rank failed (or could not be started), policy says: again
+    FAILURE_FATAL = "failure, for good"  # likewise, policy says: give up
+    HANG = "hang"
+    ALL_DONE = "all ranks done"  # every rank ended honestly with exit code 0
+    ALL_GONE = "all ranks gone"  # no process of the attempt is left
+    STOP = "stop"  # somebody asked to stop
+    HURRY = "hurry"  # somebody asked again, and means now (a second Ctrl-C)
+    GRACE_OVER = "grace over"
+    BACKOFF_OVER = "backoff over"
+    SAVED = "saved"  # the saver has nothing left to do
+    SAVE_FAILED = "save failed"
+
+
+class Action(enum.Enum):
+    """What the runner does about it."""
+
+    SPAWN = "start an attempt"
+    EXAMINE = "take the stacks of all ranks"
+    END_RANKS = "tell all ranks to leave; SIGKILL after the grace"
+    ANNOUNCE_STOP = "announce the step to stop at"
+    KILL_RANKS = "SIGKILL every process of the attempt"
+    ARM_BACKOFF = "wait before the next attempt"
+    SAVE_NEWEST = "let the saver commit the newest step all ranks have in memory"
+    FINISH = "end the job"

@@ -1,0 +1,42 @@
+"""Hooks that run inside each rank of a training job: beat, snapshot, stop where told, resume.
+
+    import ftlaunch_hooks as ft
+
+    job = ft.attach(model=model, optimizer=optimizer, scheduler=scheduler)
+    for step in job.steps(10_000):
+        ...
+
+Importing this package imports no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ftlaunch_hooks import bootstrap
+
+if TYPE_CHECKING:
+    from ftlaunch_hooks.attach import Job, attach
+    from ftlaunch_hooks.data import ResumableBatchSampler
+    from ftlaunch_hooks.storage import CheckpointStorageReader, CheckpointStorageWriter
+
+__all__ = ["CheckpointStorageReader", "CheckpointStorageWriter", "Job", "ResumableBatchSampler", "attach"]
+
+_HOMES = {
+    "Job": "attach",
+    "attach": "attach",
+    "ResumableBatchSampler": "data",
+    "CheckpointStorageReader": "storage",
+    "CheckpointStorageWriter": "storage",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+bootstrap.install()

@@ -1,0 +1,361 @@
+"""No supervisor: the ranks of a node answer to each other, and each saves for itself.
+
+For the same script under torchrun, Slurm or plain `python`. The ranks share their pages (files that are
+deleted once all have mapped them); rank 0 leads: at its step boundaries it announces where to stop and what
+to save, and it commits. Where no boundary is reached in time (a rank is stuck in a collective), the watcher
+threads save the newest step all ranks have in memory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftlaunch_hooks import layout, persist, protocol
+from ftlaunch_hooks.page import NONE, Page, create_page, page_path, wait_until
+from ftlaunch_hooks.protocol import Flag, Resume, Why
+from ftlaunch_hooks.snapshot import Snapshotter
+
+_MEET = 300.0  # seconds the ranks of a node have to find each other
+_ROUND = 5.0  # seconds: a wait looks around so often whether it is in vain
+
+
+class AloneError(RuntimeError):
+    """The ranks cannot look after themselves here."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment says."""
+
+    checkpoint_dir: Path
+    prefix: str
+    memory_interval: int
+    every_steps: int | None
+    every_seconds: float | None
+    keep: int
+    grace: float
+    fresh: bool
+
+
+def settings() -> Settings:
+    """Read the environment; the defaults are the launcher's own. Raises AloneError on nonsense."""
+    environ = os.environ
+    argv = sys.orig_argv
+    module = argv[argv.index("-m") + 1] if "-m" in argv[: len(argv) - len(sys.argv) + 1] else None
+    kind, target = ("module", module) if module else ("script", sys.argv[0] or "python")
+    job_id = environ.get(protocol.ENV_JOB_ID) or protocol.default_job_id(str(Path.cwd()), kind, target, sys.argv[1:])
+    run_dir = Path(environ.get(protocol.ENV_RUN_DIR, Path("runs") / job_id))
+    every = environ.get(protocol.ENV_STORAGE_INTERVAL, protocol.DEFAULT_STORAGE_INTERVAL)
+    try:
+        seconds = float(every[:-1]) if every.endswith("s") else None
+        steps = int(every) if seconds is None and every != "off" else None
+        return Settings(
+            checkpoint_dir=Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute(),
+            prefix=job_id,
+            memory_interval=int(environ.get(protocol.ENV_MEMORY_INTERVAL, protocol.DEFAULT_MEMORY_INTERVAL)),
+            every_steps=steps,
+            every_seconds=seconds,
+            keep=int(environ.get(protocol.ENV_KEEP, protocol.DEFAULT_KEEP)),
+            grace=float(environ.get(protocol.ENV_GRACE, protocol.DEFAULT_GRACE)),
+            fresh=environ.get(protocol.ENV_FRESH) == "1",
+        )
+    except ValueError as error:
+        raise AloneError(f"cannot attach: a FTLAUNCH_* variable is not a number ({error})") from None
+
+
+def join() -> Alone:
+    """Meet the other ranks of this node. Raises AloneError."""
+    rank = int(os.environ.get("RANK", "0"))
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    if local != world_size:
+        raise AloneError(
+            f"cannot attach: {world_size} ranks on several nodes ({local} here); without a supervisor only the"
+            " ranks of one node can agree on a step"
+        )
+    return Alone(rank, world_size, settings())
+
+
+class Alone:
+    """This rank, among its peers."""
+
+    def __init__(self, rank: int, world_size: int, chosen: Settings) -> None:
+        self.rank, self.world_size, self.settings = rank, world_size, chosen
+        self.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        self.memory_interval, self.checkpoint_dir = chosen.memory_interval, chosen.checkpoint_dir
+        self.watched_lock = threading.Lock()
+        self._root = protocol.memory_root(os.getuid())
+        self._root.mkdir(mode=0o700, exist_ok=True)
+        info = self._root.lstat()
+        if info.st_uid != os.getuid() or info.st_mode & 0o077:
+            raise AloneError(f"cannot attach: {self._root} must be a directory of yours with mode 0700")
+        _sweep(self._root)
+        self.memory_dir = self._root / f"alone-{os.getpid()}-{protocol.own_start_time()}"
+        self.memory_dir.mkdir(mode=0o700)
+        atexit.register(self._clean, os.getpid())
+        self.page, self.peers = self._meet()
+        self.orders = self.peers[0]
+        self._saver: threading.Thread | None = None
+        self._save_error: str | None = None
+        self._snapshots: Snapshotter | None = None
+        self._leaving = threading.Event()
+        self._next_time = time.monotonic() + (chosen.every_seconds or 0.0)
+
+    def _clean(self, pid: int) -> None:
+        if os.getpid() == pid:
+            shutil.rmtree(self.memory_dir, ignore_errors=True)
+            with suppress(OSError):
+                self._root.rmdir()
+
+    # --- meeting ------------------------------------------------------------------------------------------
+
+    def _meet(self) -> tuple[Page, list[Page]]:
+        """Make this rank's page and map all others'; a page counts only while its writer lives."""
+        place = self._meeting_place()
+        place.mkdir(mode=0o700, exist_ok=True)
+        path = page_path(place, self.rank)
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        create_page(fresh)
+        own = Page(fresh)
+        own.begin(self.attempt, os.getpid(), protocol.own_start_time())
+        fresh.rename(path)
+        deadline = time.monotonic() + _MEET
+        peers: dict[int, Page] = {self.rank: own}
+        if not wait_until(lambda: self._map_peers(place, peers), deadline):
+            missing = sorted(set(range(self.world_size)) - set(peers))
+            raise AloneError(f"cannot attach: rank {missing[0]} did not attach within {_MEET:.0f} s")
+        own.raise_flag(Flag.MAPPED)
+        pages = [peers[rank] for rank in range(self.world_size)]
+        if not wait_until(lambda: all(p.flags & Flag.MAPPED for p in pages), deadline):
+            raise AloneError(f"cannot attach: not all ranks attached within {_MEET:.0f} s")
+        with suppress(FileNotFoundError):
+            path.unlink()
+        with suppress(OSError):
+            place.rmdir()  # the last one succeeds
+        return own, pages
+
+    def _meeting_place(self) -> Path:
+        names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID")
+        words = [os.environ.get(name, "") for name in names]
+        if self.world_size == 1:
+            words.append(str(os.getpid()))
+        return self._root / f"meeting-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:16]}"
+
+    def _map_peers(self, place: Path, peers: dict[int, Page]) -> bool:
+        for rank in range(self.world_size):
+            if rank not in peers:
+                try:
+                    page = Page(page_path(place, rank))
+                except (OSError, ValueError):
+                    continue
+                if page.pid and protocol.process_start_time(page.pid) == page.start_time:
+                    peers[rank] = page
+                else:
+                    page.close()  # of an earlier run that was killed
+        return len(peers) == self.world_size
+
+    # --- resume -------------------------------------------------------------------------------------------
+
+    def resume(self) -> tuple[Resume, int]:
+        """Rank 0 looks at storage and tells the others."""
+        if self.rank == 0:
+            self.orders.decide_resume(*self._choose())
+        while not wait_until(lambda: self.orders.resume[0] != Resume.UNDECIDED, time.monotonic() + _ROUND):
+            self._expect_alive(0)
+        return self.orders.resume
+
+    def _choose(self) -> tuple[Resume, int]:
+        if self.settings.fresh:
+            moved = layout.supersede(self.checkpoint_dir)
+            if moved is not None:
+                self._say(f"{protocol.ENV_FRESH}=1: earlier checkpoints are now in {moved}")
+            return Resume.FRESH, 0
+        step, rejected = layout.newest_verified(self.checkpoint_dir)
+        for refusal in rejected:
+            self._say(f"checkpoint of step {refusal.step} refused: {refusal.why}; it is now {refusal.to}")
+        if step != NONE:
+            return Resume.STORAGE, step
+        if layout.refused_before(self.checkpoint_dir):
+            return Resume.REFUSED, NONE
+        return Resume.FRESH, 0
+
+    def _expect_alive(self, rank: int) -> None:
+        page = self.peers[rank]
+        if protocol.process_start_time(page.pid) != page.start_time:
+            raise AloneError(f"cannot go on: rank {rank} is gone")
+
+    # --- at step boundaries ---------------------------------------------------------------------------------
+
+    def at_boundary(self, step: int) -> None:
+        """Rank 0 decides and announces; the others only read."""
+        if self.rank != 0:
+            return
+        ahead = step if self.world_size == 1 else step + 2  # in lockstep no rank is further than one step
+        if self.orders.stop_at == NONE and any(page.stop_wanted for page in self.peers):
+            self.orders.stop_at = ahead
+        elif self.orders.stop_at == NONE and not self._saving() and self._due(step):
+            self.orders.persist_at = self._following(max(ahead, step + 1))
+
+    def _saving(self) -> bool:
+        return self.orders.persist_at > self.orders.saved
+
+    def _due(self, step: int) -> bool:
+        if any(page.want_save > self.orders.saved for page in self.peers):
+            return True
+        if self.settings.every_steps is not None:
+            return True  # what follows is announced as soon as what went before is saved
+        return self.settings.every_seconds is not None and time.monotonic() >= self._next_time
+
+    def _following(self, earliest: int) -> int:
+        every = self.settings.every_steps
+        if every is None or any(page.want_save > self.orders.saved for page in self.peers):
+            return earliest
+        return -(-earliest // every) * every
+
+    def _grant(self, step: int, why: Why) -> None:
+        """Rank 0 makes room for the shards of a step; the others wait for it. Raises OSError."""
+        persist.prepare(self._target(step, why))
+        self.orders.granted = step
+
+    def _target(self, step: int, why: Why) -> persist.Target:
+        return persist.Target(
+            self.checkpoint_dir, step, why.name.lower(), self.settings.prefix, self.world_size
+        )
+
+    # --- saving -------------------------------------------------------------------------------------------
+
+    def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
+        """Save this rank's shard, beside the training; rank 0 commits once all shards are there."""
+        self._snapshots = snapshots
+        self._wait_for_saver()
+        if why == Why.STOP:
+            self._leaving.set()
+        files, common = snapshots.slot_files(step)
+        self._saver = threading.Thread(
+            target=self._save, args=(step, why, files, common), name="ftlaunch-saver", daemon=True
+        )
+        self._saver.start()
+
+    def _save(self, step: int, why: Why, files: dict[str, int], common: bytes) -> None:
+        try:
+            self._write(step, why, files, common)
+        except (OSError, layout.Damaged, AloneError) as error:
+            self._save_error = str(error)
+            self._say(f"cannot save step {step} to {self.checkpoint_dir}: {error}")
+
+    def _write(self, step: int, why: Why, files: dict[str, int], common: bytes) -> None:
+        target = self._target(step, why)
+        if self.rank == 0:
+            self._grant(step, why)
+        self._wait_for_leader(lambda: self.orders.granted >= step)
+        persist.write_shard(target, self.rank, files, common)
+        self.page.shard_step = step
+        if self.rank == 0:
+            self._commit(target)
+        else:
+            self._wait_for_leader(lambda: self.orders.saved >= step)
+
+    def _commit(self, target: persist.Target) -> None:
+        step = target.step
+        while not wait_until(lambda: all(p.shard_step >= step for p in self.peers), time.monotonic() + _ROUND):
+            for rank in range(self.world_size):
+                if self.peers[rank].shard_step < step:
+                    self._expect_alive(rank)
+        path, _ = persist.commit(target)
+        for _, note in persist.retire(self.checkpoint_dir, self.settings.keep):
+            if note:
+                self._say(note)
+        self._next_time = time.monotonic() + (self.settings.every_seconds or 0.0)
+        for page in self.peers:
+            page.saved = step
+        self._say(f"saved step {step} to {path}")
+
+    def _wait_for_leader(self, done: Callable[[], bool]) -> None:
+        while not wait_until(done, time.monotonic() + _ROUND):
+            self._expect_alive(0)
+
+    def _wait_for_saver(self) -> None:
+        if self._saver is not None:
+            self._saver.join()
+
+    def leave(self) -> int:
+        """Wait until the checkpoint is committed; 75 when it is."""
+        self._wait_for_saver()
+        if self._save_error is not None:
+            return protocol.EXIT_GIVEN_UP
+        return protocol.EXIT_SAVED
+
+    def finish(self) -> None:
+        """The loop is over: its last step is on storage before the script goes on."""
+        self._wait_for_saver()
+
+    # --- signals ------------------------------------------------------------------------------------------
+
+    def on_term(self, signum: int) -> None:
+        """Note the wish, pass it on, and see to it that something is saved should no boundary be reached."""
+        if self.page.stop_wanted:
+            return  # once is enough
+        self.page.stop_wanted = signum
+        for peer in self.peers:
+            if peer is not self.page and not peer.stop_wanted:
+                with suppress(ProcessLookupError):
+                    os.kill(peer.pid, signal.SIGTERM)
+        threading.Thread(target=self._rescue, name="ftlaunch-rescue", daemon=True).start()
+
+    def on_orphaned(self) -> None:
+        """There is no supervisor to lose."""
+
+    def _rescue(self) -> None:
+        """Half of the grace is for reaching a boundary; then the newest common snapshot is saved from here."""
+        if self._leaving.wait(self.settings.grace / 2):
+            return
+        with self.watched_lock:
+            code = self._save_from_memory()
+        os._exit(code)
+
+    def _save_from_memory(self) -> int:
+        if self.rank == 0:
+            step = _newest_common(self.peers)
+            stored = max((s for s, _ in layout.list_iterations(self.checkpoint_dir)), default=NONE)
+            if step <= max(stored, 0):
+                step = 0
+            self.orders.stop_at = step
+        elif not wait_until(lambda: self.orders.stop_at != NONE, time.monotonic() + self.settings.grace / 2):
+            return protocol.EXIT_STOPPED
+        step = self.orders.stop_at
+        if step == 0 or self._snapshots is None:
+            return protocol.EXIT_SAVED if layout.list_iterations(self.checkpoint_dir) else protocol.EXIT_STOPPED
+        self._say(f"no step boundary was reached in {self.settings.grace / 2:.0f} s: saving step {step} from memory")
+        self._save(step, Why.STOP, *self._snapshots.slot_files(step))
+        return protocol.EXIT_GIVEN_UP if self._save_error else protocol.EXIT_SAVED
+
+    def _say(self, text: str) -> None:
+        if self.rank == 0:
+            sys.stderr.write(f"ftlaunch: {text}\n")
+            sys.stderr.flush()
+
+
+def _newest_common(pages: list[Page]) -> int:
+    common = set(pages[0].slot_steps())
+    for page in pages[1:]:
+        common &= set(page.slot_steps())
+    return max(common)
+
+
+def _sweep(root: Path) -> None:
+    """Delete what processes that were killed have left."""
+    for directory in root.glob("alone-*-*"):
+        _, pid, start = directory.name.split("-")
+        if protocol.process_start_time(int(pid)) != int(start):
+            shutil.rmtree(directory, ignore_errors=True)

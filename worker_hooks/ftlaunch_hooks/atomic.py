@@ -1,0 +1,48 @@
+"""Writing files so that a crash at any system call leaves the old content or the new one. Standard library only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write every byte: `os.write` may be short. Raises OSError."""
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def fsync_dir(path: Path) -> None:
+    """Make the entries of a directory durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_durable(path: Path, data: bytes) -> None:
+    """Write a new file and fsync it; the name is durable only after `fsync_dir`. Raises OSError.
+
+    An fsync error is final: the file must be thrown away, not synced again (a second fsync may report
+    success for pages the kernel has dropped).
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        write_all(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_durable(path: Path, data: bytes) -> None:
+    """Replace a file's content: temporary file, fsync, rename, fsync of the directory. Raises OSError."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        write_durable(temporary, data)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_dir(path.parent)

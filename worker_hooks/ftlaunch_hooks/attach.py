@@ -1,0 +1,197 @@
+"""The public face of the hooks: attach() and the Job it returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ftlaunch_hooks import alone, bootstrap, protocol
+from ftlaunch_hooks.overseer import Overseer, Supervised
+from ftlaunch_hooks.page import NONE
+from ftlaunch_hooks.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
+from ftlaunch_hooks.resume import restore
+from ftlaunch_hooks.signals import Watcher
+from ftlaunch_hooks.snapshot import Snapshotter
+from ftlaunch_hooks.state import State
+
+_job: Job | None = None
+
+
+class AttachError(RuntimeError):
+    """attach() cannot do what was asked."""
+
+
+def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
+    """Take part in the job: restore `objects` where an earlier attempt left them, and keep them safe.
+
+    objects: under any name, anything with state_dict() and load_state_dict(): models (DDP-wrapped too),
+    optimizers, schedulers, scalers, samplers. frozen: names of objects that are never saved nor restored.
+    Call it once, after everything is built. Raises state.StateError naming the argument that cannot be saved
+    or does not fit what is restored, and AttachError.
+    """
+    global _job  # noqa: PLW0603 - one process is one rank
+    if _job is not None:
+        raise AttachError("cannot attach: attach() was called before in this process; keep the Job it returned")
+    unknown = sorted(set(frozen) - set(objects))
+    if unknown:
+        raise AttachError(f"cannot attach: frozen names {unknown[0]!r}, which is none of {sorted(objects)}")
+    page = bootstrap.own_page()
+    overseer: Overseer = Supervised(page) if page is not None else alone.join()
+    _job = Job(objects, frozen, overseer)
+    return _job
+
+
+class Job:
+    """This process's part in the job."""
+
+    def __init__(self, objects: dict[str, Any], frozen: Collection[str], overseer: Overseer) -> None:
+        """Restore and take the first snapshot; use attach()."""
+        self._overseer, self._page = overseer, overseer.page
+        self._watcher = Watcher(overseer.on_term, overseer.on_orphaned)
+        self._state = State(objects, frozen, overseer.rank, overseer.world_size)
+        self._sampler = next((o for o in objects.values() if hasattr(o, "advance") and hasattr(o, "consumed")), None)
+        kind, step = overseer.resume()
+        if kind == Resume.REFUSED:
+            raise AttachError(
+                f"cannot resume: no checkpoint in {overseer.checkpoint_dir} is usable (see its quarantine/); "
+                f"{protocol.ENV_FRESH}=1 starts over"
+            )
+        restored = restore(self._state, kind, step, overseer)
+        self.step: int = step
+        self.attempt: int = overseer.attempt
+        self.restored_from: str | None = RESTORED_FROM.get(kind)
+        self._snapshots = Snapshotter(
+            self._state, self._page, overseer.peers, overseer.memory_dir, overseer.rank, overseer.world_size
+        )
+        self._note_consumed(restored.consumed_samples if restored is not None else 0)
+        self._in_loop = False
+        self._began_ns = time.monotonic_ns()
+        self._page.set_resumed(kind, step)
+        if kind != Resume.MEMORY:
+            self._take(None)
+        self._page.beat(step, time.monotonic_ns())
+        self._page.raise_flag(Flag.ATTACHED)
+
+    # --- what a script may ask ----------------------------------------------------------------------------
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the state came from an earlier attempt."""
+        return self.restored_from is not None
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the job was told to stop; steps() ends it at the agreed step by itself."""
+        return self._overseer.orders.stop_at != NONE or self._page.stop_wanted != 0
+
+    def steps(self, total: int) -> Iterator[int]:
+        """Yield the number of each step still to be made, up to `total`; one pass of the loop is one step.
+
+        Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step.
+        """
+        self._enter()
+        try:
+            while self.step < total:
+                yield self.step
+                self._complete(last=self.step + 1 == total)
+        finally:
+            self._leave_loop()
+        self._overseer.finish()
+
+    def step_done(self, loss: float | None = None) -> None:
+        """Say that a step is complete, in a loop of one's own; within steps() it only notes the loss."""
+        if loss is not None:
+            self._page.loss = loss
+        if self._in_loop:
+            return
+        if self._page.phase == Phase.STARTUP:
+            self._begin_training()
+        self._complete(last=False)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Say what is being done, where it is no training step: "eval", "checkpoint", "startup" or "teardown"."""
+        try:
+            phase = Phase[name.upper()]
+        except KeyError:
+            allowed = ", ".join(p.name.lower() for p in Phase)
+            raise ValueError(f"cannot enter phase {name!r}: phases are {allowed}") from None
+        before, self._page.phase = self._page.phase, phase
+        try:
+            yield
+        finally:
+            self._page.phase = before
+
+    def save(self) -> None:
+        """Ask for a checkpoint of one of the next steps; returns at once. One rank asking is enough."""
+        self._page.want_save = self.step
+
+    # --- step by step -------------------------------------------------------------------------------------
+
+    def _begin_training(self) -> None:
+        self._state.restore_rng()  # not before: building a DataLoader's iterator draws from the generators
+        self._page.phase = Phase.TRAIN
+        self._began_ns = time.monotonic_ns()
+
+    def _enter(self) -> None:
+        self._begin_training()
+        self._page.lower_flag(Flag.LOOP_LEFT)
+        self._in_loop = True
+        self._overseer.at_boundary(self.step)
+        self._obey_stop(taken=False)
+
+    def _leave_loop(self) -> None:
+        self._in_loop = False
+        self._page.phase = Phase.TEARDOWN
+        self._page.raise_flag(Flag.LOOP_LEFT)
+
+    def _complete(self, *, last: bool) -> None:
+        """The step boundary: snapshot, beat, and whatever is asked."""
+        step = self.step + 1
+        self.step = step
+        if self._sampler is not None:
+            self._sampler.advance()
+            self._note_consumed(self._sampler.consumed)
+        self._overseer.at_boundary(step)
+        why = self._why_hold(step, last)
+        every = self._overseer.memory_interval
+        if why is not None or (every and step % every == 0):
+            self._take(why)
+        now = time.monotonic_ns()
+        self._page.step_seconds = (now - self._began_ns) / 1e9
+        self._began_ns = now
+        self._page.beat(step, now)
+        if why is not None:
+            self._overseer.held(self._snapshots, step, why)
+        if why == Why.STOP:
+            self._obey_stop(taken=True)
+
+    def _why_hold(self, step: int, last: bool) -> Why | None:
+        orders = self._overseer.orders
+        if last:
+            return Why.END
+        if NONE != orders.stop_at <= step:
+            return Why.STOP
+        if step == orders.persist_at:
+            return Why.INTERVAL
+        return None
+
+    def _take(self, why: Why | None) -> None:
+        with self._overseer.watched_lock:
+            self._snapshots.take(self.step, why)
+
+    def _obey_stop(self, *, taken: bool) -> None:
+        stop_at = self._overseer.orders.stop_at
+        if stop_at == NONE or self.step < stop_at:
+            return
+        if not taken:
+            self._overseer.held(self._snapshots, self.step, Why.STOP)
+        self._snapshots.fence()
+        self._page.raise_flag(Flag.STOPPED)
+        self._page.phase = Phase.TEARDOWN
+        raise SystemExit(self._overseer.leave())
+
+    def _note_consumed(self, samples: int) -> None:
+        self._page.consumed = samples

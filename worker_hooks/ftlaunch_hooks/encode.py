@@ -1,0 +1,214 @@
+"""State that is not a tensor, as JSON: exact, readable by anyone, and no pickle.
+
+What JSON has no word for is written as an object with one tag as its first key (`{"__tuple__": [1, 2]}`);
+tensors stay out of it and are named: `{"__tensor__": "optimizer.state.model.weight.exp_avg"}`. A dictionary
+whose own keys could be mistaken for a tag is written as a list of pairs.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Json = Any  # None, bool, int, float, str, lists of these, dictionaries from str to these
+Path = tuple[Any, ...]  # the name of the attached object, then the keys and indices that lead to a value
+Put = Callable[[Path, Tensor], str]  # takes a tensor in, answers with its key
+Get = Callable[[str, str], Tensor]  # (key, device type) -> tensor
+
+_TENSOR, _ARRAY, _SCALAR = "__tensor__", "__array__", "__numpy__"
+_TUPLE, _SIZE, _PAIRS, _FLOAT = "__tuple__", "__size__", "__pairs__", "__float__"
+_DTYPE, _DEVICE = "__dtype__", "__device__"
+_TAGS = frozenset((_TENSOR, _ARRAY, _SCALAR, _TUPLE, _SIZE, _PAIRS, _FLOAT, _DTYPE, _DEVICE))
+
+_MAPPINGS: dict[str, type[dict[Any, Any]]] = {
+    "dict": dict,
+    "OrderedDict": collections.OrderedDict,
+    "Counter": collections.Counter,
+}
+ALLOWED = (
+    "None, bool, int, float, str, list, tuple, dict, OrderedDict and Counter with str or int keys, "
+    "numpy scalars and arrays, torch tensors, dtypes, devices and sizes"
+)
+
+
+class StateError(TypeError):
+    """State cannot be saved or restored; the message names where it lies."""
+
+
+def show(path: Path) -> str:
+    """A path as it would be written in Python: `sampler.cache['x']`."""
+    head, *rest = path
+    return str(head) + "".join(f".{p}" if _is_name(p) else f"[{p!r}]" for p in rest)
+
+
+def _is_name(part: object) -> bool:
+    return isinstance(part, str) and all(piece.isidentifier() for piece in part.split("."))
+
+
+def join(path: Path) -> str:
+    """A path as a tensor's key: `sampler.cache.x`."""
+    return ".".join(map(str, path))
+
+
+# --- there ------------------------------------------------------------------------------------------------
+
+
+def encode(value: object, path: Path, put: Put) -> Json:
+    """`value` as JSON; its tensors go to `put`. Raises StateError for a type that is not allowed."""
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if isinstance(value, Tensor):
+        tag: dict[str, Json] = {_TENSOR: put(path, value)}
+        return tag if value.device.type == "cpu" else {**tag, "device": value.device.type}
+    for kinds, encoder in _ENCODERS:
+        if kind in kinds:
+            return encoder(value, path, put)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        if kind is numpy.ndarray:
+            return _encode_array(value, path, put)
+        if isinstance(value, (numpy.bool_, numpy.integer, numpy.floating)):
+            return _encode_scalar(value, path, put)
+    raise _refusal(value, path)
+
+
+def _refusal(value: object, path: Path) -> StateError:
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return StateError(f"cannot save `{show(path)}`: it is of type {name}; allowed are {ALLOWED}")
+
+
+def _encode_float(value: Any, path: Path, put: Put) -> Json:
+    return value if math.isfinite(value) else {_FLOAT: repr(value)}
+
+
+def _encode_list(value: Any, path: Path, put: Put) -> Json:
+    return [encode(element, (*path, index), put) for index, element in enumerate(value)]
+
+
+def _encode_tuple(value: Any, path: Path, put: Put) -> Json:
+    return {_TUPLE: _encode_list(value, path, put)}
+
+
+def _encode_mapping(value: Any, path: Path, put: Put) -> Json:
+    kind = type(value).__name__
+    for key in value:
+        if type(key) not in (str, int):
+            raise StateError(
+                f"cannot save `{show(path)}`: it has the key {key!r} of type {type(key).__name__}; "
+                "allowed are str and int"
+            )
+    pairs = [(key, encode(element, (*path, key), put)) for key, element in value.items()]
+    if kind == "dict" and all(type(key) is str and key not in _TAGS for key, _ in pairs):
+        return dict(pairs)
+    return {_PAIRS: [[key, element] for key, element in pairs], "type": kind}
+
+
+def _encode_array(value: Any, path: Path, put: Put) -> Json:
+    source = value if value.flags.writeable and value.flags.c_contiguous else value.copy()
+    try:
+        tensor = torch.from_numpy(source)
+    except (TypeError, ValueError):
+        raise StateError(f"cannot save `{show(path)}`: an array of dtype {value.dtype}") from None
+    return {_ARRAY: put(path, tensor)}
+
+
+def _encode_scalar(value: Any, path: Path, put: Put) -> Json:
+    if value.dtype.itemsize > 8:  # longdouble: more than a Python float holds
+        raise _refusal(value, path)
+    return {_SCALAR: value.dtype.str, "value": encode(value.item(), path, put)}
+
+
+_ENCODERS: Sequence[tuple[tuple[type, ...], Callable[[Any, Path, Put], Json]]] = (
+    ((float,), _encode_float),
+    ((list,), _encode_list),
+    ((tuple,), _encode_tuple),
+    (tuple(_MAPPINGS.values()), _encode_mapping),
+    ((torch.dtype,), lambda value, path, put: {_DTYPE: str(value).removeprefix("torch.")}),
+    ((torch.device,), lambda value, path, put: {_DEVICE: str(value)}),
+    ((torch.Size,), lambda value, path, put: {_SIZE: list(value)}),
+)
+
+
+# --- and back ---------------------------------------------------------------------------------------------
+
+
+def decode(tree: Json, get: Get) -> Any:
+    """What `encode` was given, tensors taken from `get`. Raises StateError where `tree` is not of its making."""
+    if isinstance(tree, list):
+        return [decode(element, get) for element in tree]
+    if not isinstance(tree, dict):
+        return tree
+    tag = next(iter(tree), "")
+    if tag in _DECODERS:
+        return _DECODERS[tag](tree[tag], tree, get)
+    return {key: decode(element, get) for key, element in tree.items()}
+
+
+def _decode_array(content: Json, tree: Json, get: Get) -> Any:
+    import numpy  # noqa: PLC0415 - only who saved an array needs it  # isort: skip
+
+    return numpy.array(get(content, "cpu").numpy())
+
+
+def _decode_scalar(content: Json, tree: Json, get: Get) -> Any:
+    import numpy  # noqa: PLC0415 - as above  # isort: skip
+
+    return numpy.dtype(content).type(decode(tree["value"], get))
+
+
+def _decode_pairs(content: Json, tree: Json, get: Get) -> Any:
+    mapping = _MAPPINGS[tree["type"]]()
+    for key, element in content:
+        mapping[key] = decode(element, get)
+    return mapping
+
+
+def _decode_dtype(content: Json, tree: Json, get: Get) -> torch.dtype:
+    dtype = getattr(torch, content, None)
+    if not isinstance(dtype, torch.dtype):
+        raise StateError(f"cannot restore a dtype named {content!r}: this torch does not know it")
+    return dtype
+
+
+_DECODERS: Mapping[str, Callable[[Json, Json, Get], Any]] = {
+    _TENSOR: lambda content, tree, get: get(content, tree.get("device", "cpu")),
+    _ARRAY: _decode_array,
+    _SCALAR: _decode_scalar,
+    _TUPLE: lambda content, tree, get: tuple(decode(element, get) for element in content),
+    _SIZE: lambda content, tree, get: torch.Size(content),
+    _PAIRS: _decode_pairs,
+    _FLOAT: lambda content, tree, get: float(content),
+    _DTYPE: _decode_dtype,
+    _DEVICE: lambda content, tree, get: torch.device(content),
+}
+
+
+class JsonCache:
+    """Writes a dictionary of trees as JSON text, again and again, without repeating what is the same object."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Json, str]] = {}
+
+    def dumps(self, trees: Mapping[str, Mapping[str, Json]]) -> str:
+        """JSON of a two-level dictionary; a value on the second level that is known by identity is not redone."""
+        return self._object((name, self._object(self._texts(name, tree))) for name, tree in trees.items())
+
+    def _texts(self, name: str, tree: Mapping[str, Json]) -> Any:
+        for key, element in tree.items():
+            where = f"{name}\0{key}"
+            known = self._known.get(where)
+            if known is None or known[0] is not element or not isinstance(element, (dict, list)):
+                known = self._known[where] = (element, json.dumps(element, allow_nan=False))
+            yield key, known[1]
+
+    @staticmethod
+    def _object(texts: Any) -> str:
+        return "{" + ",".join(f"{json.dumps(key)}:{text}" for key, text in texts) + "}"

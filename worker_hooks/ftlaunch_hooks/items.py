@@ -1,0 +1,200 @@
+"""The tensors of a rank's state: which there are, which this rank saves, and under which key.
+
+Three kinds, told apart by where a tensor lives. *Replicated* (a parameter under DistributedDataParallel over
+all ranks, and its optimizer state): the same everywhere, saved by one rank. *Sharded* (a DTensor): every rank
+saves its shard of the whole; of equal shards the first. *Its own* (everything else): every rank saves its
+own, rank 0 under the plain key, rank r under `key@r`.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ftlaunch_hooks.encode import Json, Path, StateError, join, show
+from ftlaunch_hooks.layout import Chunk
+
+DTYPES: dict[torch.dtype, str] = {
+    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2", torch.float8_e8m0fnu: "F8_E8M0", torch.int16: "I16", torch.uint16: "U16",
+    torch.float16: "F16", torch.bfloat16: "BF16", torch.int32: "I32", torch.uint32: "U32",
+    torch.float32: "F32", torch.int64: "I64", torch.uint64: "U64", torch.float64: "F64",
+    torch.complex64: "C64",
+}  # fmt: skip
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A tensor, or this rank's shard of one."""
+
+    key: str
+    group: str  # the kind of file it belongs to, see layout.GROUPS
+    tensor: Tensor  # local and detached; shares memory with what the training loop uses
+    offset: tuple[int, ...]  # of the shard in the whole
+    whole: tuple[int, ...]  # shape of the whole
+    owned: bool  # whether this rank is the one that saves it
+    settled: bool  # changes only inside the step of an attached optimizer
+
+    @property
+    def chunk(self) -> Chunk:
+        """How it is described in a file."""
+        dtype = DTYPES[self.tensor.dtype]
+        return Chunk(self.key, dtype, tuple(self.tensor.shape), self.key, self.offset, self.whole)
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """A rank's state at one moment. `items` is the same list as the time before when no tensor was replaced."""
+
+    items: list[Item]
+    state: dict[str, Json]  # what is not a tensor: object name -> its tree
+
+
+def own_key(key: str, rank: int) -> str:
+    """The key of a tensor that every rank has its own of."""
+    return f"{key}@{rank}" if rank else key
+
+
+class _Known:
+    """A tensor that has been taken in before, and what was made of it."""
+
+    __slots__ = ("address", "item", "plain", "settled", "shape", "tensor")
+
+    def __init__(self, tensor: Tensor, item: Item | None, settled: bool) -> None:
+        local = local_of(tensor)
+        self.tensor, self.plain, self.settled = tensor, local is tensor, settled
+        self.address, self.shape = local.data_ptr(), local.shape  # `p.data = x` keeps the object, not these
+        self.item = item
+
+
+class Shelf:
+    """Takes in a rank's tensors, step after step; one that is still the same costs a comparison."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank, self.world_size = rank, world_size
+        self._items: list[Item] = []
+        self._before: dict[str, _Known] = {}
+        self._now: dict[str, _Known] = {}
+        self._changed = True
+
+    def begin(self) -> None:
+        """Start a collection."""
+        self._now, self._changed = {}, False
+
+    def finish(self) -> list[Item]:
+        """End it: all items, in the order in which they came; the same list when nothing was replaced."""
+        if self._changed or len(self._now) != len(self._before):
+            self._items = [known.item for known in self._now.values() if known.item is not None]
+        self._before = self._now
+        return self._items
+
+    def put(
+        self,
+        path: Path,
+        tensor: Tensor,
+        group: str = "opt",
+        *,
+        owner: int | None = None,
+        settled: bool = False,
+        key: str | None = None,
+    ) -> str:
+        """Take a tensor in; returns its key without a rank. owner: of a replicated one, the rank that saves it.
+
+        Raises StateError for a tensor that cannot be saved, or a key that is already taken.
+        """
+        if key is None:
+            key = join(path).replace("@", "@@")
+        known = self._before.get(key)
+        if known is None or known.tensor is not tensor or known.settled is not settled or _moved(known):
+            known = _Known(tensor, self._item(path, key, tensor, group, owner, settled), settled)
+            self._changed = True
+        if key in self._now:
+            raise StateError(f"cannot save `{show(path)}`: there is another tensor with the key {key!r}")
+        self._now[key] = known
+        return key
+
+    def _item(
+        self, path: Path, key: str, tensor: Tensor, group: str, owner: int | None, settled: bool
+    ) -> Item | None:
+        """None for an empty shard."""
+        if is_sharded(tensor):
+            return self._sharded_item(path, key, tensor, group, settled)
+        check_plain(path, tensor)
+        if owner is None:
+            key, owned = own_key(key, self.rank), True
+        else:
+            owned = owner == self.rank
+        local = tensor.detach()
+        return Item(key, group, local, (0,) * local.dim(), tuple(local.shape), owned, settled)
+
+    def _sharded_item(self, path: Path, key: str, tensor: Tensor, group: str, settled: bool) -> Item | None:
+        from ftlaunch_hooks.sharded import place_of  # noqa: PLC0415 - see is_sharded
+
+        local = local_of(tensor).detach()
+        check_plain(path, local)
+        place = place_of(path, tensor)
+        if place is None or (local.numel() == 0 and tensor.numel() > 0):
+            return None
+        return Item(key, group, local, place.offset, tuple(tensor.shape), place.first, settled)
+
+
+def is_sharded(tensor: object) -> bool:
+    """Whether this is a DTensor. The module, half a second's import, is only asked for where it is in use."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local_of(tensor: Tensor) -> Tensor:
+    """The tensor itself; of a DTensor, this rank's shard."""
+    local: Tensor = tensor._local_tensor if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    return local
+
+
+def _moved(known: _Known) -> bool:
+    local = known.tensor if known.plain else local_of(known.tensor)
+    return local.data_ptr() != known.address or local.shape != known.shape
+
+
+def check_plain(path: Path, tensor: Tensor) -> None:
+    """Raises StateError for a tensor whose values no file of ours can hold."""
+    problem = None
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        problem = "a parameter that has no values yet (a lazy module before its first forward)"
+    elif tensor.is_meta:
+        problem = "a tensor on the meta device"
+    elif tensor.layout is not torch.strided or tensor.is_quantized:
+        problem = f"a tensor of layout {tensor.layout}" if not tensor.is_quantized else "a quantized tensor"
+    elif tensor.dtype not in DTYPES:
+        problem = f"a tensor of dtype {tensor.dtype}"
+    elif type(tensor.detach()) is not Tensor:
+        problem = f"a tensor of type {type(tensor).__name__}"
+    if problem:
+        raise StateError(f"cannot save `{show(path)}`: {problem}")
+
+
+def share_out(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
+    """The rank that saves each replicated tensor: the largest first, each to the rank with the least so far.
+
+    sizes: key -> bytes. The same on every rank that asks with the same sizes.
+    """
+    load, owners = [0] * world_size, {}
+    for key in sorted(sizes, key=lambda key: (-sizes[key], key)):
+        owner = load.index(min(load))
+        owners[key] = owner
+        load[owner] += sizes[key]
+    return owners
+
+
+def owner_of_slot(owner: int, slot: str, world_size: int) -> int:
+    """The rank that saves an optimizer state tensor of a parameter that `owner` saves.
+
+    It depends on nothing but the two names: also when ranks disagree on which state exists already, every
+    tensor has one owner. Turning by name spreads the state of one large parameter.
+    """
+    return (owner + zlib.crc32(slot.encode())) % world_size

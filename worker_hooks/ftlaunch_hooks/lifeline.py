@@ -1,0 +1,27 @@
+"""The supervisor is gone -> so am I.
+
+The kernel sends SIGKILL to a rank whose supervisor dies (PR_SET_PDEATHSIG); this watches as well, for ranks
+that are not the supervisor's direct children.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ftlaunch_hooks.protocol import ENV_SUPERVISOR, process_start_time
+
+
+def supervisor_pidfd() -> int | None:
+    """A descriptor that becomes readable when the supervisor ends; None where there is no supervisor.
+
+    Raises ProcessLookupError when there was one and it is gone already.
+    """
+    identity = os.environ.get(ENV_SUPERVISOR)
+    if identity is None:
+        return None
+    pid, _, start = identity.partition(":")
+    fd = os.pidfd_open(int(pid))
+    if process_start_time(int(pid)) != int(start):
+        os.close(fd)
+        raise ProcessLookupError(f"the supervisor (pid {pid}) is gone")
+    return fd

@@ -1,0 +1,192 @@
+"""An attached optimizer: its state by parameter name, and how it goes back bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode
+from ftlaunch_hooks.items import Shelf, owner_of_slot
+from ftlaunch_hooks.parts import Load, Names, check_names
+from ftlaunch_hooks.shards import Lookup
+
+_Slots = dict[str, Json]
+
+
+@dataclass(frozen=True)
+class _Described:
+    """The state of one parameter as it was when its slots were last others."""
+
+    parameter: Tensor
+    names: tuple[str, ...]
+    tensors: list[tuple[str, str, int | None]]  # (slot, key, owner)
+    tree: _Slots  # of the tensors
+
+    def fits(self, parameter: Tensor, slots: Mapping[str, Any]) -> bool:
+        """Whether nothing is new but values."""
+        if self.parameter is not parameter or self.names != tuple(slots):
+            return False
+        return all(isinstance(slots[slot], Tensor) for slot, _, _ in self.tensors)
+
+
+class OptimizerPart:
+    """A torch.optim.Optimizer. A parameter goes by its key in an attached module, or by its position."""
+
+    kind = "optimizer"
+
+    def __init__(self, name: str, optimizer: torch.optim.Optimizer, names: Names) -> None:
+        self.name, self.optimizer, self._names = name, optimizer, names
+        self._known: dict[str, _Described] = {}
+        self._state_tree: dict[str, _Slots] = {}
+
+    def _labelled(self, groups: list[dict[str, Any]]) -> dict[Any, tuple[str, Tensor]]:
+        """state_dict's name of a parameter -> (its label here, the parameter)."""
+        names = [name for group in groups for name in group["params"]]
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        keys = self._names.keys
+        return {
+            name: (keys.get(id(parameter)) or str(position), parameter)
+            for position, (name, parameter) in enumerate(zip(names, parameters, strict=True))
+        }
+
+    # --- there ---------------------------------------------------------------------------------------------
+
+    def collect(self, shelf: Shelf) -> dict[str, Json]:
+        """See Part."""
+        state = self.optimizer.state_dict()
+        labelled = self._labelled(state["param_groups"])
+        groups = []
+        for index, group in enumerate(state["param_groups"]):
+            plain = {key: value for key, value in group.items() if key != "params"}
+            tree = encode(plain, (self.name, "param_groups", index), shelf.put)
+            groups.append({"group": tree, "params": [labelled[name][0] for name in group["params"]]})
+        extra = {key: value for key, value in state.items() if key not in ("state", "param_groups")}
+        extra["state"] = {name: value for name, value in state["state"].items() if name not in labelled}
+        return {
+            "state": self._collect_state(state["state"], labelled, shelf),
+            "param_groups": groups,
+            "extra": encode(extra, (self.name,), shelf.put),
+        }
+
+    def _collect_state(
+        self, state: Mapping[Any, Any], labelled: Mapping[Any, tuple[str, Tensor]], shelf: Shelf
+    ) -> dict[str, _Slots]:
+        """The same object as before when there is nothing new but values."""
+        trees = {}
+        for name, slots in state.items():
+            if name in labelled:
+                label, parameter = labelled[name]
+                trees[label] = self._collect_slots(label, parameter, slots, shelf)
+        known = self._state_tree
+        if len(known) != len(trees) or any(known.get(label) is not tree for label, tree in trees.items()):
+            self._state_tree = trees
+        return self._state_tree
+
+    def _collect_slots(self, label: str, parameter: Tensor, slots: Mapping[str, Any], shelf: Shelf) -> _Slots:
+        known = self._known.get(label)
+        if known is None or not known.fits(parameter, slots):
+            known = self._known[label] = self._describe(label, parameter, slots, shelf.world_size)
+        for slot, key, owner in known.tensors:
+            shelf.put((self.name, label, slot), slots[slot], owner=owner, settled=True, key=key)
+        if len(known.tensors) == len(slots):
+            return known.tree
+        tree = dict(known.tree)  # with values that are not tensors, which may be others every time
+        for slot, value in slots.items():
+            if slot not in tree:
+                owner = self._slot_owner(label, parameter, slot, shelf.world_size)
+
+                def put(path: Path, tensor: Tensor, owner: int | None = owner) -> str:
+                    return shelf.put(path, tensor, owner=owner, settled=True)
+
+                tree[slot] = encode(value, (self.name, "state", label, slot), put)
+        return tree
+
+    def _describe(self, label: str, parameter: Tensor, slots: Mapping[str, Any], world_size: int) -> _Described:
+        start = f"{self.name}.state.{label}."
+        tensors = [
+            (slot, start + str(slot).replace("@", "@@"), self._slot_owner(label, parameter, slot, world_size))
+            for slot, value in slots.items()
+            if isinstance(value, Tensor)
+        ]
+        return _Described(parameter, tuple(slots), tensors, {slot: {"__tensor__": key} for slot, key, _ in tensors})
+
+    def _slot_owner(self, label: str, parameter: Tensor, slot: str, world_size: int) -> int | None:
+        owner = self._names.owner(parameter, label)
+        return None if owner is None else owner_of_slot(owner, str(slot), world_size)
+
+    # --- and back ------------------------------------------------------------------------------------------
+
+    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Load:
+        """See Part."""
+        groups = self.optimizer.state_dict()["param_groups"]
+        labelled = self._labelled(groups)
+        if len(groups) != len(tree["param_groups"]):
+            raise StateError(
+                f"cannot restore optimizer `{self.name}`: it has {len(groups)} parameter groups, "
+                f"{len(tree['param_groups'])} were saved"
+            )
+        for index, (group, entry) in enumerate(zip(groups, tree["param_groups"], strict=True)):
+            live = [labelled[name][0] for name in group["params"]]
+            check_names(f"parameter group {index} of optimizer `{self.name}`", live, entry["params"])
+
+        def check(key: str, device: str) -> Tensor:
+            saved.check(key, None)
+            return torch.empty(0)
+
+        decode([tree["state"], tree["param_groups"], tree["extra"]], check)
+        return lambda: self._load(tree, saved)
+
+    def _load(self, tree: Mapping[str, Json], saved: Lookup) -> None:
+        groups = self.optimizer.state_dict()["param_groups"]
+        names = {label: (name, p) for name, (label, p) in self._labelled(groups).items()}
+        extra = decode(tree["extra"], saved.get)
+        state: dict[Any, Any] = extra.pop("state")
+        for label, slots in tree["state"].items():
+            name, parameter = names[label]
+            state[name] = _read_slots(slots, parameter, saved)
+        new_groups = [
+            {**decode(entry["group"], saved.get), "params": group["params"]}
+            for group, entry in zip(groups, tree["param_groups"], strict=True)
+        ]
+        self.optimizer.load_state_dict({**extra, "state": state, "param_groups": new_groups})
+        for name, parameter in names.values():
+            _undo_casts(self.optimizer.state.get(parameter, {}), state.get(name, {}))
+
+
+def _tensor_keys(tree: Json) -> Iterator[str]:
+    found: list[str] = []
+
+    def note(key: str, device: str) -> Tensor:
+        found.append(key)
+        return torch.empty(0)
+
+    decode(tree, note)
+    return iter(found)
+
+
+def _read_slots(slots: _Slots, parameter: Tensor, saved: Lookup) -> dict[str, Any]:
+    """The state of one parameter; what has its shape gets its memory format, device and sharding."""
+    alike = {}
+    for key in _tensor_keys(slots):
+        dtype, shape = saved.info(key)
+        if shape == tuple(parameter.shape) and shape:
+            alike[key] = torch.empty_like(parameter.detach(), dtype=dtype)
+    saved.fill(alike)
+
+    def get(key: str, device: str) -> Tensor:
+        return alike[key] if key in alike else saved.get(key, device)
+
+    read: dict[str, Any] = decode(slots, get)
+    return read
+
+
+def _undo_casts(live: dict[str, Any], saved: Mapping[str, Any]) -> None:
+    """Optimizer.load_state_dict casts state to the parameter's dtype: put back what that has changed."""
+    for slot, tensor in saved.items():
+        now = live.get(slot)
+        if isinstance(tensor, Tensor) and isinstance(now, Tensor) and now.dtype != tensor.dtype:
+            live[slot] = tensor.to(now.device)

@@ -1,0 +1,110 @@
+"""Who a rank answers to: the supervisor, or (alone.py) the ranks themselves. What Job needs of either."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ftlaunch_hooks import protocol
+from ftlaunch_hooks.page import NONE, Page, open_pages, wait_until
+from ftlaunch_hooks.protocol import Resume, Why
+from ftlaunch_hooks.snapshot import Snapshotter
+
+
+class Overseer(Protocol):
+    """What decides where a rank resumes, stops and saves."""
+
+    rank: int
+    world_size: int
+    attempt: int
+    memory_interval: int  # steps; 0 is off
+    page: Page
+    peers: Sequence[Page]  # of all ranks, this one's included
+    orders: Page  # in whose second half this rank finds what it is asked
+    memory_dir: Path
+    checkpoint_dir: Path
+    watched_lock: threading.Lock  # held while a snapshot is taken
+
+    def resume(self) -> tuple[Resume, int]:
+        """Where to take the state from; waits for the answer."""
+
+    def on_term(self, signum: int) -> None:
+        """A SIGTERM came; called in the watcher's thread."""
+
+    def on_orphaned(self) -> None:
+        """The supervisor is gone; called in the watcher's thread."""
+
+    def at_boundary(self, step: int) -> None:
+        """`step` steps are completed, nothing is decided yet."""
+
+    def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
+        """The snapshot of `step` is held for saving."""
+
+    def leave(self) -> int:
+        """Told to stop, snapshot held: finish what is to be finished; returns the exit code."""
+
+    def finish(self) -> None:
+        """The loop is over: finish what is to be finished."""
+
+
+class Supervised:
+    """A supervisor watches: its orders stand in this rank's page, it saves, it decides."""
+
+    def __init__(self, page: Page) -> None:
+        """page: this rank's. Raises OSError when the memory directory is gone."""
+        environ = os.environ
+        self.page = self.orders = page
+        self.rank = int(environ["RANK"])
+        self.world_size = int(environ["WORLD_SIZE"])
+        self.attempt = int(environ[protocol.ENV_ATTEMPT])
+        self.memory_interval = int(environ[protocol.ENV_MEMORY_INTERVAL])
+        self.memory_dir = Path(environ[protocol.ENV_MEMORY_DIR])
+        self.checkpoint_dir = Path(environ[protocol.ENV_CHECKPOINT_DIR])
+        self.peers = open_pages(self.memory_dir, self.world_size)
+        self.watched_lock = threading.Lock()
+
+    def resume(self) -> tuple[Resume, int]:
+        """The supervisor's decision; it may still be verifying checkpoints. Nothing to time out: it is watched."""
+        while not wait_until(lambda: self.page.resume[0] != Resume.UNDECIDED, time.monotonic() + 60.0):
+            self.page.beat(NONE, time.monotonic_ns())
+        return self.page.resume
+
+    def on_term(self, signum: int) -> None:
+        """Leave at once where the attempt is over; else pass the wish to stop on to the supervisor."""
+        if self.page.leave:
+            os._exit(protocol.EXIT_STOPPED)
+        if self.page.stop_at != NONE or self.page.stop_wanted:
+            return  # once is enough
+        self.page.stop_wanted = signum
+        request = {"do": "stop", "why": f"SIGTERM to rank {self.rank}"}
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(5.0)
+            connection.connect(os.environ[protocol.ENV_CONTROL])
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            connection.recv(64)
+
+    def on_orphaned(self) -> None:
+        """Leave at once: what is in memory stays there for the next supervisor."""
+        os._exit(protocol.EXIT_STOPPED)
+
+    def at_boundary(self, step: int) -> None:
+        """The supervisor looks at the page by itself."""
+
+    def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
+        """The supervisor sees it in the page."""
+
+    def leave(self) -> int:
+        """The saver saves; the snapshot is committed already."""
+        sys.stdout.flush()
+        return protocol.EXIT_SAVED
+
+    def finish(self) -> None:
+        """The supervisor waits for the saver, not we."""

@@ -1,0 +1,136 @@
+"""The contract between supervisor and ranks: names, numbers, exit codes. Standard library only.
+
+Version 1. What a rank and its supervisor tell each other goes through environment variables, one memory
+page per rank (`page.py`) and files (`layout.py`): no pickle anywhere, no socket on the hot path.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import math
+import os
+import re
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+VERSION = 1
+
+# --- environment given to ranks, besides torchrun's own -------------------------------------------------
+ENV_MEMORY_DIR = "FTLAUNCH_MEMORY_DIR"  # pages and snapshots; its presence says "a supervisor watches"
+ENV_RUN_DIR = "FTLAUNCH_RUN_DIR"
+ENV_CHECKPOINT_DIR = "FTLAUNCH_CHECKPOINT_DIR"
+ENV_JOB_ID = "FTLAUNCH_JOB_ID"
+ENV_ATTEMPT = "FTLAUNCH_ATTEMPT"
+ENV_SUPERVISOR = "FTLAUNCH_SUPERVISOR"  # pid:start time in clock ticks, which tells a reused pid
+ENV_CONTROL = "FTLAUNCH_CONTROL"  # unix socket on which a rank passes on a SIGTERM of its own
+ENV_MEMORY_INTERVAL = "FTLAUNCH_MEMORY_INTERVAL"  # steps; 0 is off
+ENV_STORAGE_INTERVAL = "FTLAUNCH_STORAGE_INTERVAL"  # steps or a duration in seconds with an s: 100, 600s, off
+ENV_KEEP = "FTLAUNCH_KEEP"  # checkpoints kept by retention
+ENV_GRACE = "FTLAUNCH_GRACE"  # seconds
+ENV_FRESH = "FTLAUNCH_FRESH"  # 1: start from nothing whatever is there (only without a supervisor)
+
+# --- exit codes -------------------------------------------------------------------------------------------
+EXIT_DONE = 0
+EXIT_GIVEN_UP = 1
+EXIT_USAGE = 2
+EXIT_BUG = 70
+EXIT_SAVED = 75  # EX_TEMPFAIL: stopped on request with a checkpoint committed, run me again
+EXIT_STOPPED = 143  # 128 + SIGTERM: stopped on request, nothing to save
+
+# Asks a rank for the stacks of all its threads. Not SIGUSR1 or SIGUSR2: NCCL and launchers use those.
+STACKS_SIGNAL = signal.SIGRTMIN + 6 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+
+DEFAULT_KEEP = 5
+DEFAULT_GRACE = 30.0
+DEFAULT_STORAGE_INTERVAL = "600s"
+DEFAULT_MEMORY_INTERVAL = 1
+
+# Slots alternate; the third exists so that one can be read by the saver while the other two go on.
+SLOTS = 3
+
+
+class Phase(enum.IntEnum):
+    """What a rank says it is doing."""
+
+    STARTUP = 0
+    TRAIN = 1
+    EVAL = 2
+    CHECKPOINT = 3
+    TEARDOWN = 4
+
+
+class Why(enum.IntEnum):
+    """Why a checkpoint is made; also the `why` of the journal's `checkpoint_committed`."""
+
+    INTERVAL = 0
+    STOP = 1
+    INCIDENT = 2
+    REQUEST = 3  # job.save()
+    END = 4  # the loop ran to its end
+
+
+class Resume(enum.IntEnum):
+    """Where the ranks of an attempt take their state from; UNDECIDED makes them wait for the answer."""
+
+    UNDECIDED = 0
+    FRESH = 1
+    MEMORY = 2
+    PEER = 3
+    STORAGE = 4
+    REFUSED = 5  # there are checkpoints, and none is usable: never a silent fresh start
+
+
+RESTORED_FROM = {Resume.MEMORY: "memory", Resume.PEER: "peer", Resume.STORAGE: "storage"}
+
+
+class Flag(enum.IntFlag):
+    """Bits a rank sets in its page."""
+
+    ATTACHED = 1  # attach() is done: the rank polls the page at every step boundary
+    STACKS = 2  # STACKS_SIGNAL leaves stacks instead of killing
+    LOOP_LEFT = 4  # the training loop was left in the ordinary way: exit 0 is honest from here on
+    STOPPED = 8  # left the loop because it was told to stop
+    MAPPED = 16  # (no supervisor) has mapped the pages of all its peers
+
+
+def announce_step(newest: int, step_seconds: float) -> int:
+    """The step to announce when the fastest rank has completed `newest` steps of `step_seconds` each.
+
+    Two steps ahead at least: a rank may be between completing a step and looking at its page. Steps that
+    are short against the time the announcement takes get proportionally more room (50 ms worth, 1000 at
+    most). A rank that still gets past stops at once, and the newest step all ranks have in memory counts.
+    """
+    spare = math.ceil(0.05 / step_seconds) if step_seconds > 0 else 0
+    return newest + 2 + min(spare, 1000)
+
+
+def default_job_id(cwd: str, kind: str, target: str, args: Sequence[str]) -> str:
+    """A stable name for the command: the script's stem and a short hash of working directory and command."""
+    stem = Path(target).stem if kind != "module" else target
+    stem = re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip(".-")[:48] or "job"
+    text = "\0".join([cwd, kind, target, *args])
+    return f"{stem}-{hashlib.sha256(os.fsencode(text)).hexdigest()[:8]}"
+
+
+def memory_root(uid: int) -> Path:
+    """Where all jobs of a user keep pages and snapshots (tmpfs, mode 0700)."""
+    return Path(f"/dev/shm/ftlaunch-{uid}")  # noqa: S108 - private: made 0700 and checked for its owner
+
+
+def process_start_time(pid: int) -> int:
+    """Start time of a process in clock ticks since boot, from /proc; 0 when there is no such process.
+
+    With the pid it names a process for good: a reused pid has another start time.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def own_start_time() -> int:
+    """`process_start_time` of the calling process."""
+    return process_start_time(os.getpid())

@@ -1,0 +1,56 @@
+"""The random number generators of a rank: Python's, NumPy's, torch's on the CPU and on its GPU."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def collect_rng() -> dict[str, Any]:
+    """State of every generator in use: tensors, tuples and numbers that `encode` takes.
+
+    NumPy's is taken only when NumPy has been imported, the GPU's only when CUDA is initialised.
+    """
+    version, words, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "python": (version, torch.tensor(words, dtype=torch.int64), gauss),
+        "torch": torch.get_rng_state(),
+    }
+    if (numpy := sys.modules.get("numpy")) is not None:
+        name, keys, *rest = numpy.random.get_state()
+        state["numpy"] = (str(name), torch.from_numpy(keys.astype("int64")), *rest)
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    """Put the generators back where `collect_rng` found them; bit for bit."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words.tolist()), gauss))
+    torch.set_rng_state(state["torch"])
+    if "numpy" in state:
+        import numpy  # noqa: PLC0415 - only who has used it needs it
+
+        name, keys, *rest = state["numpy"]
+        numpy.random.set_state((name, keys.numpy().astype("uint32"), *rest))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+class Buffers:
+    """Copies tensors to the same place every time, so that they count as unchanged where only values change."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Tensor] = {}
+
+    def keep(self, key: str, tensor: Tensor) -> Tensor:
+        """The kept tensor, now with the values of `tensor`."""
+        kept = self._kept.get(key)
+        if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
+            kept = self._kept[key] = torch.empty_like(tensor)
+        return kept.copy_(tensor)

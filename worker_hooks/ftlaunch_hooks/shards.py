@@ -1,0 +1,235 @@
+"""Reading saved tensors by key: from the snapshot slots of all ranks in memory, or from a checkpoint.
+
+Files are mapped, not read: a tensor costs one copy, into its place. A tensor that lies in one piece is copied
+as it is; one that was saved in shards, or that is wanted in shards, goes through
+torch.distributed.checkpoint's own planner (`storage.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftlaunch_hooks import layout
+from ftlaunch_hooks.encode import StateError
+from ftlaunch_hooks.items import DTYPES, TORCH_DTYPES, is_sharded, own_key
+from ftlaunch_hooks.layout import Chunk, Damaged
+
+
+class MappedFile:
+    """A tensor file, mapped; tensors over it stay good after it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, or Damaged when it is not a whole safetensors file."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.chunks, self.offsets, size = layout.read_header(fd)
+            if os.fstat(fd).st_size < size:
+                raise Damaged(f"{path.name} is cut short")
+            # a private, writable mapping: torch takes no read-only memory, and nobody writes to these
+            self._map = mmap.mmap(fd, size, access=mmap.ACCESS_COPY)
+        finally:
+            os.close(fd)
+
+    def tensor(self, chunk: Chunk, offset: int) -> Tensor:
+        """The tensor of `chunk`, in the mapped memory."""
+        return tensor_over(self._map, chunk, offset)
+
+
+def tensor_over(mapped: mmap.mmap, chunk: Chunk, offset: int) -> Tensor:
+    """A tensor whose memory is the mapped file's, from `offset` on."""
+    dtype = TORCH_DTYPES[chunk.dtype]
+    if not chunk.nbytes:  # torch makes none of nothing
+        return torch.empty(chunk.shape, dtype=dtype)
+    flat = torch.frombuffer(mapped, dtype=torch.uint8, count=chunk.nbytes, offset=offset)
+    return flat.view(dtype).view(chunk.shape)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A chunk, and the file it lies in."""
+
+    chunk: Chunk
+    offset: int  # bytes from the beginning of the file
+    file: MappedFile
+
+    def tensor(self) -> Tensor:
+        """Its tensor, in the mapped memory."""
+        return self.file.tensor(self.chunk, self.offset)
+
+
+class Shards:
+    """Everything the ranks of a job have saved of one step."""
+
+    step: int
+    consumed_samples: int
+    world_size: int
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, list[Piece]] = {}
+
+    def _add(self, file: MappedFile) -> None:
+        for chunk, offset in zip(file.chunks, file.offsets, strict=True):
+            pieces = self._pieces.setdefault(chunk.key, [])
+            if any(piece.chunk.offset == chunk.offset for piece in pieces):
+                continue  # saved by two ranks that could not know of each other
+            if pieces and (pieces[0].chunk.whole, pieces[0].chunk.dtype) != (chunk.whole, chunk.dtype):
+                raise Damaged(f"the shards of {chunk.key} do not fit together")
+            pieces.append(Piece(chunk, offset, file))
+
+    def _check_whole(self) -> None:
+        """Raises Damaged when of some tensor a part is missing."""
+        for key, pieces in self._pieces.items():
+            covered = sum(piece.chunk.nbytes for piece in pieces)
+            whole = layout.whole_chunk(key, pieces[0].chunk.dtype, pieces[0].chunk.whole).nbytes
+            if covered != whole:
+                raise Damaged(f"of the tensor {key} {covered} bytes are there, not {whole}")
+
+    def keys(self) -> Collection[str]:
+        """Keys of all tensors, those of other ranks (`key@r`) included."""
+        return self._pieces.keys()
+
+    def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:
+        """dtype and shape of the whole tensor. Raises KeyError."""
+        chunk = self._pieces[key][0].chunk
+        return TORCH_DTYPES[chunk.dtype], chunk.whole
+
+    def pieces(self, key: str) -> list[Piece]:
+        """The parts of a tensor. Raises KeyError."""
+        return self._pieces[key]
+
+    def whole(self, key: str) -> Tensor | None:
+        """The tensor in mapped memory (not to be written to); None when it lies in several pieces."""
+        first, *others = self._pieces[key]
+        return None if others else first.tensor()
+
+    def read(self, wanted: Mapping[str, Tensor]) -> None:
+        """Fill tensors, plain ones or DTensors, with what was saved. Raises KeyError.
+
+        Shapes and dtypes must be those of `info`.
+        """
+        planned = {}
+        for key, target in wanted.items():
+            source = None if is_sharded(target) else self.whole(key)
+            if source is None:
+                planned[key] = target
+            else:
+                target.copy_(source)
+        if planned:
+            from ftlaunch_hooks import storage  # noqa: PLC0415 - half a second's import, where it is needed
+
+            storage.read_planned(self, planned)
+
+    def state(self, rank: int) -> dict[str, Any]:
+        """What is not a tensor, of `rank`; of rank 0 when there was no such rank."""
+        raise NotImplementedError
+
+
+class MemoryReader(Shards):
+    """The snapshots of one step in memory, of all ranks of the job that made them."""
+
+    def __init__(self, directory: Path, step: int, world_size: int, slots: Mapping[int, int]) -> None:
+        """slots: rank -> slot that holds `step`. Raises OSError, or Damaged when a slot does not hold it."""
+        super().__init__()
+        self.step, self.world_size = step, world_size
+        self._common = []
+        for rank in range(world_size):
+            slot = layout.slot_dir(directory, rank, slots[rank])
+            try:
+                common = json.loads((slot / layout.COMMON).read_bytes())
+            except ValueError as error:
+                raise Damaged(f"the snapshot of rank {rank} cannot be read ({error})") from error
+            if common["step"] != step:
+                raise Damaged(f"the snapshot of rank {rank} is of step {common['step']}, not {step}")
+            self._common.append(common)
+            for group in layout.GROUPS:
+                self._add(MappedFile(layout.slot_file(slot, group)))
+        self._check_whole()
+        self.consumed_samples = self._common[0]["consumed_samples"]
+
+    def state(self, rank: int) -> dict[str, Any]:
+        """See Shards."""
+        state: dict[str, Any] = self._common[rank if rank < self.world_size else 0]["state"]
+        return state
+
+
+class CheckpointReader(Shards):
+    """A committed checkpoint. It is not verified here: that is `layout.verify`."""
+
+    def __init__(self, directory: Path) -> None:
+        """directory: `iteration_<step>`. Raises OSError or Damaged."""
+        super().__init__()
+        metadata = layout.read_metadata(directory)
+        self.step, self.world_size = metadata["step"], metadata["world_size"]
+        try:
+            self._common = json.loads((directory / layout.COMMON).read_bytes())
+        except ValueError as error:
+            raise Damaged(f"{layout.COMMON} cannot be read ({error})") from error
+        for name in metadata["files"]:
+            if name != layout.COMMON:
+                self._add(MappedFile(directory / name))
+        self._check_whole()
+        self.consumed_samples = self._common["consumed_samples"]
+
+    def state(self, rank: int) -> dict[str, Any]:
+        """See Shards."""
+        state: dict[str, Any] = self._common["ranks"].get(str(rank), self._common["state"])
+        return state
+
+
+class Lookup:
+    """What was saved, as one rank sees it: where every rank has a tensor of its own, this one's."""
+
+    def __init__(self, shards: Shards, rank: int) -> None:
+        self._shards, self._rank = shards, rank
+
+    def _key(self, key: str) -> str:
+        own = own_key(key, self._rank)
+        return own if own in self._shards.keys() else key
+
+    def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:
+        """dtype and shape of the whole."""
+        return self._shards.info(self._key(key))
+
+    def check(self, key: str, like: Tensor | None) -> None:
+        """Raises StateError when the tensor was not saved, or is not one like `like`."""
+        if self._key(key) not in self._shards.keys():
+            raise StateError(f"cannot restore `{key}`: it is not in what was saved")
+        dtype, shape = self.info(key)
+        if like is not None and (dtype, shape) != (like.dtype, tuple(like.shape)):
+            raise StateError(
+                f"cannot restore `{key}`: it is {_describe(like.dtype, like.shape)}, "
+                f"{_describe(dtype, shape)} was saved"
+            )
+
+    def read(self, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What was saved of each: a view of mapped memory, or the given tensor, now filled."""
+        views = {key: None if is_sharded(t) else self._shards.whole(self._key(key)) for key, t in wanted.items()}
+        self.fill({key: wanted[key] for key, view in views.items() if view is None})
+        return {key: wanted[key] if view is None else view for key, view in views.items()}
+
+    def fill(self, wanted: Mapping[str, Tensor]) -> None:
+        """Fill the given tensors."""
+        with torch.no_grad():
+            self._shards.read({self._key(key): tensor for key, tensor in wanted.items()})
+
+    def get(self, key: str, device: str) -> Tensor:
+        """A new tensor with what was saved, on the current device of a type (on the CPU where there is none)."""
+        dtype, shape = self.info(key)
+        if device == "cuda" and not torch.cuda.is_available():
+            device = "cpu"
+        tensor = torch.empty(shape, dtype=dtype, device=device)
+        self.fill({key: tensor})
+        return tensor
+
+
+def _describe(dtype: torch.dtype, shape: Collection[int]) -> str:
+    return f"{DTYPES.get(dtype, str(dtype))} of shape {tuple(shape)}"

@@ -1,0 +1,78 @@
+"""SIGTERM -> a flag and a watcher thread; never work in a handler.
+
+A Python handler does not run while the main thread is inside a collective. So the C-level handler writes the
+signal's number to a wake-up descriptor, and a thread that waits on it acts within milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import threading
+from collections.abc import Callable
+
+from ftlaunch_hooks.lifeline import supervisor_pidfd
+
+
+class Watcher:
+    """Waits for SIGTERM and for the supervisor's end, in a thread of its own."""
+
+    def __init__(self, on_term: Callable[[int], None], on_orphaned: Callable[[], None]) -> None:
+        """Install. Must be called in the main thread; both callbacks run in the watcher's thread."""
+        self._on_term, self._on_orphaned = on_term, on_orphaned
+        self._read, write = socket.socketpair()
+        self._write = write
+        write.setblocking(False)
+        self._read.setblocking(False)
+        self._pid = os.getpid()
+        self._previous = signal.getsignal(signal.SIGTERM)
+        self._chained = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._handle)
+        self._lifeline = supervisor_pidfd()
+        self._closing = False
+        self._thread = threading.Thread(target=self._watch, name="ftlaunch-watcher", daemon=True)
+        self._thread.start()
+
+    def _handle(self, signum: int, frame: object) -> None:
+        """The Python-level handler. In a forked child (a DataLoader worker) SIGTERM means what it always did."""
+        if os.getpid() != self._pid:
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
+
+    def _watch(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._read, selectors.EVENT_READ)
+            if self._lifeline is not None:
+                selector.register(self._lifeline, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fd == self._lifeline:
+                        selector.unregister(self._lifeline)
+                        self._on_orphaned()
+                    elif self._heard():
+                        return
+
+    def _heard(self) -> bool:
+        """Read signal numbers; True when closing."""
+        numbers = self._read.recv(64)
+        if self._closing or not numbers:
+            return True
+        if self._chained != -1:
+            os.write(self._chained, numbers)  # somebody was listening before us
+        if signal.SIGTERM in numbers:
+            self._on_term(signal.SIGTERM)
+        return False
+
+    def close(self) -> None:
+        """Give signals back to whom they belonged. Main thread only."""
+        signal.set_wakeup_fd(self._chained, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._previous)
+        self._closing = True
+        self._write.send(b"\0")
+        self._thread.join()
+        self._read.close()
+        self._write.close()
+        if self._lifeline is not None:
+            os.close(self._lifeline)

@@ -1,0 +1,156 @@
+"""One snapshot slot: its files on tmpfs, mapped, and the tensors over them."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from ftlaunch_hooks import atomic, layout
+from ftlaunch_hooks.items import Item
+from ftlaunch_hooks.layout import Chunk
+from ftlaunch_hooks.shards import tensor_over
+
+_MIB = 1 << 20
+
+
+class SnapshotError(OSError):
+    """A snapshot cannot be kept in memory."""
+
+
+class SlotFile:
+    """A tensor file of a slot, mapped for writing."""
+
+    def __init__(self, path: Path, chunks: Sequence[Chunk]) -> None:
+        """Take over the file at `path` when it is laid out for `chunks`, else make it anew. Raises OSError."""
+        header, offsets = layout.build_header(chunks)
+        size = offsets[-1] + chunks[-1].nbytes if chunks else len(header)
+        self.fd = _adopt(path, header, size)
+        if self.fd < 0:
+            self.fd = _create(path, header, size)
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE  # page faults now, not at the first copy
+        mapped = mmap.mmap(self.fd, size, flags)
+        self.tensors = [tensor_over(mapped, chunk, at) for chunk, at in zip(chunks, offsets, strict=True)]
+
+    def close(self) -> None:
+        """Unmap: the map lives as long as a tensor over it."""
+        self.tensors = []
+        os.close(self.fd)
+
+
+def _adopt(path: Path, header: bytes, size: int) -> int:
+    """A descriptor of the file that an earlier attempt has left, when it is laid out alike; else -1."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+    if os.fstat(fd).st_size == size and os.pread(fd, len(header), 0) == header:
+        return fd
+    os.close(fd)
+    return -1
+
+
+def _create(path: Path, header: bytes, size: int) -> int:
+    """Make the file anew; nobody sees it before all its memory is there."""
+    path.unlink(missing_ok=True)  # first: there may not be room for both
+    temporary = path.with_name(path.name + ".tmp")
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, size)  # ENOSPC here instead of SIGBUS later
+        atomic.write_all(fd, header)
+        temporary.rename(path)
+    except OSError:
+        os.close(fd)
+        temporary.unlink(missing_ok=True)
+        raise
+    return fd
+
+
+class Slot:
+    """Memory for one snapshot of one rank."""
+
+    def __init__(self, directory: Path, rank: int, number: int) -> None:
+        self.directory = layout.slot_dir(directory, rank, number)
+        self.items: list[Item] = []  # what this rank saves, in the order of the files
+        self.tensors: list[Tensor] = []  # where it is copied to
+        self._files: dict[str, SlotFile] = {}
+        self._common = -1
+        self._chunks: dict[str, list[Chunk]] = {}
+        self._collected: list[Item] | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether it takes memory already, by this attempt or an earlier one."""
+        return bool(self._files) or self.directory.exists()
+
+    def lay_out(self, collected: list[Item]) -> None:
+        """Make room for these items (the owned ones); what is laid out alike already stays.
+
+        The slot's step must have been withdrawn. Raises SnapshotError when there is not enough memory.
+        """
+        if collected is self._collected:
+            return
+        items = {item.key: item for item in collected if item.owned}
+        chunks = {
+            group: layout.file_order(item.chunk for item in items.values() if item.group == group)
+            for group in layout.GROUPS
+        }
+        if chunks != self._chunks:
+            self.close()
+            try:
+                self._open(chunks)
+            except OSError as error:
+                self.close()
+                raise self._shortage(chunks, error) from error
+        self.items = [items[chunk.name] for group in layout.GROUPS for chunk in chunks[group]]
+        self._collected = collected
+
+    def _open(self, chunks: dict[str, list[Chunk]]) -> None:
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        for group in layout.GROUPS:
+            self._files[group] = SlotFile(layout.slot_file(self.directory, group), chunks[group])
+        common = self.directory / layout.COMMON
+        self._common = os.open(common, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.tensors = [tensor for group in layout.GROUPS for tensor in self._files[group].tensors]
+        self._chunks = chunks
+
+    def _shortage(self, chunks: dict[str, list[Chunk]], error: OSError) -> SnapshotError:
+        needed = sum(chunk.nbytes for group in chunks.values() for chunk in group)
+        if error.errno != errno.ENOSPC:
+            return SnapshotError(f"cannot keep snapshots in memory: {error}")
+        disk = os.statvfs(self.directory.parent)
+        return SnapshotError(
+            f"cannot keep snapshots in memory: {self.directory.parent} has "
+            f"{disk.f_bavail * disk.f_frsize // _MIB} MiB left, {-(-needed // _MIB)} MiB needed for another slot"
+        )
+
+    def write_common(self, common: bytes) -> None:
+        """Write what is not a tensor. Raises SnapshotError when there is not enough memory."""
+        try:
+            os.ftruncate(self._common, 0)
+            os.lseek(self._common, 0, os.SEEK_SET)
+            atomic.write_all(self._common, common)
+        except OSError as error:
+            raise self._shortage({}, error) from error
+
+    def files(self) -> dict[str, int]:
+        """group -> descriptor of its tensor file; this object's, not to be closed."""
+        return {group: file.fd for group, file in self._files.items()}
+
+    def read_common(self) -> bytes:
+        """What `write_common` wrote last."""
+        return os.pread(self._common, os.fstat(self._common).st_size, 0)
+
+    def close(self) -> None:
+        """Unmap and close; the files stay."""
+        self.items, self.tensors, self._chunks, self._collected = [], [], {}, None
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+        if self._common >= 0:
+            os.close(self._common)
+            self._common = -1

@@ -1,0 +1,139 @@
+"""A rank's state: everything attached, taken apart into tensors and JSON, and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ftlaunch_hooks import rng
+from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode
+from ftlaunch_hooks.items import Collected, Item, Shelf, share_out
+from ftlaunch_hooks.optim import OptimizerPart
+from ftlaunch_hooks.parts import ModulePart, Names, OtherPart, Part, few
+from ftlaunch_hooks.replicas import replicated_parameters
+from ftlaunch_hooks.shards import Lookup, Shards
+
+__all__ = ["Collected", "Item", "State", "StateError"]
+
+_RNG = "rng"
+
+
+class State:
+    """The attached objects of one rank."""
+
+    def __init__(
+        self, objects: Mapping[str, Any], frozen: Collection[str], rank: int, world_size: int
+    ) -> None:
+        """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
+
+        Raises StateError for an object without the two methods, or a name that is not one.
+        """
+        if unknown := set(frozen) - set(objects):
+            raise StateError(f"cannot attach: frozen names {few(unknown)}, which is not an argument")
+        for name, target in objects.items():
+            _check(name, target)
+        self.rank, self.world_size = rank, world_size
+        self.optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
+        self._names = Names(replicated_parameters(world_size))
+        kept = {name: target for name, target in objects.items() if name not in frozen}
+        self._parts = _make_parts(kept, self._names)
+        self._frozen = frozenset(frozen)
+        self._shelf = Shelf(rank, world_size)
+        self._rng_buffers = rng.Buffers()
+        self._rng_read: dict[str, Any] | None = None
+        self._share_out()
+
+    def _share_out(self) -> None:
+        """Decide, the same on every rank, who saves which replicated parameter."""
+        sizes = {}
+        for part in self._parts.values():
+            if isinstance(part, ModulePart):
+                for name, tensor in part.tensors()[0].items():
+                    if id(tensor) in self._names.replicated:
+                        sizes[part.key(name)] = tensor.nbytes
+        self._names.owners = share_out(sizes, self.world_size)
+
+    def collect(self) -> Collected:
+        """The state now, RNG included. Tensors are not copied: they change when training goes on.
+
+        Raises StateError, with the path, for something that cannot be saved.
+        """
+        names = self._names
+        names.keys.clear()
+        names.stepped = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        self._shelf.begin()
+        state: dict[str, Json] = {}
+        for name, part in self._parts.items():
+            state[name] = {"kind": part.kind, **part.collect(self._shelf)}
+        state[_RNG] = encode(rng.collect_rng(), (_RNG,), self._put_rng)
+        return Collected(self._shelf.finish(), state)
+
+    def _put_rng(self, path: Path, tensor: Tensor) -> str:
+        key = self._shelf.put(path, self._rng_buffers.keep(".".join(path[:2]), tensor))
+        return key
+
+    def restore(self, saved: Shards) -> None:
+        """Put back what was saved: modules in place, then everything else by its load_state_dict().
+
+        Names, shapes and dtypes are checked before anything changes. The random number generators follow
+        when `restore_rng` is called. Raises StateError when what was saved does not fit what is attached.
+        """
+        lookup = Lookup(saved, self.rank)
+        state = saved.state(self.rank)
+        self._check_objects(state)
+        self.collect()  # names of parameters
+        loads = [part.plan(state[name], lookup) for name, part in self._parts.items()]
+        for load in loads:
+            load()
+        # A rank that was not there has no random numbers to go on with: it keeps those of its own seed.
+        self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else None
+
+    def _check_objects(self, state: Mapping[str, Json]) -> None:
+        names = set(state) - {_RNG} - self._frozen
+        if missing := set(self._parts) - names:
+            raise StateError(f"cannot restore {few(missing)}: attached now, but not when the state was saved")
+        if surplus := names - set(self._parts):
+            raise StateError(f"cannot restore: {few(surplus)} saved, but not attached now")
+        for name, part in self._parts.items():
+            if state[name]["kind"] != part.kind:
+                raise StateError(f"cannot restore `{name}`: {part.kind} now, {state[name]['kind']} when saved")
+
+    def restore_rng(self) -> None:
+        """Put the random number generators back to where `restore` found them; nothing to do without it."""
+        if self._rng_read is not None:
+            rng.restore_rng(self._rng_read)
+            self._rng_read = None
+
+
+def _check(name: str, target: Any) -> None:
+    if name == _RNG:
+        raise StateError(f"cannot attach: an argument cannot be named `{_RNG}`, random numbers are always saved")
+    methods = [m for m in ("state_dict", "load_state_dict") if not callable(getattr(target, m, None))]
+    if methods:
+        has = " and ".join(f"{method}()" for method in methods)
+        raise StateError(f"cannot attach: argument `{name}` has no {has}")
+    if isinstance(target, nn.Module) and any(
+        type(module).__name__ == "FullyShardedDataParallel" for module in target.modules()
+    ):
+        raise StateError(
+            f"cannot attach: argument `{name}` is under FullyShardedDataParallel, whose state_dict() is a "
+            "collective; use torch.distributed.fsdp.fully_shard"
+        )
+
+
+def _make_parts(objects: Mapping[str, Any], names: Names) -> dict[str, Part]:
+    """Modules first, so that optimizers find their parameters' names; then in the order given."""
+    parts: dict[str, Part] = {}
+    for name, target in objects.items():
+        if isinstance(target, nn.Module):
+            parts[name] = ModulePart(name, target, names)
+    for name, target in objects.items():
+        if isinstance(target, torch.optim.Optimizer):
+            parts[name] = OptimizerPart(name, target, names)
+    for name, target in objects.items():
+        if name not in parts:
+            parts[name] = OtherPart(name, target)
+    return parts
