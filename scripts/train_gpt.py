@@ -183,7 +183,7 @@ def main() -> None:
         return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
 
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate)
-    job = ft.attach(model=model, optimizer=optimizer, scheduler=scheduler)
+    job = ft.attach(model=replica, optimizer=optimizer, scheduler=scheduler)
 
     args.out.mkdir(parents=True, exist_ok=True)
     losses = (args.out / "loss.csv").open("a", buffering=1) if rank == 0 else None  # a line is one write

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ftlaunch_hooks import alone, bootstrap, protocol
+import torch
+
+from ftlaunch_hooks import alone, bootstrap, layout, protocol
 from ftlaunch_hooks.overseer import Overseer, Supervised
 from ftlaunch_hooks.page import NONE
 from ftlaunch_hooks.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
@@ -62,12 +65,18 @@ class Job:
         self.step: int = step
         self.attempt: int = overseer.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
-        self._snapshots = Snapshotter(
-            self._state, self._page, overseer.peers, overseer.memory_dir, overseer.rank, overseer.world_size
-        )
-        self._note_consumed(restored.consumed_samples if restored is not None else 0)
         self._in_loop = False
         self._began_ns = time.monotonic_ns()
+        self._page.consumed = restored.consumed_samples if restored is not None else 0
+        self._snapshots = Snapshotter(
+            self._state,
+            self._page,
+            overseer.peers,
+            overseer.memory_dir,
+            overseer.rank,
+            _versions(),
+            step if kind == Resume.MEMORY else NONE,
+        )
         self._page.set_resumed(kind, step)
         if kind != Resume.MEMORY:
             self._take(None)
@@ -153,7 +162,7 @@ class Job:
         self.step = step
         if self._sampler is not None:
             self._sampler.advance()
-            self._note_consumed(self._sampler.consumed)
+            self._page.consumed = self._sampler.consumed
         self._overseer.at_boundary(step)
         why = self._why_hold(step, last)
         every = self._overseer.memory_interval
@@ -193,5 +202,6 @@ class Job:
         self._page.phase = Phase.TEARDOWN
         raise SystemExit(self._overseer.leave())
 
-    def _note_consumed(self, samples: int) -> None:
-        self._page.consumed = samples
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), "torch": torch.__version__, "layout": str(layout.VERSION)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ftlaunch_hooks import layout
 from ftlaunch_hooks.overseer import Overseer
 from ftlaunch_hooks.protocol import Resume
+from ftlaunch_hooks.shards import CheckpointReader, MemoryReader, Shards
 from ftlaunch_hooks.state import State
-from ftlaunch_hooks.storage import CheckpointReader, MemoryReader, Shards
 
 
 def restore(state: State, kind: Resume, step: int, overseer: Overseer) -> Shards | None:

@@ -60,9 +60,9 @@ class Snapshotter:
         self._newest = NONE
         self._newest_slot = self._held_slot = NONE
         for number, step in enumerate(page.slot_steps()):
-            if step != base:
+            if step not in (base, page.reading):
                 page.set_slot(number, NONE)
-            elif base != NONE:
+            elif step == base != NONE:
                 self._newest_slot = number
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
@@ -145,6 +145,8 @@ class Snapshotter:
         kept = {self._newest_slot}
         if self._page.save_step > self._page.saved:
             kept.add(self._held_slot)
+        if self._page.reading != NONE:  # perhaps a step of an earlier attempt
+            kept |= {n for n, step in enumerate(self._page.slot_steps()) if step == self._page.reading}
         free = [number for number in range(SLOTS) if number not in kept]
         return min(free, key=lambda number: (not self._slots[number].exists, number))
 
