@@ -71,7 +71,10 @@ class Client:
             if len(self._buffer) >= _MOST:
                 raise ValueError("request too long")
             return None
-        request = json.loads(self._buffer.partition(b"\n")[0])
+        try:
+            request = json.loads(self._buffer.partition(b"\n")[0])
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
         if not isinstance(request, dict):
             raise ValueError("not an object")
         return request

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch's, once a process group is up
 _TRACEBACK = "Traceback (most recent call last):"
 _FAULT = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _COLLECTIVE = re.compile(
@@ -20,6 +21,10 @@ _COLLECTIVE = re.compile(
 )
 _PORT = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _STATE_ERROR = re.compile(r"^(?:ftlaunch_hooks\.\w+\.)?(?:StateError|SnapshotError): ", re.MULTILINE)
+# a script that cannot be compiled has no traceback, only the place
+_SYNTAX = re.compile(
+    r'^  File "[^"\n]+", line \d+\n(?: .*\n)*(?:SyntaxError|IndentationError|TabError): .*', re.MULTILINE
+)
 _TRACE_LINES = 24
 
 SIGNALS = {
@@ -27,10 +32,10 @@ SIGNALS = {
     9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
 }  # fmt: skip
 _MEANING = {
-    "SIGKILL": "killed by SIGKILL (from outside: the kernel out of memory, a scheduler, or a person)",
+    "SIGKILL": "was killed by SIGKILL (by the kernel for lack of memory, a scheduler or a person)",
     "SIGSEGV": "crashed with SIGSEGV (invalid memory access)",
     "SIGBUS": "crashed with SIGBUS (often a full /dev/shm or a truncated file)",
-    "SIGABRT": "aborted (SIGABRT)",
+    "SIGABRT": "crashed with SIGABRT (an abort, often a failed assertion in C++)",
     "SIGTERM": "was ended by SIGTERM",
 }
 
@@ -68,7 +73,9 @@ def classify(evidence: Evidence) -> Cause:
 
     def cause(kind: str, what: str, detail: str) -> Cause:
         signature = f"{kind}:{detail}"
-        return Cause(kind, evidence.rank, evidence.step, f"rank {evidence.rank} {what} {where}", signature, trace)
+        return Cause(
+            kind, evidence.rank, evidence.step, f"rank {evidence.rank} {what} {where}", signature, trace
+        )
 
     last = _last_line(trace)
     if evidence.returncode < 0:
@@ -111,14 +118,14 @@ def _trace(evidence: Evidence) -> str:
 
 def last_traceback(log: str) -> str:
     """The last Python traceback (or fatal error with its stacks) in a log, shortened; empty when there is none."""
-    fault = None
-    for fault in _FAULT.finditer(log):
-        pass
+    log = _RANK_PREFIX.sub("", log)
+    fault = max(_FAULT.finditer(log), key=lambda match: match.start(), default=None)
     begin = log.rfind(_TRACEBACK)
     if fault is not None and fault.start() > begin:
         return _shorten(log[fault.start() :])
     if begin < 0:
-        return ""
+        syntax = _SYNTAX.findall(log)
+        return _shorten(syntax[-1]) if syntax else ""
     lines = log[begin:].splitlines()
     end = 1
     while end < len(lines) and (lines[end].startswith(" ") or not lines[end].strip()):
@@ -140,8 +147,10 @@ def _last_line(trace: str) -> str:
     lines = [line for line in trace.splitlines() if line.strip()]
     if lines and lines[0].startswith("Fatal Python error"):
         return lines[0]
-    flush = [line for line in lines[1:] if not line[:1].isspace()]
-    return flush[-1] if flush else (lines[-1] if lines else "")
+    # What follows the last frame is the error; messages may go on, not indented, over several lines.
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    flush = [line for line in lines[frames[-1] + 1 if frames else 1 :] if not line[:1].isspace()]
+    return flush[0] if flush else (lines[-1] if lines else "")
 
 
 def _clip(text: str, most: int = 200) -> str:

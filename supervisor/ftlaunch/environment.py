@@ -20,7 +20,13 @@ def rank_argv(spec: JobSpec) -> list[str]:
 
 
 def rank_env(
-    spec: JobSpec, base: Mapping[str, str], rank: int, attempt: int, port: int, memory_dir: Path, control: Path
+    spec: JobSpec,
+    base: Mapping[str, str],
+    rank: int,
+    attempt: int,
+    port: int,
+    memory_dir: Path,
+    control: Path,
 ) -> dict[str, str]:
     """The environment of one rank of one attempt."""
     return {
@@ -55,6 +61,7 @@ def _torchrun(spec: JobSpec, rank: int, attempt: int, port: int) -> dict[str, st
         "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
         "TORCHELASTIC_RUN_ID": spec.run_id,
         "TORCHELASTIC_ERROR_FILE": str(error_file(spec, attempt, rank)),
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(spec.stop_signals),
         # rank 0 hosts the store: one that outlived its attempt would hand out dead addresses
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }

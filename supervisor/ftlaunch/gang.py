@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ftlaunch import environment, proc
@@ -36,6 +37,7 @@ class Member:
         self.first_step = -1
         self.longest_step = 0.0
         self.stacks_from = 0  # where in the log its stacks begin
+        self.was_stopped = False  # when the hang was seen
 
 
 class Gang:
@@ -94,13 +96,9 @@ class Gang:
 
     def _view(self, rank: int, member: Member) -> RankView:
         page = self.page(rank)
-        stopped = member.process.returncode is None and member.process.state() in ("T", "t")
-        waiting = waits_for_peers(self.stacks(rank)) if member.stacks_from else None
         exited = member.process.returncode is not None
         if page is None:
-            return RankView(
-                rank, member.started, False, False, "startup", -1, 0.0, False, 0.0, exited, stopped, waiting
-            )
+            return RankView(rank, member.started, False, False, "startup", -1, 0.0, False, 0.0, exited)
         return RankView(
             rank=rank,
             started=member.started,
@@ -112,9 +110,11 @@ class Gang:
             first_step_done=0 <= member.first_step < page.step,
             longest_step=member.longest_step,
             exited=exited,
-            stopped=stopped,
-            waiting=waiting,
         )
+
+    def beating(self) -> bool:
+        """Some rank has taken its page: the job uses the hooks."""
+        return any(page.attempt == self.attempt for page in self.pages.pages)
 
     def all_attached(self) -> bool:
         """Every rank polls its page."""
@@ -122,7 +122,14 @@ class Gang:
 
     def least_step(self) -> int:
         """The newest step all ranks have completed, -1 while one does not know."""
-        return min((p.step if (p := self.page(rank)) is not None else -1 for rank in self.members), default=-1)
+        return min(
+            (p.step if (p := self.page(rank)) is not None else -1 for rank in self.members), default=-1
+        )
+
+    def completed_at(self, step: int) -> float:
+        """When the last rank completed `step`, which is the least: the newest beat of those at it."""
+        pages = [p for rank in self.members if (p := self.page(rank)) is not None]
+        return max((p.beat_ns / 1e9 for p in pages if p.step == step), default=0.0)
 
     def front(self) -> tuple[int, float]:
         """The newest step any rank has completed, and the shortest step time there is, seconds."""
@@ -190,6 +197,8 @@ class Gang:
 
     def take_stacks(self, why: str) -> list[int]:
         """Ask every living rank that can for its stacks, into its log; returns whom. Ends a SIGSTOP."""
+        for member in self.members.values():
+            member.was_stopped = member.process.state() in ("T", "t")
         asked = []
         for rank, member in self.members.items():
             page = self.page(rank)
@@ -201,6 +210,19 @@ class Gang:
             member.process.signal(signal.SIGCONT)
             asked.append(rank)
         return asked
+
+    def with_stacks(self, views: list[RankView]) -> list[RankView]:
+        """Views taken when a hang was seen, with what the stacks have shown since."""
+        return [
+            replace(
+                view,
+                stopped=self.members[view.rank].was_stopped,
+                waiting=waits_for_peers(self.stacks(view.rank))
+                if self.members[view.rank].stacks_from
+                else None,
+            )
+            for view in views
+        ]
 
     def stacks(self, rank: int) -> str:
         """What the rank has written since it was asked for its stacks."""

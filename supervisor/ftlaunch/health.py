@@ -14,8 +14,10 @@ from ftlaunch.text import duration
 
 Limit = float | None | Literal["auto"]
 
-# `auto`: ten times the longest step seen, within these bounds; half an hour where nothing is known yet.
-AUTO_FACTOR, AUTO_FLOOR, AUTO_CEILING = 10.0, 60.0, 1800.0
+# `auto`: ten times the longest step seen, within these bounds; the most where nothing is known yet. The floor is
+# high on purpose: killing a job that was only evaluating costs more than ten minutes of a hang.
+AUTO_FACTOR, AUTO_FLOOR, AUTO_CEILING = 10.0, 600.0, 3600.0
+AUTO_STARTUP = 1800.0
 # The first step of an attempt (it compiles, it fills caches), evaluation, checkpoints and teardown take
 # longer than a step: they get this many times a limit that was given as a duration.
 SLOW_FACTOR = 10.0
@@ -53,7 +55,7 @@ class Late:
 def limit_for(view: RankView, hang: Limit, startup: Limit) -> float | None:
     """Seconds this rank may go without a beat in what it is doing now; None: no limit."""
     if not view.attached:
-        return AUTO_CEILING if startup == "auto" else startup
+        return AUTO_STARTUP if startup == "auto" else startup
     if hang is None:
         return None
     slow = view.phase != "train" or not view.first_step_done
@@ -120,7 +122,9 @@ def describe(late: Late, culprit: RankView) -> str:
     """One sentence: who has not moved, for how long, in what."""
     if not culprit.attached:
         state = "has not reached attach() or its first beat" if culprit.beating else "has not beaten once"
-        return f"rank {culprit.rank} {state} {duration(late.age)} after its start (limit {duration(late.limit)})"
+        return (
+            f"rank {culprit.rank} {state} {duration(late.age)} after its start (limit {duration(late.limit)})"
+        )
     doing = {"train": "in training", "eval": "in evaluation"}.get(culprit.phase, f"in {culprit.phase}")
     how = ", its process is stopped (SIGSTOP?)" if culprit.stopped else ""
     return (

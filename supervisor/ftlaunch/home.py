@@ -16,6 +16,7 @@ from ftlaunch.pages import (
     make_private,
     memory_dir,
     remove_memory,
+    write_places,
 )
 from ftlaunch.recovery import NONE
 from ftlaunch.spec import JobSpec
@@ -43,10 +44,13 @@ class Home:
                 make_private(self.memory_dir)
                 self.memory_lock = DirLock(self.memory_dir, self._wait_for)
                 undo.callback(self.memory_lock.release)
+                write_places(self.memory_dir, spec.run_dir, spec.checkpoint_dir)
                 self.run_lock = lock
                 leftovers = proc.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
                 if leftovers:
-                    say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
+                    say(
+                        f"ended {leftovers} processes that an earlier supervisor of this job had left running"
+                    )
                 if spec.fresh:
                     self._start_over()
                 self.pages = self._open_pages()

@@ -13,6 +13,8 @@ from collections import deque
 from pathlib import Path
 from typing import TextIO
 
+from ftlaunch_hooks import atomic
+
 _POLL = 0.05  # seconds between looks at the files
 _BLOCK = 64 << 10
 _TAIL = 64 << 10
@@ -40,13 +42,17 @@ class _Followed:
     def __init__(self, path: Path, prefix: str, wait: bool) -> None:
         self.path, self.prefix, self.wait = path, prefix, wait
         self.offset = 0
+        self.until: int | None = None  # what comes after this offset is not shown
         self.partial = b""
 
     def read(self) -> bytes:
+        most = _BLOCK if self.until is None else min(_BLOCK, self.until - self.offset)
+        if most <= 0:
+            return b""
         try:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(self.offset)
-                block = file.read(_BLOCK)
+                block = file.read(most)
         except FileNotFoundError:
             return b""
         self.offset += len(block)
@@ -57,10 +63,14 @@ class Terminal:
     """Everything the supervisor shows: its own lines (stderr) and the followed ranks' (stdout)."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        """out, err: standard output and error by default."""
-        self._out = out or sys.stdout
-        self._err = err or sys.stderr
-        self.live = self._out.isatty()
+        """out, err: standard output and error by default.
+
+        Only their descriptors are used: a thread that hangs in a write to a buffered stream holds a lock
+        which the interpreter wants when it exits.
+        """
+        self._out = _descriptor(out or sys.stdout)
+        self._err = _descriptor(err or sys.stderr)
+        self.live = os.isatty(self._out)
         self._said: deque[str] = deque(maxlen=1000)
         self._followed: list[_Followed] = []
         self._lock = threading.Lock()
@@ -83,6 +93,12 @@ class Terminal:
             self._followed += [_Followed(path, f"[{rank}] ", True) for rank, path in paths.items()]
         self._wake.set()
 
+    def cut(self) -> None:
+        """Show no more of the files followed than they hold now: stacks that follow are for the log."""
+        with self._lock:
+            for followed in self._followed:
+                followed.until = followed.path.stat().st_size if followed.path.exists() else 0
+
     def close(self, timeout: float = 2.0) -> None:
         """Show what is left; gives up after `timeout` seconds when the terminal takes nothing."""
         self._closing = True
@@ -90,19 +106,17 @@ class Terminal:
         self._thread.join(timeout)
 
     def _follow(self) -> None:
-        try:
-            while True:
-                self._wake.wait(_POLL if self._followed else None)
-                self._wake.clear()
-                closing = self._closing
-                moved = self._drain()
-                while self._said:
-                    self._show_own(self._said.popleft())
-                if closing and not moved and not self._said:
-                    return
-        except (OSError, ValueError):
-            # the terminal is gone (SSH lost, pipe closed): the logs have everything, the job goes on
-            self._said = deque(maxlen=0)
+        while True:
+            self._wake.wait(_POLL if self._followed else None)
+            self._wake.clear()
+            closing = self._closing
+            moved = self._drain()
+            if closing and not moved:
+                self._finish_all()
+            while self._said:
+                self._show_own(self._said.popleft())
+            if closing and not moved and not self._said:
+                return
 
     def _drain(self) -> bool:
         with self._lock:
@@ -112,40 +126,68 @@ class Terminal:
             block = entry.read()
             if block:
                 moved = True
-                self._show(entry, block)
+                self._put(self._show(entry, block))
+                if not entry.wait:
+                    break  # the old attempt to its end first, then the new one
             elif not entry.wait:
                 self._finish(entry)
         if moved:
-            self._out.flush()
             self._wake.set()  # there may be more
         return moved
 
     def _finish(self, entry: _Followed) -> None:
         if entry.partial:
-            self._show(entry, b"\n")
+            self._put(self._show(entry, b"\n"))
         with self._lock:
             self._followed.remove(entry)
 
-    def _show(self, entry: _Followed, block: bytes) -> None:
+    def _finish_all(self) -> None:
+        for entry in list(self._followed):
+            self._finish(entry)
+
+    def _show(self, entry: _Followed, block: bytes) -> str:
+        """What to write for a block that was read."""
+        shown = []
         lines = (entry.partial + block).split(b"\n")
         entry.partial = lines.pop()
         for line in lines:
             text = line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
-            if self._bar:
-                self._out.write("\r\x1b[K")
-                self._bar = False
-            self._out.write(f"{entry.prefix}{text}\n")
+            shown.append(f"{self._clear()}{entry.prefix}{text}\n")
         if b"\r" in entry.partial:  # a progress bar: only its newest state counts
             state = entry.partial.rstrip(b"\r").rpartition(b"\r")[2]
             if self.live and state:
-                self._out.write(f"\r\x1b[K{entry.prefix}{state.decode(errors='replace')}")
+                shown.append(f"\r\x1b[K{entry.prefix}{state.decode(errors='replace')}")
                 self._bar = True
             entry.partial = b"\r" + state if state else b""
+        return "".join(shown)
+
+    def _clear(self) -> str:
+        """What clears the progress bar that the cursor stands behind."""
+        shown, self._bar = self._bar, False
+        return "\r\x1b[K" if shown else ""
+
+    def _put(self, text: str) -> None:
+        try:
+            atomic.write_all(self._out, text.encode(errors="replace"))
+        except OSError:
+            _silence(self._out)
 
     def _show_own(self, line: str) -> None:
-        if self._bar:
-            self._out.write("\r\x1b[K")
-            self._out.flush()
-            self._bar = False
-        self._err.write(f"{line}\n")
-        self._err.flush()
+        if clear := self._clear():
+            self._put(clear)
+        try:
+            atomic.write_all(self._err, f"{line}\n".encode(errors="replace"))
+        except OSError:
+            _silence(self._err)
+
+
+def _descriptor(stream: TextIO | None) -> int:
+    """Where a stream goes; nowhere for one that was closed before the program began."""
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC) if stream is None else stream.fileno()
+
+
+def _silence(descriptor: int) -> None:
+    """Its reader is gone (SSH lost, pipe closed): what follows goes nowhere. The logs have everything."""
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

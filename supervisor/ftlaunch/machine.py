@@ -49,7 +49,7 @@ _TABLE: dict[State, dict[Event, Step]] = {
         Event.HURRY: _SAVE_AND_STOP,
     },
     State.STOPPING: {
-        Event.ALL_DONE: _SAVE_AND_STOP,
+        Event.ALL_DONE: (State.WRAP_UP, (Action.SAVE_NEWEST,)),  # the last step came before the announced one
         Event.ALL_GONE: _SAVE_AND_STOP,
         Event.GRACE_OVER: (State.STOPPING, (Action.KILL_RANKS,)),
         Event.HURRY: (State.LEAVING, (Action.KILL_RANKS,)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import stat
@@ -12,6 +13,8 @@ from pathlib import Path
 from ftlaunch.recovery import NONE, newest_common
 from ftlaunch_hooks.page import Page, create_page, page_path
 from ftlaunch_hooks.protocol import Resume, memory_root
+
+_PLACES = "places.json"
 
 
 class NotPrivate(Exception):
@@ -75,8 +78,9 @@ class Pages:
         for page in self.pages:
             for slot, held in enumerate(page.slot_steps()):
                 resumed_from = kind == Resume.MEMORY and held == step
-                if held != NONE and held != page.reading and not resumed_from:
+                if held not in (NONE, page.reading) and not resumed_from:
                     page.set_slot(slot, NONE)
+            page.vacate()  # a killed supervisor's ranks may have had the same attempt number
             page.clear_requests()
             page.persist_at = persist_at
             page.decide_resume(kind, step)
@@ -107,11 +111,31 @@ class Pages:
         for page in self.pages:
             page.saved = max(page.saved, step)
 
+    def newest_life(self) -> tuple[int, float]:
+        """What the ranks said last: the step all had completed (NONE: not known), time of the newest beat."""
+        steps = [page.step if page.attempt != NONE else NONE for page in self.pages]
+        return min(steps), max(page.beat_ns for page in self.pages) / 1e9
+
     def close(self) -> None:
         """Unmap the pages."""
         for page in self.pages:
             page.close()
         self.pages = []
+
+
+def write_places(directory: Path, run_dir: Path, checkpoint_dir: Path) -> None:
+    """Note in a memory directory whose it is, for `ftctl`. Raises OSError."""
+    places = {"run_dir": str(run_dir), "checkpoint_dir": str(checkpoint_dir)}
+    (directory / _PLACES).write_text(json.dumps(places))
+
+
+def read_places(directory: Path) -> tuple[Path, Path] | None:
+    """Run dir and checkpoint dir of the job a memory directory belongs to; None where it is not known."""
+    try:
+        places = json.loads((directory / _PLACES).read_text())
+        return Path(places["run_dir"]), Path(places["checkpoint_dir"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def remove_memory(directory: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,12 @@ from ftlaunch.states import State
 from ftlaunch.text import duration, size
 from ftlaunch_hooks import atomic
 from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.protocol import RESTORED_FROM, Resume
+from ftlaunch_hooks.protocol import RESTORED_FROM, Resume, process_start_time
 
 if TYPE_CHECKING:
     from ftlaunch.runner import Runner
+
+_NOTE_PROGRESS = 60.0  # seconds between `progress` events: what a killed supervisor's journal misses at most
 
 
 class Reporter:
@@ -34,24 +37,27 @@ class Reporter:
         self.progressed = True  # a new step was made since the last restart
         self.resume_awaited = False
         self._incident_at: float | None = None
-        self._last_progress = time.monotonic()
-        self._reached = -1  # newest step all ranks had completed, over all attempts
+        self._last_progress = self._noted = time.monotonic()
+        # newest step all ranks had completed, in this attempt or, before its resume, in the one before
+        self._reached = -1
         self._resumed_step = -1
         self.log("job_started", **self._opening())
         self.say(screen.opening(spec, spec.run_dir))
 
     def _opening(self) -> dict[str, Any]:
-        import os
-
+        self._reached, beat = self.home.pages.newest_life()  # of a supervisor that was killed
+        killed = {"step": self._reached, "ago": round(time.monotonic() - beat, 3)}
         return {
             "job_id": self.spec.job_id,
             "pid": os.getpid(),
+            "start_time": process_start_time(os.getpid()),
             "command": [self.spec.target, *self.spec.args],
             "ranks": self.spec.nproc,
             "run_dir": str(self.spec.run_dir),
             "memory_dir": str(self.home.memory_dir),
             "checkpoint_dir": str(self.spec.checkpoint_dir),
             "max_restarts": self.spec.max_restarts,
+            "killed_at": killed if self._reached >= 0 else None,
         }
 
     def say(self, line: str) -> None:
@@ -93,8 +99,10 @@ class Reporter:
                 self.log("recovered", step=step, seconds=round(now - self._incident_at, 4))
                 self._incident_at = None
         if step > self._reached:
-            self._reached = step
-            self._last_progress = now
+            self._reached, self._last_progress = step, gang.completed_at(step)
+            if now - self._noted > _NOTE_PROGRESS:
+                self.log("progress", step=step)
+                self._noted = now
 
     def _notice_resume(self, gang: Gang, now: float) -> None:
         answers = [page.resumed for rank in gang.members if (page := gang.page(rank)) is not None]
@@ -104,6 +112,7 @@ class Reporter:
         self.resume_awaited = False
         self._resumed_step = step
         lost = max(self._reached - step, 0) if self._reached >= 0 else None
+        self._reached, self._last_progress = step, now  # steps made again are progress too
         since = None if self._incident_at is None else now - self._incident_at
         source = RESTORED_FROM.get(kind)
         self.log("resumed", step=step, source=source, steps_lost=lost, seconds=since and round(since, 4))
@@ -122,16 +131,19 @@ class Reporter:
 
     def hang_seen(self, late: Late) -> None:
         """A rank is over its limit; its stacks are being taken."""
+        self.terminal.cut()
         self.log("hang_suspected", rank=late.rank, step=late.step, age=round(late.age, 3), limit=late.limit)
         self.say(
             f"rank {late.rank} has made no progress for {duration(late.age)} (limit {duration(late.limit)}):"
-            " taking the stacks of all ranks"
+            f" the stacks of all ranks go to {self.spec.log_dir / f'attempt_{self.journal.attempt}'}"
         )
 
     def incident(self, cause: diagnosis.Cause, verdict: Verdict, gang: Gang) -> None:
         """A failure and what was decided."""
         now = time.monotonic()
-        self._reached = max(self._reached, gang.least_step())
+        step = gang.least_step()
+        if step > self._reached:
+            self._reached, self._last_progress = step, gang.completed_at(step)
         idle = round(now - self._last_progress, 4)
         if self._incident_at is None:
             self._incident_at = now
@@ -141,7 +153,7 @@ class Reporter:
             kind=cause.kind,
             rank=cause.rank,
             signature=cause.signature,
-            step=self._reached,
+            step=cause.step if cause.kind == "hang" else self._reached,
             verdict="restart" if verdict.restart else "give up",
             delay=round(verdict.delay, 3),
             sentence=verdict.sentence,
@@ -198,7 +210,11 @@ class Reporter:
     def saver_died(self, answer: dict[str, Any]) -> None:
         """The saver is gone and was started again."""
         pending = answer["request"]
-        doing = f" while saving step {pending['step']}: trying that again" if pending and "step" in pending else ""
+        doing = (
+            f" while saving step {pending['step']}: trying that again"
+            if pending and "step" in pending
+            else ""
+        )
         self.log("saver_died", status=answer["status"], step=pending.get("step") if pending else None)
         self.say(f"the saver died (exit status {answer['status']}){doing}")
 
@@ -206,7 +222,9 @@ class Reporter:
         """Checkpoints that were refused on the way to the one resumed from."""
         for entry in rejected:
             cost = entry["step"] - step if step >= 0 else None
-            self.log("checkpoint_rejected", step=entry["step"], why=entry["why"], to=entry["to"], steps_lost=cost)
+            self.log(
+                "checkpoint_rejected", step=entry["step"], why=entry["why"], to=entry["to"], steps_lost=cost
+            )
             self.say(
                 f"checkpoint of step {entry['step']} refused: {entry['why']}; it is now {entry['to']}"
                 + (f"; the next usable one is {cost} steps older" if cost is not None else "")
@@ -222,11 +240,20 @@ class Reporter:
             self.say(f"done; {runner.budget.used} of {self.spec.max_restarts} restarts used")
         elif runner.state is State.STOPPED:
             self.log("job_stopped", code=code, step=committed)
-            where = f"the same command goes on from step {committed}" if committed >= 0 else "there was nothing to save"
+            where = (
+                f"the same command goes on from step {committed}"
+                if committed >= 0
+                else "there was nothing to save"
+            )
             self.say(f"stopped; {where} (exit code {code})")
         else:
             self._failed(runner, code)
-        summary = {"job_id": self.spec.job_id, "state": runner.state.value, "code": code, "committed": committed}
+        summary = {
+            "job_id": self.spec.job_id,
+            "state": runner.state.value,
+            "code": code,
+            "committed": committed,
+        }
         report = self.spec.run_dir / "report.json"
         try:
             atomic.replace_durable(report, json.dumps(summary, indent=1).encode() + b"\n")
@@ -238,11 +265,15 @@ class Reporter:
         sentence = runner.save_error or (verdict.sentence if verdict else "")
         self.log("job_failed", code=code, cause=cause.sentence if cause else None, sentence=sentence)
         if runner.save_error:
-            self.say(f"the last snapshot could not be saved: {runner.save_error}; it stays in {self.home.memory_dir}")
+            self.say(
+                f"the last snapshot could not be saved: {runner.save_error}; it stays in {self.home.memory_dir}"
+            )
         if cause is None or verdict is None:
             return
         committed = runner.saving.committed
-        state = f"step {committed} is in {self.spec.checkpoint_dir}" if committed >= 0 else "nothing was saved"
+        state = (
+            f"step {committed} is in {self.spec.checkpoint_dir}" if committed >= 0 else "nothing was saved"
+        )
         logs = self.spec.log_dir / f"attempt_{runner.attempt}"
         for line in screen.failure(cause, verdict.budget, verdict.sentence, logs, state):
             self.terminal.say(line)

@@ -10,7 +10,6 @@ import os
 import random
 import selectors
 import signal
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from ftlaunch.recovery import NONE
 from ftlaunch.reporting import Reporter
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.saving import Answer, Saving
+from ftlaunch.signals import Signals
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import ENDS, Action, Event, State
 from ftlaunch_hooks import layout, protocol
@@ -41,9 +41,9 @@ _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 class Runner:
     """Runs one job to its end."""
 
-    def __init__(self, spec: JobSpec, home: Home, reporter: Reporter) -> None:
+    def __init__(self, spec: JobSpec, home: Home, reporter: Reporter, signals: Signals) -> None:
         """home: the places of the job, locked; reporter: journal and terminal."""
-        self.spec, self.home, self.reporter = spec, home, reporter
+        self.spec, self.home, self.reporter, self.signals = spec, home, reporter, signals
         self.pages = home.pages
         self.state = State.READY
         self.budget = policy.Budget(spec.max_restarts)
@@ -58,6 +58,7 @@ class Runner:
         self._batch = 0
         self._grace_at = self._backoff_at = self._examine_until = float("inf")
         self._late: health.Late | None = None
+        self._hang_views: list[health.RankView] = []
         self._deciding = False
         self._saving_last = False
         self._stop_reason = ""
@@ -68,32 +69,20 @@ class Runner:
         self.saving = Saving(spec, self.pages, self._start_saver)
         self.control = Control(home.memory_dir)
         self._register(self.control.fd, self._on_connect)
+        self._register(signals.fd, self._on_signals)
 
     # --- the loop -----------------------------------------------------------------------------------------
 
     def run(self) -> State:
         """Run until the job has ended."""
-        wake_read, wake_write = socket.socketpair()
-        wake_read.setblocking(False)
-        wake_write.setblocking(False)
-        old_fd = signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
-        self._register(wake_read.fileno(), lambda: self._on_signals(wake_read))
-        old_handlers = self._install_handlers()
-        try:
-            self._post(Event.START)
-            while self.state not in ENDS:
-                self._settle()
-                self._batch += 1
-                for key, _ in self._selector.select(self._patience()):
-                    key.data()
-                self._look()
-        finally:
-            signal.set_wakeup_fd(old_fd)
-            for signum, handler in old_handlers.items():
-                signal.signal(signum, handler)
-            wake_read.close()
-            wake_write.close()
-            self._selector.close()
+        self._post(Event.START)
+        while self.state not in ENDS:
+            self._settle()
+            self._batch += 1
+            for key, _ in self._selector.select(self._patience()):
+                key.data()
+            self._look()
+        self._selector.close()
         return self.state
 
     def close(self) -> None:
@@ -115,7 +104,8 @@ class Runner:
         if self._events or self.state in ENDS:
             return 0.0
         fast = self.state not in (State.RUNNING, State.BACKOFF, State.WRAP_UP, State.LAST_GASP, State.SALVAGE)
-        tick = _FAST_TICK if fast or self.reporter.resume_awaited else _TICK
+        resuming = self.reporter.resume_awaited and self.gang.beating()
+        tick = _FAST_TICK if fast or resuming else _TICK
         now = time.monotonic()
         return max(0.0, min(tick, min(self._grace_at, self._backoff_at) - now))
 
@@ -161,6 +151,7 @@ class Runner:
         if late:
             culprit = health.laggard(views)
             self._late = next((entry for entry in late if entry.rank == culprit.rank), late[0])
+            self._hang_views = views
             self._post(Event.HANG)
 
     def _tend_saver(self, now: float) -> None:
@@ -188,8 +179,7 @@ class Runner:
             return
         late = self._late
         assert late is not None
-        views = self.gang.views()
-        culprit = health.laggard(views)
+        culprit = health.laggard(self.gang.with_stacks(self._hang_views))
         sentence = health.describe(late, culprit)
         trace = "\n".join(diagnosis.main_thread(self.gang.stacks(culprit.rank))[:12])
         self._fail(diagnosis.hang(culprit.rank, culprit.step, sentence, trace))
@@ -238,17 +228,8 @@ class Runner:
         member.order = self._batch
         self.reporter.rank_exited(rank, member, self.gang.page(rank))
 
-    def _install_handlers(self) -> Mapping[int, Any]:
-        """Handlers that do nothing: the wake-up fd tells the loop. An inherited SIG_IGN stays (nohup)."""
-        old: dict[int, Any] = {}
-        for name in {*self.spec.stop_signals, "SIGINT"}:
-            signum = getattr(signal, name)
-            if signal.getsignal(signum) is not signal.SIG_IGN:
-                old[signum] = signal.signal(signum, lambda *_: None)
-        return old
-
-    def _on_signals(self, wake: socket.socket) -> None:
-        for signum in wake.recv(64):
+    def _on_signals(self) -> None:
+        for signum in self.signals.read():
             name = diagnosis.SIGNALS.get(signum, f"signal {signum}")
             now = time.monotonic()
             self._stop(f"{name} to the supervisor")
@@ -447,20 +428,21 @@ def run(spec: JobSpec) -> int:
     """Keep one job alive until it is over; returns the exit code (0, 1, 2, 75 or 143)."""
     proc.become_subreaper()
     terminal = Terminal()
-    try:
-        home = Home(spec, lambda line: terminal.say(screen.PREFIX + line))
-    except Unusable as error:
-        terminal.say(f"{screen.PREFIX}{error}")
+    with Signals(spec.stop_signals) as signals:
+        try:
+            home = Home(spec, lambda line: terminal.say(screen.PREFIX + line))
+        except Unusable as error:
+            terminal.say(f"{screen.PREFIX}{error}")
+            terminal.close()
+            return protocol.EXIT_USAGE
+        reporter = Reporter(spec, home, terminal)
+        runner = Runner(spec, home, reporter, signals)
+        state = runner.run()
+        runner.close()
+        code = _exit_code(state, runner.saving.committed)
+        reporter.ended(runner, code)
+        home.leave(keep_memory=bool(runner.save_error))
         terminal.close()
-        return protocol.EXIT_USAGE
-    reporter = Reporter(spec, home, terminal)
-    runner = Runner(spec, home, reporter)
-    state = runner.run()
-    runner.close()
-    code = _exit_code(state, runner.saving.committed)
-    reporter.ended(runner, code)
-    home.leave(keep_memory=bool(runner.save_error))
-    terminal.close()
     return code
 
 

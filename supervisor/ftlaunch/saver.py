@@ -13,11 +13,9 @@ ends what that supervisor left running and leaves: no rank outlives its supervis
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,7 +42,7 @@ def save(request: dict[str, Any]) -> dict[str, Any]:
     try:
         persist.prepare(target)
         for rank, directory in enumerate(request["ranks"]):
-            _write_shard(target, rank, Path(directory))
+            persist.write_shard_of(target, rank, Path(directory))
         path, size = persist.commit(target)
     except (OSError, layout.Damaged) as error:
         return {**answer, "error": _explain(error, target)}
@@ -64,16 +62,6 @@ def save(request: dict[str, Any]) -> dict[str, Any]:
         "deleted": deleted,
         "notes": notes,
     }
-
-
-def _write_shard(target: persist.Target, rank: int, slot: Path) -> None:
-    with ExitStack() as stack:
-        files = {}
-        for group in layout.GROUPS:
-            fd = os.open(layout.slot_file(slot, group), os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, fd)
-            files[group] = fd
-        persist.write_shard(target, rank, files, (slot / layout.COMMON).read_bytes())
 
 
 def _explain(error: Exception, target: persist.Target) -> str:

@@ -53,8 +53,9 @@ class Saving:
         """Look at the pages: ask for what all ranks hold, announce what is due. Raises OSError."""
         if self.busy:
             return
-        held = {page.save_step for rank in gang.members if (page := gang.page(rank)) is not None}
-        if len(held) == 1 and (step := held.pop()) > max(self.pages[0].saved, self.committed):
+        pages = [page for rank in gang.members if (page := gang.page(rank)) is not None]
+        held = {page.save_step for page in pages}
+        if len(pages) == len(self.pages) and len(held) == 1 and (step := held.pop()) > max(self.pages[0].saved, self.committed):
             self.save(step, Why(self.pages[0].save_why))
             return
         front, seconds = gang.front()
@@ -83,11 +84,11 @@ class Saving:
 
     def save(self, step: int, why: Why) -> None:
         """Ask the saver to commit a step that all ranks have in memory. Raises OSError or ValueError."""
+        self.pages.reading(step)  # from here on ranks keep off these slots
         slots = [
             str(layout.slot_dir(self.pages.directory, rank, self.pages.slot_of(rank, step)))
             for rank in range(len(self.pages))
         ]
-        self.pages.reading(step)
         self.link.ask(
             {
                 "do": "save",

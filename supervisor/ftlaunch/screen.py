@@ -16,8 +16,10 @@ PREFIX = "ftlaunch: "
 def opening(spec: JobSpec, run_dir: Path) -> str:
     """The first line of a run."""
     ranks = "1 rank" if spec.nproc == 1 else f"{spec.nproc} ranks"
-    hang = {"auto": "auto", None: "off"}.get(spec.hang_timeout) or duration(float(spec.hang_timeout or 0))
-    return f"job {spec.job_id}: {ranks}, {spec.max_restarts} restarts allowed, hang timeout {hang}; run dir {run_dir}"
+    hang = "off" if spec.hang_timeout is None else spec.hang_timeout
+    limit = duration(hang) if isinstance(hang, float) else hang
+    allowed = f"{spec.max_restarts} restarts allowed, hang timeout {limit}"
+    return f"job {spec.job_id}: {ranks}, {allowed}; run dir {run_dir}"
 
 
 def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> str:

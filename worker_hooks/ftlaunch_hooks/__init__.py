@@ -11,6 +11,7 @@ Importing this package imports no torch.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ftlaunch_hooks import bootstrap
@@ -34,8 +35,6 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 

@@ -54,7 +54,9 @@ def settings() -> Settings:
     argv = sys.orig_argv
     module = argv[argv.index("-m") + 1] if "-m" in argv[: len(argv) - len(sys.argv) + 1] else None
     kind, target = ("module", module) if module else ("script", sys.argv[0] or "python")
-    job_id = environ.get(protocol.ENV_JOB_ID) or protocol.default_job_id(str(Path.cwd()), kind, target, sys.argv[1:])
+    job_id = environ.get(protocol.ENV_JOB_ID) or protocol.default_job_id(
+        str(Path.cwd()), kind, target, sys.argv[1:]
+    )
     run_dir = Path(environ.get(protocol.ENV_RUN_DIR, Path("runs") / job_id))
     every = environ.get(protocol.ENV_STORAGE_INTERVAL, protocol.DEFAULT_STORAGE_INTERVAL)
     try:
@@ -101,12 +103,12 @@ class Alone:
         if info.st_uid != os.getuid() or info.st_mode & 0o077:
             raise AloneError(f"cannot attach: {self._root} must be a directory of yours with mode 0700")
         _sweep(self._root)
-        self.memory_dir = self._root / f"alone-{os.getpid()}-{protocol.own_start_time()}"
+        self.memory_dir = self._root / f"alone-{os.getpid()}-{protocol.own_start_time()}"  # see _memory_of
         self.memory_dir.mkdir(mode=0o700)
+        self._saver: threading.Thread | None = None
         atexit.register(self._clean, os.getpid())
         self.page, self.peers = self._meet()
         self.orders = self.peers[0]
-        self._saver: threading.Thread | None = None
         self._save_error: str | None = None
         self._snapshots: Snapshotter | None = None
         self._leaving = threading.Event()
@@ -114,6 +116,7 @@ class Alone:
 
     def _clean(self, pid: int) -> None:
         if os.getpid() == pid:
+            self._wait_for_saver()
             shutil.rmtree(self.memory_dir, ignore_errors=True)
             with suppress(OSError):
                 self._root.rmdir()
@@ -146,7 +149,13 @@ class Alone:
         return own, pages
 
     def _meeting_place(self) -> Path:
-        names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID")
+        names = (
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "TORCHELASTIC_RUN_ID",
+            "TORCHELASTIC_RESTART_COUNT",
+            "SLURM_JOB_ID",
+        )
         words = [os.environ.get(name, "") for name in names]
         if self.world_size == 1:
             words.append(str(os.getpid()))
@@ -233,11 +242,14 @@ class Alone:
             self.checkpoint_dir, step, why.name.lower(), self.settings.prefix, self.world_size
         )
 
+    def keep(self, snapshots: Snapshotter) -> None:
+        """What there is to save from, should no boundary be reached."""
+        self._snapshots = snapshots
+
     # --- saving -------------------------------------------------------------------------------------------
 
     def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
         """Save this rank's shard, beside the training; rank 0 commits once all shards are there."""
-        self._snapshots = snapshots
         self._wait_for_saver()
         if why == Why.STOP:
             self._leaving.set()
@@ -268,7 +280,9 @@ class Alone:
 
     def _commit(self, target: persist.Target) -> None:
         step = target.step
-        while not wait_until(lambda: all(p.shard_step >= step for p in self.peers), time.monotonic() + _ROUND):
+        while not wait_until(
+            lambda: all(p.shard_step >= step for p in self.peers), time.monotonic() + _ROUND
+        ):
             for rank in range(self.world_size):
                 if self.peers[rank].shard_step < step:
                     self._expect_alive(rank)
@@ -317,28 +331,57 @@ class Alone:
         """There is no supervisor to lose."""
 
     def _rescue(self) -> None:
-        """Half of the grace is for reaching a boundary; then the newest common snapshot is saved from here."""
+        """Half of the grace is for reaching a boundary; then the newest common snapshot is saved from here.
+
+        One rank saves for all, from their snapshots: a peer may be stuck so that not even its threads run.
+        It is rank 0, or the next one should rank 0 be the one that is stuck.
+        """
         if self._leaving.wait(self.settings.grace / 2):
             return
+        self.page.leave = True  # a main thread that waits for a peer's snapshot lets go of the lock
+        turn = self.rank * self.settings.grace / 8
         with self.watched_lock:
-            code = self._save_from_memory()
+            if wait_until(lambda: self.page.granted != NONE, time.monotonic() + turn):
+                wait_until(
+                    lambda: self.page.saved >= self.page.granted, time.monotonic() + self.settings.grace
+                )
+                code = protocol.EXIT_SAVED if self._stored() != NONE else protocol.EXIT_STOPPED
+            else:
+                code = self._save_for_all()
+        shutil.rmtree(self.memory_dir, ignore_errors=True)
         os._exit(code)
 
-    def _save_from_memory(self) -> int:
-        if self.rank == 0:
-            step = _newest_common(self.peers)
-            stored = max((s for s, _ in layout.list_iterations(self.checkpoint_dir)), default=NONE)
-            if step <= max(stored, 0):
-                step = 0
-            self.orders.stop_at = step
-        elif not wait_until(lambda: self.orders.stop_at != NONE, time.monotonic() + self.settings.grace / 2):
-            return protocol.EXIT_STOPPED
-        step = self.orders.stop_at
-        if step == 0 or self._snapshots is None:
-            return protocol.EXIT_SAVED if layout.list_iterations(self.checkpoint_dir) else protocol.EXIT_STOPPED
-        self._say(f"no step boundary was reached in {self.settings.grace / 2:.0f} s: saving step {step} from memory")
-        self._save(step, Why.STOP, *self._snapshots.slot_files(step))
-        return protocol.EXIT_GIVEN_UP if self._save_error else protocol.EXIT_SAVED
+    def _stored(self) -> int:
+        return max((step for step, _ in layout.list_iterations(self.checkpoint_dir)), default=NONE)
+
+    def _save_for_all(self) -> int:
+        step, stored = _newest_common(self.peers), self._stored()
+        for peer in self.peers:
+            peer.granted = step
+        code = protocol.EXIT_SAVED if stored != NONE else protocol.EXIT_STOPPED
+        if step > max(stored, 0):
+            sys.stderr.write(f"ftlaunch: no step boundary was reached: saving step {step} from memory\n")
+            code = self._commit_from_memory(step)
+        for peer in self.peers:
+            peer.saved = step
+            shutil.rmtree(self._memory_of(peer), ignore_errors=True)  # one that is stuck cannot do it
+        return code
+
+    def _memory_of(self, peer: Page) -> Path:
+        return self._root / f"alone-{peer.pid}-{peer.start_time}"
+
+    def _commit_from_memory(self, step: int) -> int:
+        target = self._target(step, Why.STOP)
+        try:
+            persist.prepare(target)
+            for rank, peer in enumerate(self.peers):
+                slot = layout.slot_dir(self._memory_of(peer), rank, peer.slot_steps().index(step))
+                persist.write_shard_of(target, rank, slot)
+            persist.commit(target)
+        except (OSError, layout.Damaged) as error:
+            sys.stderr.write(f"ftlaunch: cannot save step {step} to {self.checkpoint_dir}: {error}\n")
+            return protocol.EXIT_GIVEN_UP
+        return protocol.EXIT_SAVED
 
     def _say(self, text: str) -> None:
         if self.rank == 0:

@@ -17,7 +17,7 @@ from ftlaunch_hooks.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks.resume import restore
 from ftlaunch_hooks.signals import Watcher
 from ftlaunch_hooks.snapshot import Snapshotter
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state import State, StateError
 
 _job: Job | None = None
 
@@ -36,7 +36,9 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
     """
     global _job  # noqa: PLW0603 - one process is one rank
     if _job is not None:
-        raise AttachError("cannot attach: attach() was called before in this process; keep the Job it returned")
+        raise AttachError(
+            "cannot attach: attach() was called before in this process; keep the Job it returned"
+        )
     unknown = sorted(set(frozen) - set(objects))
     if unknown:
         raise AttachError(f"cannot attach: frozen names {unknown[0]!r}, which is none of {sorted(objects)}")
@@ -54,14 +56,19 @@ class Job:
         self._overseer, self._page = overseer, overseer.page
         self._watcher = Watcher(overseer.on_term, overseer.on_orphaned)
         self._state = State(objects, frozen, overseer.rank, overseer.world_size)
-        self._sampler = next((o for o in objects.values() if hasattr(o, "advance") and hasattr(o, "consumed")), None)
+        self._sampler = next(
+            (o for o in objects.values() if hasattr(o, "advance") and hasattr(o, "consumed")), None
+        )
         kind, step = overseer.resume()
         if kind == Resume.REFUSED:
             raise AttachError(
                 f"cannot resume: no checkpoint in {overseer.checkpoint_dir} is usable (see its quarantine/); "
                 f"{protocol.ENV_FRESH}=1 starts over"
             )
-        restored = restore(self._state, kind, step, overseer)
+        try:
+            restored = restore(self._state, kind, step, overseer)
+        except StateError as error:
+            raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
         self.step: int = step
         self.attempt: int = overseer.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
@@ -80,8 +87,10 @@ class Job:
         self._page.set_resumed(kind, step)
         if kind != Resume.MEMORY:
             self._take(None)
+        overseer.keep(self._snapshots)
         self._page.beat(step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
+        self._state.restore_rng()  # for loops of one's own; steps() does it again when it begins
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
@@ -116,7 +125,7 @@ class Job:
         if self._in_loop:
             return
         if self._page.phase == Phase.STARTUP:
-            self._begin_training()
+            self._page.phase = Phase.TRAIN
         self._complete(last=False)
 
     @contextmanager
@@ -127,6 +136,7 @@ class Job:
         except KeyError:
             allowed = ", ".join(p.name.lower() for p in Phase)
             raise ValueError(f"cannot enter phase {name!r}: phases are {allowed}") from None
+        self._snapshots.fence()  # weights may be swapped in there (an EMA model's), without an optimizer step
         before, self._page.phase = self._page.phase, phase
         try:
             yield

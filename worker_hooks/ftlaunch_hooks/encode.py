@@ -141,7 +141,7 @@ _ENCODERS: Sequence[tuple[tuple[type, ...], Callable[[Any, Path, Put], Json]]] =
 
 
 def decode(tree: Json, get: Get) -> Any:
-    """What `encode` was given, tensors taken from `get`. Raises StateError where `tree` is not of its making."""
+    """What `encode` was given; tensors are taken from `get`. Raises StateError for an unknown dtype."""
     if isinstance(tree, list):
         return [decode(element, get) for element in tree]
     if not isinstance(tree, dict):
@@ -192,13 +192,13 @@ _DECODERS: Mapping[str, Callable[[Json, Json, Get], Any]] = {
 
 
 class JsonCache:
-    """Writes a dictionary of trees as JSON text, again and again, without repeating what is the same object."""
+    """Writes trees as JSON text, again and again, without redoing what is the same object as before."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Json, str]] = {}
 
     def dumps(self, trees: Mapping[str, Mapping[str, Json]]) -> str:
-        """JSON of a two-level dictionary; a value on the second level that is known by identity is not redone."""
+        """JSON of a two-level dictionary; it is the values on the second level that are known again."""
         return self._object((name, self._object(self._texts(name, tree))) for name, tree in trees.items())
 
     def _texts(self, name: str, tree: Mapping[str, Json]) -> Any:

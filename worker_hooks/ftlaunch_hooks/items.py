@@ -11,10 +11,11 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ftlaunch_hooks.encode import Json, Path, StateError, join, show
 from ftlaunch_hooks.layout import Chunk
@@ -34,12 +35,12 @@ class Item:
     """A tensor, or this rank's shard of one."""
 
     key: str
-    group: str  # the kind of file it belongs to, see layout.GROUPS
     tensor: Tensor  # local and detached; shares memory with what the training loop uses
     offset: tuple[int, ...]  # of the shard in the whole
     whole: tuple[int, ...]  # shape of the whole
     owned: bool  # whether this rank is the one that saves it
-    settled: bool  # changes only inside the step of an attached optimizer
+    group: str = "opt"  # the kind of file it belongs to, see layout.GROUPS
+    settled: bool = False  # changes only inside the step of an attached optimizer
 
     @property
     def chunk(self) -> Chunk:
@@ -50,7 +51,7 @@ class Item:
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """A rank's state at one moment. `items` is the same list as the time before when no tensor was replaced."""
+    """A rank's state at one moment; `items` is the list of the time before when no tensor was replaced."""
 
     items: list[Item]
     state: dict[str, Json]  # what is not a tensor: object name -> its tree
@@ -104,44 +105,47 @@ class Shelf:
         settled: bool = False,
         key: str | None = None,
     ) -> str:
-        """Take a tensor in; returns its key without a rank. owner: of a replicated one, the rank that saves it.
+        """Take a tensor in; returns its key without a rank.
 
+        owner: of a replicated one, the rank that saves it. settled: see Item. key: instead of the path's.
         Raises StateError for a tensor that cannot be saved, or a key that is already taken.
         """
         if key is None:
             key = join(path).replace("@", "@@")
         known = self._before.get(key)
         if known is None or known.tensor is not tensor or known.settled is not settled or _moved(known):
-            known = _Known(tensor, self._item(path, key, tensor, group, owner, settled), settled)
+            item = self._make_item(path, key, tensor, owner)
+            if item is not None:
+                item = replace(item, group=group, settled=settled)
+            known = _Known(tensor, item, settled)
             self._changed = True
         if key in self._now:
             raise StateError(f"cannot save `{show(path)}`: there is another tensor with the key {key!r}")
         self._now[key] = known
         return key
 
-    def _item(
-        self, path: Path, key: str, tensor: Tensor, group: str, owner: int | None, settled: bool
-    ) -> Item | None:
+    def _make_item(self, path: Path, key: str, tensor: Tensor, owner: int | None) -> Item | None:
         """None for an empty shard."""
         if is_sharded(tensor):
-            return self._sharded_item(path, key, tensor, group, settled)
+            return _sharded_item(path, key, tensor)
         check_plain(path, tensor)
         if owner is None:
             key, owned = own_key(key, self.rank), True
         else:
             owned = owner == self.rank
         local = tensor.detach()
-        return Item(key, group, local, (0,) * local.dim(), tuple(local.shape), owned, settled)
+        return Item(key, local, (0,) * local.dim(), tuple(local.shape), owned)
 
-    def _sharded_item(self, path: Path, key: str, tensor: Tensor, group: str, settled: bool) -> Item | None:
-        from ftlaunch_hooks.sharded import place_of  # noqa: PLC0415 - see is_sharded
 
-        local = local_of(tensor).detach()
-        check_plain(path, local)
-        place = place_of(path, tensor)
-        if place is None or (local.numel() == 0 and tensor.numel() > 0):
-            return None
-        return Item(key, group, local, place.offset, tuple(tensor.shape), place.first, settled)
+def _sharded_item(path: Path, key: str, tensor: Tensor) -> Item | None:
+    from ftlaunch_hooks.sharded import place_of  # noqa: PLC0415 - see is_sharded
+
+    local = local_of(tensor).detach()
+    check_plain(path, local)
+    place = place_of(path, tensor)
+    if place is None or (local.numel() == 0 and tensor.numel() > 0):
+        return None
+    return Item(key, local, place.offset, tuple(tensor.shape), place.first)
 
 
 def is_sharded(tensor: object) -> bool:
@@ -164,7 +168,7 @@ def _moved(known: _Known) -> bool:
 def check_plain(path: Path, tensor: Tensor) -> None:
     """Raises StateError for a tensor whose values no file of ours can hold."""
     problem = None
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+    if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
         problem = "a parameter that has no values yet (a lazy module before its first forward)"
     elif tensor.is_meta:
         problem = "a tensor on the meta device"

@@ -80,7 +80,9 @@ def build_header(chunks: Sequence[Chunk]) -> tuple[bytes, list[int]]:
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     parts = {
-        c.name: {"key": c.key, "offset": c.offset, "shape": c.whole} for c in chunks if c.whole != c.shape or c.key != c.name
+        c.name: {"key": c.key, "offset": c.offset, "shape": c.whole}
+        for c in chunks
+        if c.whole != c.shape or c.key != c.name
     }
     if parts:
         header["__metadata__"][_CHUNKS] = json.dumps(parts)
@@ -116,11 +118,13 @@ def read_header(fd: int) -> tuple[list[Chunk], list[int], int]:
         for name, entry in header.items():
             shape = tuple(entry["shape"])
             part = parts.get(name, {"key": name, "offset": (0,) * len(shape), "shape": shape})
-            chunks.append(
-                Chunk(name, entry["dtype"], shape, part["key"], tuple(part["offset"]), tuple(part["shape"]))
-            )
-            offsets.append(8 + length + entry["data_offsets"][0])
-            end = max(end, 8 + length + entry["data_offsets"][1])
+            place = tuple(part["offset"]), tuple(part["shape"])
+            chunks.append(Chunk(name, entry["dtype"], shape, part["key"], *place))
+            first, last = entry["data_offsets"]
+            if first < 0 or last - first != chunks[-1].nbytes:
+                raise Damaged(f"the header of a tensor file contradicts itself about {name}")
+            offsets.append(8 + length + first)
+            end = max(end, 8 + length + last)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"the header of a tensor file cannot be read ({error})") from error
     return chunks, offsets, end
@@ -203,7 +207,7 @@ def read_metadata(directory: Path) -> dict[str, Any]:
         metadata = json.loads((directory / METADATA).read_bytes())
     except FileNotFoundError:
         raise Damaged("metadata.json is missing") from None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise Damaged(f"metadata.json cannot be read ({error})") from error
     if not isinstance(metadata, dict) or metadata.get("digest") != _metadata_digest(metadata):
         raise Damaged("metadata.json does not match its own checksum")
@@ -215,30 +219,29 @@ def read_metadata(directory: Path) -> dict[str, Any]:
 def verify(directory: Path, threads: int = 4) -> dict[str, Any]:
     """Check every file of a checkpoint by size and checksum, `threads` at a time; returns its metadata.
 
-    Raises Damaged with the first thing found wrong.
+    Raises Damaged with the first thing found wrong, OSError when storage does not answer (which says nothing
+    about the checkpoint).
     """
     metadata = read_metadata(directory)
     files: Mapping[str, Mapping[str, Any]] = metadata["files"]
     for name, entry in files.items():  # cheap things first
         try:
             size = (directory / name).stat().st_size
-        except OSError as error:
-            raise Damaged(f"{name} cannot be read ({error.strerror})") from error
+        except FileNotFoundError:
+            raise Damaged(f"{name} is missing") from None
         if size != entry["bytes"]:
             raise Damaged(f"{name} has {size} bytes, not {entry['bytes']}")
     with ThreadPoolExecutor(threads) as pool:
-        for name, problem in zip(files, pool.map(lambda n: _check(directory, n, files[n]), files), strict=True):
+        for name, problem in zip(
+            files, pool.map(lambda n: _check(directory, n, files[n]), files), strict=True
+        ):
             if problem:
                 raise Damaged(f"{name} {problem}")
     return metadata
 
 
 def _check(directory: Path, name: str, entry: Mapping[str, Any]) -> str | None:
-    try:
-        digest = file_digest(directory / name)
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    return None if digest == entry["sha256"] else "does not match its checksum"
+    return None if file_digest(directory / name) == entry["sha256"] else "does not match its checksum"
 
 
 def quarantine(checkpoint_dir: Path, directory: Path, why: str) -> Path:
@@ -267,7 +270,8 @@ class Refusal:
 def newest_verified(checkpoint_dir: Path) -> tuple[int, list[Refusal]]:
     """The step of the newest checkpoint that verifies (-1: none), and what was refused on the way.
 
-    What is refused goes to quarantine with a note why; where it cannot be moved it stays, and is passed over.
+    What is damaged goes to quarantine with a note why. What cannot be moved, or not be read at this moment, stays
+    and is passed over.
     """
     refusals = []
     for step, directory in list_iterations(checkpoint_dir):
@@ -279,6 +283,9 @@ def newest_verified(checkpoint_dir: Path) -> tuple[int, list[Refusal]]:
             except OSError as error:
                 to = f"still in {directory} (it could not be moved: {error.strerror})"
             refusals.append(Refusal(step, str(damage), to))
+            continue
+        except OSError as error:  # storage, not the checkpoint: it stays what and where it is
+            refusals.append(Refusal(step, f"it cannot be read ({error.strerror})", f"where it was, {directory}"))
             continue
         return step, refusals
     return -1, refusals

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,9 +94,10 @@ class OptimizerPart:
             shelf.put((self.name, label, slot), slots[slot], owner=owner, settled=True, key=key)
         if len(known.tensors) == len(slots):
             return known.tree
-        tree = dict(known.tree)  # with values that are not tensors, which may be others every time
+        tree = dict(slots)
+        tree.update(known.tree)
         for slot, value in slots.items():
-            if slot not in tree:
+            if slot not in known.tree:  # not a tensor: it may be another every time
                 owner = self._slot_owner(label, parameter, slot, shelf.world_size)
 
                 def put(path: Path, tensor: Tensor, owner: int | None = owner) -> str:
@@ -132,12 +133,8 @@ class OptimizerPart:
         for index, (group, entry) in enumerate(zip(groups, tree["param_groups"], strict=True)):
             live = [labelled[name][0] for name in group["params"]]
             check_names(f"parameter group {index} of optimizer `{self.name}`", live, entry["params"])
-
-        def check(key: str, device: str) -> Tensor:
+        for key in _tensor_keys([tree["state"], tree["param_groups"], tree["extra"]]):
             saved.check(key, None)
-            return torch.empty(0)
-
-        decode([tree["state"], tree["param_groups"], tree["extra"]], check)
         return lambda: self._load(tree, saved)
 
     def _load(self, tree: Mapping[str, Json], saved: Lookup) -> None:
@@ -145,9 +142,13 @@ class OptimizerPart:
         names = {label: (name, p) for name, (label, p) in self._labelled(groups).items()}
         extra = decode(tree["extra"], saved.get)
         state: dict[Any, Any] = extra.pop("state")
+        alike = _read_alike(tree["state"], names, saved)
+
+        def get(key: str, device: str) -> Tensor:
+            return alike[key] if key in alike else saved.get(key, device)
+
         for label, slots in tree["state"].items():
-            name, parameter = names[label]
-            state[name] = _read_slots(slots, parameter, saved)
+            state[names[label][0]] = decode(slots, get)
         new_groups = [
             {**decode(entry["group"], saved.get), "params": group["params"]}
             for group, entry in zip(groups, tree["param_groups"], strict=True)
@@ -157,7 +158,7 @@ class OptimizerPart:
             _undo_casts(self.optimizer.state.get(parameter, {}), state.get(name, {}))
 
 
-def _tensor_keys(tree: Json) -> Iterator[str]:
+def _tensor_keys(tree: Json) -> list[str]:
     found: list[str] = []
 
     def note(key: str, device: str) -> Tensor:
@@ -165,23 +166,22 @@ def _tensor_keys(tree: Json) -> Iterator[str]:
         return torch.empty(0)
 
     decode(tree, note)
-    return iter(found)
+    return found
 
 
-def _read_slots(slots: _Slots, parameter: Tensor, saved: Lookup) -> dict[str, Any]:
-    """The state of one parameter; what has its shape gets its memory format, device and sharding."""
+def _read_alike(
+    tree: Mapping[str, _Slots], names: Mapping[str, tuple[Any, Tensor]], saved: Lookup
+) -> dict[str, Tensor]:
+    """State tensors of their parameter's shape, with its memory format, device and sharding."""
     alike = {}
-    for key in _tensor_keys(slots):
-        dtype, shape = saved.info(key)
-        if shape == tuple(parameter.shape) and shape:
-            alike[key] = torch.empty_like(parameter.detach(), dtype=dtype)
+    for label, slots in tree.items():
+        parameter = names[label][1]
+        for key in _tensor_keys(slots):
+            dtype, shape = saved.info(key)
+            if shape and shape == tuple(parameter.shape):
+                alike[key] = torch.empty_like(parameter.detach(), dtype=dtype)
     saved.fill(alike)
-
-    def get(key: str, device: str) -> Tensor:
-        return alike[key] if key in alike else saved.get(key, device)
-
-    read: dict[str, Any] = decode(slots, get)
-    return read
+    return alike
 
 
 def _undo_casts(live: dict[str, Any], saved: Mapping[str, Any]) -> None:

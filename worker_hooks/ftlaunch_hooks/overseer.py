@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,7 +26,7 @@ class Overseer(Protocol):
     attempt: int
     memory_interval: int  # steps; 0 is off
     page: Page
-    peers: Sequence[Page]  # of all ranks, this one's included
+    peers: list[Page]  # of all ranks, this one's included
     orders: Page  # in whose second half this rank finds what it is asked
     memory_dir: Path
     checkpoint_dir: Path
@@ -41,6 +40,9 @@ class Overseer(Protocol):
 
     def on_orphaned(self) -> None:
         """The supervisor is gone; called in the watcher's thread."""
+
+    def keep(self, snapshots: Snapshotter) -> None:
+        """The snapshots of this rank, from the first on."""
 
     def at_boundary(self, step: int) -> None:
         """`step` steps are completed, nothing is decided yet."""
@@ -94,6 +96,9 @@ class Supervised:
     def on_orphaned(self) -> None:
         """Leave at once: what is in memory stays there for the next supervisor."""
         os._exit(protocol.EXIT_STOPPED)
+
+    def keep(self, snapshots: Snapshotter) -> None:
+        """The supervisor reads them from the memory directory."""
 
     def at_boundary(self, step: int) -> None:
         """The supervisor looks at the page by itself."""

@@ -300,6 +300,10 @@ class Page:
     def leave(self, leave: bool) -> None:
         self.q[_LEAVE] = int(leave)
 
+    def vacate(self) -> None:
+        """Nobody speaks through the rank's half until the next `begin` (while no rank lives)."""
+        self.q[_ATTEMPT] = NONE
+
     def decide_resume(self, kind: Resume, step: int) -> None:
         """Answer where the attempt starts: the step first, the kind last (it is what ranks wait for)."""
         self.q[_RESUME_STEP] = step

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode, join
-from ftlaunch_hooks.items import Shelf, check_plain, is_sharded
+from ftlaunch_hooks.items import Shelf, is_sharded
 from ftlaunch_hooks.shards import Lookup
 
 Load = Callable[[], None]
@@ -25,7 +25,7 @@ class Part(Protocol):
         """Put the tensors on the shelf; returns the rest. Raises StateError."""
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Load:
-        """Check that what was saved fits, without changing anything; returns what loads it. Raises StateError."""
+        """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError."""
 
 
 class Names:
@@ -42,17 +42,19 @@ class Names:
         return self.owners.get(key) if id(parameter) in self.replicated else None
 
 
-def few(names: Any) -> str:
+def few(names: Iterable[str]) -> str:
     """At most three of the names, for a message."""
     ordered = sorted(names)
-    return ", ".join(f"`{name}`" for name in ordered[:3]) + (f" and {len(ordered) - 3} more" if ordered[3:] else "")
+    more = f" and {len(ordered) - 3} more" if ordered[3:] else ""
+    return ", ".join(f"`{name}`" for name in ordered[:3]) + more
 
 
-def check_names(what: str, live: Any, saved: Any) -> None:
+def check_names(what: str, live: Iterable[str], saved: Iterable[str]) -> None:
     """Raises StateError when the two collections do not hold the same names."""
-    if missing := set(live) - set(saved):
+    now, then = set(live), set(saved)
+    if missing := now - then:
         raise StateError(f"cannot restore {what}: {few(missing)} not in what was saved")
-    if surplus := set(saved) - set(live):
+    if surplus := then - now:
         raise StateError(f"cannot restore {what}: {few(surplus)} saved, but not there now")
 
 
@@ -74,7 +76,8 @@ class ModulePart:
         state = self.module.state_dict(keep_vars=True)
         if state.keys() != self._clean.keys():
             self._clean = clean_names(self.module, state)
-        tensors, extra = {}, {}
+        tensors: dict[str, Tensor] = {}
+        extra: dict[str, Any] = {}
         for raw, value in state.items():
             (tensors if isinstance(value, Tensor) else extra)[self._clean[raw]] = value
         return tensors, extra
@@ -103,7 +106,8 @@ class ModulePart:
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Load:
         """See Part."""
         tensors, extra = self.tensors()
-        check_names(f"module `{self.name}`", [*tensors, *extra], [*tree["tensors"], *decode_keys(tree["extra"])])
+        names = [*tree["tensors"], *_keys(tree["extra"])]
+        check_names(f"module `{self.name}`", [*tensors, *extra], names)
         for name, tensor in tensors.items():
             saved.check(self.key(name), tensor)
 
@@ -121,13 +125,13 @@ class ModulePart:
         return load
 
 
-def decode_keys(tree: Json) -> list[str]:
+def _keys(tree: Json) -> list[str]:
     """The keys of an encoded dictionary whose keys are strings."""
     return [key for key, _ in tree["__pairs__"]] if "__pairs__" in tree else list(tree)
 
 
 def clean_names(module: nn.Module, raw: Mapping[str, Any]) -> dict[str, str]:
-    """Names in a state_dict -> the names without what DistributedDataParallel and torch.compile put in front."""
+    """Names in a state_dict -> names without what DistributedDataParallel and torch.compile put in front."""
     wrapped = set()
     for path, child in module.named_modules():
         if isinstance(child, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
@@ -178,9 +182,12 @@ class OtherPart:
         decode(tree["state"], get)
 
         def load() -> None:
-            sharded = saved.read({key: torch.empty_like(live[key]) for key in wanted if key in live})
-            self.target.load_state_dict(
-                decode(tree["state"], lambda key, device: sharded[key] if key in sharded else saved.get(key, device))
-            )
+            sharded = {key: torch.empty_like(live[key]) for key in wanted if key in live}
+            saved.fill(sharded)
+
+            def read(key: str, device: str) -> Tensor:
+                return sharded[key] if key in sharded else saved.get(key, device)
+
+            self.target.load_state_dict(decode(tree["state"], read))
 
         return load

@@ -7,12 +7,14 @@ that no reader takes for a checkpoint, metadata.json last, and one rename commit
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +40,8 @@ def prepare(target: Target) -> Path:
     """Make the directory the shards go to, empty. Raises OSError."""
     target.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
-    if directory.exists():
-        remove_ours(directory)
+    if directory.exists() and (strangers := remove_ours(directory)):
+        raise FileExistsError(errno.EEXIST, strangers)
     directory.mkdir()
     return directory
 
@@ -64,6 +66,17 @@ def write_shard(target: Target, rank: int, files: Mapping[str, int], common: byt
             entry = {"key": chunk.key, "dtype": chunk.dtype, "whole": chunk.whole, "offset": chunk.offset}
             part["chunks"].append({**entry, "shape": chunk.shape, "file": name, "name": chunk.name})
     atomic.write_durable(directory / _PART.format(rank=rank), json.dumps(part).encode())
+
+
+def write_shard_of(target: Target, rank: int, slot: Path) -> None:
+    """`write_shard` from a snapshot slot's directory. Raises OSError or layout.Damaged."""
+    with ExitStack() as stack:
+        files = {}
+        for group in layout.GROUPS:
+            fd = os.open(layout.slot_file(slot, group), os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, fd)
+            files[group] = fd
+        write_shard(target, rank, files, (slot / layout.COMMON).read_bytes())
 
 
 def _copy(source: int, path: Path, size: int) -> str:
@@ -157,8 +170,9 @@ def retire(checkpoint_dir: Path, keep: int) -> Iterator[tuple[int, str | None]]:
     """
     for step, directory in layout.list_iterations(checkpoint_dir)[max(keep, 1) :]:
         doomed = layout.incomplete_dir(checkpoint_dir, step)
-        if doomed.exists():
-            remove_ours(doomed)
+        if doomed.exists() and (strangers := remove_ours(doomed)):
+            yield step, strangers
+            continue
         directory.rename(doomed)
         yield step, remove_ours(doomed)
 
@@ -166,7 +180,11 @@ def retire(checkpoint_dir: Path, keep: int) -> Iterator[tuple[int, str | None]]:
 def remove_ours(directory: Path) -> str | None:
     """Delete an incomplete checkpoint's files, and it; returns a sentence when something in it is not ours."""
     for entry in list(directory.iterdir()):
-        if entry.name in (layout.COMMON, layout.METADATA) or entry.suffix == ".safetensors" or _is_part(entry):
+        if (
+            entry.name in (layout.COMMON, layout.METADATA)
+            or entry.suffix == ".safetensors"
+            or _is_part(entry)
+        ):
             entry.unlink()
     try:
         directory.rmdir()

@@ -30,6 +30,7 @@ def replicated_parameters(world_size: int) -> dict[int, nn.Parameter]:
 
 def _with_subclasses(kind: type) -> set[type]:
     kinds = {kind}
+    subclass: type
     for subclass in kind.__subclasses__():
         kinds |= _with_subclasses(subclass)
     return kinds

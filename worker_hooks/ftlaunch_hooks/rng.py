@@ -23,7 +23,7 @@ def collect_rng() -> dict[str, Any]:
     if (numpy := sys.modules.get("numpy")) is not None:
         name, keys, *rest = numpy.random.get_state()
         state["numpy"] = (str(name), torch.from_numpy(keys.astype("int64")), *rest)
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state()
     return state
 
@@ -43,7 +43,7 @@ def restore_rng(state: dict[str, Any]) -> None:
 
 
 class Buffers:
-    """Copies tensors to the same place every time, so that they count as unchanged where only values change."""
+    """Copies tensors to the same place every time: only their values change, not they."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}

@@ -32,8 +32,6 @@ def place_of(path: Path, tensor: Any) -> Place | None:
         return None
     _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     first = all(
-        at == 0
-        for at, placement in zip(coordinate, tensor.placements, strict=True)
-        if isinstance(placement, Replicate)
+        at == 0 for at, placement in zip(coordinate, tensor.placements, strict=True) if isinstance(placement, Replicate)
     )
     return Place(tuple(offset), first)

@@ -97,6 +97,10 @@ class Shards:
         """Keys of all tensors, those of other ranks (`key@r`) included."""
         return self._pieces.keys()
 
+    def __contains__(self, key: str) -> bool:
+        """Whether a tensor was saved under this key."""
+        return key in self._pieces
+
     def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:
         """dtype and shape of the whole tensor. Raises KeyError."""
         chunk = self._pieces[key][0].chunk
@@ -193,7 +197,7 @@ class Lookup:
 
     def _key(self, key: str) -> str:
         own = own_key(key, self._rank)
-        return own if own in self._shards.keys() else key
+        return own if own in self._shards else key
 
     def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:
         """dtype and shape of the whole."""
@@ -201,7 +205,7 @@ class Lookup:
 
     def check(self, key: str, like: Tensor | None) -> None:
         """Raises StateError when the tensor was not saved, or is not one like `like`."""
-        if self._key(key) not in self._shards.keys():
+        if self._key(key) not in self._shards:
             raise StateError(f"cannot restore `{key}`: it is not in what was saved")
         dtype, shape = self.info(key)
         if like is not None and (dtype, shape) != (like.dtype, tuple(like.shape)):
@@ -212,9 +216,12 @@ class Lookup:
 
     def read(self, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What was saved of each: a view of mapped memory, or the given tensor, now filled."""
-        views = {key: None if is_sharded(t) else self._shards.whole(self._key(key)) for key, t in wanted.items()}
-        self.fill({key: wanted[key] for key, view in views.items() if view is None})
-        return {key: wanted[key] if view is None else view for key, view in views.items()}
+        found = {}
+        for key, tensor in wanted.items():
+            view = None if is_sharded(tensor) else self._shards.whole(self._key(key))
+            found[key] = tensor if view is None else view
+        self.fill({key: tensor for key, tensor in found.items() if tensor is wanted[key]})
+        return found
 
     def fill(self, wanted: Mapping[str, Tensor]) -> None:
         """Fill the given tensors."""
@@ -222,7 +229,7 @@ class Lookup:
             self._shards.read({self._key(key): tensor for key, tensor in wanted.items()})
 
     def get(self, key: str, device: str) -> Tensor:
-        """A new tensor with what was saved, on the current device of a type (on the CPU where there is none)."""
+        """A new tensor with what was saved, on the current device of a type; the CPU where there is none."""
         dtype, shape = self.info(key)
         if device == "cuda" and not torch.cuda.is_available():
             device = "cpu"

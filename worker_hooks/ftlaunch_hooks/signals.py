@@ -16,6 +16,10 @@ from collections.abc import Callable
 from ftlaunch_hooks.lifeline import supervisor_pidfd
 
 
+def _ignore(signum: int, frame: object) -> None:
+    """The Python-level handler: the wake-up descriptor has told the watcher already."""
+
+
 class Watcher:
     """Waits for SIGTERM and for the supervisor's end, in a thread of its own."""
 
@@ -26,20 +30,20 @@ class Watcher:
         self._write = write
         write.setblocking(False)
         self._read.setblocking(False)
-        self._pid = os.getpid()
         self._previous = signal.getsignal(signal.SIGTERM)
         self._chained = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._handle)
+        signal.signal(signal.SIGTERM, _ignore)
+        os.register_at_fork(after_in_child=self._forget)
         self._lifeline = supervisor_pidfd()
         self._closing = False
         self._thread = threading.Thread(target=self._watch, name="ftlaunch-watcher", daemon=True)
         self._thread.start()
 
-    def _handle(self, signum: int, frame: object) -> None:
-        """The Python-level handler. In a forked child (a DataLoader worker) SIGTERM means what it always did."""
-        if os.getpid() != self._pid:
-            signal.signal(signum, signal.SIG_DFL)
-            os.kill(os.getpid(), signum)
+    def _forget(self) -> None:
+        """In a forked child a signal is its own: one sent to it must not be taken for one sent to the rank."""
+        signal.set_wakeup_fd(-1)
+        if signal.getsignal(signal.SIGTERM) is _ignore:
+            signal.signal(signal.SIGTERM, self._previous)
 
     def _watch(self) -> None:
         with selectors.DefaultSelector() as selector:

@@ -11,6 +11,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ftlaunch_hooks import atomic, layout
+from ftlaunch_hooks.copies import Copies, divide
 from ftlaunch_hooks.items import Item
 from ftlaunch_hooks.layout import Chunk
 from ftlaunch_hooks.shards import tensor_over
@@ -26,14 +27,14 @@ class SlotFile:
     """A tensor file of a slot, mapped for writing."""
 
     def __init__(self, path: Path, chunks: Sequence[Chunk]) -> None:
-        """Take over the file at `path` when it is laid out for `chunks`, else make it anew. Raises OSError."""
+        """Take over the file at `path` when it is laid out for `chunks`, or make it anew. Raises OSError."""
         header, offsets = layout.build_header(chunks)
         size = offsets[-1] + chunks[-1].nbytes if chunks else len(header)
         self.fd = _adopt(path, header, size)
         if self.fd < 0:
             self.fd = _create(path, header, size)
-        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE  # page faults now, not at the first copy
-        mapped = mmap.mmap(self.fd, size, flags)
+        # populate: page faults now, not at the first copy
+        mapped = mmap.mmap(self.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self.tensors = [tensor_over(mapped, chunk, at) for chunk, at in zip(chunks, offsets, strict=True)]
 
     def close(self) -> None:
@@ -75,9 +76,10 @@ class Slot:
 
     def __init__(self, directory: Path, rank: int, number: int) -> None:
         self.directory = layout.slot_dir(directory, rank, number)
-        self.items: list[Item] = []  # what this rank saves, in the order of the files
-        self.tensors: list[Tensor] = []  # where it is copied to
+        self.now, self.later = Copies(), Copies()  # see copies.divide
+        self._tensors: list[Tensor] = []  # in the order of `_chunks`
         self._files: dict[str, SlotFile] = {}
+        self._borrowed: dict[str, int] = {}
         self._common = -1
         self._chunks: dict[str, list[Chunk]] = {}
         self._collected: list[Item] | None = None
@@ -85,7 +87,7 @@ class Slot:
     @property
     def exists(self) -> bool:
         """Whether it takes memory already, by this attempt or an earlier one."""
-        return bool(self._files) or self.directory.exists()
+        return bool(self._chunks) or self.directory.exists()
 
     def lay_out(self, collected: list[Item]) -> None:
         """Make room for these items (the owned ones); what is laid out alike already stays.
@@ -106,7 +108,8 @@ class Slot:
             except OSError as error:
                 self.close()
                 raise self._shortage(chunks, error) from error
-        self.items = [items[chunk.name] for group in layout.GROUPS for chunk in chunks[group]]
+        ordered = [items[chunk.name] for group in layout.GROUPS for chunk in chunks[group]]
+        self.now, self.later = divide(ordered, self._tensors)
         self._collected = collected
 
     def _open(self, chunks: dict[str, list[Chunk]]) -> None:
@@ -115,17 +118,18 @@ class Slot:
             self._files[group] = SlotFile(layout.slot_file(self.directory, group), chunks[group])
         common = self.directory / layout.COMMON
         self._common = os.open(common, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self.tensors = [tensor for group in layout.GROUPS for tensor in self._files[group].tensors]
+        self._tensors = [tensor for group in layout.GROUPS for tensor in self._files[group].tensors]
         self._chunks = chunks
 
     def _shortage(self, chunks: dict[str, list[Chunk]], error: OSError) -> SnapshotError:
         needed = sum(chunk.nbytes for group in chunks.values() for chunk in group)
         if error.errno != errno.ENOSPC:
             return SnapshotError(f"cannot keep snapshots in memory: {error}")
-        disk = os.statvfs(self.directory.parent)
+        place = self.directory.parent
+        disk = os.statvfs(place)
         return SnapshotError(
-            f"cannot keep snapshots in memory: {self.directory.parent} has "
-            f"{disk.f_bavail * disk.f_frsize // _MIB} MiB left, {-(-needed // _MIB)} MiB needed for another slot"
+            f"cannot keep snapshots in memory: {place} has {disk.f_bavail * disk.f_frsize // _MIB} MiB left, "
+            f"{-(-needed // _MIB)} MiB needed for another slot"
         )
 
     def write_common(self, common: bytes) -> None:
@@ -138,19 +142,29 @@ class Slot:
             raise self._shortage({}, error) from error
 
     def files(self) -> dict[str, int]:
-        """group -> descriptor of its tensor file; this object's, not to be closed."""
-        return {group: file.fd for group, file in self._files.items()}
+        """group -> descriptor of its tensor file; this object's, not to be closed. Raises OSError.
+
+        Of a slot that an earlier attempt has left the files are opened.
+        """
+        for group in layout.GROUPS:
+            if group not in self._files and group not in self._borrowed:
+                path = layout.slot_file(self.directory, group)
+                self._borrowed[group] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return {**self._borrowed, **{group: file.fd for group, file in self._files.items()}}
 
     def read_common(self) -> bytes:
-        """What `write_common` wrote last."""
-        return os.pread(self._common, os.fstat(self._common).st_size, 0)
+        """What was written last by `write_common`, in this attempt or an earlier one. Raises OSError."""
+        return (self.directory / layout.COMMON).read_bytes()
 
     def close(self) -> None:
         """Unmap and close; the files stay."""
-        self.items, self.tensors, self._chunks, self._collected = [], [], {}, None
+        self.now, self.later = Copies(), Copies()
+        self._tensors, self._chunks, self._collected = [], {}, None
         for file in self._files.values():
             file.close()
-        self._files = {}
+        for fd in self._borrowed.values():
+            os.close(fd)
+        self._files, self._borrowed = {}, {}
         if self._common >= 0:
             os.close(self._common)
             self._common = -1

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks import rng
-from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode
+from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode, join
 from ftlaunch_hooks.items import Collected, Item, Shelf, share_out
 from ftlaunch_hooks.optim import OptimizerPart
 from ftlaunch_hooks.parts import ModulePart, Names, OtherPart, Part, few
@@ -24,9 +24,7 @@ _RNG = "rng"
 class State:
     """The attached objects of one rank."""
 
-    def __init__(
-        self, objects: Mapping[str, Any], frozen: Collection[str], rank: int, world_size: int
-    ) -> None:
+    def __init__(self, objects: Mapping[str, Any], frozen: Collection[str], rank: int, world_size: int) -> None:
         """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
 
         Raises StateError for an object without the two methods, or a name that is not one.
@@ -43,7 +41,8 @@ class State:
         self._frozen = frozenset(frozen)
         self._shelf = Shelf(rank, world_size)
         self._rng_buffers = rng.Buffers()
-        self._rng_read: dict[str, Any] | None = None
+        self._rng_read: dict[str, Any] = {}
+        self._begun = False
         self._share_out()
 
     def _share_out(self) -> None:
@@ -68,12 +67,18 @@ class State:
         state: dict[str, Json] = {}
         for name, part in self._parts.items():
             state[name] = {"kind": part.kind, **part.collect(self._shelf)}
-        state[_RNG] = encode(rng.collect_rng(), (_RNG,), self._put_rng)
+        state[_RNG] = encode(self._rng_state(), (_RNG,), self._put_rng)
         return Collected(self._shelf.finish(), state)
 
+    def _rng_state(self) -> dict[str, Any]:
+        """Until training begins what was restored, or nothing: the script seeds, and draws, by itself."""
+        if not self._begun:
+            return self._rng_read
+        self._rng_read = {}
+        return rng.collect_rng()
+
     def _put_rng(self, path: Path, tensor: Tensor) -> str:
-        key = self._shelf.put(path, self._rng_buffers.keep(".".join(path[:2]), tensor))
-        return key
+        return self._shelf.put(path, self._rng_buffers.keep(join(path), tensor))
 
     def restore(self, saved: Shards) -> None:
         """Put back what was saved: modules in place, then everything else by its load_state_dict().
@@ -89,7 +94,7 @@ class State:
         for load in loads:
             load()
         # A rank that was not there has no random numbers to go on with: it keeps those of its own seed.
-        self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else None
+        self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else {}
 
     def _check_objects(self, state: Mapping[str, Json]) -> None:
         names = set(state) - {_RNG} - self._frozen
@@ -99,18 +104,22 @@ class State:
             raise StateError(f"cannot restore: {few(surplus)} saved, but not attached now")
         for name, part in self._parts.items():
             if state[name]["kind"] != part.kind:
-                raise StateError(f"cannot restore `{name}`: {part.kind} now, {state[name]['kind']} when saved")
+                saved = state[name]["kind"]
+                raise StateError(f"cannot restore `{name}`: {part.kind} now, {saved} when saved")
 
     def restore_rng(self) -> None:
-        """Put the random number generators back to where `restore` found them; nothing to do without it."""
-        if self._rng_read is not None:
+        """Training begins: put the random number generators where they were saved, if `restore` has read any.
+
+        It may be called again until the next `collect`: from then on they go their own way.
+        """
+        self._begun = True
+        if self._rng_read:
             rng.restore_rng(self._rng_read)
-            self._rng_read = None
 
 
 def _check(name: str, target: Any) -> None:
     if name == _RNG:
-        raise StateError(f"cannot attach: an argument cannot be named `{_RNG}`, random numbers are always saved")
+        raise StateError(f"cannot attach: `{_RNG}` is the name of the random numbers, which are always saved")
     methods = [m for m in ("state_dict", "load_state_dict") if not callable(getattr(target, m, None))]
     if methods:
         has = " and ".join(f"{method}()" for method in methods)

@@ -6,38 +6,42 @@ without any resharding of our own. Values that are not tensors are saved as JSON
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import mmap
 import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint import (
-    DefaultLoadPlanner,
-    DefaultSavePlanner,
-    LoadPlan,
-    LoadPlanner,
-    Metadata,
-    SavePlan,
-    SavePlanner,
-    StorageReader,
-    StorageWriter,
-)
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
+    Metadata,
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadItemType, ReadItem, WriteItem, WriteItemType
-from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.checkpoint.planner import (
+    LoadItemType,
+    LoadPlan,
+    LoadPlanner,
+    ReadItem,
+    SavePlan,
+    SavePlanner,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
 from ftlaunch_hooks import atomic, layout, persist
-from ftlaunch_hooks.encode import Json, Path as StatePath, StateError, decode, encode, show
+from ftlaunch_hooks import encode as coding
+from ftlaunch_hooks.encode import Json, StateError, decode, encode, show
 from ftlaunch_hooks.items import DTYPES
 from ftlaunch_hooks.layout import Chunk
 from ftlaunch_hooks.protocol import Why
@@ -67,9 +71,13 @@ class ShardsStorageReader(StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """See StorageReader."""
-        entries: dict[str, Any] = {key: BytesStorageMetadata() for key in self._values()}
-        entries |= {key: self._tensor_metadata(key) for key in self._shards.keys()}
-        return Metadata(entries)
+        metadata = self.tensor_metadata(self._shards.keys())
+        metadata.state_dict_metadata.update({key: BytesStorageMetadata() for key in self._values()})
+        return metadata
+
+    def tensor_metadata(self, keys: Iterable[str]) -> Metadata:
+        """Metadata of these tensors only. Raises KeyError."""
+        return Metadata({key: self._tensor_metadata(key) for key in keys})
 
     def _tensor_metadata(self, key: str) -> TensorStorageMetadata:
         dtype, whole = self._shards.info(key)
@@ -138,7 +146,7 @@ class CheckpointStorageReader(ShardsStorageReader):
 def read_planned(shards: Shards, wanted: dict[str, Tensor]) -> None:
     """Fill plain tensors and DTensors from shards of whatever shape. Every rank reads for itself."""
     reader, planner = ShardsStorageReader(shards), DefaultLoadPlanner(flatten_state_dict=False)
-    planner.set_up_planner(dict(wanted), reader.read_metadata(), is_coordinator=True)
+    planner.set_up_planner(dict(wanted), reader.tensor_metadata(wanted), is_coordinator=True)
     [plan] = planner.create_global_plan([planner.create_local_plan()])
     reader.read_data(planner.finish_plan(plan), planner).wait()
 
@@ -151,7 +159,11 @@ def _no_tensor(key: str, device: str) -> Tensor:
 
 
 class CheckpointStorageWriter(StorageWriter):
-    """Writes and commits a checkpoint: `dcp.save(state_dict, storage_writer=CheckpointStorageWriter(path, 120))`."""
+    """Writes and commits a checkpoint: `dcp.save(state, storage_writer=CheckpointStorageWriter(path, 120))`.
+
+    All of it or, after a crash at any point, nothing. Keys whose first part is `opt`, `optim` or `optimizer`
+    go to the optimizer's files, all others to the model's.
+    """
 
     def __init__(
         self,
@@ -161,11 +173,102 @@ class CheckpointStorageWriter(StorageWriter):
         prefix: str = "dcp",
         consumed_samples: int = 0,
     ) -> None:
-        """prefix: of the files' names. consumed_samples: over all ranks, for who resumes from it."""
-        self._target = persist.Target(Path(checkpoint_dir), step, Why.REQUEST.name.lower(), prefix, 1)
+        """prefix: of the files' names. consumed_samples: over all ranks, for whoever resumes from it."""
+        self._checkpoint_dir, self._step, self._prefix = Path(checkpoint_dir), step, prefix
         self._consumed = consumed_samples
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """See StorageWriter."""
+        """See StorageWriter; checkpoint_id is a checkpoint directory, to be used from here on."""
         if checkpoint_id is not None:
-            self._retarget(checkpoint_dir=Path(checkpoint_id))
+            self._checkpoint_dir = Path(checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """See StorageWriter."""
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """See StorageWriter."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """See StorageWriter. Raises OSError."""
+        persist.prepare(self._target(len(plans)))
+        places = [{"rank": rank, "world_size": len(plans)} for rank in range(len(plans))]
+        return [replace(plan, storage_data=place) for plan, place in zip(plans, places, strict=True)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """See StorageWriter. Raises OSError, and StateError for a value that is neither tensor nor JSON."""
+        if not isinstance(planner, DefaultSavePlanner):
+            raise TypeError("cannot save: the planner is not a DefaultSavePlanner, its values come pickled")
+        values: dict[str, Json] = {}
+        tensors: dict[str, dict[Chunk, Tensor]] = {group: {} for group in layout.GROUPS}
+        results = []
+        for item in plan.items:
+            key = item.index.fqn
+            if item.type is WriteItemType.BYTE_IO:
+                values[key] = encode(planner.lookup_object(item.index), (key,), _refuse_tensor)
+            else:
+                group = "opt" if key.split(".")[0] in _OPTIMIZERS else "model"
+                tensor = planner.resolve_data(item)
+                assert isinstance(tensor, Tensor)
+                tensors[group][_chunk_of(item)] = tensor.detach()
+            results.append(WriteResult(item.index, item.tensor_storage_size() or 0, None))
+        with contextlib.ExitStack() as stack:
+            files = {group: stack.enter_context(_image(chunks)) for group, chunks in tensors.items()}
+            rank, world_size = plan.storage_data["rank"], plan.storage_data["world_size"]
+            persist.write_shard(self._target(world_size), rank, files, self._common(values))
+        done: Future[list[WriteResult]] = Future()
+        done.set_result(results)
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """See StorageWriter: commits. Raises OSError."""
+        persist.commit(self._target(len(results)))
+
+    def _target(self, world_size: int) -> persist.Target:
+        why = Why.REQUEST.name.lower()
+        return persist.Target(self._checkpoint_dir, self._step, why, self._prefix, world_size)
+
+    def _common(self, values: Mapping[str, Json]) -> bytes:
+        common = {
+            "step": self._step,
+            "consumed_samples": self._consumed,
+            "versions": {"torch": torch.__version__},
+            "state": {_VALUES: values},
+        }
+        return json.dumps(common, allow_nan=False).encode()
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """See StorageWriter."""
+        return True
+
+
+def _refuse_tensor(path: coding.Path, tensor: Tensor) -> str:
+    raise StateError(f"cannot save `{show(path)}`: a tensor inside a value that is not a dictionary or list")
+
+
+def _chunk_of(item: WriteItem) -> Chunk:
+    """The chunk that a write is about, under a name of its own when it is one of several."""
+    assert item.tensor_data is not None
+    chunk, whole = item.tensor_data.chunk, tuple(item.tensor_data.size)
+    offset, shape, key = tuple(chunk.offsets), tuple(chunk.sizes), item.index.fqn
+    name = key if shape == whole else f"{key}[{','.join(map(str, offset))}]"
+    return Chunk(name, DTYPES[item.tensor_data.properties.dtype], shape, key, offset, whole)
+
+
+@contextlib.contextmanager
+def _image(tensors: Mapping[Chunk, Tensor]) -> Iterator[int]:
+    """A descriptor of a safetensors file with these tensors, in memory."""
+    chunks = layout.file_order(tensors)
+    header, offsets = layout.build_header(chunks)
+    fd = os.memfd_create("ftlaunch-checkpoint", os.MFD_CLOEXEC)
+    try:
+        atomic.write_all(fd, header)
+        if chunks:
+            os.ftruncate(fd, offsets[-1] + chunks[-1].nbytes)
+            mapped = mmap.mmap(fd, offsets[-1] + chunks[-1].nbytes)
+            for chunk, offset in zip(chunks, offsets, strict=True):
+                tensor_over(mapped, chunk, offset).copy_(tensors[chunk])
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,212 @@
+"""What the supervisor and the hooks cost on this machine.
+
+    make bench
+
+measures, each with median and range over several rounds: the supervisor's resident memory and CPU with eight
+idle ranks, the time from the death of a rank to the loop's reaction, the cost of a beat, and a snapshot of
+1 GiB against a plain copy of the same bytes (interleaved). Prints a table; `--json FILE` writes the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import timeit
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ftlaunch.journal import read_events
+
+IDLE = "import time\ntime.sleep(1000)\n"
+DYING = """
+import os, signal, time
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+time.sleep(0.3)
+if attempt < {deaths}:
+    with open("deaths", "a") as file:
+        file.write(f"{{time.monotonic()}}\\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def figure(values: list[float], unit: str, limit: str) -> dict[str, Any]:
+    """Median and range of some measurements."""
+    return {
+        "median": statistics.median(values), "low": min(values), "high": max(values), "n": len(values),
+        "unit": unit, "limit": limit,
+    }  # fmt: skip
+
+
+@contextmanager
+def supervisor(home: Path, script: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A running ftlaunch over `script`, in a directory of its own."""
+    (home / "job.py").write_text(script)
+    command = [
+        sys.executable,
+        "-m",
+        "ftlaunch",
+        "--run-dir",
+        "run",
+        "--job-id",
+        f"bench-{os.getpid()}",
+        *options,
+    ]
+    process = subprocess.Popen([*command, "job.py"], cwd=home, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
+
+
+def idle_cost(home: Path, rounds: int, seconds: float) -> dict[str, Any]:
+    """Resident memory (MiB) and CPU (% of a core) of a supervisor with eight idle ranks."""
+    memory, saver, cpu = [], [], []
+    with supervisor(home, IDLE, "--nproc-per-node", "8") as process:
+        me = psutil.Process(process.pid)
+        while len(me.children()) < 9:
+            time.sleep(0.05)
+        time.sleep(2.0)
+        assert "torch" not in Path(f"/proc/{process.pid}/maps").read_text()
+        helper = next(p for p in me.children() if "ftlaunch.saver" in " ".join(p.cmdline()))
+        for _ in range(rounds):
+            before, began = me.cpu_times(), time.monotonic()
+            time.sleep(seconds)
+            after, ended = me.cpu_times(), time.monotonic()
+            cpu.append(100 * (after.user + after.system - before.user - before.system) / (ended - began))
+            memory.append(me.memory_info().rss / 2**20)
+            saver.append(helper.memory_info().rss / 2**20)
+    return {
+        "supervisor, resident, 8 idle ranks": figure(memory, "MiB", "<= 30"),
+        "saver, resident": figure(saver, "MiB", ""),
+        "supervisor, CPU, 8 idle ranks": figure(cpu, "% of a core", "<= 1"),
+    }
+
+
+def reaction(home: Path, deaths: int) -> dict[str, Any]:
+    """From a rank's death (its last act) to the loop's first word of it, milliseconds."""
+    with supervisor(
+        home,
+        DYING.format(deaths=deaths),
+        "--max-restarts",
+        str(deaths),
+        "--backoff-first",
+        "1ms",
+        "--backoff-max",
+        "1ms",
+    ) as process:
+        process.wait()
+    times = [float(line) for line in (home / "deaths").read_text().split()]
+    seen = [e["mono"] for e in read_events(home / "run") if e["event"] == "rank_exited"][: len(times)]
+    values = [(late - at) * 1000 for at, late in zip(times, seen, strict=True)]
+    return {"death of a rank to reaction": figure(values, "ms", "<= 20")}
+
+
+def beat_cost(home: Path, rounds: int) -> dict[str, Any]:
+    """One beat, with reading the clock, microseconds."""
+    from ftlaunch_hooks.page import Page, create_page
+
+    create_page(home / "page_00000")
+    page = Page(home / "page_00000")
+    clock = time.monotonic_ns
+    count = 200_000
+    values = [
+        timeit.timeit(lambda: page.beat(1, clock()), number=count) / count * 1e6
+        for _ in range(rounds)
+    ]
+    page.close()
+    return {"beat": figure(values, "us", "<= 1")}
+
+
+def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
+    """A snapshot of 1 GiB in 64 tensors against copying the same bytes to other memory, interleaved."""
+    import torch
+
+    from ftlaunch_hooks.page import Page, create_page
+    from ftlaunch_hooks.protocol import Flag
+    from ftlaunch_hooks.snapshot import Snapshotter
+    from ftlaunch_hooks.state import State
+
+    torch.set_num_threads(1)
+    model = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(4 << 20)) for _ in range(64))
+    other = [torch.empty_like(parameter) for parameter in model]
+    create_page(home / "page_00001")
+    page = Page(home / "page_00001")
+    page.begin(0, os.getpid(), 0)
+    page.raise_flag(Flag.ATTACHED)
+    snapshots = Snapshotter(State({"model": model}, (), 0, 1), page, [page], home, 0, {})
+    ours, plain, first = [], [], 0.0
+    with torch.no_grad():
+        for step in range(rounds + 3):
+            began = time.perf_counter()
+            for source, target in zip(model, other, strict=True):
+                target.copy_(source)
+            middle = time.perf_counter()
+            snapshots.take(step)
+            snapshots.fence()
+            ended = time.perf_counter()
+            if step == 0:
+                first = ended - middle
+            if step >= 3:  # the first of each slot lays it out
+                plain.append((middle - began) * 1000)
+                ours.append((ended - middle) * 1000)
+    snapshots.close()
+    page.close()
+    ratios = [a / b for a, b in zip(ours, plain, strict=True)]
+    return {
+        "copy of 1 GiB": figure(plain, "ms", ""),
+        "snapshot of 1 GiB": figure(ours, "ms", ""),
+        "snapshot / copy": figure(ratios, "x", "<= 1.5"),
+        "first snapshot of a slot (laid out)": figure([first * 1000], "ms", ""),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    args = parser.parse_args()
+    figures: dict[str, Any] = {}
+    home = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-"))
+    memory = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-", dir="/dev/shm"))
+    try:
+        for name in ("idle", "deaths"):
+            (home / name).mkdir()
+        figures |= idle_cost(home / "idle", args.rounds, 5.0)
+        figures |= reaction(home / "deaths", 20)
+        figures |= beat_cost(memory, args.rounds)
+        figures |= snapshot_cost(memory, args.rounds)
+    finally:
+        shutil.rmtree(home)
+        shutil.rmtree(memory)
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux {platform.release()}"
+    print(
+        f"{machine}, {time.strftime('%Y-%m-%d')}\n\n| what | median | range | n | wanted |\n| --- | --- | --- | --- | --- |"
+    )
+    for name, entry in figures.items():
+        spread = f"{entry['low']:.3g} to {entry['high']:.3g}"
+        print(
+            f"| {name} | {entry['median']:.3g} {entry['unit']} | {spread} | {entry['n']} | {entry['limit']} |"
+        )
+    if args.json:
+        args.json.write_text(json.dumps({"machine": machine, "figures": figures}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

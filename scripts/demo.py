@@ -1,0 +1,193 @@
+"""The main job: a training run that is killed, frozen and preempted, and ends as if nothing had happened.
+
+    make demo
+
+trains scripts/train_gpt.py on two ranks under ftlaunch while a rank is killed (SIGKILL), a rank is frozen
+(SIGSTOP) and the supervisor is told to stop (SIGTERM); starts the same command again, and lets it finish.
+Then it trains the same job undisturbed and compares the two, bit for bit. Exit code 0 means: all equal, and
+no step was lost to the kill or the preemption.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from ftlaunch.control import SOCKET, ask
+from ftlaunch.journal import read_events
+from ftlaunch_hooks import layout
+from ftlaunch_hooks.protocol import EXIT_SAVED
+
+SCRIPT = Path(__file__).with_name("train_gpt.py")
+HANG_TIMEOUT = 3.0  # seconds
+
+
+def say(text: str) -> None:
+    """A line of the demo's own, told apart from the job's."""
+    print(f"\n=== demo: {text}", flush=True)
+
+
+class Run:
+    """One job: its folders and its command."""
+
+    def __init__(self, name: str, home: Path, steps: int) -> None:
+        self.run_dir, self.out, self.steps = home / name / "run", home / name / "out", steps
+        self.command = [
+            sys.executable, "-m", "ftlaunch", "--nproc-per-node", "2", "--job-id", f"demo-{name}-{os.getpid()}",
+            "--run-dir", str(self.run_dir), "--hang-timeout", f"{HANG_TIMEOUT:g}s", "--storage-interval", "200",
+            str(SCRIPT), "--steps", str(steps), "--out", str(self.out),
+        ]  # fmt: skip
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the supervisor, on this terminal."""
+        return subprocess.Popen(self.command)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The journal's events of one name."""
+        return [event for event in read_events(self.run_dir) if event["event"] == name]
+
+    def status(self) -> dict[str, Any] | None:
+        """What the supervisor says of the job, or None while nobody answers."""
+        try:
+            memory = Path(self.events("job_started")[-1]["memory_dir"])
+            return ask(memory / SOCKET, {"do": "status"})
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def losses(self) -> dict[int, str]:
+        """Step -> loss as a hexadecimal float. A step made twice must have had the same loss both times."""
+        losses: dict[int, str] = {}
+        for line in (self.out / "loss.csv").read_text().splitlines():
+            step, _, exact = line.split(",")
+            if losses.setdefault(int(step), exact) != exact:
+                raise SystemExit(f"step {step} was made twice, with different losses")
+        return losses
+
+
+def wait_for(what: str, ready: Callable[[], Any], seconds: float = 120.0) -> Any:
+    """Wait until `ready()` gives something; ends the demo when it does not."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if result := ready():
+            return result
+        time.sleep(0.02)
+    raise SystemExit(f"demo: waited {seconds:.0f} s in vain for {what}")
+
+
+def pid_at(run: Run, rank: int, step: int) -> int:
+    """Wait until all ranks have made `step` steps; the pid of `rank` then."""
+
+    def reached() -> int | None:
+        status = run.status()
+        if status is None or status["state"] != "running" or len(status["ranks"]) != 2:
+            return None
+        return status["ranks"][rank]["pid"] if all(r["step"] >= step for r in status["ranks"]) else None
+
+    return int(wait_for(f"step {step}", reached))
+
+
+def disturb(run: Run) -> None:
+    """The run that is killed, frozen and preempted."""
+    job = run.start()
+    pid = pid_at(run, 1, run.steps // 4)
+    say(f"SIGKILL to rank 1 (pid {pid})")
+    os.kill(pid, signal.SIGKILL)
+    wait_for("the incident", lambda: len(run.events("recovered")) == 1)
+    pid = pid_at(run, 0, run.steps // 2)
+    say(f"SIGSTOP to rank 0 (pid {pid}): it hangs; the limit is {HANG_TIMEOUT:g} s a step")
+    os.kill(pid, signal.SIGSTOP)
+    wait_for("the hang to be seen", lambda: len(run.events("recovered")) == 2)
+    pid_at(run, 0, run.steps * 3 // 4)
+    say(f"SIGTERM to the supervisor (pid {job.pid}), as a scheduler does before it takes the machine away")
+    job.send_signal(signal.SIGTERM)
+    code = job.wait()
+    say(f"the supervisor left with exit code {code}; the same command again")
+    if code != EXIT_SAVED:
+        raise SystemExit(f"demo: expected exit code {EXIT_SAVED}")
+    if run.start().wait() != 0:
+        raise SystemExit("demo: the run did not finish")
+
+
+def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
+    """What must be equal, and whether it is."""
+    checks = [
+        (
+            f"loss history, {one.steps} steps",
+            one.losses() == other.losses() and len(one.losses()) == one.steps,
+        ),
+        (
+            "weights",
+            (one.out / "model.safetensors").read_bytes() == (other.out / "model.safetensors").read_bytes(),
+        ),
+    ]
+    first, second = last_checkpoint(one), last_checkpoint(other)
+    checks.append((f"last checkpoint, {len(first)} tensors (model, optimizer, RNG)", first == second))
+    lost = {e["source"]: e["steps_lost"] for e in one.events("resumed") if e["source"]}
+    checks.append(("no step lost to the kill and the hang (resumed from memory)", lost.get("memory") == 0))
+    stopped, resumed = one.events("job_stopped")[0]["step"], one.events("resumed")[-1]["step"]
+    furthest = max(e["step"] for e in one.events("rank_exited") if e["code"] == EXIT_SAVED)
+    checks.append(
+        (
+            f"no step lost to the preemption (left at {furthest}, resumed at {resumed})",
+            stopped == resumed == furthest,
+        )
+    )
+    return checks
+
+
+def last_checkpoint(run: Run) -> dict[str, bytes]:
+    """Every tensor of the newest checkpoint, as bytes."""
+    _, directory = layout.list_iterations(run.run_dir / "checkpoints")[0]
+    tensors: dict[str, bytes] = {}
+    for path in sorted(directory.glob("*.safetensors")):
+        with safe_open(path, framework="numpy") as file:
+            for key in file.keys():  # noqa: SIM118 - not a mapping
+                tensors[key] = file.get_tensor(key).tobytes()
+    return tensors
+
+
+def main() -> int:
+    """Run the demo; 0 when everything is equal."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--home", type=Path, default=Path("out/demo"), help="made anew each time")
+    args = parser.parse_args()
+    shutil.rmtree(args.home, ignore_errors=True)
+    disturbed, calm = Run("disturbed", args.home, args.steps), Run("undisturbed", args.home, args.steps)
+
+    say(f"training {args.steps} steps on two ranks; a rank will be killed, one frozen, the job preempted")
+    began = time.monotonic()
+    disturb(disturbed)
+    middle = time.monotonic()
+    say("the same job, undisturbed")
+    if calm.start().wait() != 0:
+        raise SystemExit("demo: the undisturbed run failed")
+    end = time.monotonic()
+
+    say("what each incident cost (ftctl report)")
+    subprocess.run([sys.executable, "-m", "ftlaunch.ctl", "report", str(disturbed.run_dir)], check=True)
+    say(f"disturbed {middle - began:.0f} s, undisturbed {end - middle:.0f} s; compared:")
+    checks = compare(disturbed, calm)
+    for what, equal in checks:
+        print(f"  {'same     ' if equal else 'DIFFERENT'}  {what}")
+    (args.home / "result.json").write_text(json.dumps(dict(checks), indent=1) + "\n")
+    good = all(equal for _, equal in checks)
+    print(f"\n{'The job survived, bit for bit.' if good else 'The runs DIFFER.'}", flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

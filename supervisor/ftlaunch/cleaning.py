@@ -1,0 +1,140 @@
+"""What killed jobs have left in memory: found, judged, and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftlaunch.journal import LOCK, DirLock, Locked
+from ftlaunch.pages import count_pages, read_places, remove_memory
+from ftlaunch.recovery import NONE, newest_common
+from ftlaunch.text import size
+from ftlaunch_hooks import layout
+from ftlaunch_hooks.page import Page, open_pages
+from ftlaunch_hooks.protocol import process_start_time
+
+_ALONE = re.compile(r"alone-(\d+)-(\d+)")
+_MEETING_OVER = 3600.0  # seconds; ranks give up on meeting each other much earlier
+
+
+class Refused(Exception):
+    """It must stay; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Snapshots:
+    """What a memory directory holds, and what storage has of it; NONE where there is nothing."""
+
+    step: int
+    stored: int
+    checkpoint_dir: Path | None
+
+    @property
+    def only_copy(self) -> bool:
+        return self.step > max(self.stored, 0)
+
+
+def clean_job(directory: Path, force: bool) -> str:
+    """Remove a job's memory directory; returns a sentence about it.
+
+    Raises Refused while a supervisor or its saver uses it, and without `force` where its snapshots are newer
+    than every checkpoint; OSError when it cannot be removed.
+    """
+    try:
+        lock = DirLock(directory, patience=0.0)
+    except Locked as error:
+        raise Refused(str(error)) from error
+    try:
+        snapshots = _snapshots(directory)
+        if snapshots.only_copy and not force:
+            raise Refused(
+                f"{directory} has the only copy of step {snapshots.step}: {_newest(snapshots)};"
+                " the same `ftlaunch` command goes on from there, --force throws it away"
+            )
+        freed = _bytes(directory)
+        remove_memory(directory)
+    finally:
+        lock.release()
+    held = "no snapshots"
+    if snapshots.step >= 0:
+        held = f"snapshots of step {snapshots.step} ({_newest(snapshots)})"
+    return f"removed {directory}: {size(freed)}, {held}"
+
+
+def _newest(snapshots: _Snapshots) -> str:
+    if snapshots.checkpoint_dir is None:
+        return "where its checkpoints are is not known"
+    if snapshots.stored == NONE:
+        return f"there is no checkpoint in {snapshots.checkpoint_dir}"
+    return f"step {snapshots.stored} is the newest in {snapshots.checkpoint_dir}"
+
+
+def _snapshots(directory: Path) -> _Snapshots:
+    places = read_places(directory)
+    checkpoint_dir = places[1] if places else None
+    stored = max((step for step, _ in layout.list_iterations(checkpoint_dir)), default=NONE) if checkpoint_dir else NONE
+    ranks = count_pages(directory)
+    try:
+        pages = open_pages(directory, ranks)
+    except (OSError, ValueError):
+        return _Snapshots(NONE, stored, checkpoint_dir)  # nothing could resume from them either
+    slots = {rank: page.slot_steps() for rank, page in enumerate(pages) if page.valid}
+    for page in pages:
+        page.close()
+    return _Snapshots(newest_common(slots, ranks), stored, checkpoint_dir)
+
+
+def job_dirs(root: Path) -> list[Path]:
+    """Memory directories of jobs under a supervisor."""
+    return sorted(path for path in _directories(root) if (path / LOCK).exists())
+
+
+def sweep(root: Path) -> Iterator[str]:
+    """Remove what ranks without a supervisor left behind when they were killed; a sentence about each."""
+    for directory in sorted(_directories(root)):
+        if (directory / LOCK).exists():
+            continue
+        alone = _ALONE.fullmatch(directory.name)
+        dead = alone is not None and process_start_time(int(alone[1])) != int(alone[2])
+        if dead or (directory.name.startswith("meeting-") and _over(directory)):
+            freed = _bytes(directory)
+            shutil.rmtree(directory, ignore_errors=True)  # another sweep may be at it at the same time
+            if not directory.exists():
+                yield f"removed {directory}: {size(freed)}, of processes that are gone"
+    with contextlib.suppress(OSError):  # there is more in it, or it is not there
+        root.rmdir()
+
+
+def _over(meeting: Path) -> bool:
+    """Whether nobody meets here any more."""
+    return time.time() - meeting.stat().st_mtime > _MEETING_OVER and not any(map(_writer_lives, meeting.iterdir()))
+
+
+def _writer_lives(path: Path) -> bool:
+    try:
+        page = Page(path)
+    except (OSError, ValueError):
+        return False
+    lives = page.pid != 0 and process_start_time(page.pid) == page.start_time
+    page.close()
+    return lives
+
+
+def _directories(root: Path) -> list[Path]:
+    try:
+        return [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
+    except FileNotFoundError:
+        return []
+
+
+def _bytes(directory: Path) -> int:
+    count = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            count += path.lstat().st_blocks * 512
+    return count

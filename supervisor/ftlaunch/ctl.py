@@ -1,0 +1,213 @@
+"""The command `ftctl`: what is going on, what happened, stop it, clean up after it.
+
+RUN is a run dir or a job id; without it the only run in ./runs is meant. Exit codes: 0 done; 1 the job is not
+running, did not stop, or something had to stay; 2 bad usage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ftlaunch import __version__, cleaning, ledger
+from ftlaunch.control import SOCKET, ask
+from ftlaunch.durations import parse_duration
+from ftlaunch.report import ending, report_data, report_lines, status_lines
+from ftlaunch.runs import CannotFind, Run, find, memory_of, moments
+from ftlaunch.text import duration
+from ftlaunch_hooks.protocol import EXIT_USAGE, memory_root
+
+_LISTENS = 5.0  # seconds in which a supervisor that lives must come to listen
+_NO = 1  # exit code: the answer is no
+
+
+class Cannot(click.ClickException):
+    """It cannot be done; the message says what and why."""
+
+    exit_code = _NO
+
+
+class _NotRunning(Exception):
+    """Nobody supervises the job."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Do what `argv` (default: sys.argv) says, and exit."""
+    sys.exit(_main(sys.argv[1:] if argv is None else argv))
+
+
+def _main(argv: Sequence[str]) -> int:
+    try:
+        return int(command.main(list(argv), "ftctl", standalone_mode=False) or 0)
+    except click.UsageError as error:
+        message = " ".join(error.format_message().split()).rstrip(".")
+        _say(f"cannot read the command line: {message[:1].lower()}{message[1:]}; see `ftctl --help`")
+        return EXIT_USAGE
+    except click.Abort:
+        _say("interrupted; a job that was asked to stop still does")
+        return 130
+    except Cannot as error:
+        _say(error.message)
+        return error.exit_code
+    except CannotFind as error:
+        _say(f"cannot find the run: {error}")
+        return EXIT_USAGE
+
+
+def _say(sentence: str) -> None:
+    click.echo(f"ftctl: {sentence}", err=True)
+
+
+@click.group(no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="ftctl %(version)s")
+def command() -> None:
+    """Ask and command jobs that run under ftlaunch.
+
+    RUN is a run dir or a job id; without it, the only run in ./runs. Exit codes: 0 done; 1 the job is not
+    running, did not stop, or something had to stay; 2 bad usage.
+    """
+
+
+def _seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; write 90s or 5m") from None
+
+
+_run = click.argument("name", metavar="[RUN]", required=False)
+_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
+
+
+@command.command()
+@_run
+@_json
+def status(name: str | None, as_json: bool) -> int:
+    """Show what a running job does, rank by rank."""
+    run = find(name)
+    try:
+        answer = _ask(run, {"do": "status"})
+    except _NotRunning:
+        if as_json:
+            click.echo(json.dumps({"running": False, "job_id": run.job_id, "ended": run.again().end}, indent=1))
+        else:
+            click.echo(f"job {run.job_id} is not running: {ending(run.again().end)}")
+        return _NO
+    click.echo(json.dumps({"running": True, **answer}, indent=1) if as_json else "\n".join(status_lines(answer)))
+    return 0
+
+
+@command.command()
+@_run
+@click.option("--no-wait", is_flag=True, help="only ask, do not wait for the end")
+@click.option("--timeout", callback=_seconds, default="5m", show_default=True, help="longest wait, as 90s or 5m")
+def stop(name: str | None, no_wait: bool, timeout: float) -> int:
+    """Ask a job to save its newest step and stop; wait until it has."""
+    run = find(name)
+    try:
+        pidfd = os.pidfd_open(run.pid)
+    except ProcessLookupError:
+        pidfd = -1
+    if pidfd < 0 or not run.alive:  # in this order: a living process cannot be replaced under its pidfd
+        raise Cannot(f"cannot stop job {run.job_id}: it is not running: {ending(run.end)}")
+    try:
+        _ask(run, {"do": "stop", "why": "ftctl stop"})
+        click.echo(f"job {run.job_id} (pid {run.pid}) is asked to stop")
+        if no_wait:
+            return 0
+    except _NotRunning:
+        pass  # it has ended by itself meanwhile
+    if not select.select([pidfd], [], [], timeout)[0]:
+        raise Cannot(f"job {run.job_id} (pid {run.pid}) still runs {duration(timeout)} after it was asked to stop")
+    end = run.again().end
+    click.echo(f"job {run.job_id}: {ending(end)}")
+    return 0 if end is not None and end["event"] in ("job_stopped", "job_finished") else _NO
+
+
+@command.command()
+@_run
+@_json
+def report(name: str | None, as_json: bool) -> int:
+    """Tell what happened in a run dir, and where the time went."""
+    run = find(name)
+    line = moments(run.events)
+    if not line:
+        raise Cannot(f"cannot report: the journal in {run.run_dir} has no whole event")
+    story = ledger.tell(line)
+    click.echo(json.dumps(report_data(story), indent=1) if as_json else "\n".join(report_lines(story)))
+    return 0
+
+
+@command.command()
+@_run
+@click.option("--all", "every", is_flag=True, help="every job of this user that is not running")
+@click.option("--force", is_flag=True, help="also snapshots that are newer than every checkpoint")
+def clean(name: str | None, every: bool, force: bool) -> int:
+    """Remove what killed jobs have left in memory (/dev/shm)."""
+    if every and name is not None:
+        raise click.UsageError("RUN and --all exclude each other")
+    root = memory_root(os.getuid())
+    targets = cleaning.job_dirs(root) if every else [_memory_of(name)]
+    code = said = 0
+    for directory in targets:
+        if not directory.is_dir():
+            continue
+        said += 1
+        try:
+            click.echo(cleaning.clean_job(directory, force))
+        except cleaning.Refused as refusal:
+            _say(f"cannot clean: {refusal}")
+            code = _NO
+        except OSError as error:
+            _say(f"cannot clean {directory}: {error.strerror}")
+            code = _NO
+    for sentence in cleaning.sweep(root):
+        click.echo(sentence)
+        said += 1
+    if not said:
+        click.echo("nothing to remove")
+    return code
+
+
+def _memory_of(name: str | None) -> Any:
+    """The memory directory of the run that `name` means, also where only that is left of it."""
+    try:
+        run = find(name)
+    except CannotFind:
+        if name is None or not memory_of(name).is_dir():
+            raise
+        return memory_of(name)
+    directory = run.memory_dir
+    if directory.parent != memory_root(os.getuid()):
+        raise Cannot(f"cannot clean {directory}: it is not in {memory_root(os.getuid())}")
+    return directory
+
+
+def _ask(run: Run, request: dict[str, Any]) -> dict[str, Any]:
+    """Ask the supervisor. Raises _NotRunning or Cannot."""
+    deadline = time.monotonic() + _LISTENS
+    while True:
+        try:
+            return ask(run.memory_dir / SOCKET, request)
+        except (FileNotFoundError, ConnectionError, ValueError):
+            if not run.alive:
+                raise _NotRunning from None
+            if time.monotonic() > deadline:
+                raise Cannot(
+                    f"cannot ask job {run.job_id}: its supervisor (pid {run.pid}) lives but does not listen"
+                    f" (waited {duration(_LISTENS)}); it may be starting or ending"
+                ) from None
+        except OSError as error:
+            raise Cannot(f"cannot ask job {run.job_id}: {error.strerror or error}") from error
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+"""Events of a run dir -> what happened, and where the wall time went. Pure.
+
+Every second between the first event and the last falls into exactly one class, so the ledger adds up. A run
+dir may hold several runs of the supervisor, and a run may lack its end: it was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+USEFUL, LOST, DETECTING, RESTARTING = "useful", "lost", "detecting", "restarting"
+STARTING, STOPPING, DOWN, UNKNOWN = "starting", "stopping", "down", "unknown"
+CLASSES = (USEFUL, LOST, DETECTING, RESTARTING, STARTING, STOPPING, DOWN, UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One event, at `wall` seconds of the epoch (comparable over all runs)."""
+
+    wall: float
+    event: str
+    attempt: int
+    fields: Mapping[str, Any]
+
+
+@dataclass
+class Entry:
+    """Something to tell besides incidents: `what` is started, killed, stop_requested, saved, ..."""
+
+    at: float
+    what: str
+    attempt: int
+    fields: dict[str, Any]
+
+
+@dataclass
+class Incident:
+    """One failure and its cost; times are seconds, None where the journal does not say."""
+
+    at: float
+    attempt: int
+    rank: int
+    kind: str
+    sentence: str
+    verdict: str  # "restart" or "give up"
+    seen_after: float | None = None  # since the last completed step, the step under way included
+    resumed_after: float | None = None
+    resumed_step: int | None = None
+    source: str | None = None
+    recovered_after: float | None = None
+    steps_lost: int | None = None
+
+
+@dataclass
+class Story:
+    """A run dir's whole history."""
+
+    job_id: str = ""
+    ranks: int = 0
+    runs: int = 0
+    attempts: int = 0
+    begin: float = 0.0
+    end: float = 0.0
+    ended: bool = False  # the last run has said its last word
+    entries: list[Entry | Incident] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0.0))
+    steps_made: int = 0  # those timed
+    step_seconds: float | None = None  # mean over the steps timed
+    steps_lost: int = 0
+    checkpoints: int = 0
+
+    @property
+    def incidents(self) -> list[Incident]:
+        """The incidents among the entries."""
+        return [entry for entry in self.entries if isinstance(entry, Incident)]
+
+    @property
+    def effective(self) -> float | None:
+        """Share of the wall time that made steps which count; None where no steps are known."""
+        total = self.end - self.begin
+        return None if total <= 0 or self.seconds[UNKNOWN] > 0 else self.seconds[USEFUL] / total
+
+
+def tell(moments: Sequence[Moment]) -> Story:
+    """The story of a journal; its moments in order."""
+    teller = _Teller(hooked=any(moment.event == "resumed" for moment in moments))
+    for moment in moments:
+        teller.hear(moment)
+    return teller.close()
+
+
+class _Teller:
+    """Walks along the events; at any time it knows into which class the time since the last turn falls."""
+
+    def __init__(self, hooked: bool) -> None:
+        """hooked: the ranks say their steps, so that training can be told from starting."""
+        self._hooked = hooked
+        self._story = Story()
+        self._class, self._since = DOWN, 0.0
+        self._last = 0.0  # time of the newest event
+        self._unrecovered: list[Incident] = []
+        self._mark: tuple[float, int] | None = None  # training reached this step at this time
+        self._reached: int | None = None  # newest step known of the attempt, or of the one before
+        self._exits: dict[int, int] = {}  # rank -> the step it ended at, in this attempt
+        self._last_exit: float | None = None
+        self._timed = 0.0  # seconds of the steps counted in steps_made
+
+    def hear(self, moment: Moment) -> None:
+        """Take one event in."""
+        story = self._story
+        if not story.runs and moment.event != "job_started":
+            self._on_job_started(Moment(moment.wall, "job_started", 0, {}))  # its own line is lost
+        self._hears.get(moment.event, _Teller._note_some)(self, moment)
+        self._last = moment.wall
+
+    def close(self) -> Story:
+        """The story, now that the events are over."""
+        story = self._story
+        self._turn(self._last, DOWN)
+        story.end = max(self._last, story.begin)
+        if story.steps_made:
+            story.step_seconds = self._timed / story.steps_made
+            lost = min(story.steps_lost * story.step_seconds, story.seconds[USEFUL])
+            story.seconds[LOST] = lost
+            story.seconds[USEFUL] -= lost
+        return story
+
+    # --- time -----------------------------------------------------------------------------------------
+
+    def _turn(self, at: float, into: str) -> None:
+        """From `at` on, time falls into another class."""
+        at = max(at, self._since)
+        self._story.seconds[self._class] += at - self._since
+        self._class, self._since = into, at
+
+    def _reach(self, at: float, step: int) -> None:
+        """Training has completed `step` by `at`."""
+        if self._mark is not None and step > self._mark[1] and at > self._mark[0]:
+            self._timed += at - self._mark[0]
+            self._story.steps_made += step - self._mark[1]
+        self._mark = (at, step)
+        self._reached = step
+
+    def _note(self, moment: Moment, what: str = "", **more: Any) -> None:
+        entry = Entry(moment.wall, what or moment.event, moment.attempt, {**moment.fields, **more})
+        self._story.entries.append(entry)
+
+    # --- runs -----------------------------------------------------------------------------------------
+
+    def _on_job_started(self, moment: Moment) -> None:
+        story, fields = self._story, moment.fields
+        down = 0.0
+        if not story.runs:
+            story.begin = self._since = moment.wall
+        else:
+            if not story.ended:
+                self._on_killed(moment)
+            down = moment.wall - self._since
+        self._turn(moment.wall, STARTING)
+        story.runs += 1
+        story.ended = False
+        story.job_id = str(fields.get("job_id", story.job_id))
+        story.ranks = int(fields.get("ranks", story.ranks))
+        self._mark = None
+        self._unrecovered = []
+        self._note(moment, "started", down=down)
+
+    def _on_killed(self, moment: Moment) -> None:
+        """A new run begins, the one before has no end. The ranks' pages may have told when it was killed."""
+        said = moment.fields.get("killed_at")
+        at = self._last
+        if isinstance(said, Mapping):
+            at = min(max(moment.wall - said.get("ago", 0.0), self._last), moment.wall)
+            if self._class == USEFUL:
+                self._reach(at, said.get("step", 0))
+            self._reached = said.get("step", 0)
+        self._story.entries.append(Entry(at, "killed", moment.attempt, {"known": said is not None}))
+        self._turn(at, DOWN)
+
+    def _on_attempt_started(self, moment: Moment) -> None:
+        self._story.attempts += 1
+        self._exits, self._last_exit = {}, None
+        if not self._hooked:
+            self._turn(moment.wall, UNKNOWN)
+
+    def _on_resumed(self, moment: Moment) -> None:
+        step, source = moment.fields.get("step", 0), moment.fields.get("source")
+        lost = moment.fields.get("steps_lost")
+        if lost is None and self._reached is not None:
+            lost = max(self._reached - step, 0)
+        self._story.steps_lost += lost or 0
+        self._reached = step
+        if self._unrecovered:
+            incident = self._unrecovered[-1]
+            incident.resumed_step, incident.source, incident.steps_lost = step, source, lost
+            incident.resumed_after = moment.wall - incident.at
+        elif self._class == STARTING:
+            started = next(e for e in reversed(self._story.entries) if isinstance(e, Entry) and e.what == "started")
+            started.fields |= {"resumed": step, "source": source, "steps_lost": lost}
+            self._turn(moment.wall, USEFUL)
+            self._mark = (moment.wall, step)
+
+    def _on_recovered(self, moment: Moment) -> None:
+        for incident in self._unrecovered[-1:]:
+            incident.recovered_after = moment.wall - incident.at
+        self._unrecovered = []
+        if self._class == RESTARTING:
+            self._turn(moment.wall, USEFUL)
+        self._reach(moment.wall, moment.fields.get("step", 0))
+
+    def _on_progress(self, moment: Moment) -> None:
+        if self._class == USEFUL:
+            self._reach(moment.wall, moment.fields.get("step", 0))
+
+    # --- failures -------------------------------------------------------------------------------------
+
+    def _on_incident(self, moment: Moment) -> None:
+        fields = moment.fields
+        incident = Incident(
+            at=moment.wall,
+            attempt=moment.attempt,
+            rank=fields.get("rank", -1),
+            kind=fields.get("kind", ""),
+            sentence=fields.get("sentence") or fields.get("cause", ""),
+            verdict=fields.get("verdict", ""),
+        )
+        if self._class == USEFUL:
+            progress = max(moment.wall - fields.get("since_progress", 0.0), self._since)
+            incident.seen_after = moment.wall - progress
+            self._reach(progress, fields.get("step", 0))
+            self._turn(progress, DETECTING)
+        self._mark = None
+        if self._class != STOPPING:
+            self._turn(moment.wall, RESTARTING if incident.verdict == "restart" else STOPPING)
+        self._unrecovered.append(incident)
+        self._story.entries.append(incident)
+
+    def _on_rank_exited(self, moment: Moment) -> None:
+        self._exits[moment.fields.get("rank", 0)] = moment.fields.get("step", -1)
+        self._last_exit = moment.wall
+
+    # --- stopping, saving, the end --------------------------------------------------------------------
+
+    def _on_stop_requested(self, moment: Moment) -> None:
+        self._note(moment)
+        self._turn(moment.wall, STOPPING)
+
+    def _on_stop_announced(self, moment: Moment) -> None:
+        if self._mark is not None:
+            self._reach(moment.wall, moment.fields.get("front", self._mark[1]))
+            self._mark = None
+
+    def _on_checkpoint_committed(self, moment: Moment) -> None:
+        self._story.checkpoints += 1
+        if moment.fields.get("why") != "interval":
+            self._note(moment)
+
+    def _on_end(self, moment: Moment) -> None:
+        """The run has said its last word. What came after the last rank's end was saving."""
+        steps = self._exits.values()
+        if self._class in (USEFUL, UNKNOWN) and self._last_exit is not None:
+            if self._mark is not None and min(steps) >= 0:
+                self._reach(self._last_exit, min(steps))
+            self._turn(self._last_exit, STOPPING)
+        if moment.event == "job_finished":
+            self._reached = None  # another run in this place is another job
+        elif min(steps, default=-1) >= 0:
+            self._reached = min(steps)
+        self._story.ended = True
+        self._note(moment)
+        self._turn(moment.wall, DOWN)
+
+    def _note_some(self, moment: Moment) -> None:
+        if moment.event in ("checkpoint_failed", "checkpoint_rejected", "saver_died"):
+            self._note(moment)
+
+    _hears: Mapping[str, Callable[[_Teller, Moment], None]] = {
+        "job_started": _on_job_started,
+        "attempt_started": _on_attempt_started,
+        "resumed": _on_resumed,
+        "recovered": _on_recovered,
+        "progress": _on_progress,
+        "incident": _on_incident,
+        "rank_exited": _on_rank_exited,
+        "stop_requested": _on_stop_requested,
+        "stop_announced": _on_stop_announced,
+        "checkpoint_committed": _on_checkpoint_committed,
+        "job_finished": _on_end,
+        "job_stopped": _on_end,
+        "job_failed": _on_end,
+    }

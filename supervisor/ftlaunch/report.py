@@ -1,0 +1,205 @@
+"""What `ftctl report` and `ftctl status` show: a story or an answer in, text or JSON-ready data out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from ftlaunch import ledger
+from ftlaunch.ledger import Entry, Incident, Story
+from ftlaunch.text import duration, size
+
+_WIDTH = 96
+_LEDGER = {
+    ledger.USEFUL: "steps that count",
+    ledger.LOST: "steps that had to be made again",
+    ledger.DETECTING: "last completed step to incident, with the one under way",
+    ledger.RESTARTING: "incident to the first new step of all ranks",
+    ledger.STARTING: "start of the supervisor until all ranks have their state",
+    ledger.STOPPING: "stop request, or the ranks' end, until all is saved",
+    ledger.DOWN: "no supervisor was running",
+    ledger.UNKNOWN: "ranks ran; they do not say their steps",
+}
+
+
+def report_data(story: Story) -> dict[str, Any]:
+    """The story as `ftctl report --json` gives it; seconds, and wall times as seconds of the epoch."""
+    history = [
+        {"what": "incident", **asdict(entry)} if isinstance(entry, Incident) else asdict(entry)
+        for entry in story.entries
+    ]
+    data = asdict(story) | {"entries": history, "incidents": [asdict(entry) for entry in story.incidents]}
+    return data | {"wall_seconds": story.end - story.begin, "effective": story.effective}
+
+
+def report_lines(story: Story) -> list[str]:
+    """The story as `ftctl report` prints it."""
+    runs = _count(story.runs, "run") + " of the supervisor"
+    zone = datetime.fromtimestamp(story.begin).astimezone().strftime("%Z")
+    lines = [
+        f"job {story.job_id}: {_count(story.ranks, 'rank')}, {runs}, {_count(story.attempts, 'attempt')}, "
+        f"{_count(len(story.incidents), 'incident')}",
+        f"{_when(story.begin)} to {_when(story.end)} ({zone}), {duration(story.end - story.begin)}",
+        "",
+    ]
+    day = ""
+    for entry in story.entries:
+        when = _when(entry.at)
+        stamp = when if when[:10] != day else when[11:]
+        day = when[:10]
+        told = _incident(entry) if isinstance(entry, Incident) else _entry(entry)
+        for number, sentence in enumerate(told):
+            lines += _wrapped(sentence, f"{stamp:>19}  " if number == 0 else " " * 21)
+    if not story.ended:
+        lines += _wrapped("the journal ends here: the job is running, or its supervisor was killed", " " * 21)
+    return [*lines, "", *_ledger(story)]
+
+
+# --- the history ------------------------------------------------------------------------------------------
+
+
+def _incident(incident: Incident) -> Iterator[str]:
+    yield f"incident in attempt {incident.attempt}: {incident.sentence}"
+    parts = []
+    if incident.seen_after is not None:
+        parts.append(f"seen {duration(incident.seen_after)} after the last completed step")
+    if incident.resumed_after is not None:
+        source = f"from {incident.source}" if incident.source else "from nothing"
+        parts.append(f"resumed at step {incident.resumed_step} {source} after {duration(incident.resumed_after)}")
+    if incident.recovered_after is not None:
+        parts.append(f"first new step after {duration(incident.recovered_after)}")
+    if incident.steps_lost is not None:
+        parts.append(f"{_count(incident.steps_lost, 'step')} lost")
+    if parts:
+        yield "; ".join(parts)
+
+
+def _entry(entry: Entry) -> Iterator[str]:
+    fields = entry.fields
+    if entry.what == "started":
+        yield _started(fields)
+    elif entry.what == "killed":
+        yield "the supervisor ended without a word (killed?)" + ("" if fields["known"] else "; when is not known")
+    elif entry.what == "stop_requested":
+        yield f"told to stop: {fields.get('by')}"
+    elif entry.what == "checkpoint_committed":
+        took = duration(fields.get("seconds", 0.0))
+        amount = size(fields.get("bytes", 0))
+        yield f"saved step {fields.get('step')} ({fields.get('why')}): {amount} in {took}"
+    elif entry.what == "checkpoint_failed":
+        yield f"cannot save step {fields.get('step')}: {fields.get('error')}"
+    elif entry.what == "checkpoint_rejected":
+        cost = fields.get("steps_lost")
+        older = "" if cost is None else f"; the next usable one is {_count(cost, 'step')} older"
+        yield f"checkpoint of step {fields.get('step')} refused: {fields.get('why')}{older}"
+    elif entry.what == "saver_died":
+        yield f"the saver died (exit status {fields.get('status')})"
+    else:
+        yield ending(fields)
+
+
+def _started(fields: Mapping[str, Any]) -> str:
+    text = "started" if not fields.get("down") else f"started again, {duration(fields['down'])} later"
+    if fields.get("source"):
+        text += f"; resumed at step {fields['resumed']} from {fields['source']}"
+        if fields.get("steps_lost") is not None:
+            text += f", {_count(fields['steps_lost'], 'step')} lost"
+    return text
+
+
+def ending(event: Mapping[str, Any] | None) -> str:
+    """How a run of the supervisor ended: its last event in words; None is a run without one."""
+    if event is None:
+        return "its supervisor ended without a word (killed?)"
+    code = f"(exit code {event.get('code')})"
+    if event["event"] == "job_finished":
+        return f"done {code}"
+    if event["event"] == "job_stopped":
+        step = event.get("step", -1)
+        return f"stopped {code}, " + (f"step {step} is saved" if step >= 0 else "there was nothing to save")
+    return f"failed {code}: {event.get('sentence')}"
+
+
+# --- the ledger -------------------------------------------------------------------------------------------
+
+
+def _ledger(story: Story) -> Iterator[str]:
+    total = story.end - story.begin
+    yield f"{'where the wall time went':<58}{duration(total):>14}"
+    for name, meaning in _LEDGER.items():
+        seconds = story.seconds[name]
+        if seconds > 0 or name in (ledger.USEFUL, ledger.LOST):
+            share = seconds / total if total else 0.0
+            yield f"  {name:<11}{duration(seconds):>14} {share:>8.2%}   {meaning}"
+    yield ""
+    effective = "not known" if story.effective is None else f"{story.effective:.2%}"
+    yield f"effective training time: {effective}{_without_down(story, total)}"
+    if story.step_seconds is not None:
+        yield (
+            f"steps timed: {story.steps_made}, {duration(story.step_seconds)} each in the mean;"
+            f" lost: {story.steps_lost}, their time is estimated with it"
+        )
+    elif story.steps_lost:
+        yield f"steps lost: {story.steps_lost}; their time is not known and stands under `{ledger.USEFUL}`"
+    yield f"checkpoints: {story.checkpoints}"
+
+
+def _without_down(story: Story, total: float) -> str:
+    up = total - story.seconds[ledger.DOWN]
+    if story.effective is None or up <= 0 or up == total:
+        return ""
+    return f" ({story.seconds[ledger.USEFUL] / up:.2%} of the time it was up)"
+
+
+# --- status -----------------------------------------------------------------------------------------------
+
+
+def status_lines(answer: Mapping[str, Any]) -> list[str]:
+    """A running supervisor's answer as `ftctl status` prints it."""
+    lines = [
+        f"job {answer['job_id']}: {answer['state']}, attempt {answer['attempt']}, "
+        f"{answer['restarts_left']} of {answer['max_restarts']} restarts left",
+        f"newest step of all ranks in memory: {_step(answer['in_memory'])}; "
+        f"committed to storage: {_step(answer['committed'])}",
+        "",
+    ]
+    rows = [("rank", "pid", "alive", "phase", "step", "last beat", "step time")]
+    for rank in answer["ranks"]:
+        age, seconds = rank["beat_age"], rank["step_seconds"]
+        rows.append(
+            (
+                str(rank["rank"]),
+                str(rank["pid"]),
+                "yes" if rank["alive"] else "no",
+                rank["phase"] if age is not None else "-",
+                _step(rank["step"]),
+                "-" if age is None else f"{duration(age)} ago",
+                duration(seconds) if seconds else "-",
+            )
+        )
+    return lines + _table(rows)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]
+
+
+def _step(step: int) -> str:
+    return str(step) if step >= 0 else "-"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number or 'no'} {noun}s"
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _wrapped(text: str, first: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=" " * 21, break_on_hyphens=False)

@@ -1,0 +1,145 @@
+"""Finding a run for `ftctl`: its run dir, its journal, its memory directory, its supervisor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.journal import EVENTS, read_events
+from ftlaunch.ledger import Moment
+from ftlaunch.pages import memory_dir, read_places
+from ftlaunch_hooks.protocol import memory_root, process_start_time
+
+RUNS = Path("runs")
+_ENDS = {"job_finished", "job_stopped", "job_failed"}
+
+
+class CannotFind(Exception):
+    """There is no such run; the message says what is missing and what there is."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run dir and what its journal says."""
+
+    run_dir: Path
+    events: Sequence[Mapping[str, Any]]
+
+    @property
+    def start(self) -> Mapping[str, Any]:
+        """The newest `job_started`. Raises CannotFind where its line is lost."""
+        for event in self.events[::-1]:
+            if str(event["event"]) == "job_started":
+                return event
+        raise CannotFind(f"{self.run_dir / EVENTS} does not say that a job was started")
+
+    @property
+    def end(self) -> Mapping[str, Any] | None:
+        """The last word of the newest run of the supervisor; None when there is none."""
+        for event in self.events[::-1]:
+            name = str(event["event"])
+            if name == "job_started":
+                return None
+            if name in _ENDS:
+                return event
+        return None
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return str(self.start["job_id"])
+
+    @property
+    def memory_dir(self) -> Path:
+        """Where its pages and its control socket are."""
+        return Path(self.start["memory_dir"])
+
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor started last."""
+        return int(self.start["pid"])
+
+    @property
+    def alive(self) -> bool:
+        """Whether that supervisor lives."""
+        return process_start_time(self.pid) == self.start.get("start_time") != 0
+
+    def again(self) -> Run:
+        """The run as its journal tells it now."""
+        return load(self.run_dir)
+
+
+def load(run_dir: Path) -> Run:
+    """Read a run dir's journal. Raises CannotFind."""
+    try:
+        return Run(run_dir, read_events(run_dir))
+    except OSError as error:
+        raise CannotFind(f"{run_dir / EVENTS}: {(error.strerror or str(error)).lower()}") from error
+
+
+def find(name: str | None, runs: Path = RUNS) -> Run:
+    """The run that `name` (a run dir or a job id) means; None: the only one in `runs`. Raises CannotFind."""
+    if name is None:
+        return load(_only(runs))
+    for path in (Path(name), runs / name):
+        if (path / EVENTS).is_file():
+            return load(path)
+    places = read_places(memory_of(name)) if memory_of(name).is_dir() else None
+    if places is not None and (places[0] / EVENTS).is_file():
+        return load(places[0])
+    raise CannotFind(f"no {EVENTS} in {name} or {runs / name}{_listed(runs)}")
+
+
+def memory_of(name: str) -> Path:
+    """The memory directory a job of that id has; a name that cannot be an id gets one that does not exist."""
+    if "/" in name or name.startswith(".") or not name:
+        return memory_root(os.getuid()) / ".none"
+    return memory_dir(name)
+
+
+def _only(runs: Path) -> Path:
+    known = _known(runs)
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise CannotFind(f"there is no run in {runs}/ here; name a run dir or a job id")
+    raise CannotFind(f"there are {len(known)} runs in {runs}/; name one{_listed(runs)}")
+
+
+def _known(runs: Path) -> list[Path]:
+    return sorted(path.parent for path in runs.glob(f"*/{EVENTS}"))
+
+
+def _listed(runs: Path, most: int = 12) -> str:
+    names = [path.name for path in _known(runs)]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"; known are {', '.join(names[:most])}{more}" if names else ""
+
+
+def moments(events: Sequence[Mapping[str, Any]]) -> list[Moment]:
+    """Events on one time line, in order.
+
+    Within a run of the supervisor the monotonic clock counts, between runs the wall clock; a wall clock that
+    was set back never makes time run backwards.
+    """
+    line: list[Moment] = []
+    shift: float | None = None  # from the run's monotonic clock to the line
+    for event in events:
+        try:
+            wall, mono = _epoch(str(event["t"])), float(event["mono"])
+            attempt = int(event["attempt"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        newest = line[-1].wall if line else wall
+        if shift is None or event["event"] == "job_started":
+            shift = max(wall, newest) - mono
+        line.append(Moment(max(mono + shift, newest), str(event["event"]), attempt, event))
+    return line
+
+
+def _epoch(stamp: str) -> float:
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

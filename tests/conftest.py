@@ -1,0 +1,33 @@
+"""Fixtures all tests share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from harness import FtJob
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[FtJob]:
+    """A job in a directory of its own; what a failing test leaves behind is removed."""
+    job = FtJob(tmp_path)
+    yield job
+    job.dispose()
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> FtJob:
+    """The tiny job, two ranks, 30 steps, undisturbed: what every disturbed run must end as."""
+    job = FtJob(tmp_path_factory.mktemp("calm"))
+    try:
+        job.start()
+        assert job.wait() == 0, job.stderr
+    finally:
+        job.dispose()
+    return job

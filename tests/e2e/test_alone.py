@@ -1,0 +1,180 @@
+"""The hooks without a supervisor: the same script under plain python and under torchrun saves for itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import TINY, FtJob, alive, carriers, wait_for
+
+from ftlaunch_hooks import layout
+from ftlaunch_hooks.protocol import memory_root
+
+
+class AloneJob:
+    """tiny.py without ftlaunch."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.out, self.storage = home, home / "out", home / "checkpoints"
+        self.tag = f"FT_TEST=alone-{uuid.uuid4().hex}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *args: str, ranks: int = 0, **env: str) -> subprocess.Popen[bytes]:
+        """ranks 0: plain python; else torchrun."""
+        launcher = [sys.executable]
+        if ranks:
+            launcher += ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", "0"]
+            launcher += [
+                "--rdzv-backend",
+                "c10d",
+                "--rdzv-endpoint",
+                "127.0.0.1:0",
+                "--shutdown-timeout",
+                "8",
+            ]
+        name, _, value = self.tag.partition("=")
+        self.process = subprocess.Popen(
+            [*launcher, str(TINY), "--out", str(self.out), *args],
+            cwd=self.home,
+            env={**os.environ, name: value, "FTLAUNCH_CHECKPOINT_DIR": str(self.storage), **env},
+            stdout=(self.home / "stdout").open("w"),
+            stderr=(self.home / "stderr").open("w"),
+        )
+        return self.process
+
+    def wait_loss(self, count: int, rank: int = 0) -> None:
+        path = self.out / f"loss_{rank}.csv"
+        wait_for(lambda: path.exists() and len(path.read_text().splitlines()) >= count, f"{count} steps")
+
+    def losses(self, rank: int = 0) -> list[str]:
+        return (self.out / f"loss_{rank}.csv").read_text().splitlines()
+
+    def newest(self) -> int:
+        """The newest checkpoint's step; it must verify, and nothing half-made may lie beside it."""
+        (step, directory), *_ = layout.list_iterations(self.storage)
+        layout.verify(directory)
+        assert layout.list_incomplete(self.storage) == []
+        return step
+
+    def assert_clean(self) -> None:
+        wait_for(lambda: not carriers(self.tag), "the end of all processes", 10.0)
+        root = memory_root(os.getuid())
+        mine = (
+            [p for p in root.glob("alone-*") if not alive(int(p.name.split("-")[1]))] if root.exists() else []
+        )
+        assert mine == []
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[AloneJob]:
+    job = AloneJob(tmp_path)
+    yield job
+    for pid in carriers(job.tag):
+        os.kill(pid, signal.SIGKILL)
+
+
+SLOW = ("--steps", "40", "--step-time", "0.03")
+
+
+def test_plain_python_saves_on_sigterm_and_resumes(alone: AloneJob) -> None:
+    process = alone.start(*SLOW)
+    alone.wait_loss(5)
+    process.terminate()
+    assert process.wait(60) == 75, (alone.home / "stderr").read_text()
+    step = alone.newest()
+    assert len(alone.losses()) == step, "saved at the very boundary"
+    assert alone.start(*SLOW).wait(60) == 0
+    assert len(alone.losses()) == 40, "no step was made twice"
+    assert alone.newest() == 40
+    alone.assert_clean()
+
+
+def test_plain_python_ends_as_if_undisturbed(
+    alone: AloneJob, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    calm = AloneJob(tmp_path_factory.mktemp("calm"))
+    assert calm.start(*SLOW).wait(60) == 0
+    process = alone.start(*SLOW)
+    alone.wait_loss(7)
+    process.terminate()
+    assert process.wait(60) == 75
+    assert alone.start(*SLOW).wait(60) == 0
+    assert alone.losses() == calm.losses()
+    assert (alone.out / "final_0").read_text() == (calm.out / "final_0").read_text()
+
+
+def test_interval_checkpoints_and_retention(alone: AloneJob) -> None:
+    process = alone.start(
+        "--steps", "20", "--step-time", "0.05", FTLAUNCH_STORAGE_INTERVAL="5", FTLAUNCH_KEEP="2"
+    )
+    assert process.wait(60) == 0
+    assert [step for step, _ in layout.list_iterations(alone.storage)] == [20, 15]
+    alone.assert_clean()
+
+
+def test_torchrun_saves_on_an_agreed_step(alone: AloneJob) -> None:
+    """SIGTERM to torchrun, which passes it on to its ranks."""
+    process = alone.start(*SLOW, ranks=2)
+    alone.wait_loss(5)
+    process.terminate()
+    process.wait(60)
+    step = alone.newest()
+    assert len(alone.losses(0)) == len(alone.losses(1)) == step
+    alone.assert_clean()
+    assert alone.start(*SLOW, ranks=2).wait(90) == 0, (alone.home / "stderr").read_text()
+    assert len(alone.losses(0)) == 40
+    alone.assert_clean()
+
+
+@pytest.mark.parametrize("fault", ["spin 1 6", "gil 1 6", "gil 0 6"])
+def test_torchrun_stuck_in_a_collective(alone: AloneJob, fault: str) -> None:
+    """A rank never comes to the all_reduce of step 6: what all have in memory is saved all the same."""
+    process = alone.start(*SLOW, ranks=2, FAULT=fault, FTLAUNCH_GRACE="4")
+    wait_for((alone.out / "fired").exists, "the fault")
+    alone.wait_loss(6)
+    process.terminate()
+    process.wait(60)
+    assert alone.newest() == 6, (alone.home / "stderr").read_text()
+    alone.assert_clean()
+
+
+def test_the_same_checkpoint_goes_on_under_ftlaunch(alone: AloneJob, job: FtJob) -> None:
+    process = alone.start(*SLOW, ranks=2)
+    alone.wait_loss(5)
+    process.terminate()
+    process.wait(60)
+    step = alone.newest()
+    job.start("--checkpoint-dir", str(alone.storage), args=("--out", str(alone.out), *SLOW))
+    assert job.wait() == 0, job.stderr
+    assert job.events("resumed")[0] | {"step": step, "source": "storage"} == job.events("resumed")[0]
+    assert len(alone.losses(0)) == 40
+    job.assert_clean()
+
+
+def test_damaged_checkpoint_is_refused_and_said(alone: AloneJob) -> None:
+    assert alone.start("--steps", "20", FTLAUNCH_STORAGE_INTERVAL="5").wait(60) == 0
+    newest = layout.iteration_dir(alone.storage, 20)
+    victim = next(newest.glob("*-opt-*"))
+    data = bytearray(victim.read_bytes())
+    data[-3] ^= 1  # one flipped bit
+    victim.write_bytes(data)
+    assert alone.start("--steps", "25", FTLAUNCH_STORAGE_INTERVAL="off").wait(60) == 0
+    assert "checkpoint of step 20 refused" in (alone.home / "stderr").read_text()
+    assert (alone.storage / "quarantine" / "iteration_0000020").is_dir()
+
+
+def test_nothing_usable_is_an_error_and_no_fresh_start(alone: AloneJob) -> None:
+    assert alone.start("--steps", "10", FTLAUNCH_STORAGE_INTERVAL="off").wait(60) == 0
+    (layout.iteration_dir(alone.storage, 10) / "metadata.json").write_text("{")
+    for _ in range(2):  # also the second time, when only the quarantine is left
+        assert alone.start("--steps", "10").wait(60) == 1
+        assert "no checkpoint" in (alone.home / "stderr").read_text()
+    assert len(alone.losses()) == 10
+    assert alone.start("--steps", "10", FTLAUNCH_FRESH="1").wait(60) == 0
+    assert len(alone.losses()) == 20

@@ -1,0 +1,90 @@
+"""A rank ends in every way a process can end; the job goes on from the step it had reached."""
+
+from __future__ import annotations
+
+import pytest
+from harness import FtJob, alive
+
+CRASHES = {
+    "sigkill": ("signal", "SIGKILL"),
+    "sigsegv": ("signal", "SIGSEGV"),
+    "abort": ("signal", "SIGABRT"),
+    "exception": ("exception", "ZeroDivisionError: division by zero"),
+    "exit17": ("exit", "code 17"),
+    "os_exit0": ("left-early", "exit code 0 before its training loop was over"),
+}
+
+
+@pytest.mark.parametrize("kind", CRASHES)
+def test_crash_costs_no_step(job: FtJob, calm: FtJob, kind: str) -> None:
+    job.start(env={"FAULT": f"{kind} 1 12"})
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == [f"{kind} 1 0"]
+    assert len(job.events("incident")) == 1, job.journal_text
+    (incident,) = job.events("incident")
+    assert (incident["kind"], incident["rank"]) == (CRASHES[kind][0], 1)
+    assert CRASHES[kind][1] in incident["sentence"]
+    resumed = job.events("resumed")[-1]
+    assert (resumed["source"], resumed["step"], resumed["steps_lost"]) == ("memory", 12, 0)
+    assert job.losses() == calm.losses()
+    assert job.final() == calm.final()
+    job.assert_clean()
+
+
+def test_grandchild_in_its_own_session_dies_with_the_attempt(job: FtJob) -> None:
+    job.start(env={"FAULT": "grandchild 1 5"})
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == ["grandchild 1 0"]
+    assert not alive(int((job.out / "grandchild").read_text()))
+    job.assert_clean()
+
+
+def test_megabytes_of_output_hold_up_nobody(job: FtJob, calm: FtJob) -> None:
+    job.start(env={"FAULT": "chatter 0 3"})
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == ["chatter 0 0"]
+    assert len(job.log(0, 0)) > 2_000_000
+    assert job.stdout.count("x" * 1023) == job.log(0, 0).count("x" * 1023)
+    assert job.final() == calm.final()
+    job.assert_clean()
+
+
+def test_budget_is_spent_and_the_last_screen_says_what_failed(job: FtJob) -> None:
+    for attempt in range(3):
+        (job.home / f"attempt{attempt}").touch()
+    script = job.home / "broken.py"
+    script.write_text("import time\ntime.sleep(0.2)\nundefined_name\n")
+    job.start("--max-restarts", "2", "--backoff-first", "0.1s", script=script, args=())
+    assert job.wait() == 1
+    assert len(job.events("attempt_started")) == 3
+    last = job.stderr.partition("the job has failed")[2]
+    for piece in (
+        "NameError: name 'undefined_name' is not defined",
+        "broken.py",
+        "2 of 2 restarts",
+        "attempt_2",
+    ):
+        assert piece in last, job.stderr
+    assert "supervisor/ftlaunch" not in job.stderr
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("width", [1500, 2500])
+def test_killed_while_it_copies_a_snapshot(
+    job: FtJob, tmp_path_factory: pytest.TempPathFactory, width: int
+) -> None:
+    """Width 1500 is copied at the boundary, 2500 beside the next step: a torn slot is never taken for a whole one."""
+    args = ("--steps", "14", "--width", str(width))
+    calm = FtJob(tmp_path_factory.mktemp("calm"))
+    calm.start(args=("--out", str(calm.out), *args))
+    assert calm.wait() == 0, calm.stderr
+    job.start(args=("--out", str(job.out), *args), env={"FAULT": "midcopy 1 7"})
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == ["midcopy 1 0"]
+    resumed = job.events("resumed")[-1]
+    assert resumed["source"] == "memory"
+    assert resumed["steps_lost"] <= 1
+    assert job.losses() == calm.losses()
+    assert job.final() == calm.final()
+    job.assert_clean()
+    calm.assert_clean()

@@ -1,0 +1,180 @@
+"""SIGTERM in every situation: one clean checkpoint on an agreed step, exit 75, and the run goes on from there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from harness import FtJob, wait_for
+
+SLOW = ("--steps", "60", "--step-time", "0.03")
+
+
+def args(job: FtJob, *more: str) -> tuple[str, ...]:
+    return ("--out", str(job.out), *more)
+
+
+def finish(job: FtJob, more: tuple[str, ...] = (), step: int | None = None) -> None:
+    """Start again; the run must go on from the step it was stopped at, without a loss, and leave nothing."""
+    stopped = job.events("job_stopped")[-1]["step"]
+    if step is not None:
+        assert stopped == step
+    job.start(args=args(job, *more))
+    assert job.wait() == 0, job.stderr
+    resumed = job.events("resumed")[-1]
+    assert (resumed["source"], resumed["step"]) == ("storage", stopped)
+    losses = job.losses()
+    assert sorted(losses) == list(range(len(losses)))
+    job.assert_clean()
+
+
+def stopped_once(job: FtJob) -> int:
+    """The supervisor ended with 75 and committed exactly one checkpoint for the stop."""
+    assert job.wait() == 75, job.stderr
+    commits = [e for e in job.events("checkpoint_committed") if e["why"] == "stop"]
+    assert len(commits) == 1, commits
+    job.assert_clean()
+    assert not list((job.run_dir / "checkpoints").glob("*.incomplete"))
+    return int(commits[0]["step"])
+
+
+def test_sigterm_to_the_supervisor(job: FtJob) -> None:
+    job.start(args=args(job, *SLOW))
+    job.wait_step(8)
+    job.supervisor.terminate()
+    step = stopped_once(job)
+    assert len(job.losses()) == step, "not a step more than is saved was made"
+    assert [e["code"] for e in job.events("rank_exited")] == [75, 75]
+    finish(job, SLOW)
+
+
+def test_sigterm_to_a_rank(job: FtJob) -> None:
+    job.start(args=args(job, *SLOW))
+    job.wait_step(8)
+    os.kill(job.pids()[1], signal.SIGTERM)
+    step = stopped_once(job)
+    assert job.events("stop_requested")[0]["by"] == "SIGTERM to rank 1"
+    assert len(job.losses()) == step
+    finish(job, SLOW)
+
+
+def test_sigterm_to_everybody_twice(job: FtJob) -> None:
+    job.start(args=args(job, *SLOW))
+    job.wait_step(8)
+    for _ in range(2):
+        for pid in (*job.pids(), job.supervisor.pid):
+            os.kill(pid, signal.SIGTERM)
+        time.sleep(0.002)  # as Slurm does
+    step = stopped_once(job)
+    assert len(job.losses()) == step
+    finish(job, SLOW)
+
+
+def test_sigterm_while_a_rank_is_stuck_in_a_collective(job: FtJob) -> None:
+    """Rank 1 sleeps for ever in step 9, rank 0 waits for it in the all_reduce: no boundary will be reached."""
+    job.start("--hang-timeout", "off", "--grace", "3s", args=args(job, *SLOW), env={"FAULT": "deaf 1 9"})
+    wait_for(job.fired, "the fault")
+    job.supervisor.terminate()
+    assert stopped_once(job) == 9
+    finish(job, SLOW, step=9)
+
+
+def test_sigterm_during_startup_saves_nothing(job: FtJob) -> None:
+    job.start("--grace", "3s", env={"FAULT": "never 1 -1"})
+    wait_for(job.fired, "the fault")
+    job.supervisor.terminate()
+    assert job.wait() == 143, job.stderr
+    assert job.events("checkpoint_committed") == []
+    job.assert_clean()
+
+
+def test_sigterm_during_backoff(job: FtJob) -> None:
+    fault = {"FAULT": "exception 1 5", "FT_TEST_NOTHING": ""}
+    job.start("--backoff-first", "60s", args=args(job, *SLOW), env=fault)
+    job.wait_event("recovered")  # the first restart is at once; the next failure comes without progress
+    job.supervisor.terminate()
+    step = stopped_once(job)
+    assert step >= 6
+    finish(job, SLOW)
+
+
+def test_sigterm_in_the_wait_before_a_restart(job: FtJob) -> None:
+    script = job.home / "broken.py"
+    script.write_text("raise SystemExit(3)\n")
+    job.start("--backoff-first", "60s", "--backoff-max", "60s", script=script, args=())
+    job.wait_event("incident", 2)
+    job.supervisor.terminate()
+    assert job.wait(10.0) == 143, job.stderr
+    job.assert_clean()
+
+
+def test_sigterm_during_a_save(job: FtJob) -> None:
+    """A checkpoint every two steps: a save is under way at nearly any moment."""
+    job.start("--storage-interval", "2", args=args(job, *SLOW, "--width", "700"))
+    job.wait_event("checkpoint_committed", 3)
+    job.supervisor.terminate()
+    assert job.wait() == 75, job.stderr
+    commits = job.events("checkpoint_committed")
+    assert len({e["step"] for e in commits}) == len(commits)
+    assert len(job.losses()) == commits[-1]["step"] == job.events("job_stopped")[0]["step"]
+    job.assert_clean()
+    finish(job, (*SLOW, "--width", "700"))
+
+
+def test_sigterm_with_dataloader_workers_alive(job: FtJob) -> None:
+    more = (*SLOW, "--workers", "2")
+    job.start(args=args(job, *more))
+    job.wait_step(8)
+    for pid in job.pids():
+        os.killpg(pid, signal.SIGTERM)  # the workers too, as Slurm does
+    step = job.wait() == 75 and job.events("job_stopped")[0]["step"]
+    assert step, job.stderr
+    job.assert_clean()
+    finish(job, more)
+
+
+def test_rank_that_ignores_sigterm_is_killed_after_the_grace(job: FtJob) -> None:
+    script = job.home / "deaf.py"
+    script.write_text(
+        "import signal, time, pathlib\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "pathlib.Path('fired').touch()\ntime.sleep(1000)\n"
+    )
+    job.start("--grace", "2s", script=script, args=(), ranks=1)
+    wait_for((job.home / "fired").exists, "the fault")
+    job.supervisor.terminate()
+    assert job.wait(20.0) == 143
+    assert job.events("ranks_killed")[0]["ranks"] == [0]
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("stop", ["SIGINT", "SIGHUP"])
+def test_other_signals_stop_likewise(job: FtJob, stop: str) -> None:
+    job.start(args=args(job, *SLOW))
+    job.wait_step(5)
+    job.supervisor.send_signal(getattr(signal, stop))
+    stopped_once(job)
+
+
+def test_second_interrupt_means_now(job: FtJob) -> None:
+    """Ctrl-C twice: the ranks are killed, the newest snapshot is saved all the same."""
+    job.start("--hang-timeout", "off", args=args(job, *SLOW), env={"FAULT": "deaf 1 9"})
+    wait_for(job.fired, "the fault")
+    job.supervisor.send_signal(signal.SIGINT)
+    job.wait_event("stop_requested")
+    time.sleep(0.7)  # sooner it counts as one
+    job.supervisor.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    assert stopped_once(job) == 9
+    assert time.monotonic() - began < 10, "well before the grace of 30 s"
+
+
+def test_sigterm_to_a_forked_child_is_none_to_the_rank(job: FtJob, calm: FtJob) -> None:
+    job.start(env={"FAULT": "children 1 12"})
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == ["children 1 0"]
+    assert job.events("stop_requested") == []
+    assert job.final() == calm.final()
+    job.assert_clean()

@@ -1,0 +1,164 @@
+"""A tiny training job for tests: two hooks lines, DDP on gloo, and one fault wherever FAULT says.
+
+FAULT="kind rank step [attempt]": what happens on that rank in the body of that step, in attempt 0 by default.
+Every fault leaves `<out>/fired` behind. Losses go to `<out>/loss_<rank>.csv`, a digest of the final state to
+`<out>/final_<rank>`.
+"""
+
+import argparse
+import ctypes
+import hashlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import ftlaunch_hooks as ft
+from ftlaunch_hooks.page import NONE, Page, page_path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", type=Path, required=True)
+parser.add_argument("--steps", type=int, default=30)
+parser.add_argument("--step-time", type=float, default=0.0)
+parser.add_argument("--width", type=int, default=16)
+parser.add_argument("--workers", type=int, default=0)
+args = parser.parse_args()
+RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+KIND, *WHERE = os.environ.get("FAULT", "none -1 -1").split()
+AT = [int(word) for word in WHERE] + [0]
+ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+args.out.mkdir(parents=True, exist_ok=True)
+
+
+def fired() -> None:
+    with (args.out / "fired").open("a") as file:
+        file.write(f"{KIND} {RANK} {ATTEMPT}\n")
+
+
+def grandchild() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+    (args.out / "grandchild").write_text(str(child.pid))
+    fired()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def chatter() -> None:
+    end = time.monotonic() + 2.0
+    while time.monotonic() < end:
+        print("x" * 1023, flush=True)
+    fired()
+
+
+def spin() -> None:
+    fired()
+    while True:
+        pass
+
+
+def hold_the_gil() -> None:
+    fired()
+    mutex, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)  # PyDLL keeps the lock over the call
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
+
+
+def die_in_mid_copy() -> None:
+    """A thread waits until a snapshot slot has been withdrawn, that is: until it is being written, and kills."""
+    page = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), RANK))
+    before = page.slot_steps()
+
+    def watch() -> None:
+        while not any(
+            old != NONE and new == NONE for old, new in zip(before, page.slot_steps(), strict=True)
+        ):
+            pass
+        fired()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def terminate_children() -> None:
+    """What multiprocessing's Pool does at its end: SIGTERM to forked children, which is no SIGTERM to the rank."""
+    children = [multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,)) for _ in range(3)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.terminate()
+        child.join()
+    fired()
+
+
+FAULTS = {
+    "sigkill": lambda: (fired(), os.kill(os.getpid(), signal.SIGKILL)),
+    "sigsegv": lambda: (fired(), ctypes.string_at(0)),
+    "abort": lambda: (fired(), os.abort()),
+    "exception": lambda: (fired(), 1 / 0),
+    "exit17": lambda: (fired(), sys.exit(17)),
+    "os_exit0": lambda: (fired(), os._exit(0)),
+    "sigstop": lambda: (fired(), os.kill(os.getpid(), signal.SIGSTOP)),
+    "gil": hold_the_gil,
+    "spin": spin,
+    "deaf": lambda: (fired(), signal.signal(signal.SIGTERM, signal.SIG_IGN), time.sleep(1000)),
+    "grandchild": grandchild,
+    "chatter": chatter,
+    "children": terminate_children,
+    "midcopy": die_in_mid_copy,
+}
+
+
+def here(step: int) -> bool:
+    return [RANK, step, ATTEMPT] == AT[:3]
+
+
+if KIND == "never" and here(-1):
+    fired()
+    time.sleep(1000)
+
+if WORLD > 1:
+    dist.init_process_group("gloo")
+torch.manual_seed(7 + RANK)
+model: nn.Module = nn.Sequential(nn.Linear(args.width, args.width), nn.Dropout(0.2), nn.Linear(args.width, 1))
+if WORLD > 1:
+    model = DistributedDataParallel(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9)
+extra = {}
+if args.workers:
+    data = torch.arange(4096, dtype=torch.float32)
+    sampler = ft.ResumableBatchSampler(4096, 4, rank=RANK, world_size=WORLD, seed=3)
+    loader = iter(torch.utils.data.DataLoader(data, batch_sampler=sampler, num_workers=args.workers))
+    extra["sampler"] = sampler
+job = ft.attach(model=model, optimizer=optimizer, scheduler=scheduler, **extra)
+
+losses = (args.out / f"loss_{RANK}.csv").open("a", buffering=1)
+for step in job.steps(args.steps):
+    if KIND in FAULTS and here(step):
+        FAULTS[KIND]()
+    noise = next(loader).sum() / 1e4 if args.workers else 0.0
+    x = torch.randn(4, args.width) + noise
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    optimizer.zero_grad()
+    losses.write(f"{step} {loss.item().hex()}\n")
+    if args.step_time:
+        time.sleep(args.step_time)
+
+digest = hashlib.sha256()
+for tensor in model.state_dict().values():
+    digest.update(tensor.numpy().tobytes())
+digest.update(torch.get_rng_state().numpy().tobytes())
+(args.out / f"final_{RANK}").write_text(digest.hexdigest())
+if WORLD > 1:
+    dist.destroy_process_group()  # without it torch 2.13 aborts at exit now and then

@@ -1,0 +1,78 @@
+"""What tests of a rank's state share: a net, an object with state, and whether two things are the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftlaunch_hooks.shards import MemoryReader
+from ftlaunch_hooks.slots import Slot
+from ftlaunch_hooks.state import State
+
+
+def save(state: State, directory: Path, step: int = 3) -> MemoryReader:
+    """What a snapshot does, without pages; returns what reads it."""
+    collected = state.collect()
+    slot = Slot(directory, state.rank, 0)
+    slot.lay_out(collected.items)
+    slot.now.run()
+    slot.later.run()
+    common = {"step": step, "consumed_samples": 5, "versions": {}, "state": collected.state}
+    slot.write_common(json.dumps(common).encode())
+    slot.close()
+    return MemoryReader(directory, step, 1, {0: 0})
+
+
+class Box:
+    """Any object with the two methods."""
+
+    def __init__(self, **content: Any) -> None:
+        self.content: Mapping[str, Any] = content
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return self.content
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.content = state
+
+
+def net(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any = None, steps: int = 3) -> list[float]:
+    losses = []
+    for _ in range(steps):
+        inputs = torch.randn(8, 4, dtype=next(model.parameters()).dtype)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(inputs).square().mean()  # noqa: B023 - called at once
+            loss.backward()
+            return loss
+
+        losses.append(optimizer.step(closure).item())
+        if scheduler is not None:
+            scheduler.step()
+    return losses
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Bit for bit, types included."""
+    if isinstance(a, torch.Tensor):
+        return (
+            a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.contiguous().view(-1).view(torch.uint8).equal(b.contiguous().view(-1).view(torch.uint8))
+        )
+    if isinstance(a, Mapping):
+        return list(a) == list(b) and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
+    return type(a) is type(b) and a == b

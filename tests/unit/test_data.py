@@ -1,0 +1,132 @@
+"""Sampling: every sample once an epoch, and on from any position."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from torch.utils.data import DataLoader
+
+from ftlaunch_hooks.data import ResumableBatchSampler
+
+
+def samplers(length: int, batch_size: int, world_size: int, **options: object) -> list[ResumableBatchSampler]:
+    return [
+        ResumableBatchSampler(length, batch_size, rank=rank, world_size=world_size, **options)  # type: ignore[arg-type]
+        for rank in range(world_size)
+    ]
+
+
+def global_batches(ranks: list[ResumableBatchSampler], count: int) -> list[list[int]]:
+    """What the ranks see, `count` steps long: each step's samples, rank by rank."""
+    streams: list[Iterator[list[int]]] = [iter(rank) for rank in ranks]
+    return [list(itertools.chain(*(next(stream) for stream in streams))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_every_sample_comes_once_an_epoch_over_all_ranks(world_size: int) -> None:
+    batch_size = 12 // world_size
+    batches = global_batches(samplers(96, batch_size, world_size), 16)
+    for epoch in (batches[:8], batches[8:]):
+        assert sorted(itertools.chain(*epoch)) == list(range(96))
+    assert batches[:8] != batches[8:]
+    assert batches == global_batches(samplers(96, 12, 1), 16)  # the order does not depend on the ranks
+
+
+def test_what_does_not_fill_a_batch_is_dropped() -> None:
+    batches = global_batches(samplers(10, 2, 2), 4)
+    for epoch in (batches[:2], batches[2:]):
+        assert len(set(itertools.chain(*epoch))) == 8
+
+
+def test_without_drop_last_batches_go_on_into_the_next_epoch() -> None:
+    batches = global_batches(samplers(10, 2, 2, drop_last=False), 5)
+    samples = list(itertools.chain(*batches))
+    assert sorted(samples[:10]) == sorted(samples[10:]) == list(range(10))
+    small = next(iter(ResumableBatchSampler(3, 8, rank=0, world_size=1, drop_last=False)))
+    assert sorted(small[:3]) == sorted(small[3:6]) == [0, 1, 2]
+
+
+def test_seeds_and_epochs_differ_and_shuffling_can_be_off() -> None:
+    def first(seed: int) -> list[int]:
+        return next(iter(ResumableBatchSampler(64, 64, rank=0, world_size=1, seed=seed)))
+
+    assert first(1) == first(1)
+    assert first(1) != first(2)
+    [one, two] = global_batches(samplers(64, 64, 1, seed=1), 2)
+    assert two not in (one, first(2))
+    [plain] = global_batches(samplers(6, 3, 2, shuffle=False), 1)
+    assert plain == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("steps", [0, 1, 4, 5, 9, 23])
+def test_a_position_is_gone_on_from(steps: int, drop_last: bool) -> None:
+    expected = global_batches(samplers(22, 2, 2, drop_last=drop_last), steps + 8)
+    ranks = samplers(22, 2, 2, drop_last=drop_last)
+    for rank in ranks:
+        for _ in range(steps):
+            rank.advance()
+        assert rank.consumed == steps * 4
+    resumed = samplers(22, 2, 2, drop_last=drop_last)
+    for rank, other in zip(ranks, resumed, strict=True):
+        other.load_state_dict(rank.state_dict())
+        assert (other.consumed, other.epoch) == (rank.consumed, rank.epoch)
+    assert global_batches(resumed, 8) == expected[steps:]
+
+
+def test_another_number_of_ranks_reads_the_rest_of_the_epoch() -> None:
+    before = samplers(24, 3, 4)
+    seen = list(itertools.chain(*global_batches(before, 1)))
+    before[0].advance()
+    after = samplers(24, 3, 2)
+    for rank in after:
+        rank.load_state_dict(before[0].state_dict())
+    seen += itertools.chain(*global_batches(after, 2))
+    assert sorted(seen) == list(range(24))
+
+
+def test_what_a_loader_reads_ahead_does_not_move_the_position() -> None:
+    sampler = ResumableBatchSampler(40, 4, rank=0, world_size=1, seed=3)
+    loader = DataLoader(range(40), batch_sampler=sampler, num_workers=1, prefetch_factor=3)  # type: ignore[arg-type]
+    expected = global_batches([sampler], 5)
+    got = []
+    for step, batch in zip(range(2), loader, strict=False):
+        got.append(batch.tolist())
+        sampler.advance()
+        assert sampler.consumed == 4 * (step + 1)
+    resumed = ResumableBatchSampler(40, 4, rank=0, world_size=1, seed=3)
+    resumed.load_state_dict(sampler.state_dict())
+    assert got + global_batches([resumed], 3) == expected
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"length": 41}, "length is 41, 40 when it was saved"),
+        ({"seed": 4}, "seed is 4, 0 when"),
+        ({"shuffle": False}, "shuffle is False, True"),
+        ({"drop_last": False}, "drop_last is False, True"),
+    ],
+)
+def test_another_order_or_dataset_is_refused(other: dict[str, object], words: str) -> None:
+    options = {"length": 40, **other}
+    sampler = ResumableBatchSampler(batch_size=4, rank=0, world_size=1, **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"cannot resume sampling: {words}"):
+        sampler.load_state_dict(ResumableBatchSampler(40, 4, rank=0, world_size=1).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((0, 1, 0, 1), "length 0"),
+        ((4, 0, 0, 1), "batch_size 0"),
+        ((4, 1, 2, 2), "rank 2 of 2"),
+        ((7, 4, 0, 2), "7 samples do not fill a batch of 4 on 2 ranks"),
+    ],
+)
+def test_impossible_sizes_are_refused(arguments: tuple[int, int, int, int], words: str) -> None:
+    length, batch_size, rank, world_size = arguments
+    with pytest.raises(ValueError, match=f"cannot sample: .*{words}"):
+        ResumableBatchSampler(length, batch_size, rank=rank, world_size=world_size)
