@@ -123,10 +123,7 @@ def beat_cost(home: Path, rounds: int) -> dict[str, Any]:
     page = Page(home / "page_00000")
     clock = time.monotonic_ns
     count = 200_000
-    values = [
-        timeit.timeit(lambda: page.beat(1, clock()), number=count) / count * 1e6
-        for _ in range(rounds)
-    ]
+    values = [timeit.timeit(lambda: page.beat(1, clock()), number=count) / count * 1e6 for _ in range(rounds)]
     page.close()
     return {"beat": figure(values, "us", "<= 1")}
 
@@ -176,9 +173,7 @@ def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     args = parser.parse_args()
@@ -196,14 +191,11 @@ def main() -> None:
         shutil.rmtree(home)
         shutil.rmtree(memory)
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux {platform.release()}"
-    print(
-        f"{machine}, {time.strftime('%Y-%m-%d')}\n\n| what | median | range | n | wanted |\n| --- | --- | --- | --- | --- |"
-    )
+    print(f"{machine}, {time.strftime('%Y-%m-%d')}\n")
+    print("| what | median | range | n | wanted |\n| --- | --- | --- | --- | --- |")
     for name, entry in figures.items():
         spread = f"{entry['low']:.3g} to {entry['high']:.3g}"
-        print(
-            f"| {name} | {entry['median']:.3g} {entry['unit']} | {spread} | {entry['n']} | {entry['limit']} |"
-        )
+        print(f"| {name} | {entry['median']:.3g} {entry['unit']} | {spread} | {entry['n']} | {entry['limit']} |")
     if args.json:
         args.json.write_text(json.dumps({"machine": machine, "figures": figures}, indent=1) + "\n")
 

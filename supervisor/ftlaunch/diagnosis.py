@@ -73,9 +73,7 @@ def classify(evidence: Evidence) -> Cause:
 
     def cause(kind: str, what: str, detail: str) -> Cause:
         signature = f"{kind}:{detail}"
-        return Cause(
-            kind, evidence.rank, evidence.step, f"rank {evidence.rank} {what} {where}", signature, trace
-        )
+        return Cause(kind, evidence.rank, evidence.step, f"rank {evidence.rank} {what} {where}", signature, trace)
 
     last = _last_line(trace)
     if evidence.returncode < 0:

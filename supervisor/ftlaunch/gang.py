@@ -122,9 +122,7 @@ class Gang:
 
     def least_step(self) -> int:
         """The newest step all ranks have completed, -1 while one does not know."""
-        return min(
-            (p.step if (p := self.page(rank)) is not None else -1 for rank in self.members), default=-1
-        )
+        return min((p.step if (p := self.page(rank)) is not None else -1 for rank in self.members), default=-1)
 
     def completed_at(self, step: int) -> float:
         """When the last rank completed `step`, which is the least: the newest beat of those at it."""
@@ -217,9 +215,7 @@ class Gang:
             replace(
                 view,
                 stopped=self.members[view.rank].was_stopped,
-                waiting=waits_for_peers(self.stacks(view.rank))
-                if self.members[view.rank].stacks_from
-                else None,
+                waiting=waits_for_peers(self.stacks(view.rank)) if self.members[view.rank].stacks_from else None,
             )
             for view in views
         ]

@@ -65,9 +65,7 @@ def limit_for(view: RankView, hang: Limit, startup: Limit) -> float | None:
     return hang * SLOW_FACTOR if slow else hang
 
 
-def late_ranks(
-    views: Sequence[RankView], now: float, awake_since: float, hang: Limit, startup: Limit
-) -> list[Late]:
+def late_ranks(views: Sequence[RankView], now: float, awake_since: float, hang: Limit, startup: Limit) -> list[Late]:
     """Every rank over its limit.
 
     awake_since: ages count from here at the earliest; the caller moves it when it was itself held up
@@ -122,9 +120,7 @@ def describe(late: Late, culprit: RankView) -> str:
     """One sentence: who has not moved, for how long, in what."""
     if not culprit.attached:
         state = "has not reached attach() or its first beat" if culprit.beating else "has not beaten once"
-        return (
-            f"rank {culprit.rank} {state} {duration(late.age)} after its start (limit {duration(late.limit)})"
-        )
+        return f"rank {culprit.rank} {state} {duration(late.age)} after its start (limit {duration(late.limit)})"
     doing = {"train": "in training", "eval": "in evaluation"}.get(culprit.phase, f"in {culprit.phase}")
     how = ", its process is stopped (SIGSTOP?)" if culprit.stopped else ""
     return (

@@ -48,9 +48,7 @@ class Home:
                 self.run_lock = lock
                 leftovers = proc.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
                 if leftovers:
-                    say(
-                        f"ended {leftovers} processes that an earlier supervisor of this job had left running"
-                    )
+                    say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
                 if spec.fresh:
                     self._start_over()
                 self.pages = self._open_pages()

@@ -74,9 +74,7 @@ def read_command_line(argv: Sequence[str]) -> Request:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     if "target" not in given:
-        raise SpecError(
-            "cannot start: no script, module, program or job.yaml is given; see `ftlaunch --help`"
-        )
+        raise SpecError("cannot start: no script, module, program or job.yaml is given; see `ftlaunch --help`")
     flags = {name: str(value).lower() if OPTIONS[name].switch else value for name, value in given.items()
              if name in OPTIONS}  # fmt: skip
     return Request(given["target"], tuple(given.get("args", ())), flags, bool(given.get("dry_run")))

@@ -58,9 +58,7 @@ class Backoff:
         return raw * (1 - _JITTER + 2 * _JITTER * random)
 
 
-def judge(
-    cause: Cause, budget: Budget, backoff: Backoff, *, policy: str, progressed: bool, random: float
-) -> Verdict:
+def judge(cause: Cause, budget: Budget, backoff: Backoff, *, policy: str, progressed: bool, random: float) -> Verdict:
     """The verdict on an incident. `progressed`: a new step was made since the last restart."""
     in_a_row = 1 if progressed else budget.in_a_row + 1
     if cause.kind == "port" and budget.port_tries < PORT_TRIES:

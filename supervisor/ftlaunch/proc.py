@@ -32,9 +32,7 @@ def become_subreaper() -> None:
 class RankProcess:
     """One rank's process: its session leader, with a pidfd to wait on."""
 
-    def __init__(
-        self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: Path, marker: str
-    ) -> None:
+    def __init__(self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: Path, marker: str) -> None:
         """Start it, output appended to `log`. Must be called in the main thread. Raises OSError.
 
         marker: NAME=VALUE in `env` by which leftovers of this attempt are recognised.

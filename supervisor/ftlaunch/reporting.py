@@ -210,11 +210,7 @@ class Reporter:
     def saver_died(self, answer: dict[str, Any]) -> None:
         """The saver is gone and was started again."""
         pending = answer["request"]
-        doing = (
-            f" while saving step {pending['step']}: trying that again"
-            if pending and "step" in pending
-            else ""
-        )
+        doing = f" while saving step {pending['step']}: trying that again" if pending and "step" in pending else ""
         self.log("saver_died", status=answer["status"], step=pending.get("step") if pending else None)
         self.say(f"the saver died (exit status {answer['status']}){doing}")
 
@@ -222,9 +218,7 @@ class Reporter:
         """Checkpoints that were refused on the way to the one resumed from."""
         for entry in rejected:
             cost = entry["step"] - step if step >= 0 else None
-            self.log(
-                "checkpoint_rejected", step=entry["step"], why=entry["why"], to=entry["to"], steps_lost=cost
-            )
+            self.log("checkpoint_rejected", step=entry["step"], why=entry["why"], to=entry["to"], steps_lost=cost)
             self.say(
                 f"checkpoint of step {entry['step']} refused: {entry['why']}; it is now {entry['to']}"
                 + (f"; the next usable one is {cost} steps older" if cost is not None else "")
@@ -240,11 +234,7 @@ class Reporter:
             self.say(f"done; {runner.budget.used} of {self.spec.max_restarts} restarts used")
         elif runner.state is State.STOPPED:
             self.log("job_stopped", code=code, step=committed)
-            where = (
-                f"the same command goes on from step {committed}"
-                if committed >= 0
-                else "there was nothing to save"
-            )
+            where = f"the same command goes on from step {committed}" if committed >= 0 else "there was nothing to save"
             self.say(f"stopped; {where} (exit code {code})")
         else:
             self._failed(runner, code)
@@ -265,15 +255,11 @@ class Reporter:
         sentence = runner.save_error or (verdict.sentence if verdict else "")
         self.log("job_failed", code=code, cause=cause.sentence if cause else None, sentence=sentence)
         if runner.save_error:
-            self.say(
-                f"the last snapshot could not be saved: {runner.save_error}; it stays in {self.home.memory_dir}"
-            )
+            self.say(f"the last snapshot could not be saved: {runner.save_error}; it stays in {self.home.memory_dir}")
         if cause is None or verdict is None:
             return
         committed = runner.saving.committed
-        state = (
-            f"step {committed} is in {self.spec.checkpoint_dir}" if committed >= 0 else "nothing was saved"
-        )
+        state = f"step {committed} is in {self.spec.checkpoint_dir}" if committed >= 0 else "nothing was saved"
         logs = self.spec.log_dir / f"attempt_{runner.attempt}"
         for line in screen.failure(cause, verdict.budget, verdict.sentence, logs, state):
             self.terminal.say(line)

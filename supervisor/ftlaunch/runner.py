@@ -145,9 +145,7 @@ class Runner:
             return
         self._tend_saver(now)
         views = self.gang.views()
-        late = health.late_ranks(
-            views, now, self._awake_since, self.spec.hang_timeout, self.spec.startup_timeout
-        )
+        late = health.late_ranks(views, now, self._awake_since, self.spec.hang_timeout, self.spec.startup_timeout)
         if late:
             culprit = health.laggard(views)
             self._late = next((entry for entry in late if entry.rank == culprit.rank), late[0])
@@ -374,6 +372,7 @@ class Runner:
         late = self._late
         assert late is not None
         self.reporter.hang_seen(late)
+        self.pages.ask_leave()  # a stopped rank must be continued for its stacks: it shall not train on
         self.gang.take_stacks(f"no progress on rank {late.rank} for {late.age:.1f} s")
         self._examine_until = time.monotonic() + _STACKS_TIME
 

@@ -55,7 +55,8 @@ class Saving:
             return
         pages = [page for rank in gang.members if (page := gang.page(rank)) is not None]
         held = {page.save_step for page in pages}
-        if len(pages) == len(self.pages) and len(held) == 1 and (step := held.pop()) > max(self.pages[0].saved, self.committed):
+        step = held.pop() if len(held) == 1 and len(pages) == len(self.pages) else NONE
+        if step > max(self.pages[0].saved, self.committed):
             self.save(step, Why(self.pages[0].save_why))
             return
         front, seconds = gang.front()

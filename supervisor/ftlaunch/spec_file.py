@@ -57,9 +57,7 @@ def read_spec_file(path: str) -> dict[str, Any]:
     for name in content:
         if name not in YAML_KEYS:
             raise _unknown_key(path, name)
-    return {
-        name: raw for name, raw in content.items() if raw is not None or YAML_KEYS[name].default is not None
-    }
+    return {name: raw for name, raw in content.items() if raw is not None or YAML_KEYS[name].default is not None}
 
 
 def _load(path: str) -> object:

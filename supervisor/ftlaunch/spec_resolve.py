@@ -42,9 +42,7 @@ def is_spec_file(target: str) -> bool:
     return target.endswith((".yaml", ".yml"))
 
 
-def resolve(
-    target: str, args: Sequence[str], flags: Mapping[str, str], environ: Mapping[str, str]
-) -> JobSpec:
+def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ: Mapping[str, str]) -> JobSpec:
     """The job that `ftlaunch FLAGS TARGET ARGS` asks for; `flags` maps key names to what was written.
 
     Reads the spec file and looks at the disk, makes nothing. Raises SpecError.
@@ -102,9 +100,7 @@ def _with_grace(layer: _Layer) -> _Layer:
 
 def _merged(layers: Sequence[_Layer]) -> _Layer:
     """For every setting the value of the first layer that has one, else its default."""
-    asked = {
-        name: _Given(key.default_value, key.default, Origin("default")) for name, key in SETTINGS.items()
-    }
+    asked = {name: _Given(key.default_value, key.default, Origin("default")) for name, key in SETTINGS.items()}
     for layer in reversed(layers):
         asked.update(layer)
     return asked

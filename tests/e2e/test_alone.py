@@ -65,9 +65,7 @@ class AloneJob:
     def assert_clean(self) -> None:
         wait_for(lambda: not carriers(self.tag), "the end of all processes", 10.0)
         root = memory_root(os.getuid())
-        mine = (
-            [p for p in root.glob("alone-*") if not alive(int(p.name.split("-")[1]))] if root.exists() else []
-        )
+        mine = [p for p in root.glob("alone-*") if not alive(int(p.name.split("-")[1]))] if root.exists() else []
         assert mine == []
 
 
@@ -95,9 +93,7 @@ def test_plain_python_saves_on_sigterm_and_resumes(alone: AloneJob) -> None:
     alone.assert_clean()
 
 
-def test_plain_python_ends_as_if_undisturbed(
-    alone: AloneJob, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_plain_python_ends_as_if_undisturbed(alone: AloneJob, tmp_path_factory: pytest.TempPathFactory) -> None:
     calm = AloneJob(tmp_path_factory.mktemp("calm"))
     assert calm.start(*SLOW).wait(60) == 0
     process = alone.start(*SLOW)
@@ -110,9 +106,7 @@ def test_plain_python_ends_as_if_undisturbed(
 
 
 def test_interval_checkpoints_and_retention(alone: AloneJob) -> None:
-    process = alone.start(
-        "--steps", "20", "--step-time", "0.05", FTLAUNCH_STORAGE_INTERVAL="5", FTLAUNCH_KEEP="2"
-    )
+    process = alone.start("--steps", "20", "--step-time", "0.05", FTLAUNCH_STORAGE_INTERVAL="5", FTLAUNCH_KEEP="2")
     assert process.wait(60) == 0
     assert [step for step, _ in layout.list_iterations(alone.storage)] == [20, 15]
     alone.assert_clean()

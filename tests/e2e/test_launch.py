@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 from harness import FtJob, wait_for
 
-PRINT_ENV = (
-    "import json, os, sys; print(json.dumps(dict(os.environ))); print(sys.argv[1:], file=sys.stderr)\n"
-)
+PRINT_ENV = "import json, os, sys; print(json.dumps(dict(os.environ))); print(sys.argv[1:], file=sys.stderr)\n"
 
 
 def rank_env(job: FtJob, rank: int) -> dict[str, str]:
@@ -108,7 +106,8 @@ def test_terminal_that_goes_away(job: FtJob) -> None:
     """SSH is lost: the pipe is closed. The job goes on."""
     script = job.home / "loud.py"
     script.write_text(
-        "import time, os\nwhile not os.path.exists('go'): print('x' * 1000); time.sleep(.01)\nopen('done', 'w').close()\n"
+        "import time, os\nwhile not os.path.exists('go'): print('x' * 1000); time.sleep(.01)\n"
+        "open('done', 'w').close()\n"
     )
     job.start(script=script, args=(), ranks=1, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process = job.supervisor

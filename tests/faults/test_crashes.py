@@ -70,9 +70,7 @@ def test_budget_is_spent_and_the_last_screen_says_what_failed(job: FtJob) -> Non
 
 
 @pytest.mark.parametrize("width", [1500, 2500])
-def test_killed_while_it_copies_a_snapshot(
-    job: FtJob, tmp_path_factory: pytest.TempPathFactory, width: int
-) -> None:
+def test_killed_while_it_copies_a_snapshot(job: FtJob, tmp_path_factory: pytest.TempPathFactory, width: int) -> None:
     """Width 1500 is copied at the boundary, 2500 beside the next step: a torn slot is never taken for a whole one."""
     args = ("--steps", "14", "--width", str(width))
     calm = FtJob(tmp_path_factory.mktemp("calm"))

@@ -77,9 +77,7 @@ def die_in_mid_copy() -> None:
     before = page.slot_steps()
 
     def watch() -> None:
-        while not any(
-            old != NONE and new == NONE for old, new in zip(before, page.slot_steps(), strict=True)
-        ):
+        while not any(old != NONE and new == NONE for old, new in zip(before, page.slot_steps(), strict=True)):
             pass
         fired()
         os.kill(os.getpid(), signal.SIGKILL)

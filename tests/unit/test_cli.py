@@ -71,9 +71,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
         (["--job-id", "../up", "train.py"], "cannot use `--job-id ../up`: it must be 1 to 64 letters"),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_in_one_sentence_and_nothing_is_made(
-    argv, expected, capsys, place: Path
-) -> None:
+def test_bad_input_is_refused_in_one_sentence_and_nothing_is_made(argv, expected, capsys, place: Path) -> None:
     before = sorted(place.rglob("*"))
     code, out, err = ftlaunch(capsys, *argv)
     assert code == 2
@@ -178,9 +176,7 @@ def test_version(capsys) -> None:
 
 
 def test_the_command_starts_without_torch_and_as_a_module() -> None:
-    code = (
-        "import sys; from ftlaunch import cli; print(sorted({'torch', 'psutil', 'numpy'} & set(sys.modules)))"
-    )
+    code = "import sys; from ftlaunch import cli; print(sorted({'torch', 'psutil', 'numpy'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
     for module in ("ftlaunch", "ftlaunch.cli"):
         argv = [sys.executable, "-m", module, "--keep", "0", "x"]

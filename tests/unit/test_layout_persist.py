@@ -171,7 +171,7 @@ def flip(path: Path) -> None:
     [
         (flip, "does not match its checksum"),
         (lambda path: os.truncate(path, path.stat().st_size - 1), "bytes, not"),
-        (Path.unlink, "is missing .is missing"),
+        (Path.unlink, "is missing"),
     ],
     ids=["flipped bit", "cut short", "missing"],
 )

@@ -65,9 +65,7 @@ def test_the_hooks_alone_have_the_same_defaults() -> None:
     assert f"{default('storage_interval')[1]:.0f}s" == protocol.DEFAULT_STORAGE_INTERVAL
 
 
-@pytest.mark.parametrize(
-    "name", [path.name for path in CONFIGS.glob("*.yaml") if path.name != "default.yaml"]
-)
+@pytest.mark.parametrize("name", [path.name for path in CONFIGS.glob("*.yaml") if path.name != "default.yaml"])
 def test_the_example_specs_resolve(name: str, place: Path) -> None:
     content = read_spec_file(str(CONFIGS / name))
     if "script" in content:
@@ -89,9 +87,7 @@ def test_flags_win_over_the_spec_over_the_environment_over_defaults() -> None:
 
 
 def test_null_is_not_given_where_null_is_the_default(place: Path) -> None:
-    assert (
-        ask({}, {"PET_MASTER_PORT": "4242"}, spec="script: train.py\nmaster_port: null\n").master_port == 4242
-    )
+    assert ask({}, {"PET_MASTER_PORT": "4242"}, spec="script: train.py\nmaster_port: null\n").master_port == 4242
 
 
 def test_arguments_on_the_command_line_replace_those_of_the_spec() -> None:
@@ -101,9 +97,7 @@ def test_arguments_on_the_command_line_replace_those_of_the_spec() -> None:
 
 
 def test_words_of_a_spec_stay_as_they_were_written() -> None:
-    spec = ask(
-        spec="script: train.py\nstorage_interval: off\nnnodes: 1:1\nenv: {A: no, B: 1.10, C: 0x1f, D: ''}\n"
-    )
+    spec = ask(spec="script: train.py\nstorage_interval: off\nnnodes: 1:1\nenv: {A: no, B: 1.10, C: 0x1f, D: ''}\n")
     assert spec.storage_interval_steps is None
     assert spec.storage_interval_seconds is None
     assert spec.env == {"A": "no", "B": "1.10", "C": "0x1f", "D": ""}
@@ -202,9 +196,7 @@ def test_omp_threads_follow_torchruns_rule() -> None:
 
 
 def test_the_rest_of_torchruns_meaning() -> None:
-    spec = ask(
-        {"rdzv_id": "r1", "master_port": "4242", "signals_to_handle": "SIGUSR1"}, {"PYTHON_EXEC": "/bin/py"}
-    )
+    spec = ask({"rdzv_id": "r1", "master_port": "4242", "signals_to_handle": "SIGUSR1"}, {"PYTHON_EXEC": "/bin/py"})
     assert (spec.run_id, spec.master_port, spec.stop_signals, spec.python) == (
         "r1",
         4242,

@@ -137,18 +137,13 @@ def test_a_bad_flag(flags, expected: str) -> None:
 
 def test_gpu_without_a_gpu() -> None:
     sentence = refusal({"nproc_per_node": "gpu"}, {"CUDA_VISIBLE_DEVICES": ""})
-    assert (
-        sentence
-        == "cannot use `--nproc-per-node gpu`: there is no GPU to be seen; use `cpu`, `auto` or a number"
-    )
+    assert sentence == "cannot use `--nproc-per-node gpu`: there is no GPU to be seen; use `cpu`, `auto` or a number"
 
 
 def test_a_bad_variable() -> None:
     assert refusal({}, {"PET_MAX_RESTARTS": "x"}).startswith("cannot use PET_MAX_RESTARTS=x: it must be")
     assert refusal({}, {"PET_NNODES": "2"}).startswith("cannot use PET_NNODES=2: more than one node")
-    assert refusal({}, {"PET_STANDALONE": ""}).startswith(
-        "cannot use PET_STANDALONE='': it must be true or false"
-    )
+    assert refusal({}, {"PET_STANDALONE": ""}).startswith("cannot use PET_STANDALONE='': it must be true or false")
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
-@pytest.mark.parametrize(
-    "seconds", [0, 0.001, 0.5, 0.25, 1, 1.5, 59.999, 60, 90, 3600, 5400, 86400, 90061, 1234.5678]
-)
+@pytest.mark.parametrize("seconds", [0, 0.001, 0.5, 0.25, 1, 1.5, 59.999, 60, 90, 3600, 5400, 86400, 90061, 1234.5678])
 def test_a_formatted_duration_reads_back_as_the_same_seconds(seconds: float) -> None:
     assert parse_duration(format_duration(seconds)) == seconds
 

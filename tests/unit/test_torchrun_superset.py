@@ -44,9 +44,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_comparison_sees_torchruns_options() -> None:
     assert len(ACTIONS) >= 28
-    assert {"-m", "-t", "-r", "--nproc_per_node", "--shutdown-timeout"} <= {
-        spelling for _, spelling in SPELLINGS
-    }
+    assert {"-m", "-t", "-r", "--nproc_per_node", "--shutdown-timeout"} <= {spelling for _, spelling in SPELLINGS}
 
 
 @pytest.mark.parametrize(("action", "spelling"), SPELLINGS, ids=[spelling for _, spelling in SPELLINGS])

@@ -54,9 +54,7 @@ def settings() -> Settings:
     argv = sys.orig_argv
     module = argv[argv.index("-m") + 1] if "-m" in argv[: len(argv) - len(sys.argv) + 1] else None
     kind, target = ("module", module) if module else ("script", sys.argv[0] or "python")
-    job_id = environ.get(protocol.ENV_JOB_ID) or protocol.default_job_id(
-        str(Path.cwd()), kind, target, sys.argv[1:]
-    )
+    job_id = environ.get(protocol.ENV_JOB_ID) or protocol.default_job_id(str(Path.cwd()), kind, target, sys.argv[1:])
     run_dir = Path(environ.get(protocol.ENV_RUN_DIR, Path("runs") / job_id))
     every = environ.get(protocol.ENV_STORAGE_INTERVAL, protocol.DEFAULT_STORAGE_INTERVAL)
     try:
@@ -238,9 +236,7 @@ class Alone:
         self.orders.granted = step
 
     def _target(self, step: int, why: Why) -> persist.Target:
-        return persist.Target(
-            self.checkpoint_dir, step, why.name.lower(), self.settings.prefix, self.world_size
-        )
+        return persist.Target(self.checkpoint_dir, step, why.name.lower(), self.settings.prefix, self.world_size)
 
     def keep(self, snapshots: Snapshotter) -> None:
         """What there is to save from, should no boundary be reached."""
@@ -280,9 +276,7 @@ class Alone:
 
     def _commit(self, target: persist.Target) -> None:
         step = target.step
-        while not wait_until(
-            lambda: all(p.shard_step >= step for p in self.peers), time.monotonic() + _ROUND
-        ):
+        while not wait_until(lambda: all(p.shard_step >= step for p in self.peers), time.monotonic() + _ROUND):
             for rank in range(self.world_size):
                 if self.peers[rank].shard_step < step:
                     self._expect_alive(rank)
@@ -342,9 +336,7 @@ class Alone:
         turn = self.rank * self.settings.grace / 8
         with self.watched_lock:
             if wait_until(lambda: self.page.granted != NONE, time.monotonic() + turn):
-                wait_until(
-                    lambda: self.page.saved >= self.page.granted, time.monotonic() + self.settings.grace
-                )
+                wait_until(lambda: self.page.saved >= self.page.granted, time.monotonic() + self.settings.grace)
                 code = protocol.EXIT_SAVED if self._stored() != NONE else protocol.EXIT_STOPPED
             else:
                 code = self._save_for_all()

@@ -36,9 +36,7 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
     """
     global _job  # noqa: PLW0603 - one process is one rank
     if _job is not None:
-        raise AttachError(
-            "cannot attach: attach() was called before in this process; keep the Job it returned"
-        )
+        raise AttachError("cannot attach: attach() was called before in this process; keep the Job it returned")
     unknown = sorted(set(frozen) - set(objects))
     if unknown:
         raise AttachError(f"cannot attach: frozen names {unknown[0]!r}, which is none of {sorted(objects)}")
@@ -56,9 +54,7 @@ class Job:
         self._overseer, self._page = overseer, overseer.page
         self._watcher = Watcher(overseer.on_term, overseer.on_orphaned)
         self._state = State(objects, frozen, overseer.rank, overseer.world_size)
-        self._sampler = next(
-            (o for o in objects.values() if hasattr(o, "advance") and hasattr(o, "consumed")), None
-        )
+        self._sampler = next((o for o in objects.values() if hasattr(o, "advance") and hasattr(o, "consumed")), None)
         kind, step = overseer.resume()
         if kind == Resume.REFUSED:
             raise AttachError(

@@ -232,9 +232,7 @@ def verify(directory: Path, threads: int = 4) -> dict[str, Any]:
         if size != entry["bytes"]:
             raise Damaged(f"{name} has {size} bytes, not {entry['bytes']}")
     with ThreadPoolExecutor(threads) as pool:
-        for name, problem in zip(
-            files, pool.map(lambda n: _check(directory, n, files[n]), files), strict=True
-        ):
+        for name, problem in zip(files, pool.map(lambda n: _check(directory, n, files[n]), files), strict=True):
             if problem:
                 raise Damaged(f"{name} {problem}")
     return metadata

@@ -101,7 +101,9 @@ class Supervised:
         """The supervisor reads them from the memory directory."""
 
     def at_boundary(self, step: int) -> None:
-        """The supervisor looks at the page by itself."""
+        """The supervisor looks at the page by itself; an attempt that is over makes no further step."""
+        if self.page.leave:
+            os._exit(protocol.EXIT_STOPPED)
 
     def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
         """The supervisor sees it in the page."""

@@ -129,9 +129,7 @@ def commit(target: Target) -> tuple[Path, int]:
 
 def _join_common(target: Target, commons: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = commons[0]
-    ranks = {
-        str(rank): common["state"] for rank, common in enumerate(commons) if common["state"] != first["state"]
-    }
+    ranks = {str(rank): common["state"] for rank, common in enumerate(commons) if common["state"] != first["state"]}
     return {
         "version": layout.VERSION,
         "step": target.step,
@@ -149,9 +147,7 @@ def _join_tensors(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     tensors: dict[str, Any] = {}
     for part in parts:
         for chunk in part["chunks"]:
-            tensor = tensors.setdefault(
-                chunk["key"], {"dtype": chunk["dtype"], "shape": chunk["whole"], "chunks": []}
-            )
+            tensor = tensors.setdefault(chunk["key"], {"dtype": chunk["dtype"], "shape": chunk["whole"], "chunks": []})
             tensor["chunks"].append({k: chunk[k] for k in ("offset", "shape", "file", "name")})
     return tensors
 
@@ -180,11 +176,7 @@ def retire(checkpoint_dir: Path, keep: int) -> Iterator[tuple[int, str | None]]:
 def remove_ours(directory: Path) -> str | None:
     """Delete an incomplete checkpoint's files, and it; returns a sentence when something in it is not ours."""
     for entry in list(directory.iterdir()):
-        if (
-            entry.name in (layout.COMMON, layout.METADATA)
-            or entry.suffix == ".safetensors"
-            or _is_part(entry)
-        ):
+        if entry.name in (layout.COMMON, layout.METADATA) or entry.suffix == ".safetensors" or _is_part(entry):
             entry.unlink()
     try:
         directory.rmdir()
