@@ -25,6 +25,7 @@ _STATE_ERROR = re.compile(r"^(?:ftlaunch_hooks\.\w+\.)?(?:StateError|SnapshotErr
 _SYNTAX = re.compile(
     r'^  File "[^"\n]+", line \d+\n(?: .*\n)*(?:SyntaxError|IndentationError|TabError): .*', re.MULTILINE
 )
+_NO_FRAME = "<no Python frame>"
 _TRACE_LINES = 24
 
 SIGNALS = {
@@ -76,7 +77,8 @@ def classify(evidence: Evidence) -> Cause:
         return Cause(kind, evidence.rank, evidence.step, f"rank {evidence.rank} {what} {where}", signature, trace)
 
     last = _last_line(trace)
-    if evidence.returncode < 0:
+    aborted_at_exit = evidence.returncode == -6 and trace.startswith(_TRACEBACK)  # see last_traceback
+    if evidence.returncode < 0 and not aborted_at_exit:
         name = SIGNALS.get(-evidence.returncode, f"signal {-evidence.returncode}")
         return cause("signal", _MEANING.get(name, f"was ended by {name}"), name)
     if evidence.returncode == 0:
@@ -115,11 +117,15 @@ def _trace(evidence: Evidence) -> str:
 
 
 def last_traceback(log: str) -> str:
-    """The last Python traceback (or fatal error with its stacks) in a log, shortened; empty when there is none."""
+    """The last Python traceback (or fatal error with its stacks) in a log, shortened; empty when there is none.
+
+    A fatal error without a Python frame, behind a traceback, is the interpreter ending over it (torch's gloo threads
+    abort then): the traceback counts.
+    """
     log = _RANK_PREFIX.sub("", log)
     fault = max(_FAULT.finditer(log), key=lambda match: match.start(), default=None)
     begin = log.rfind(_TRACEBACK)
-    if fault is not None and fault.start() > begin:
+    if fault is not None and fault.start() > begin and (begin < 0 or _NO_FRAME not in log[fault.start() :]):
         return _shorten(log[fault.start() :])
     if begin < 0:
         syntax = _SYNTAX.findall(log)

@@ -52,6 +52,10 @@ class Gang:
         """Start every rank on a fresh port. Raises SpawnFailed; those already started stay members."""
         argv = environment.rank_argv(self.spec)
         try:
+            self.log(0).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SpawnFailed(0, f"{self.log(0).parent}: {error.strerror}") from error
+        try:
             self.port = self.spec.master_port or proc.free_port(self.spec.master_addr)
         except OSError as error:
             raise SpawnFailed(0, f"no port on {self.spec.master_addr}: {error.strerror}") from error

@@ -126,7 +126,9 @@ class Pages:
 def write_places(directory: Path, run_dir: Path, checkpoint_dir: Path) -> None:
     """Note in a memory directory whose it is, for `ftctl`. Raises OSError."""
     places = {"run_dir": str(run_dir), "checkpoint_dir": str(checkpoint_dir)}
-    (directory / _PLACES).write_text(json.dumps(places))
+    path = directory / _PLACES
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(places))
 
 
 def read_places(directory: Path) -> tuple[Path, Path] | None:

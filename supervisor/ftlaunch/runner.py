@@ -35,6 +35,7 @@ _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resu
 _STACKS_TIME = 1.0  # most time given to ranks to write their stacks
 _STACKS_QUIET = 0.1  # stacks are complete when nothing was added for so long
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so long after the first
+_LONG_LIFE = 600.0  # an attempt without beats that lived so long counts as progress
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 
 
@@ -207,12 +208,16 @@ class Runner:
             self.budget,
             self.backoff,
             policy=self.spec.restart_policy,
-            progressed=self.reporter.progressed,
+            progressed=self.reporter.progressed or self._lived_long(),
             random=random.random(),  # noqa: S311 - jitter
         )
         self.cause, self.verdict, self.budget = cause, verdict, verdict.budget
         self.reporter.incident(cause, verdict, self.gang)
         self._post(Event.FAILURE_RETRY if verdict.restart else Event.FAILURE_FATAL)
+
+    def _lived_long(self) -> bool:
+        """Whether an attempt that says nothing of its steps has lived so long that its end is a new story."""
+        return not self.gang.beating() and time.monotonic() - self.gang.started > _LONG_LIFE
 
     # --- what happens from outside ------------------------------------------------------------------------
 
@@ -324,14 +329,16 @@ class Runner:
         kind, step = self._decide_resume()
         self.pages.prepare(kind, step, self.saving.first_due(max(step, 0)))
         self.saving.begin_attempt(now)
-        (self.spec.log_dir / f"attempt_{self.attempt}").mkdir(parents=True, exist_ok=True)
+        failure = None
         try:
             self.gang.spawn(self._base_env, self.control.path, self._marker)
-        except SpawnFailed as failure:
-            self._fail(diagnosis.spawn_failure(failure.rank, failure.reason))
+        except SpawnFailed as failed:
+            failure = failed
         for rank, member in self.gang.members.items():
             self._register(member.process.pidfd, lambda rank=rank: self._on_exit(rank))  # type: ignore[misc]
         self.reporter.attempt_started(self.gang, self.attempt)
+        if failure is not None:
+            self._fail(diagnosis.spawn_failure(failure.rank, failure.reason))
 
     def _decide_resume(self) -> tuple[Resume, int]:
         """Where this attempt takes its state from; UNDECIDED while the saver verifies what storage has."""

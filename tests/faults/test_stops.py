@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 from harness import FtJob, wait_for
 
@@ -123,16 +124,23 @@ def test_sigterm_during_a_save(job: FtJob) -> None:
     finish(job, (*SLOW, "--width", "700"))
 
 
-def test_sigterm_with_dataloader_workers_alive(job: FtJob) -> None:
+@pytest.mark.parametrize("whom", ["leaders", "everybody"])
+def test_sigterm_with_dataloader_workers_alive(job: FtJob, tmp_path_factory: pytest.TempPathFactory, whom: str) -> None:
+    """Signalled with the workers, as Slurm does, a rank may die of its workers' death: nothing is lost either."""
     more = (*SLOW, "--workers", "2")
+    calm = FtJob(tmp_path_factory.mktemp("calm"))
+    calm.start(args=args(calm, *more))
+    assert calm.wait() == 0, calm.stderr
     job.start(args=args(job, *more))
     job.wait_step(8)
     for pid in job.pids():
-        os.killpg(pid, signal.SIGTERM)  # the workers too, as Slurm does
-    step = job.wait() == 75 and job.events("job_stopped")[0]["step"]
-    assert step, job.stderr
+        assert psutil.Process(pid).children(), "workers are alive"
+        (os.killpg if whom == "everybody" else os.kill)(pid, signal.SIGTERM)
+    assert job.wait() == 75, job.stderr
     job.assert_clean()
     finish(job, more)
+    assert job.losses() == calm.losses()
+    assert job.final() == calm.final()
 
 
 def test_rank_that_ignores_sigterm_is_killed_after_the_grace(job: FtJob) -> None:

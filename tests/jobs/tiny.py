@@ -101,7 +101,7 @@ FAULTS = {
     "sigsegv": lambda: (fired(), ctypes.string_at(0)),
     "abort": lambda: (fired(), os.abort()),
     "exception": lambda: (fired(), 1 / 0),
-    "exit17": lambda: (fired(), sys.exit(17)),
+    "exit17": lambda: (fired(), time.sleep(0.2), sys.exit(17)),  # see the end of this file
     "os_exit0": lambda: (fired(), os._exit(0)),
     "sigstop": lambda: (fired(), os.kill(os.getpid(), signal.SIGSTOP)),
     "gil": hold_the_gil,
@@ -134,9 +134,11 @@ extra = {}
 if args.workers:
     data = torch.arange(4096, dtype=torch.float32)
     sampler = ft.ResumableBatchSampler(4096, 4, rank=RANK, world_size=WORLD, seed=3)
-    loader = iter(torch.utils.data.DataLoader(data, batch_sampler=sampler, num_workers=args.workers))
     extra["sampler"] = sampler
 job = ft.attach(model=model, optimizer=optimizer, scheduler=scheduler, **extra)
+
+if args.workers:
+    loader = iter(torch.utils.data.DataLoader(data, batch_sampler=sampler, num_workers=args.workers))
 
 losses = (args.out / f"loss_{RANK}.csv").open("a", buffering=1)
 for step in job.steps(args.steps):
@@ -159,4 +161,7 @@ for tensor in model.state_dict().values():
 digest.update(torch.get_rng_state().numpy().tobytes())
 (args.out / f"final_{RANK}").write_text(digest.hexdigest())
 if WORLD > 1:
-    dist.destroy_process_group()  # without it torch 2.13 aborts at exit now and then
+    dist.destroy_process_group()
+    # torch 2.13 aborts when the interpreter ends within milliseconds of the last collective: a gloo thread that
+    # still holds it wants the interpreter's lock.
+    time.sleep(0.2)

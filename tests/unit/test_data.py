@@ -130,3 +130,11 @@ def test_impossible_sizes_are_refused(arguments: tuple[int, int, int, int], word
     length, batch_size, rank, world_size = arguments
     with pytest.raises(ValueError, match=f"cannot sample: .*{words}"):
         ResumableBatchSampler(length, batch_size, rank=rank, world_size=world_size)
+
+
+def test_an_iterator_that_has_read_ahead_is_an_error_at_resume() -> None:
+    sampler = ResumableBatchSampler(8, 2, rank=0, world_size=1)
+    state = sampler.state_dict()
+    next(iter(sampler))
+    with pytest.raises(ValueError, match="make the DataLoader's iterator after attach"):
+        sampler.load_state_dict(state)

@@ -232,3 +232,13 @@ def test_a_rank_inside_a_collective_waits_for_peers(tmp_path: Path) -> None:
     assert waits_for_peers(dump(tmp_path, DUMP_NOW)) is False
     assert waits_for_peers("") is None
     assert waits_for_peers("no dump here\n") is None
+
+
+def test_abort_at_exit_behind_a_traceback_is_the_exception() -> None:
+    log = (
+        'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: odd\n'
+        "terminate called without an active exception\nFatal Python error: Aborted\n\n"
+        "Thread 0x00007fc094bf2b80 (most recent call first):\n  <no Python frame>\n"
+    )
+    cause = diagnosis.classify(diagnosis.Evidence(1, -6, 4, True, False, None, log, 0))
+    assert (cause.kind, cause.sentence) == ("exception", "rank 1 failed with ValueError: odd after step 4")

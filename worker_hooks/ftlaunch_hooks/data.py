@@ -68,6 +68,7 @@ class ResumableBatchSampler(Sampler[list[int]]):
         self._batch_size, self._rank = batch_size, rank
         self._global_batch = batch_size * world_size
         self._position = _Position()
+        self._read_ahead = False
 
     @property
     def consumed(self) -> int:
@@ -85,6 +86,7 @@ class ResumableBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         """This rank's batches from the position on, without end: lists of `batch_size` indices."""
+        self._read_ahead = True
         position, order, epoch = self._position, torch.empty(0), -1
         while True:
             position = self._start(position)
@@ -128,7 +130,16 @@ class ResumableBatchSampler(Sampler[list[int]]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to a saved position. Raises ValueError when it is one in another order or dataset."""
+        """Go to a saved position.
+
+        Raises ValueError when it is one in another order or dataset, or when an iterator has read ahead from
+        where we were: its batches would be the wrong ones.
+        """
+        if self._read_ahead:
+            raise ValueError(
+                "cannot resume sampling: an iterator was made before attach() and has read ahead from the beginning; "
+                "make the DataLoader's iterator after attach()"
+            )
         for name, value in self._fixed.items():
             if state[name] != value:
                 raise ValueError(f"cannot resume sampling: {name} is {value}, {state[name]} when it was saved")
