@@ -240,5 +240,5 @@ def test_abort_at_exit_behind_a_traceback_is_the_exception() -> None:
         "terminate called without an active exception\nFatal Python error: Aborted\n\n"
         "Thread 0x00007fc094bf2b80 (most recent call first):\n  <no Python frame>\n"
     )
-    cause = diagnosis.classify(diagnosis.Evidence(1, -6, 4, True, False, None, log, 0))
+    cause = classify(Evidence(1, -6, 4, True, False, None, log, 0))
     assert (cause.kind, cause.sentence) == ("exception", "rank 1 failed with ValueError: odd after step 4")
