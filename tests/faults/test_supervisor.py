@@ -53,6 +53,18 @@ def test_killed_supervisor_takes_grandchildren_along(job: FtJob) -> None:
     wait_for(lambda: not carriers(job.tag), "the end of everything", 5.0)
 
 
+def test_killed_with_its_saver_it_leaves_no_rank_either(job: FtJob) -> None:
+    """A rank without hooks, and nobody left to sweep: the kernel does it (PR_SET_PDEATHSIG)."""
+    script = job.home / "sleep.py"
+    script.write_text("import time\ntime.sleep(1000)\n")
+    job.start(script=script, args=(), ranks=2)
+    pids = job.pids()
+    saver_of(job).kill()
+    job.supervisor.kill()
+    wait_for(lambda: not any(map(alive, pids)), "the end of the ranks", 5.0)
+    wait_for(lambda: not carriers(job.tag), "the end of everything", 5.0)
+
+
 def test_second_supervisor_on_a_live_run_dir_is_refused(job: FtJob) -> None:
     job.start(args=args(job, *SLOW))
     job.wait_step(3)
