@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ftlaunch_hooks import layout
 from ftlaunch_hooks.page import NONE, create_page, open_pages, page_path
 from ftlaunch_hooks.shards import MemoryReader
 from ftlaunch_hooks.snapshot import Snapshotter

@@ -6,12 +6,9 @@ import math
 from collections import deque
 from statistics import median
 
-from ftlaunch_hooks.protocol import MEMORY_SLOTS
-
 SHARE = 0.01  # of the time of a step: what snapshots may cost
 MOST = 1000  # steps between snapshots, however much they cost
-_SAMPLES = 8
-_WARMING = MEMORY_SLOTS  # the first snapshots, which find their memory: slower than all that follow
+_SAMPLES = 8  # of which the first three, which find their memory, are far slower: the median does not mind
 _SLACK = 0.7  # a shorter interval is taken up only when it is so much shorter
 
 
@@ -21,7 +18,6 @@ class Pace:
     def __init__(self, interval: int, auto: bool) -> None:
         """interval: steps, 0 is never. auto: `interval` is where it begins."""
         self.interval, self._auto = interval, auto
-        self._skip = _WARMING
         self._stalls: deque[float] = deque(maxlen=_SAMPLES)
         self._steps: deque[float] = deque(maxlen=4 * _SAMPLES)
         self._stall = 0.0
@@ -34,10 +30,7 @@ class Pace:
         self._stall += stalled
         if not taken:
             return
-        if self._skip:
-            self._skip -= 1
-        else:
-            self._stalls.append(self._stall)
+        self._stalls.append(self._stall)
         self._stall = 0.0
         if len(self._stalls) == _SAMPLES:
             self._adapt()
