@@ -32,26 +32,18 @@ class Value:
 class Rank:
     """A rank as far as snapshots go: its page, its state and its slots."""
 
-    def __init__(
-        self,
-        directory: Path,
-        rank: int,
-        world_size: int,
-        attempt: int = 0,
-        base: int = NONE,
-        storage: Path | None = None,
-    ) -> None:
+    def __init__(self, directory: Path, rank: int, world_size: int, attempt: int = 0, base: int = NONE) -> None:
         self.pages = open_pages(directory, world_size)
         self.page = self.pages[rank]
         self.page.begin(attempt, os.getpid(), 0)
         self.value = Value()
         self.state = State({"value": self.value}, (), rank, world_size)
-        self.snapshots = Snapshotter(self.state, self.page, self.pages, directory, rank, {}, base, storage)
+        self.snapshots = Snapshotter(self.state, self.page, self.pages, directory, rank, {}, base)
         self.page.raise_flag(Flag.ATTACHED)
 
-    def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
+    def take(self, step: int, hold: Why | None = None) -> None:
         self.value.tensor.fill_(step)
-        return self.snapshots.take(step, hold, keep)
+        self.snapshots.take(step, hold)
 
     def close(self) -> None:
         self.snapshots.close()
