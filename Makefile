@@ -16,10 +16,10 @@ CONSTRAINED_BY := $(VENV)/.constrained-by
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format bench sweep clean distclean FORCE
+.PHONY: help setup demo test lint format bench bench-checkpoints chaos sweep clean distclean FORCE
 
 help:  ## say what there is to make
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
 
 setup: $(STAMP)  ## make .venv and install everything into it
 
@@ -41,6 +41,12 @@ format: $(STAMP)  ## let ruff put the style right
 
 bench: $(STAMP)  ## measure: restart, stall, heartbeat, size
 	$(BIN)/python scripts/bench.py
+
+bench-checkpoints: $(STAMP)  ## measure checkpoints against torch's and plain copies (some minutes)
+	$(BIN)/python scripts/bench_checkpoint
+
+chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (some minutes)
+	$(BIN)/python scripts/chaos
 
 sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow" --timeout 3600 $(PYTEST_ARGS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,14 @@ def job(tmp_path: Path) -> Iterator[FtJob]:
     job = FtJob(tmp_path)
     yield job
     job.dispose()
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A directory on tmpfs."""
+    directory = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="ftlaunch-test-"))
+    yield directory
+    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="session")

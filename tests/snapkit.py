@@ -32,18 +32,26 @@ class Value:
 class Rank:
     """A rank as far as snapshots go: its page, its state and its slots."""
 
-    def __init__(self, directory: Path, rank: int, world_size: int, attempt: int = 0, base: int = NONE) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        rank: int,
+        world_size: int,
+        attempt: int = 0,
+        base: int = NONE,
+        storage: Path | None = None,
+    ) -> None:
         self.pages = open_pages(directory, world_size)
         self.page = self.pages[rank]
         self.page.begin(attempt, os.getpid(), 0)
         self.value = Value()
         self.state = State({"value": self.value}, (), rank, world_size)
-        self.snapshots = Snapshotter(self.state, self.page, self.pages, directory, rank, {}, base)
+        self.snapshots = Snapshotter(self.state, self.page, self.pages, directory, rank, {}, base, storage)
         self.page.raise_flag(Flag.ATTACHED)
 
-    def take(self, step: int, hold: Why | None = None) -> None:
+    def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
         self.value.tensor.fill_(step)
-        self.snapshots.take(step, hold)
+        return self.snapshots.take(step, hold, keep)
 
     def close(self) -> None:
         self.snapshots.close()

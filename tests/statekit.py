@@ -17,6 +17,12 @@ from ftlaunch_hooks.state import State
 
 def save(state: State, directory: Path, step: int = 3) -> MemoryReader:
     """What a snapshot does, without pages; returns what reads it."""
+    write_slot(state, directory, step)
+    return MemoryReader(directory, step, 1, {0: 0})
+
+
+def write_slot(state: State, directory: Path, step: int) -> Path:
+    """A rank's snapshot in its slot 0; returns the slot's directory."""
     collected = state.collect()
     slot = Slot(directory, state.rank, 0)
     slot.lay_out(collected.items)
@@ -25,7 +31,7 @@ def save(state: State, directory: Path, step: int = 3) -> MemoryReader:
     common = {"step": step, "consumed_samples": 5, "versions": {}, "state": collected.state}
     slot.write_common(json.dumps(common).encode())
     slot.close()
-    return MemoryReader(directory, step, 1, {0: 0})
+    return slot.directory
 
 
 class Box:

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftlaunch.journal import LOCK, DirLock, Locked
 from ftlaunch.pages import count_pages, read_places, remove_memory
 from ftlaunch.recovery import NONE, newest_common
 from ftlaunch.text import size
 from ftlaunch_hooks import layout
+from ftlaunch_hooks.dirlock import LOCK, DirLock, Locked
 from ftlaunch_hooks.page import Page, open_pages
 from ftlaunch_hooks.protocol import process_start_time
 
@@ -103,6 +103,8 @@ def sweep(root: Path) -> Iterator[str]:
         dead = alone is not None and process_start_time(int(alone[1])) != int(alone[2])
         if dead or (directory.name.startswith("meeting-") and _over(directory)):
             freed = _bytes(directory)
+            with contextlib.suppress(OSError):
+                layout.remove_slots(directory)
             shutil.rmtree(directory, ignore_errors=True)  # another sweep may be at it at the same time
             if not directory.exists():
                 yield f"removed {directory}: {size(freed)}, of processes that are gone"

@@ -1,4 +1,4 @@
-"""The command `ftctl`: what is going on, what happened, stop it, clean up after it.
+"""The command `ftctl`: what is going on, what happened, stop it, look at what it saved, clean up after it.
 
 RUN is a run dir or a job id; without it the only run in ./runs is meant. Exit codes: 0 done; 1 the job is not
 running, did not stop, or something had to stay; 2 bad usage.
@@ -18,6 +18,7 @@ import click
 
 from ftlaunch import __version__, cleaning, ledger
 from ftlaunch.control import SOCKET, ask
+from ftlaunch.ctl_checkpoints import checkpoints
 from ftlaunch.durations import parse_duration
 from ftlaunch.report import ending, report_data, report_lines, status_lines
 from ftlaunch.runs import CannotFind, Run, find, memory_of, moments
@@ -53,7 +54,7 @@ def _main(argv: Sequence[str]) -> int:
     except click.Abort:
         _say("interrupted; a job that was asked to stop still does")
         return 130
-    except Cannot as error:
+    except click.ClickException as error:
         _say(error.message)
         return error.exit_code
     except CannotFind as error:
@@ -73,6 +74,9 @@ def command() -> None:
     RUN is a run dir or a job id; without it, the only run in ./runs. Exit codes: 0 done; 1 the job is not
     running, did not stop, or something had to stay; 2 bad usage.
     """
+
+
+command.add_command(checkpoints)
 
 
 def _seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:

@@ -170,6 +170,7 @@ def _generalise(line: str) -> str:
 
 _WAITING = re.compile(
     r"torch/(?:distributed|autograd)/|torch/nn/parallel/distributed|/store\.py|multiprocessing/connection"
+    r"|ftlaunch_hooks/page\.py"  # for a snapshot of theirs, or for rank 0's word
 )
 
 

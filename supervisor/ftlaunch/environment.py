@@ -73,6 +73,7 @@ def _ours(spec: JobSpec, attempt: int, memory_dir: Path, control: Path) -> dict[
         protocol.ENV_JOB_ID: spec.job_id,
         protocol.ENV_RUN_DIR: str(spec.run_dir),
         protocol.ENV_CHECKPOINT_DIR: str(spec.checkpoint_dir),
+        protocol.ENV_LOAD_CHECKPOINT: str(spec.load_checkpoint or ""),
         protocol.ENV_MEMORY_DIR: str(memory_dir),
         protocol.ENV_CONTROL: str(control),
         protocol.ENV_ATTEMPT: str(attempt),

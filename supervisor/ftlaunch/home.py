@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from ftlaunch import proc, saver
-from ftlaunch.journal import DirLock, Journal, Locked
+from ftlaunch.journal import Journal
 from ftlaunch.pages import (
     NotPrivate,
     Pages,
@@ -20,8 +20,13 @@ from ftlaunch.pages import (
 )
 from ftlaunch.recovery import NONE
 from ftlaunch.spec import JobSpec
-from ftlaunch_hooks import layout
+from ftlaunch_hooks import layout, loading
+from ftlaunch_hooks.custody import Custody, make_dirs, remove_dirs
+from ftlaunch_hooks.dirlock import LOCK, DirLock, Locked
+from ftlaunch_hooks.loading import CannotLoad, Load
 from ftlaunch_hooks.protocol import ENV_MEMORY_DIR
+
+_ALL = sys.maxsize  # checkpoints kept: no retention
 
 
 class Unusable(Exception):
@@ -34,25 +39,39 @@ class Home:
     def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
         """Take possession. Raises Unusable; nothing is left behind then but what was there before."""
         self.spec, self.say = spec, say
+        self._asked = None if spec.load_checkpoint is None else Load(spec.load_checkpoint, not spec.resume_training)
         self.memory_dir = memory_dir(spec.job_id)
         with contextlib.ExitStack() as undo:
             try:
-                made = _make_dirs(spec.run_dir)
-                undo.callback(_remove_dirs, made)
+                mine = self._asked is not None and loading.is_own(self._asked, spec.checkpoint_dir)
+                self._own = self._asked if mine else None
+                made = make_dirs(spec.run_dir)
+                undo.callback(remove_dirs, made)
+                if made:
+                    undo.callback((spec.run_dir / LOCK).unlink, missing_ok=True)
                 lock = DirLock(spec.run_dir)
                 undo.callback(lock.release)
+                self.checkpoints = self._take_checkpoints()
+                undo.callback(self.checkpoints.leave)
+                found = self.memory_dir.exists()
                 make_private(self.memory_dir)
                 self.memory_lock = DirLock(self.memory_dir, self._wait_for)
                 undo.callback(self.memory_lock.release)
+                if not found:
+                    undo.callback(remove_memory, self.memory_dir)
                 write_places(self.memory_dir, spec.run_dir, spec.checkpoint_dir)
                 self.run_lock = lock
                 leftovers = proc.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
                 if leftovers:
                     say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
-                if spec.fresh:
+                if spec.fresh and self._own is None:
                     self._start_over()
+                self._go_back()
                 self.pages = self._open_pages()
+                self.load = self._load_elsewhere()
                 self.journal = Journal(spec.run_dir)
+            except CannotLoad as error:
+                raise Unusable(str(error)) from error
             except (Locked, NotPrivate) as error:
                 raise Unusable(f"cannot start: {error}") from error
             except OSError as error:
@@ -63,21 +82,64 @@ class Home:
     def _wait_for(self, holder: int) -> None:
         self.say(f"waiting for the saver of an earlier supervisor (pid {holder}) to finish")
 
+    def _take_checkpoints(self) -> Custody:
+        """Raises Unusable while another job saves there, or OSError."""
+        try:
+            return Custody(self.spec.checkpoint_dir, self._wait_for, self.say)
+        except Locked as error:
+            raise Unusable(f"cannot start: {error}; give this job another --checkpoint-dir") from error
+
+    @property
+    def locks(self) -> list[int]:
+        """Descriptors of the locks that the saver is to hold too."""
+        return [self.memory_lock.fd, *self.checkpoints.fds]
+
     def _start_over(self) -> None:
         """--fresh: forget the memory, put checkpoints aside (never delete them)."""
+        if self._asked is not None:
+            loading.check(self._asked)  # before anything is changed
         forget_snapshots(self.memory_dir)
         moved = layout.supersede(self.spec.checkpoint_dir)
         if moved is not None:
             self.say(f"--fresh: earlier checkpoints are now in {moved}")
 
+    def _go_back(self) -> None:
+        """--load-checkpoint of a step of the job's own."""
+
+        def forget_memory() -> None:
+            inherited = count_pages(self.memory_dir)
+            if inherited and not self.spec.fresh:
+                self._keep_snapshots_of(inherited, _ALL, "without --load-checkpoint")
+            forget_snapshots(self.memory_dir)
+
+        loading.settle_own(self._own, self.spec.checkpoint_dir, self.spec.fresh, forget_memory, self.say)
+
+    def _load_elsewhere(self) -> Load | None:
+        """What to begin with, for a job that has nothing of its own."""
+        load = None if self._own is not None else self._asked
+        if load is None:
+            return None
+        stored = max((step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)), default=NONE)
+        step = max(self.pages.newest_common(), stored)
+        if step == NONE:
+            loading.check(load)
+            return load
+        self.say(loading.not_first(load, step))
+        return None
+
     def _open_pages(self) -> Pages:
         inherited = count_pages(self.memory_dir)
         if inherited not in (0, self.spec.nproc):
-            self._keep_snapshots_of(inherited)
-        return Pages(self.memory_dir, self.spec.nproc)
+            self._keep_snapshots_of(inherited, self.spec.keep, f"with {inherited} ranks")
+        pages = Pages(self.memory_dir, self.spec.nproc)
+        pages.reading(NONE)  # of a supervisor killed in mid-save: its saver has ended, else it held our lock
+        return pages
 
-    def _keep_snapshots_of(self, ranks: int) -> None:
-        """Snapshots of another number of ranks cannot be taken up in place: they become a checkpoint."""
+    def _keep_snapshots_of(self, ranks: int, keep: int, instead: str) -> None:
+        """Snapshots that cannot be taken up in place, as of another number of ranks, become a checkpoint.
+
+        instead: how to start where that fails.
+        """
         pages = Pages(self.memory_dir, ranks)
         step = pages.newest_common()
         stored = max((s for s, _ in layout.list_iterations(self.spec.checkpoint_dir)), default=NONE)
@@ -90,15 +152,16 @@ class Home:
                     "checkpoint_dir": str(self.spec.checkpoint_dir),
                     "prefix": self.spec.job_id,
                     "ranks": slots,
-                    "keep": self.spec.keep,
+                    "keep": keep,
+                    "keep_every": self.spec.keep_every,
                 }
             )
             if "error" in answer:
                 raise Unusable(
-                    f"cannot change from {ranks} to {self.spec.nproc} ranks: the snapshots in memory could not"
-                    f" be saved ({answer['error']}); start with {ranks} ranks, or with --fresh"
+                    f"cannot start: the snapshots of {ranks} ranks in memory could not be saved"
+                    f" ({answer['error']}); start {instead}, or with --fresh"
                 )
-            self.say(f"saved step {step} of {ranks} ranks from memory; resuming on {self.spec.nproc}")
+            self.say(f"saved step {step} of {ranks} ranks from memory")
         pages.close()
 
     def leave(self, keep_memory: bool) -> None:
@@ -108,19 +171,5 @@ class Home:
         if not keep_memory:
             remove_memory(self.memory_dir)
         self.memory_lock.release()
+        self.checkpoints.leave()
         self.run_lock.release()
-
-
-def _make_dirs(path: Path) -> list[Path]:
-    """mkdir -p; returns what was made, outermost first."""
-    missing = [p for p in (path, *path.parents) if not p.exists()][::-1]
-    for directory in missing:
-        directory.mkdir(exist_ok=True)
-    return missing
-
-
-def _remove_dirs(made: list[Path]) -> None:
-    for directory in reversed(made):
-        (directory / "lock").unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            directory.rmdir()

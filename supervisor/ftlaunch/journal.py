@@ -1,82 +1,16 @@
-"""events.jsonl: one JSON object a line, and the run lock."""
+"""events.jsonl: one JSON object a line."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ftlaunch_hooks import atomic
-from ftlaunch_hooks.protocol import process_start_time
 
 EVENTS = "events.jsonl"
-LOCK = "lock"
-_RETRY = 0.02  # seconds between tries for a lock that a dead supervisor's saver holds
-
-
-class Locked(Exception):
-    """Another supervisor works in this directory, or the saver of one that is gone."""
-
-    def __init__(self, directory: Path, holder: int, alive: bool) -> None:
-        who = "a running supervisor" if alive else "the saver of a supervisor that is gone"
-        super().__init__(f"{directory} is in use by {who} (pid {holder})")
-        self.holder = holder
-
-
-class DirLock:
-    """An flock on `<directory>/lock`. It dies with its last holder; a reused pid cannot fool it."""
-
-    def __init__(self, directory: Path, wait: Callable[[int], None] | None = None, patience: float = 2.0) -> None:
-        """Take the lock.
-
-        Where it is held for a supervisor that is dead (its saver finishes a save), wait for that, after
-        calling `wait(holder)`; without `wait` for `patience` seconds at most. Raises Locked when the holder
-        lives or the patience is over, or OSError.
-        """
-        give_up = float("inf") if wait is not None else time.monotonic() + patience
-        path = directory / LOCK
-        while True:
-            self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                self._take(directory, wait, give_up)
-            except BaseException:
-                os.close(self.fd)
-                raise
-            if path.exists() and path.stat().st_ino == os.fstat(self.fd).st_ino:
-                break
-            os.close(self.fd)  # its last holder has removed the directory's files: begin anew
-        os.ftruncate(self.fd, 0)
-        os.pwrite(self.fd, f"{os.getpid()} {process_start_time(os.getpid())}\n".encode(), 0)
-
-    def _take(self, directory: Path, wait: Callable[[int], None] | None, give_up: float) -> None:
-        while True:
-            try:
-                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                holder, start = self._holder()
-            # Asked again every time: who has just taken the lock may not have written its name yet.
-            alive = holder != 0 and process_start_time(holder) == start
-            if alive or time.monotonic() >= give_up:
-                raise Locked(directory, holder, alive)
-            if holder and wait is not None:
-                wait(holder)
-                wait = None
-            time.sleep(_RETRY)
-
-    def _holder(self) -> tuple[int, int]:
-        words = os.pread(self.fd, 64, 0).split()
-        if len(words) != 2 or not all(word.isdigit() for word in words):
-            return 0, -1
-        return int(words[0]), int(words[1])
-
-    def release(self) -> None:
-        """Give the lock back."""
-        os.close(self.fd)
 
 
 class Journal:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ftlaunch.recovery import NONE, newest_common
+from ftlaunch_hooks import layout
 from ftlaunch_hooks.page import Page, create_page, page_path
 from ftlaunch_hooks.protocol import Resume, memory_root
 
@@ -72,16 +73,24 @@ class Pages:
     def prepare(self, kind: Resume, step: int, persist_at: int) -> None:
         """Before an attempt, while no rank lives: forget old requests, say where to resume.
 
+        UNDECIDED with a step: it may become MEMORY and that step, see `decide`.
+        """
+        for page in self.pages:
+            page.vacate()  # a killed supervisor's ranks may have had the same attempt number
+            page.clear_requests()
+        self.decide(kind, step, persist_at)
+
+    def decide(self, kind: Resume, step: int, persist_at: int) -> None:
+        """Say where to resume; the ranks wait for it.
+
         Every snapshot but the one resumed from (and the one being saved) is withdrawn: a step of a dead
         attempt and the same step of a new one must never be mixed.
         """
         for page in self.pages:
             for slot, held in enumerate(page.slot_steps()):
-                resumed_from = kind == Resume.MEMORY and held == step
-                if held not in (NONE, page.reading) and not resumed_from:
+                needed = kind in (Resume.MEMORY, Resume.UNDECIDED) and held == step
+                if held not in (NONE, page.reading) and not needed:
                     page.set_slot(slot, NONE)
-            page.vacate()  # a killed supervisor's ranks may have had the same attempt number
-            page.clear_requests()
             page.persist_at = persist_at
             page.decide_resume(kind, step)
 
@@ -142,7 +151,8 @@ def read_places(directory: Path) -> tuple[Path, Path] | None:
 
 def remove_memory(directory: Path) -> None:
     """Delete a job's memory directory, and the user's when it was the last."""
-    shutil.rmtree(directory, ignore_errors=False)
+    layout.remove_slots(directory)
+    shutil.rmtree(directory)
     with contextlib.suppress(OSError):  # other jobs are in it
         directory.parent.rmdir()
 
@@ -154,11 +164,9 @@ def count_pages(directory: Path) -> int:
 
 def forget_snapshots(directory: Path) -> None:
     """Delete pages and snapshot slots."""
-    for entry in directory.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        elif entry.name.startswith("page_"):
-            entry.unlink()
+    layout.remove_slots(directory)
+    for page in directory.glob("page_*"):
+        page.unlink()
 
 
 def _usable(path: Path) -> bool:

@@ -1,38 +1,192 @@
-"""Where the state of an attempt comes from: the newest step that can be had whole. Pure."""
+"""Where the state of an attempt comes from: the newest step that can be had whole, and of it every shard. Pure.
+
+A shard that several ranks hold alike (its replica group) is had as long as one copy of it is left; when none
+is, the step cannot be had, and the next rung is tried: an older step in memory, then storage. The rule is that
+of ModelArts' recovery strategy (usable = group - failed; the least usable rank supplies), with copies on other
+nodes, the cheapest way instead of the lowest rank, and the work shared out between the suppliers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import enum
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+from ftlaunch_hooks.protocol import Resume
 
 NONE = -1
 
 
+class Rung(enum.IntEnum):
+    """How far a shard has to come, the cheapest first."""
+
+    OWN = 0  # the rank's own snapshot, in the memory of its node
+    NODE = 1  # another rank's, in the memory of the same node
+    PEER = 2  # in the memory of another node
+    STORAGE = 3
+
+
+@dataclass(frozen=True, order=True)
+class Shard:
+    """A part of the job's state. Ranks that hold the same shard are replicas of each other."""
+
+    group: str  # which tensors: "model", "opt", ...
+    place: tuple[tuple[str, int], ...] = ()  # what tells it from the group's others: (("tp", 0), ("pp", 1))
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A whole copy of a shard in memory."""
+
+    shard: Shard
+    step: int
+    rank: int  # the rank in whose snapshot it lies
+    node: int  # in whose memory: of the rank's own node, or of a peer that keeps a copy
+    outlives_rank: bool = True  # a snapshot does; what is in the process, or on its GPU, does not
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What is gone."""
+
+    ranks: frozenset[int] = frozenset()
+    nodes: frozenset[int] = frozenset()
+
+    def spares(self, copy: Copy) -> bool:
+        """Whether a copy can still be had."""
+        return copy.node not in self.nodes and (copy.outlives_rank or copy.rank not in self.ranks)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank of the next attempt: the node it runs on, and the shards it needs."""
+
+    rank: int
+    node: int
+    needs: frozenset[Shard]
+
+
 @dataclass(frozen=True)
 class Source:
-    """The answer: 'memory', 'storage' or 'fresh', and the step."""
+    """Where a rank takes a shard from: whose snapshot, in which node's memory (NONE and NONE: storage)."""
 
-    kind: str
+    rung: Rung
+    node: int = NONE
+    rank: int = NONE
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer: the step, and by (rank, shard) where each comes from."""
+
+    kind: Resume  # FRESH, MEMORY (no other node is asked), PEER (one is) or STORAGE
     step: int
+    sources: Mapping[tuple[int, Shard], Source]
+
+
+def plan(
+    places: Sequence[Place], copies: Iterable[Copy], stored: Collection[int], failed: Failed | None = None
+) -> Plan:
+    """The newest step that can be had whole, from memory where storage has nothing newer; FRESH without any.
+
+    copies: of one life of the job; those of earlier lives are withdrawn before. stored: steps of complete
+    checkpoints. A plan never mixes memory and storage: a checkpoint may be an earlier life's of the same step.
+    """
+    failed = failed or Failed()
+    held: dict[int, dict[Shard, list[Copy]]] = {}
+    for copy in copies:
+        if copy.step >= 0 and failed.spares(copy):
+            held.setdefault(copy.step, {}).setdefault(copy.shard, []).append(copy)
+    needed = frozenset[Shard]().union(*(place.needs for place in places))
+    whole = [step for step, shards in held.items() if needed and needed <= shards.keys()]
+    memory, storage = max(whole, default=NONE), max(stored, default=NONE)
+    if memory == storage == NONE:
+        return Plan(Resume.FRESH, 0, {})
+    if storage > memory:
+        everything = [(place.rank, shard) for place in places for shard in sorted(place.needs)]
+        return Plan(Resume.STORAGE, storage, dict.fromkeys(everything, Source(Rung.STORAGE)))
+    sources = _share_out(places, held[memory])
+    far = any(source.rung is Rung.PEER for source in sources.values())
+    return Plan(Resume.PEER if far else Resume.MEMORY, memory, sources)
+
+
+def on_one_node(slots: Mapping[int, Sequence[int]], ranks: int, stored: Collection[int] = ()) -> Plan:
+    """The plan for `ranks` ranks of one node, each with its own snapshots.
+
+    slots: rank -> the step in each of its slots (NONE: not whole); of other ranks it may hold more.
+    """
+    shards = [Shard("snapshot", (("rank", rank),)) for rank in range(ranks)]
+    places = [Place(rank, 0, frozenset({shard})) for rank, shard in enumerate(shards)]
+    copies = [
+        Copy(shard, step, rank, 0) for rank, shard in enumerate(shards) for step in dict.fromkeys(slots.get(rank, ()))
+    ]
+    return plan(places, copies, stored)
 
 
 def newest_common(slots: Mapping[int, Sequence[int]], ranks: int) -> int:
-    """The newest step that every one of `ranks` ranks holds whole in a slot; NONE when there is none.
+    """The newest step that every one of `ranks` ranks of one node holds whole in a slot, or NONE."""
+    found = on_one_node(slots, ranks)
+    return found.step if found.kind is Resume.MEMORY else NONE
 
-    slots: rank -> the step in each of its slots (NONE: not whole).
+
+# --- sharing out ------------------------------------------------------------------------------------------
+
+_Wish = tuple[int, Shard]  # (rank, what it needs)
+_Supplier = TypeVar("_Supplier", bound="int | tuple[int, int]")
+
+
+def _share_out(places: Sequence[Place], held: Mapping[Shard, Sequence[Copy]]) -> dict[_Wish, Source]:
+    """Everyone's cheapest source; where there are several, no node, and on it no rank, supplies more than it must.
+
+    The rungs are shared out one by one: what is read on the node itself is no load to what it sends.
     """
-    if any(rank not in slots for rank in range(ranks)) or ranks == 0:
-        return NONE
-    common = set(slots[0])
-    for rank in range(1, ranks):
-        common &= set(slots[rank])
-    return max((step for step in common if step >= 0), default=NONE)
+    cheapest: dict[Rung, dict[_Wish, list[Copy]]] = {}
+    for place in places:
+        for shard in place.needs:
+            rung = min(_rung(copy, place) for copy in held[shard])
+            copies = [copy for copy in held[shard] if _rung(copy, place) is rung]
+            cheapest.setdefault(rung, {})[place.rank, shard] = copies
+    sources = {}
+    for rung, wishes in cheapest.items():
+        nodes = _balance({wish: {copy.node for copy in copies} for wish, copies in wishes.items()})
+        suppliers = _balance(
+            {wish: {(c.node, c.rank) for c in copies if c.node == nodes[wish]} for wish, copies in wishes.items()}
+        )
+        sources.update({wish: Source(rung, node, rank) for wish, (node, rank) in suppliers.items()})
+    return sources
 
 
-def choose(memory_step: int, storage_step: int) -> Source:
-    """The newer of the two; memory where they are equal, as it costs least."""
-    if memory_step == NONE and storage_step == NONE:
-        return Source("fresh", 0)
-    if memory_step >= storage_step:
-        return Source("memory", memory_step)
-    return Source("storage", storage_step)
+def _rung(copy: Copy, place: Place) -> Rung:
+    if copy.node != place.node:
+        return Rung.PEER
+    return Rung.OWN if copy.rank == place.rank else Rung.NODE
+
+
+def _balance(choices: Mapping[_Wish, Collection[_Supplier]]) -> dict[_Wish, _Supplier]:
+    """One supplier for each wish, so that the busiest has as little to supply as can be; the same for whoever asks.
+
+    An optimal semi-matching, wish by wish: the new wish goes to the supplier with the least load that can be
+    reached when wishes already placed may move (Harvey, Ladner, Lovasz, Tamir, "Semi-matchings for bipartite
+    graphs and load balancing", 2006).
+    """
+    placed: dict[_Wish, _Supplier] = {}
+    supplied: dict[_Supplier, set[_Wish]] = {}
+    for new in sorted(choices):
+        reached: dict[_Supplier, _Wish] = {}  # supplier -> the wish that could move there
+        moving = [new]
+        for wish in moving:  # it grows
+            for supplier in sorted(set(choices[wish]) - reached.keys()):
+                reached[supplier] = wish
+                moving.extend(sorted(supplied.get(supplier, ())))
+        target = min(reached, key=lambda supplier: (len(supplied.get(supplier, ())), supplier))
+        while True:
+            wish = reached[target]
+            before = placed.get(wish)
+            placed[wish] = target
+            supplied.setdefault(target, set()).add(wish)
+            if before is None:
+                break
+            supplied[before].remove(wish)
+            target = before
+    return placed

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from ftlaunch import ledger
 from ftlaunch.ledger import Entry, Incident, Story
-from ftlaunch.text import duration, size
+from ftlaunch.text import duration, size, table
 
 _WIDTH = 96
 _LEDGER = {
@@ -95,6 +95,9 @@ def _entry(entry: Entry) -> Iterator[str]:
         cost = fields.get("steps_lost")
         older = "" if cost is None else f"; the next usable one is {_count(cost, 'step')} older"
         yield f"checkpoint of step {fields.get('step')} refused: {fields.get('why')}{older}"
+    elif entry.what == "loaded":
+        what = "weights of step" if fields.get("weights_only") else "step"
+        yield f"begun with {what} {fields.get('step')} from {fields.get('path')}"
     elif entry.what == "saver_died":
         yield f"the saver died (exit status {fields.get('status')})"
     else:
@@ -180,13 +183,7 @@ def status_lines(answer: Mapping[str, Any]) -> list[str]:
                 duration(seconds) if seconds else "-",
             )
         )
-    return lines + _table(rows)
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return [line.rstrip() for line in lines]
+    return lines + table(rows)
 
 
 def _step(step: int) -> str:

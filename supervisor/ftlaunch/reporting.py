@@ -13,11 +13,13 @@ from ftlaunch.gang import Gang, Member
 from ftlaunch.health import Late
 from ftlaunch.home import Home
 from ftlaunch.logs import Terminal
+from ftlaunch.memory_news import MemoryNews
 from ftlaunch.policy import Verdict
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import State
 from ftlaunch.text import duration, size
-from ftlaunch_hooks import atomic
+from ftlaunch_hooks import atomic, loading
+from ftlaunch_hooks.loading import Load
 from ftlaunch_hooks.page import Page
 from ftlaunch_hooks.protocol import RESTORED_FROM, Resume, process_start_time
 
@@ -36,12 +38,15 @@ class Reporter:
         self._journal_broken = False
         self.progressed = True  # a new step was made since the last restart
         self.resume_awaited = False
+        self._memory = MemoryNews()
         self._incident_at: float | None = None
         self._last_progress = self._noted = time.monotonic()
         # newest step all ranks had completed, in this attempt or, before its resume, in the one before
         self._reached = -1
         self._resumed_step = -1
         self.log("job_started", **self._opening())
+        for step in self.home.checkpoints.unfinished:
+            self.log("checkpoint_unfinished", step=step)
         self.say(screen.opening(spec, spec.run_dir))
 
     def _opening(self) -> dict[str, Any]:
@@ -90,6 +95,7 @@ class Reporter:
         """Look at the pages for a finished resume and for new steps."""
         if self.resume_awaited:
             self._notice_resume(gang, now)
+        self._notice_memory(gang)
         step = gang.least_step()
         if step <= self._resumed_step or self._resumed_step < 0:
             return
@@ -118,6 +124,13 @@ class Reporter:
         self.log("resumed", step=step, source=source, steps_lost=lost, seconds=since and round(since, 4))
         if source is not None:
             self.say(screen.resumed(source, step, lost, since))
+
+    def _notice_memory(self, gang: Gang) -> None:
+        leader = gang.page(0)
+        for event, fields, sentence in self._memory.look(leader.memory) if leader is not None else ():
+            self.log(event, **fields)
+            if sentence:
+                self.say(sentence)
 
     def rank_exited(self, rank: int, member: Member, page: Page | None) -> None:
         """A rank's process has ended."""
@@ -223,6 +236,11 @@ class Reporter:
                 f"checkpoint of step {entry['step']} refused: {entry['why']}; it is now {entry['to']}"
                 + (f"; the next usable one is {cost} steps older" if cost is not None else "")
             )
+
+    def beginning(self, load: Load, step: int) -> None:
+        """A job without anything of its own begins with a checkpoint of another."""
+        self.log("loaded", step=step, path=str(load.path), weights_only=load.weights_only)
+        self.say(loading.beginning(load, step))
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ machine, policy, health and diagnosis.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import selectors
@@ -27,7 +28,7 @@ from ftlaunch.saving import Answer, Saving
 from ftlaunch.signals import Signals
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import ENDS, Action, Event, State
-from ftlaunch_hooks import layout, protocol
+from ftlaunch_hooks import layout, loading, protocol
 from ftlaunch_hooks.protocol import Resume, Why
 
 _TICK = 0.1  # seconds between looks at the pages
@@ -276,7 +277,7 @@ class Runner:
     # --- the saver ----------------------------------------------------------------------------------------
 
     def _start_saver(self) -> SaverLink:
-        link = SaverLink(self._marker, self.home.memory_lock.fd)
+        link = SaverLink(self._marker, self.home.locks)
         self._register(link.fd, self._on_saver)
         return link
 
@@ -306,10 +307,15 @@ class Runner:
             self._saving_last = False
             self._post(Event.SAVE_FAILED)
 
+    def _hurry_saver(self) -> None:
+        with contextlib.suppress(OSError):  # it has died: the loop will hear it
+            self.saving.hurry()
+
     def _save_newest(self) -> None:
         """SAVE_NEWEST: commit the newest step all ranks have, unless storage has it; then SAVED."""
         self._saving_last = True
         if self.saving.busy:
+            self._hurry_saver()
             return  # its answer leads here again
         step = self.pages.newest_common()
         if step <= self.saving.committed or (step == 0 and self.saving.committed == NONE):
@@ -342,34 +348,55 @@ class Runner:
 
     def _decide_resume(self) -> tuple[Resume, int]:
         """Where this attempt takes its state from; UNDECIDED while the saver verifies what storage has."""
-        memory = self.pages.newest_common()
-        listed = layout.list_iterations(self.spec.checkpoint_dir)
-        source = recovery.choose(memory, listed[0][0] if listed else NONE)
-        if source.kind == "memory":
-            return Resume.MEMORY, source.step
-        if source.kind == "fresh" and not layout.refused_before(self.spec.checkpoint_dir):
-            return Resume.FRESH, 0
+        stored = [step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)]
+        plan = recovery.on_one_node(self.pages.slots(), len(self.pages), stored)
+        refused = plan.kind is Resume.FRESH and layout.refused_before(self.spec.checkpoint_dir)
+        load = self.home.load if plan.kind is Resume.FRESH and not refused else None
+        if plan.kind is not Resume.STORAGE and not refused and load is None:
+            if plan.kind is Resume.FRESH and self.attempt == 0 and self.home.checkpoints.unfinished:
+                self.reporter.say("no checkpoint was ever finished: starting from the beginning")
+            return plan.kind, plan.step
         self._deciding = True
-        self.saving.find()
-        return Resume.UNDECIDED, NONE
+        self.saving.find(load.path if load is not None else None)
+        return Resume.UNDECIDED, self.pages.newest_common()  # the next rung, should storage have nothing usable
 
     def _decide_from_storage(self, answer: Answer) -> None:
         """The saver's answer: what verified, and what was refused."""
         if not self._deciding or self.state is not State.RUNNING:
             return
         self._deciding = False
-        rejected = answer.get("rejected", [])
-        self.reporter.rejected(rejected, answer["step"])
-        if answer["step"] != NONE:
-            for page in self.pages.pages:
-                page.persist_at = self.saving.first_due(answer["step"])
-                page.decide_resume(Resume.STORAGE, answer["step"])
-            self.saving.committed = answer["step"]
+        rejected, verified = answer.get("rejected", []), answer["step"]
+        if "load" in answer:
+            self.reporter.rejected(rejected, verified)
+            self._begin_with(verified)
+            return
+        stored = [] if verified == NONE else [verified]
+        plan = recovery.on_one_node(self.pages.slots(), len(self.pages), stored)
+        found = plan.kind is not Resume.FRESH
+        self.reporter.rejected(rejected, plan.step if found else NONE)
+        if found:
+            self.saving.committed = verified
+            self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
             return
         sentence = (
             f"cannot resume: no checkpoint in {self.spec.checkpoint_dir} is usable (see its quarantine/); "
             "--fresh starts over"
         )
+        self._cannot_resume(sentence)
+
+    def _begin_with(self, step: int) -> None:
+        """The checkpoint to begin with is verified, or not."""
+        load = self.home.load
+        assert load is not None
+        if step == NONE:
+            self._cannot_resume(loading.none_usable(load))
+            return
+        self.reporter.beginning(load, step)
+        for page in self.pages.pages:
+            page.persist_at = self.saving.first_due(0 if load.weights_only else step)
+            page.decide_resume(Resume.WEIGHTS if load.weights_only else Resume.LOADED, step)
+
+    def _cannot_resume(self, sentence: str) -> None:
         cause = diagnosis.Cause("resume", -1, NONE, sentence, "resume")
         self.cause, self.verdict = cause, policy.Verdict(False, 0.0, sentence, self.budget)
         self.reporter.incident(cause, self.verdict, self.gang)
@@ -396,6 +423,7 @@ class Runner:
         """Announce the step to stop at; half of the grace is for reaching it, the other for saving."""
         now = time.monotonic()
         self._grace_at = now + self.spec.grace / 2
+        self._hurry_saver()
         if not self.gang.all_attached():
             # nobody has made a step in this attempt: what is in memory from before is all there is to save
             self.pages.ask_leave()

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from ftlaunch_hooks import atomic
@@ -14,17 +15,17 @@ from ftlaunch_hooks import atomic
 class SaverLink:
     """A running saver. At most one request is under way; its answer arrives on `fd`."""
 
-    def __init__(self, marker: str, lock: int) -> None:
+    def __init__(self, marker: str, locks: Sequence[int]) -> None:
         """Start the saver. Raises OSError.
 
-        lock: descriptor of the memory directory's lock, held by the saver too: should the supervisor be
-        killed, its successor waits until a save under way is finished.
+        locks: descriptors of the memory and the checkpoint directory's locks, held by the saver too: should
+        the supervisor be killed, its successor waits until a save under way is finished.
         """
         self._popen = subprocess.Popen(
             [sys.executable, "-m", "ftlaunch.saver", marker],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=(lock,),
+            pass_fds=tuple(locks),
             start_new_session=True,  # a signal to the supervisor's group is not meant for it
         )
         assert self._popen.stdin is not None
@@ -42,6 +43,10 @@ class SaverLink:
         assert self.pending is None
         self.pending = request
         atomic.write_all(self._stdin.fileno(), json.dumps(request).encode() + b"\n")
+
+    def hurry(self) -> None:
+        """Let the save under way go on as fast as it can. Raises OSError when the saver is gone."""
+        atomic.write_all(self._stdin.fileno(), b'{"do": "hurry"}\n')
 
     def answers(self) -> list[dict[str, Any]] | None:
         """Answers that have arrived; None when the saver is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ftlaunch.gang import Gang
@@ -99,12 +100,21 @@ class Saving:
                 "prefix": self.spec.job_id,
                 "ranks": slots,
                 "keep": self.spec.keep,
+                "keep_every": self.spec.keep_every,
+                "bandwidth": self.spec.storage_bandwidth if why in (Why.INTERVAL, Why.REQUEST) else None,
             }
         )
 
-    def find(self) -> None:
-        """Ask for the newest checkpoint that verifies, once the saver is free. Raises OSError."""
+    def hurry(self) -> None:
+        """The job waits for the save under way: it need not keep to its bandwidth. Raises OSError."""
+        if self.busy:
+            self.link.hurry()
+
+    def find(self, load: Path | None = None) -> None:
+        """Ask for the newest checkpoint that verifies, or the one to load, once the saver is free. Raises OSError."""
         request: Answer = {"do": "find", "checkpoint_dir": str(self.spec.checkpoint_dir)}
+        if load is not None:
+            request = {"do": "find", "load": str(load)}
         if self.busy:
             self._waiting.append(request)
         else:

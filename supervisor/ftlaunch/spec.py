@@ -13,6 +13,7 @@ from typing import Literal
 
 from ftlaunch.durations import format_duration
 from ftlaunch.masking import masked_args, masked_env
+from ftlaunch.rates import format_rate
 from ftlaunch.spec_error import SpecError
 from ftlaunch.spec_keys import default
 
@@ -47,14 +48,21 @@ class JobSpec:
     grace: float = default("grace")
     backoff_first: float = default("backoff_first")
     backoff_max: float = default("backoff_max")
-    memory_interval: int = default("memory_interval")
+    memory_interval: int | Literal["auto"] = default("memory_interval")
     """steps; 0 is off"""
     storage_interval_steps: int | None = default("storage_interval")[0]
     storage_interval_seconds: float | None = default("storage_interval")[1]
     """both None is off; never both set"""
     keep: int = default("keep")
+    keep_every: int = default("keep_every")
+    """steps; 0 is off"""
+    storage_bandwidth: float | None = default("storage_bandwidth")
+    """bytes a second; None is off"""
     warm: bool = default("warm")
     fresh: bool = default("fresh")
+    load_checkpoint: Path | None = None
+    """a checkpoint, or a folder of some"""
+    resume_training: bool = default("resume_training")
     env: Mapping[str, str] = field(default_factory=dict)
     """for the ranks, besides the supervisor's own environment"""
     omp_threads: int | None = None
@@ -92,8 +100,12 @@ def resolved(spec: JobSpec) -> dict[str, object]:
         "memory_interval": spec.memory_interval,
         "storage_interval": spec.storage_interval_steps or _limit(spec.storage_interval_seconds),
         "keep": spec.keep,
+        "keep_every": spec.keep_every or "off",
+        "storage_bandwidth": "off" if spec.storage_bandwidth is None else format_rate(spec.storage_bandwidth),
         "warm": spec.warm,
         "fresh": spec.fresh,
+        "load_checkpoint": None if spec.load_checkpoint is None else str(spec.load_checkpoint),
+        "resume_training": spec.resume_training,
         "omp_threads": spec.omp_threads or "auto",
         "nproc_per_node": spec.nproc,
         "nnodes": 1,

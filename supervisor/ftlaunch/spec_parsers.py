@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ftlaunch.durations import parse_duration
+from ftlaunch.rates import parse_rate
 from ftlaunch.spec_error import RefusedError
 
 _TRUE = {"true", "yes", "on", "1"}
@@ -115,9 +116,9 @@ def limit(raw: object) -> float | str | None:
     return None if raw == "off" else duration()(raw)
 
 
-def steps(raw: object) -> int:
-    """A whole number of steps; 0 for `off`."""
-    return 0 if raw == "off" else whole(0)(raw)
+def steps(raw: object) -> int | str:
+    """A whole number of steps; 0 for `off`; the word `auto`."""
+    return "auto" if raw == "auto" else 0 if raw == "off" else whole(0)(raw)
 
 
 def steps_or_seconds(raw: object) -> tuple[int | None, float | None]:
@@ -127,6 +128,16 @@ def steps_or_seconds(raw: object) -> tuple[int | None, float | None]:
     if re.fullmatch("[0-9]+", word(raw), re.ASCII):
         return whole(1)(raw), None
     return None, duration()(raw)
+
+
+def bandwidth(raw: object) -> float | None:
+    """Bytes a second above 0; None for `off`."""
+    if raw == "off":
+        return None
+    try:
+        return parse_rate(text(raw))
+    except ValueError:
+        raise RefusedError from None
 
 
 def workers(raw: object) -> int | str:
@@ -167,6 +178,11 @@ def path(raw: object) -> str:
     if any(len(os.fsencode(part)) > 255 for part in value.split("/")):
         raise RefusedError("no part of a path can be longer than 255 bytes")
     return value
+
+
+def step_or_path(raw: object) -> int | str:
+    """A step, or a path: `120`, `/data/run/checkpoints`; `./120` for a folder of that name."""
+    return whole(0)(raw) if re.fullmatch("[0-9]{1,10}", text(raw), re.ASCII) else path(raw)
 
 
 def ranks(raw: object) -> frozenset[int]:

@@ -14,6 +14,7 @@ from ftlaunch.spec_checks import check_target, why_not_writable
 from ftlaunch.spec_error import Origin, RefusedError, SpecError, one_line
 from ftlaunch.spec_file import read_spec_file
 from ftlaunch.spec_keys import OPTIONS, SETTINGS, YAML_KEYS, Key
+from ftlaunch_hooks import layout
 from ftlaunch_hooks.protocol import default_job_id
 
 _NOT_YET = {
@@ -78,7 +79,18 @@ def _flag_layer(flags: Mapping[str, str]) -> _Layer:
 
 def _file_layer(path: str) -> _Layer:
     raws = read_spec_file(path)
-    return {name: _parsed(YAML_KEYS[name], raw, Origin("file", path)) for name, raw in raws.items()}
+    return _in_our_words({name: _parsed(YAML_KEYS[name], raw, Origin("file", path)) for name, raw in raws.items()})
+
+
+def _in_our_words(layer: _Layer) -> _Layer:
+    """ChatLearn's keys mean ours: they stay out of what follows."""
+    folder, resuming = layer.pop("data_checkpoint_path", None), layer.pop("enable_resume_training", None)
+    if folder is not None and layer.setdefault("checkpoint_dir", folder).value != folder.value:
+        ours = one_line(layer["checkpoint_dir"].raw)
+        raise folder.error("data_checkpoint_path", f"it is another name of `checkpoint_dir`, which is {ours}; give one")
+    if resuming is not None and not resuming.value:
+        layer["fresh"] = resuming._replace(value=True)
+    return layer
 
 
 def _environment_layer(environ: Mapping[str, str]) -> _Layer:
@@ -138,6 +150,10 @@ def _check_combinations(asked: _Layer) -> None:
         raise asked["nnodes"].error("nnodes", "more than one node is not available yet; use 1")
     if asked["node_rank"].value > 0:
         raise asked["node_rank"].error("node_rank", "more than one node is not available yet; use 0")
+    weights_only = not asked["resume_training"].value
+    if weights_only and asked["load_checkpoint"].value is None:
+        reason = "only the weights of what? give `load_checkpoint` too; `fresh` starts without any"
+        raise asked["resume_training"].error("resume_training", reason)
     first, most = asked["backoff_first"], asked["backoff_max"]
     if first.value > most.value and first.origin.kind != "default":
         raise first.error("backoff_first", f"it is more than `backoff_max`, which is {most.raw}")
@@ -155,11 +171,13 @@ def _build(
     env = value["env"] or {}
     job_id = value["job_id"] or default_job_id(cwd, kind, target, args)
     run_dir = Path(cwd, value["run_dir"] or f"runs/{job_id}")
+    checkpoint_dir = Path(cwd, value["checkpoint_dir"] or run_dir / "checkpoints")
     nproc = _nproc(asked["nproc_per_node"], {**environ, **env})
     derived = {
         "kind": kind, "target": target, "args": args, "env": env, "job_id": job_id, "nproc": nproc,
         "run_dir": run_dir,
-        "checkpoint_dir": Path(cwd, value["checkpoint_dir"] or run_dir / "checkpoints"),
+        "checkpoint_dir": checkpoint_dir,
+        "load_checkpoint": _load_checkpoint(value["load_checkpoint"], checkpoint_dir, cwd),
         "log_dir": Path(cwd, value["log_dir"], job_id) if value["log_dir"] else run_dir / "logs",
         "run_id": (not value["standalone"] and value["rdzv_id"]) or job_id,
         "master_port": None if value["standalone"] else value["master_port"],
@@ -173,6 +191,12 @@ def _build(
     }  # fmt: skip
     same_name = {item.name: value[item.name] for item in fields(JobSpec) if item.name in SETTINGS}
     return JobSpec(**{**same_name, **derived})
+
+
+def _load_checkpoint(asked: int | str | None, checkpoint_dir: Path, cwd: str) -> Path | None:
+    if asked is None:
+        return None
+    return layout.iteration_dir(checkpoint_dir, asked) if isinstance(asked, int) else Path(cwd, asked)
 
 
 def _current_directory() -> str:

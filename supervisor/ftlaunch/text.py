@@ -1,6 +1,8 @@
-"""How numbers are written for people. Pure."""
+"""How numbers and tables are written for people. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Sequence
 
 
 def duration(seconds: float) -> str:
@@ -24,3 +26,14 @@ def size(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} GiB"
+
+
+def table(rows: Sequence[tuple[str, ...]], left: Collection[int] = ()) -> list[str]:
+    """Lines of a table, its columns flush right but for those in `left`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: tuple[str, ...]) -> str:
+        cells = zip(row, widths, strict=True)
+        return "  ".join(c.ljust(w) if n in left else c.rjust(w) for n, (c, w) in enumerate(cells)).rstrip()
+
+    return [line(row) for row in rows]

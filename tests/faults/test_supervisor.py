@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 from harness import FtJob, alive, carriers, wait_for
 
-from ftlaunch_hooks import layout
+from ftlaunch_hooks import checks, layout
 
 SLOW = ("--steps", "60", "--step-time", "0.03")
 
@@ -114,7 +114,7 @@ def test_saver_killed_in_mid_save(job: FtJob) -> None:
     assert job.wait() == 0, job.stderr
     assert job.events("checkpoint_committed")[0]["step"] == 10
     for _, directory in layout.list_iterations(job.run_dir / "checkpoints"):
-        layout.verify(directory)
+        checks.verify(directory)
     assert not incomplete.exists()
     job.assert_clean()
 

@@ -40,12 +40,34 @@ def test_what_does_not_fill_a_batch_is_dropped() -> None:
         assert len(set(itertools.chain(*epoch))) == 8
 
 
-def test_without_drop_last_batches_go_on_into_the_next_epoch() -> None:
-    batches = global_batches(samplers(10, 2, 2, drop_last=False), 5)
+def test_a_tail_that_is_carried_goes_on_into_the_next_epoch() -> None:
+    batches = global_batches(samplers(10, 2, 2, tail="carry"), 5)
     samples = list(itertools.chain(*batches))
     assert sorted(samples[:10]) == sorted(samples[10:]) == list(range(10))
-    small = next(iter(ResumableBatchSampler(3, 8, rank=0, world_size=1, drop_last=False)))
+    small = next(iter(ResumableBatchSampler(3, 8, rank=0, world_size=1, tail="carry")))
     assert sorted(small[:3]) == sorted(small[3:6]) == [0, 1, 2]
+
+
+def test_a_tail_that_is_kept_is_a_smaller_batch() -> None:
+    ranks = samplers(11, 2, 2, tail="keep")
+    batches = global_batches(ranks, 6)
+    assert [len(batch) for batch in batches] == [4, 4, 3, 4, 4, 3]
+    for epoch in (batches[:3], batches[3:]):
+        assert sorted(itertools.chain(*epoch)) == list(range(11))
+    assert [len(next(itertools.islice(iter(rank), 2, None))) for rank in ranks] == [1, 2]
+    ranks[0].advance()
+    ranks[0].advance()
+    ranks[0].advance()
+    assert (ranks[0].consumed, ranks[0].epoch) == (11, 1)
+
+
+def test_a_kept_tail_with_fewer_samples_than_ranks_is_carried() -> None:
+    """No rank is left without a sample, and none is lost."""
+    batches = global_batches(samplers(9, 2, 2, tail="keep"), 4)
+    assert [len(batch) for batch in batches] == [4, 4, 4, 4]
+    samples = list(itertools.chain(*batches))
+    assert sorted(samples[:9]) == list(range(9))
+    assert len(set(samples[9:])) == 7
 
 
 def test_seeds_and_epochs_differ_and_shuffling_can_be_off() -> None:
@@ -60,16 +82,16 @@ def test_seeds_and_epochs_differ_and_shuffling_can_be_off() -> None:
     assert plain == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize("steps", [0, 1, 4, 5, 9, 23])
-def test_a_position_is_gone_on_from(steps: int, drop_last: bool) -> None:
-    expected = global_batches(samplers(22, 2, 2, drop_last=drop_last), steps + 8)
-    ranks = samplers(22, 2, 2, drop_last=drop_last)
+@pytest.mark.parametrize("tail", ["drop", "carry", "keep"])
+@pytest.mark.parametrize("steps", [0, 1, 4, 5, 6, 9, 23])
+def test_a_position_is_gone_on_from(steps: int, tail: str) -> None:
+    expected = global_batches(samplers(22, 2, 2, tail=tail), steps + 8)
+    ranks = samplers(22, 2, 2, tail=tail)
     for rank in ranks:
         for _ in range(steps):
             rank.advance()
-        assert rank.consumed == steps * 4
-    resumed = samplers(22, 2, 2, drop_last=drop_last)
+        assert rank.consumed == sum(map(len, expected[:steps]))
+    resumed = samplers(22, 2, 2, tail=tail)
     for rank, other in zip(ranks, resumed, strict=True):
         other.load_state_dict(rank.state_dict())
         assert (other.consumed, other.epoch) == (rank.consumed, rank.epoch)
@@ -85,6 +107,26 @@ def test_another_number_of_ranks_reads_the_rest_of_the_epoch() -> None:
         rank.load_state_dict(before[0].state_dict())
     seen += itertools.chain(*global_batches(after, 2))
     assert sorted(seen) == list(range(24))
+
+
+@pytest.mark.parametrize("tail", ["carry", "keep"])
+def test_whatever_the_number_of_ranks_does_every_sample_comes_once_an_epoch(tail: str) -> None:
+    """Ranks come and go in mid-epoch; batches of 3 a rank out of 50 samples never fit."""
+    seen: list[int] = []
+    state = samplers(50, 3, 1, tail=tail)[0].state_dict()
+    for world_size in (2, 1, 3, 4, 1, 2, 3, 3, 1, 4):
+        ranks = samplers(50, 3, world_size, tail=tail)
+        for rank in ranks:
+            rank.load_state_dict(state)
+        seen += itertools.chain(*global_batches(ranks, 2))
+        ranks[-1].advance()
+        ranks[-1].advance()
+        state = ranks[-1].state_dict()
+        assert state["consumed"] == len(seen)
+    assert len(seen) > 100
+    for begin in range(0, len(seen), 50):
+        epoch = seen[begin : begin + 50]
+        assert len(set(epoch)) == len(epoch)
 
 
 def test_what_a_loader_reads_ahead_does_not_move_the_position() -> None:
@@ -107,7 +149,7 @@ def test_what_a_loader_reads_ahead_does_not_move_the_position() -> None:
         ({"length": 41}, "length is 41, 40 when it was saved"),
         ({"seed": 4}, "seed is 4, 0 when"),
         ({"shuffle": False}, "shuffle is False, True"),
-        ({"drop_last": False}, "drop_last is False, True"),
+        ({"tail": "carry"}, "tail is carry, drop when"),
     ],
 )
 def test_another_order_or_dataset_is_refused(other: dict[str, object], words: str) -> None:
@@ -130,6 +172,11 @@ def test_impossible_sizes_are_refused(arguments: tuple[int, int, int, int], word
     length, batch_size, rank, world_size = arguments
     with pytest.raises(ValueError, match=f"cannot sample: .*{words}"):
         ResumableBatchSampler(length, batch_size, rank=rank, world_size=world_size)
+
+
+def test_an_unknown_tail_is_refused() -> None:
+    with pytest.raises(ValueError, match="tail is 'short'; allowed are 'drop', 'carry', 'keep'"):
+        ResumableBatchSampler(8, 2, rank=0, world_size=1, tail="short")  # type: ignore[arg-type]
 
 
 def test_an_iterator_that_has_read_ahead_is_an_error_at_resume() -> None:

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from harness import wait_for
 
-from ftlaunch.journal import EVENTS, DirLock, Journal, Locked, read_events
+from ftlaunch.journal import EVENTS, Journal, read_events
+from ftlaunch_hooks.dirlock import DirLock, Locked
 
 Holder = Callable[..., subprocess.Popen[str]]
 
 HOLD = """\
 import os, subprocess, sys, time
 from pathlib import Path
-from ftlaunch.journal import DirLock
+from ftlaunch_hooks.dirlock import DirLock
 lock = DirLock(Path(sys.argv[1]))
 if "child" in sys.argv:
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], pass_fds=(lock.fd,))

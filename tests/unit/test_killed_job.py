@@ -16,7 +16,7 @@ from snapkit import make_pages
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ftlaunch_hooks import layout, persist
+from ftlaunch_hooks import checks, layout, persist
 from ftlaunch_hooks.page import NONE, open_pages
 from ftlaunch_hooks.protocol import Flag
 from ftlaunch_hooks.shards import CheckpointReader, MemoryReader
@@ -120,7 +120,7 @@ def test_a_killed_job_goes_on_bit_for_bit_from_memory_and_from_storage(memory: P
         on_ranks(2, killed, memory, tmp_path)
     pages = open_pages(memory, 2)
     assert set(pages[1].slot_steps()) == {KILLED_AT - 2, KILLED_AT - 1, NONE}
-    layout.verify(layout.iteration_dir(tmp_path, 3))
+    checks.verify(layout.iteration_dir(tmp_path, 3))
     for rank, results in enumerate(on_ranks(2, resumed, memory, tmp_path)):
         losses, weights = expected[rank]
         for (found, after), begin in zip(results, (KILLED_AT - 1, 3), strict=True):

@@ -12,25 +12,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from slotkit import common, image
 
-from ftlaunch_hooks import layout, persist
+from ftlaunch_hooks import checks, layout, persist, retention
 from ftlaunch_hooks.layout import Chunk, Damaged, whole_chunk
-
-
-def image(path: Path, tensors: dict[Chunk, bytes]) -> int:
-    """A descriptor of a tensor file."""
-    chunks = layout.file_order(tensors)
-    header, offsets = layout.build_header(chunks)
-    data = bytearray(header)
-    for chunk, offset in zip(chunks, offsets, strict=True):
-        assert offset == len(data)
-        data += tensors[chunk]
-    path.write_bytes(data)
-    return os.open(path, os.O_RDONLY)
-
-
-def common(step: int, **state: Any) -> bytes:
-    return json.dumps({"step": step, "consumed_samples": 8, "versions": {}, "state": state}).encode()
 
 
 def save(root: Path, step: int, world_size: int = 2, seen: dict[int, Any] | None = None) -> Path:
@@ -112,7 +97,7 @@ def test_a_checkpoint_says_where_everything_is(tmp_path: Path) -> None:
     directory = save(tmp_path, 120, seen={0: "a", 1: "b"})
     assert directory.name == "iteration_0000120"
     assert (directory.parent / layout.TRACKER).read_text() == "120\n"
-    metadata = layout.verify(directory)
+    metadata = checks.verify(directory)
     assert {key: metadata[key] for key in ("version", "step", "world_size")} == {
         "version": layout.VERSION,
         "step": 120,
@@ -179,7 +164,7 @@ def test_damage_to_any_file_is_found(name: str, harm: Any, words: str, tmp_path:
     directory = save(tmp_path, 1)
     harm(directory / name)
     with pytest.raises(Damaged, match=f"{name} .*{words}"):
-        layout.verify(directory)
+        checks.verify(directory)
 
 
 def test_damage_to_the_metadata_is_found(tmp_path: Path) -> None:
@@ -189,28 +174,28 @@ def test_damage_to_the_metadata_is_found(tmp_path: Path) -> None:
         (good.replace(b'"step": 1', b'"step": 2'), "does not match its own checksum"),
         (good[:-2], "cannot be read"),
         (b"[]", "does not match its own checksum"),
-        (layout.seal({**json.loads(good), "version": 99}), "version 99"),
+        (checks.seal({**json.loads(good), "version": 99}), "version 99"),
     ):
         (directory / layout.METADATA).write_bytes(bad)
         with pytest.raises(Damaged, match=words):
-            layout.verify(directory)
+            checks.verify(directory)
     (directory / layout.METADATA).unlink()
     with pytest.raises(Damaged, match=r"metadata\.json is missing"):
-        layout.verify(directory)
+        checks.verify(directory)
 
 
 def test_the_newest_that_verifies_is_taken_and_the_refused_is_kept(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         flip(save(tmp_path, step) / "common.json") if step > 1 else save(tmp_path, step)
     checkpoints = tmp_path / "checkpoints"
-    step, refusals = layout.newest_verified(checkpoints)
+    step, refusals = checks.newest_verified(checkpoints)
     assert step == 1
     assert [refusal.step for refusal in refusals] == [3, 2]
     shelter = checkpoints / layout.QUARANTINE
     assert (shelter / "iteration_0000003.why.txt").read_text() == "common.json does not match its checksum\n"
     assert (shelter / "iteration_0000003" / "metadata.json").exists()
     flip(save(tmp_path, 3) / "common.json")
-    layout.newest_verified(checkpoints)
+    checks.newest_verified(checkpoints)
     assert (shelter / "iteration_0000003.1").is_dir()  # the first refused one is not lost
 
 
@@ -223,15 +208,15 @@ def test_retention_keeps_the_newest_and_what_is_not_ours(tmp_path: Path) -> None
     checkpoints = tmp_path / "checkpoints"
     (checkpoints / "iteration_0000010" / "notes.txt").write_text("mine")
     (checkpoints / "iteration_best").mkdir()
-    retired = dict(persist.retire(checkpoints, 2))
+    retired = dict(retention.retire(checkpoints, 2))
     assert list(retired) == [10, 5]
     assert retired[5] is None
     assert "notes.txt in it is not ours" in str(retired[10])
     assert [step for step, _ in layout.list_iterations(checkpoints)] == [20, 15]
     assert (layout.incomplete_dir(checkpoints, 10) / "notes.txt").read_text() == "mine"
     assert (checkpoints / "iteration_best").is_dir()
-    assert list(persist.retire(checkpoints, 0)) == [(15, None)]  # never the newest
-    layout.verify(checkpoints / "iteration_0000020")
+    assert list(retention.retire(checkpoints, 0)) == [(15, None)]  # never the newest
+    checks.verify(checkpoints / "iteration_0000020")
 
 
 # --- crashes ----------------------------------------------------------------------------------------------
@@ -241,7 +226,7 @@ def test_retention_keeps_the_newest_and_what_is_not_ours(tmp_path: Path) -> None
 CRASHES = """
 import os, shutil, signal, sys
 from pathlib import Path
-from ftlaunch_hooks import layout, persist
+from ftlaunch_hooks import checks, layout, persist, retention
 
 root = Path(sys.argv[1])
 slot = root / "slot"
@@ -252,7 +237,7 @@ def save(step):
     for rank in (0, 1):
         persist.write_shard_of(target, rank, slot if step == 2 else root / "slot1")
     persist.commit(target)
-    for _ in persist.retire(root / "checkpoints", 1):
+    for _ in retention.retire(root / "checkpoints", 1):
         pass
 
 OPERATIONS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "mmap.__new__")
@@ -280,7 +265,7 @@ while True:
         break
     deaths += 1
     [(newest, directory), *_] = layout.list_iterations(root / "checkpoints")
-    layout.verify(directory)
+    checks.verify(directory)
     tracked = int((root / "checkpoints" / layout.TRACKER).read_text())
     assert tracked in (1, 2), tracked
     if newest == 2:  # start over with step 1
@@ -302,4 +287,4 @@ def test_after_a_crash_at_any_point_the_newest_checkpoint_is_whole(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 25
     assert [step for step, _ in layout.list_iterations(tmp_path / "checkpoints")] == [2]
-    layout.verify(tmp_path / "checkpoints" / "iteration_0000002")
+    checks.verify(tmp_path / "checkpoints" / "iteration_0000002")

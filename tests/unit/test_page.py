@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ftlaunch_hooks import page as layout
-from ftlaunch_hooks.page import MAGIC, NONE, SIZE, Page, create_page, open_pages, page_path, wait_until
+from ftlaunch_hooks.page import MAGIC, NONE, SIZE, Memory, Page, create_page, open_pages, page_path, wait_until
 from ftlaunch_hooks.protocol import SLOTS, VERSION, Flag, Phase, Resume
 
 
@@ -53,6 +53,11 @@ FROZEN = [
     (32, lambda p: p.set_slot(0, 9), 9),
     (33, lambda p: p.set_slot(1, 9), 9),
     (34, lambda p: p.set_slot(2, 9), 9),
+    (35, lambda p: p.set_slot(3, 9), 9),
+    (52, lambda p: setattr(p, "memory", Memory(2, 5, 600, 700)), 2),
+    (53, lambda p: setattr(p, "memory", Memory(2, 5, 600, 700)), 5),
+    (54, lambda p: setattr(p, "memory", Memory(2, 5, 600, 700)), 600),
+    (55, lambda p: setattr(p, "memory", Memory(2, 5, 600, 700)), 700),
     (256, lambda p: setattr(p, "stop_at", 11), 11),
     (257, lambda p: setattr(p, "deadline_ns", 12), 12),
     (258, lambda p: setattr(p, "leave", True), 1),
@@ -73,7 +78,7 @@ def test_every_word_has_its_place(page: Page, index: int, change: Any, value: in
 
 
 def test_head_loss_and_size_have_their_places(page: Page) -> None:
-    assert (SIZE, SLOTS, VERSION) == (4096, 3, 1)
+    assert (SIZE, SLOTS, VERSION) == (4096, 4, 2)
     assert page.path.stat().st_size == 4096
     assert page.path.stat().st_mode & 0o777 == 0o600
     assert page.path.read_bytes()[:8] == b"FTCHPAGE"
@@ -85,7 +90,7 @@ def test_head_loss_and_size_have_their_places(page: Page) -> None:
 def test_no_word_is_left_out_of_the_table() -> None:
     names = [name for name in vars(layout) if name.startswith("_") and name[1:].isupper()]
     words = {getattr(layout, name) for name in names if isinstance(getattr(layout, name), int)}
-    assert words - {0, 1, 10, 32} == {index for index, _, _ in FROZEN} - {32, 33, 34}
+    assert words - {0, 1, 10, 32} == {index for index, _, _ in FROZEN} - {32, 33, 34, 35, 53, 54, 55}
     assert layout._SLOT_STEP == 32
 
 
@@ -94,7 +99,7 @@ def test_numbers_of_the_protocol_are_frozen() -> None:
         "STARTUP": 0, "TRAIN": 1, "EVAL": 2, "CHECKPOINT": 3, "TEARDOWN": 4,
     }  # fmt: skip
     assert [resume.name for resume in sorted(Resume)] == [
-        "UNDECIDED", "FRESH", "MEMORY", "PEER", "STORAGE", "REFUSED",
+        "UNDECIDED", "FRESH", "MEMORY", "PEER", "STORAGE", "REFUSED", "LOADED", "WEIGHTS",
     ]  # fmt: skip
     assert {flag.name: flag.value for flag in Flag} == {
         "ATTACHED": 1, "STACKS": 2, "LOOP_LEFT": 4, "STOPPED": 8, "MAPPED": 16,
@@ -127,7 +132,7 @@ def test_a_new_process_keeps_the_slots_and_the_orders_and_nothing_else(page: Pag
     assert (page.flags, page.resumed) == (Flag(0), (Resume.UNDECIDED, NONE))
     assert math.isnan(page.loss)
     assert page.beat_ns >= before
-    assert (page.slot_steps(), page.resume, page.stop_at) == ((NONE, 50, NONE), (Resume.MEMORY, 50), 60)
+    assert (page.slot_steps(), page.resume, page.stop_at) == ((NONE, 50, NONE, NONE), (Resume.MEMORY, 50), 60)
 
 
 def test_an_attempt_begins_without_old_requests_and_without_a_speaker(page: Page) -> None:
@@ -205,3 +210,12 @@ def test_wait_until() -> None:
     assert not wait_until(lambda: False, time.monotonic() + 0.01)
     answers = iter([False, False, True])
     assert wait_until(lambda: next(answers), time.monotonic() + 30)
+
+
+def test_what_the_ranks_agree_on_is_forgotten_when_a_process_begins(page: Page) -> None:
+    page.memory = Memory(2, 5, 600, 700)
+    for index in (layout.ROOM, layout.AGENDA, layout.AGENDA + layout.AGENDA_WORDS - 1):
+        page.q[index] = 1
+    page.begin(1, 123, 456)
+    assert page.memory == Memory(0, 0, 0, 0)
+    assert not any(word(page, index) for index in range(layout.ROOM, layout.AGENDA + layout.AGENDA_WORDS))

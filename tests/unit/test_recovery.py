@@ -1,10 +1,21 @@
-"""Where the state of an attempt comes from."""
+"""Where the state of an attempt comes from, against an oracle that tries everything."""
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
 import pytest
 
-from ftlaunch.recovery import NONE, choose, newest_common
+from ftlaunch.recovery import NONE, Copy, Failed, Place, Plan, Rung, Shard, Source, newest_common, on_one_node, plan
+from ftlaunch_hooks.protocol import Resume
+
+SPARE = 9  # a node that was not there: nothing lies in its memory
+
+
+# --- one node ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -28,17 +39,201 @@ def test_newest_common(slots: dict[int, list[int]], ranks: int, step: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("memory", "storage", "kind", "step"),
+    ("memory", "stored", "kind", "step"),
     [
-        (NONE, NONE, "fresh", 0),
-        (10, NONE, "memory", 10),
-        (NONE, 10, "storage", 10),
-        (10, 10, "memory", 10),
-        (9, 10, "storage", 10),
-        (11, 10, "memory", 11),
-        (0, NONE, "memory", 0),
+        (NONE, [], Resume.FRESH, 0),
+        (10, [], Resume.MEMORY, 10),
+        (NONE, [5, 10], Resume.STORAGE, 10),
+        (10, [10, 5], Resume.MEMORY, 10),  # it costs less
+        (9, [10], Resume.STORAGE, 10),
+        (11, [10], Resume.MEMORY, 11),
+        (0, [], Resume.MEMORY, 0),
+        (NONE, [0], Resume.STORAGE, 0),
     ],
 )
-def test_choose(memory: int, storage: int, kind: str, step: int) -> None:
-    source = choose(memory, storage)
-    assert (source.kind, source.step) == (kind, step)
+def test_memory_or_storage(memory: int, stored: list[int], kind: Resume, step: int) -> None:
+    found = on_one_node({0: [memory, NONE, 2], 1: [NONE, memory, 3]}, 2, stored)
+    assert (found.kind, found.step) == (kind, step)
+    assert on_one_node({}, 2).kind is Resume.FRESH
+
+
+def test_a_snapshot_that_a_peer_keeps_is_fetched_from_the_node_with_least_to_send() -> None:
+    """Node 0 is lost; what its two ranks held is on nodes 1 and 2: one each, though 1 has both."""
+    shards = [Shard("opt", (("zero", rank),)) for rank in range(2)]
+    copies = [Copy(shards[0], 7, 0, 1), Copy(shards[1], 7, 1, 1), Copy(shards[0], 7, 0, 2), Copy(shards[1], 7, 1, 0)]
+    places = [Place(rank, SPARE, frozenset({shard})) for rank, shard in enumerate(shards)]
+    found = plan(places, copies, [6], Failed(nodes=frozenset({0})))
+    assert (found.kind, found.step) == (Resume.PEER, 7)
+    assert found.sources == {
+        (0, shards[0]): Source(Rung.PEER, 2, 0),  # who can only go to node 1 has gone there first
+        (1, shards[1]): Source(Rung.PEER, 1, 1),
+    }
+
+
+# --- every small layout, every failure ----------------------------------------------------------------------
+
+Holds = Callable[[int, int], frozenset[Shard]]  # (rank, ranks) -> the shards in its snapshot
+
+
+def shard(group: str, **place: int) -> Shard:
+    return Shard(group, tuple(place.items()))
+
+
+def split(rank: int, ranks: int) -> frozenset[Shard]:
+    """Replicated parameters of which each rank of a node keeps a part (ranks: of a node)."""
+    return frozenset({shard("model", part=rank % 2)})
+
+
+HOLDS: dict[str, Holds] = {
+    "data": lambda rank, ranks: frozenset({shard("model"), shard("opt")}),
+    "split": split,
+    "tensor": lambda rank, ranks: frozenset({shard("model", tp=rank % 2)}),
+    "pipeline": lambda rank, ranks: frozenset({shard("model", pp=rank * 2 // ranks)}),
+    "zero": lambda rank, ranks: frozenset({shard("model"), shard("opt", zero=rank)}),
+    "hybrid": lambda rank, ranks: frozenset({shard("model", tp=rank % 2, pp=rank // 2), shard("opt", zero=rank)}),
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A job: who holds what, where."""
+
+    name: str
+    nodes: int
+    per_node: int
+    kept_by_peer: bool  # the next node keeps a copy of every snapshot
+    outlives_rank: bool
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.per_node
+
+    def holds(self, rank: int) -> frozenset[Shard]:
+        return HOLDS[self.name](rank, self.ranks)
+
+    def needs(self, rank: int) -> frozenset[Shard]:
+        return frozenset().union(*map(self.holds, range(self.ranks))) if self.name == "split" else self.holds(rank)
+
+    def copies(self, steps: Sequence[Sequence[int]]) -> list[Copy]:
+        """steps: by rank, the steps in its slots."""
+        found = []
+        for rank, slots in enumerate(steps):
+            node = rank // self.per_node
+            for step, held in itertools.product(slots, sorted(self.holds(rank))):
+                found.append(Copy(held, step, rank, node, self.outlives_rank))
+                if self.kept_by_peer:
+                    found.append(Copy(held, step, rank, (node + 1) % self.nodes, True))
+        return found
+
+    def places(self, failed: Failed) -> list[Place]:
+        """Ranks of a lost node go to a spare one."""
+        nodes = [rank // self.per_node for rank in range(self.ranks)]
+        return [Place(r, SPARE if n in failed.nodes else n, self.needs(r)) for r, n in enumerate(nodes)]
+
+    def failures(self) -> Iterator[Failed]:
+        """Every set of lost ranks and nodes."""
+        for ranks in subsets(self.ranks):
+            for nodes in subsets(self.nodes):
+                yield Failed(ranks, nodes)
+
+
+def subsets(count: int) -> list[frozenset[int]]:
+    items = range(count)
+    return [frozenset(c) for size in range(count + 1) for c in itertools.combinations(items, size)]
+
+
+def costs(copy: Copy, place: Place) -> int:
+    return [copy.node == place.node and copy.rank == place.rank, copy.node == place.node, True].index(True)
+
+
+def expected(places: list[Place], copies: list[Copy], stored: list[int], failed: Failed) -> tuple[Resume, int, dict]:
+    """(kind, step, {(rank, shard): the equally cheap copies}), by looking at every step there might be."""
+    for step in range(9, -1, -1):
+        choices = {}
+        for place in places:
+            for need in place.needs:
+                left = [
+                    copy
+                    for copy in copies
+                    if (copy.step, copy.shard) == (step, need)
+                    and not (copy.node in failed.nodes or (copy.rank in failed.ranks and not copy.outlives_rank))
+                ]
+                cheapest = min((costs(copy, place) for copy in left), default=None)
+                choices[place.rank, need] = [copy for copy in left if costs(copy, place) == cheapest]
+        if all(choices.values()):
+            abroad = [key for key, found in choices.items() if found[0].node != places[key[0]].node]
+            return (Resume.PEER if abroad else Resume.MEMORY), step, choices
+        if step in stored:
+            return Resume.STORAGE, step, {}
+    return Resume.FRESH, 0, {}
+
+
+def fewest(choices: list[set[int]]) -> int:
+    """The least that the busiest supplier must supply, by trying every way to share the work out."""
+    return min(max(Counter(way).values(), default=0) for way in itertools.product(*choices))
+
+
+def check(layout: Layout, steps: Sequence[Sequence[int]], stored: list[int], failed: Failed) -> Plan:
+    places, copies = layout.places(failed), layout.copies(steps)
+    found = plan(places, copies, stored, failed)
+    kind, step, choices = expected(places, copies, stored, failed)
+    what = (layout, steps, stored, failed)
+    assert (found.kind, found.step) == (kind, step), what
+    if kind is Resume.STORAGE:
+        assert found.sources == {(p.rank, need): Source(Rung.STORAGE) for p in places for need in p.needs}, what
+        return found
+    assert found.sources.keys() == choices.keys(), what
+    abroad = []
+    for key, source in found.sources.items():
+        assert (source.node, source.rank) in {(copy.node, copy.rank) for copy in choices[key]}, what
+        assert source.rung == costs(choices[key][0], places[key[0]]), what
+        if source.rung is Rung.PEER:
+            abroad.append((source.node, {copy.node for copy in choices[key]}))
+    busiest = max(Counter(node for node, _ in abroad).values(), default=0)
+    assert busiest == fewest([nodes for _, nodes in abroad]), what
+    return found
+
+
+SLOTS = [(4, 3), (5, 4), (NONE, 5)]  # a rank that has yet to commit 5; one that has; one torn while it wrote 6
+
+
+def sweep(layout: Layout, slots: list[tuple[int, int]], stored: list[list[int]]) -> Counter[Resume]:
+    kinds: Counter[Resume] = Counter()
+    for steps, failed in itertools.product(itertools.product(slots, repeat=layout.ranks), layout.failures()):
+        for on_storage in stored:
+            kinds[check(layout, steps, on_storage, failed).kind] += 1
+    return kinds
+
+
+@pytest.mark.parametrize("kept_by_peer", [False, True])
+@pytest.mark.parametrize("name", HOLDS)
+def test_every_failure_of_a_small_job(name: str, kept_by_peer: bool) -> None:
+    kinds: Counter[Resume] = Counter()
+    for outlives in (True, False):
+        for nodes, per_node in [(2, 1), (1, 2)]:
+            kinds += sweep(Layout(name, nodes, per_node, kept_by_peer, outlives), SLOTS, [[], [3, 5]])
+        kinds += sweep(Layout(name, 3, 1, kept_by_peer, outlives), SLOTS[:2], [[], [4]])
+    answers = {Resume.FRESH, Resume.MEMORY, Resume.PEER, Resume.STORAGE}
+    if name in ("zero", "hybrid") and not kept_by_peer:  # only its own rank has a shard of the optimizer
+        answers -= {Resume.PEER}
+    assert set(kinds) == answers, "the sweep has seen every answer"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept_by_peer", [False, True])
+@pytest.mark.parametrize("name", HOLDS)
+def test_every_failure_of_a_larger_job(name: str, kept_by_peer: bool) -> None:
+    for outlives in (True, False):
+        sweep(Layout(name, 3, 1, kept_by_peer, outlives), SLOTS, [[], [2], [4], [6]])
+        sweep(Layout(name, 2, 2, kept_by_peer, outlives), SLOTS, [[], [2], [4], [6]])
+        sweep(Layout(name, 3, 2, kept_by_peer, outlives), SLOTS[:2], [[3]])
+
+
+def test_the_order_in_which_copies_are_named_makes_no_difference() -> None:
+    layout = Layout("data", 3, 1, True, True)
+    copies, failed = layout.copies([(5, 4), (5, 4), (4, 3)]), Failed(nodes=frozenset({0}))
+    first = plan(layout.places(failed), copies, [], failed)
+    assert first.kind is Resume.PEER
+    for turn in range(len(copies)):
+        assert plan(layout.places(failed), copies[turn:] + copies[:turn], [], failed) == first
+        assert plan(layout.places(failed), copies[turn::-1] + copies[:turn:-1], [], failed) == first

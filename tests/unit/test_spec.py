@@ -61,7 +61,7 @@ def test_every_default_is_one_that_its_key_allows() -> None:
 def test_the_hooks_alone_have_the_same_defaults() -> None:
     assert default("keep") == protocol.DEFAULT_KEEP
     assert default("grace") == protocol.DEFAULT_GRACE
-    assert default("memory_interval") == protocol.DEFAULT_MEMORY_INTERVAL
+    assert str(default("memory_interval")) == protocol.DEFAULT_MEMORY_INTERVAL
     assert f"{default('storage_interval')[1]:.0f}s" == protocol.DEFAULT_STORAGE_INTERVAL
 
 
@@ -244,3 +244,14 @@ def test_a_printed_spec_holds_no_secret() -> None:
 def test_a_job_spec_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         ask().keep = 3  # type: ignore[misc]
+
+
+def test_a_checkpoint_to_begin_with_is_a_path_or_a_step(place: Path) -> None:
+    assert ask().load_checkpoint is None
+    assert ask().resume_training
+    job = ask({"load_checkpoint": "120", "checkpoint_dir": "ck"})
+    assert job.load_checkpoint == place / "ck" / "iteration_0000120"
+    assert ask({"load_checkpoint": "./120"}).load_checkpoint == place / "120"
+    job = ask(spec="script: train.py\nload_checkpoint: base/iteration_0000007\nresume_training: false\n")
+    assert (job.load_checkpoint, job.resume_training) == (place / "base/iteration_0000007", False)
+    assert ask(spec=yaml.safe_dump(resolved(job))) == job

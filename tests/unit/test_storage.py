@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial
 
-from ftlaunch_hooks import layout, persist
+from ftlaunch_hooks import checks, layout, persist
 from ftlaunch_hooks.page import create_page, open_pages, page_path
 from ftlaunch_hooks.protocol import Flag
 from ftlaunch_hooks.shards import CheckpointReader, MemoryReader, Shards
@@ -46,7 +46,7 @@ def save(checkpoints: Path, step: int) -> Path:
 
 def test_one_process_saves_and_loads(tmp_path: Path) -> None:
     directory = save(tmp_path, 7)
-    metadata = layout.verify(directory)
+    metadata = checks.verify(directory)
     assert (metadata["step"], metadata["world_size"]) == (7, 1)
     assert sorted(metadata["files"]) == [
         "common.json",
@@ -73,7 +73,7 @@ def test_nothing_in_it_is_pickled(tmp_path: Path) -> None:
 
 def test_a_new_save_of_the_same_step_replaces_the_old_and_keeps_it(tmp_path: Path) -> None:
     save(tmp_path, 7)
-    layout.verify(save(tmp_path, 7))
+    checks.verify(save(tmp_path, 7))
     assert (tmp_path / "quarantine" / "iteration_0000007" / "metadata.json").exists()
 
 
@@ -186,8 +186,8 @@ def test_sharded_state_goes_on_bit_for_bit_and_loads_on_one_rank(memory: Path, t
         for name, (losses, weights) in result["found"].items():
             assert losses == result["losses"], name
             assert all(weights[key].equal(tensor) for key, tensor in result["weights"].items()), name
-    layout.verify(layout.iteration_dir(tmp_path, 5))
-    layout.verify(layout.iteration_dir(tmp_path, 6))
+    checks.verify(layout.iteration_dir(tmp_path, 5))
+    checks.verify(layout.iteration_dir(tmp_path, 6))
 
     # and here, one process without a process group, with a plain model
     pages = open_pages(memory, 2)

@@ -19,14 +19,23 @@ from ftlaunch_hooks import bootstrap
 if TYPE_CHECKING:
     from ftlaunch_hooks.attach import Job, attach
     from ftlaunch_hooks.data import ResumableBatchSampler
+    from ftlaunch_hooks.mix import ResumableMixSampler
     from ftlaunch_hooks.storage import CheckpointStorageReader, CheckpointStorageWriter
 
-__all__ = ["CheckpointStorageReader", "CheckpointStorageWriter", "Job", "ResumableBatchSampler", "attach"]
+__all__ = [
+    "CheckpointStorageReader",
+    "CheckpointStorageWriter",
+    "Job",
+    "ResumableBatchSampler",
+    "ResumableMixSampler",
+    "attach",
+]
 
 _HOMES = {
     "Job": "attach",
     "attach": "attach",
     "ResumableBatchSampler": "data",
+    "ResumableMixSampler": "mix",
     "CheckpointStorageReader": "storage",
     "CheckpointStorageWriter": "storage",
 }

@@ -21,9 +21,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftlaunch_hooks import layout, persist, protocol
+from ftlaunch_hooks import ladder, layout, persist, protocol, retention
+from ftlaunch_hooks.bandwidth import Bandwidth
+from ftlaunch_hooks.custody import Custody
+from ftlaunch_hooks.dirlock import Locked
+from ftlaunch_hooks.loading import CannotLoad, Load
 from ftlaunch_hooks.page import NONE, Page, create_page, page_path, wait_until
-from ftlaunch_hooks.protocol import Flag, Resume, Why
+from ftlaunch_hooks.protocol import Flag, MemoryInterval, Resume, Why
 from ftlaunch_hooks.snapshot import Snapshotter
 
 _MEET = 300.0  # seconds the ranks of a node have to find each other
@@ -40,12 +44,15 @@ class Settings:
 
     checkpoint_dir: Path
     prefix: str
-    memory_interval: int
+    memory_interval: MemoryInterval
     every_steps: int | None
     every_seconds: float | None
     keep: int
+    keep_every: int  # steps; 0 is off
+    bandwidth: float  # bytes a second; 0 is off
     grace: float
     fresh: bool
+    load: Load | None
 
 
 def settings() -> Settings:
@@ -63,15 +70,29 @@ def settings() -> Settings:
         return Settings(
             checkpoint_dir=Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute(),
             prefix=job_id,
-            memory_interval=int(environ.get(protocol.ENV_MEMORY_INTERVAL, protocol.DEFAULT_MEMORY_INTERVAL)),
+            memory_interval=protocol.memory_interval(
+                environ.get(protocol.ENV_MEMORY_INTERVAL, protocol.DEFAULT_MEMORY_INTERVAL)
+            ),
             every_steps=steps,
             every_seconds=seconds,
             keep=int(environ.get(protocol.ENV_KEEP, protocol.DEFAULT_KEEP)),
+            keep_every=int(environ.get(protocol.ENV_KEEP_EVERY, "0")),
+            bandwidth=float(environ.get(protocol.ENV_STORAGE_BANDWIDTH, "0")),
             grace=float(environ.get(protocol.ENV_GRACE, protocol.DEFAULT_GRACE)),
             fresh=environ.get(protocol.ENV_FRESH) == "1",
+            load=_load(Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute()),
         )
     except ValueError as error:
         raise AloneError(f"cannot attach: a FTLAUNCH_* variable is not a number ({error})") from None
+
+
+def _load(checkpoint_dir: Path) -> Load | None:
+    """The checkpoint to begin with, by path or by its step."""
+    asked = os.environ.get(protocol.ENV_LOAD_CHECKPOINT)
+    if not asked:
+        return None
+    path = layout.iteration_dir(checkpoint_dir, int(asked)) if asked.isdecimal() else Path(asked).absolute()
+    return Load(path, weights_only=os.environ.get(protocol.ENV_RESUME_TRAINING) == "0")
 
 
 def join() -> Alone:
@@ -94,6 +115,8 @@ class Alone:
         self.rank, self.world_size, self.settings = rank, world_size, chosen
         self.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self.memory_interval, self.checkpoint_dir = chosen.memory_interval, chosen.checkpoint_dir
+        self.storage_slots = layout.storage_slots(chosen.checkpoint_dir, chosen.prefix)
+        self.load_path = chosen.load.path if chosen.load is not None else Path()
         self.watched_lock = threading.Lock()
         self._root = protocol.memory_root(os.getuid())
         self._root.mkdir(mode=0o700, exist_ok=True)
@@ -104,18 +127,22 @@ class Alone:
         self.memory_dir = self._root / f"alone-{os.getpid()}-{protocol.own_start_time()}"  # see _memory_of
         self.memory_dir.mkdir(mode=0o700)
         self._saver: threading.Thread | None = None
+        self._custody: Custody | None = None  # of rank 0
         atexit.register(self._clean, os.getpid())
         self.page, self.peers = self._meet()
         self.orders = self.peers[0]
         self._save_error: str | None = None
         self._snapshots: Snapshotter | None = None
         self._leaving = threading.Event()
+        self._hurry = threading.Event()  # saving need not keep to its bandwidth
         self._next_time = time.monotonic() + (chosen.every_seconds or 0.0)
 
     def _clean(self, pid: int) -> None:
         if os.getpid() == pid:
             self._wait_for_saver()
-            shutil.rmtree(self.memory_dir, ignore_errors=True)
+            if self._custody is not None:
+                self._custody.leave()
+            _forget(self.memory_dir)
             with suppress(OSError):
                 self._root.rmdir()
 
@@ -183,19 +210,20 @@ class Alone:
         return self.orders.resume
 
     def _choose(self) -> tuple[Resume, int]:
-        if self.settings.fresh:
-            moved = layout.supersede(self.checkpoint_dir)
-            if moved is not None:
-                self._say(f"{protocol.ENV_FRESH}=1: earlier checkpoints are now in {moved}")
-            return Resume.FRESH, 0
-        step, rejected = layout.newest_verified(self.checkpoint_dir)
-        for refusal in rejected:
-            self._say(f"checkpoint of step {refusal.step} refused: {refusal.why}; it is now {refusal.to}")
-        if step != NONE:
-            return Resume.STORAGE, step
-        if layout.refused_before(self.checkpoint_dir):
-            return Resume.REFUSED, NONE
-        return Resume.FRESH, 0
+        try:
+            self._custody = Custody(self.checkpoint_dir, self._wait_for, self._say)
+            self._custody.forsake_in_children()
+        except Locked as error:
+            raise AloneError(f"cannot attach: {error}; give this job another checkpoint directory") from None
+        except OSError as error:
+            self._say(f"cannot lock {self.checkpoint_dir}: {error.strerror}; going on without")
+        try:
+            return ladder.choose(self.checkpoint_dir, self.settings.load, self.settings.fresh, self._say)
+        except CannotLoad as error:
+            raise AloneError(str(error)) from None
+
+    def _wait_for(self, holder: int) -> None:
+        self._say(f"waiting for the end of an earlier job (pid {holder}) that still saves to {self.checkpoint_dir}")
 
     def _expect_alive(self, rank: int) -> None:
         page = self.peers[rank]
@@ -249,45 +277,70 @@ class Alone:
         self._wait_for_saver()
         if why == Why.STOP:
             self._leaving.set()
-        files, common = snapshots.slot_files(step)
         self._saver = threading.Thread(
-            target=self._save, args=(step, why, files, common), name="ftlaunch-saver", daemon=True
+            target=self._save, args=(step, why, snapshots), name="ftlaunch-saver", daemon=True
         )
         self._saver.start()
 
-    def _save(self, step: int, why: Why, files: dict[str, int], common: bytes) -> None:
+    def _save(self, step: int, why: Why, snapshots: Snapshotter) -> None:
+        self._save_error = None
         try:
-            self._write(step, why, files, common)
-        except (OSError, layout.Damaged, AloneError) as error:
+            self._write(step, why, *snapshots.slot_files(step))
+        except (OSError, LookupError, layout.Damaged, AloneError) as error:
             self._save_error = str(error)
-            self._say(f"cannot save step {step} to {self.checkpoint_dir}: {error}")
+            sys.stderr.write(f"ftlaunch: rank {self.rank} cannot save step {step} to {self.checkpoint_dir}: {error}\n")
+            if self.rank == 0:
+                self._give_up(self._target(step, why))
+            else:
+                self.page.shard_step = _failed(step)
 
     def _write(self, step: int, why: Why, files: dict[str, int], common: bytes) -> None:
         target = self._target(step, why)
         if self.rank == 0:
             self._grant(step, why)
-        self._wait_for_leader(lambda: self.orders.granted >= step)
-        persist.write_shard(target, self.rank, files, common)
+        self._wait_for_leader(lambda: self.orders.granted >= step or self.orders.saved >= step)
+        if self.orders.granted < step:
+            raise AloneError("rank 0 could not make room for it")
+        bound = None
+        if self.settings.bandwidth and why in (Why.INTERVAL, Why.REQUEST):
+            bound = Bandwidth(self.settings.bandwidth / self.world_size, self._hurry.wait).spent
+        persist.write_shard(target, self.rank, files, common, bound)
         self.page.shard_step = step
         if self.rank == 0:
             self._commit(target)
         else:
             self._wait_for_leader(lambda: self.orders.saved >= step)
+            if not layout.iteration_dir(self.checkpoint_dir, step).is_dir():
+                raise AloneError("not all ranks could write their shards")
 
     def _commit(self, target: persist.Target) -> None:
         step = target.step
-        while not wait_until(lambda: all(p.shard_step >= step for p in self.peers), time.monotonic() + _ROUND):
+        answers = (step, _failed(step))
+        while not wait_until(lambda: all(p.shard_step in answers for p in self.peers), time.monotonic() + _ROUND):
             for rank in range(self.world_size):
-                if self.peers[rank].shard_step < step:
+                if self.peers[rank].shard_step not in answers:
                     self._expect_alive(rank)
+        if failed := [rank for rank, page in enumerate(self.peers) if page.shard_step != step]:
+            raise AloneError(f"rank {failed[0]} could not write its shard")
         path, _ = persist.commit(target)
-        for _, note in persist.retire(self.checkpoint_dir, self.settings.keep):
+        kept = self.settings.keep, self.settings.keep_every, step
+        for _, note in retention.retire(self.checkpoint_dir, *kept):
             if note:
                 self._say(note)
+        self._release(step)
+        self._say(f"saved step {step} to {path}")
+
+    def _give_up(self, target: persist.Target) -> None:
+        """Rank 0: this step is not saved; training goes on, and the next one that is due is tried."""
+        with suppress(OSError):  # what is left goes with the next save that begins
+            persist.discard(target)
+        self._release(target.step)
+
+    def _release(self, step: int) -> None:
+        """Snapshots of steps up to `step` need not be held any longer."""
         self._next_time = time.monotonic() + (self.settings.every_seconds or 0.0)
         for page in self.peers:
             page.saved = step
-        self._say(f"saved step {step} to {path}")
 
     def _wait_for_leader(self, done: Callable[[], bool]) -> None:
         while not wait_until(done, time.monotonic() + _ROUND):
@@ -306,6 +359,7 @@ class Alone:
 
     def finish(self) -> None:
         """The loop is over: its last step is on storage before the script goes on."""
+        self._hurry.set()
         self._wait_for_saver()
 
     # --- signals ------------------------------------------------------------------------------------------
@@ -315,6 +369,7 @@ class Alone:
         if self.page.stop_wanted:
             return  # once is enough
         self.page.stop_wanted = signum
+        self._hurry.set()
         for peer in self.peers:
             if peer is not self.page and not peer.stop_wanted:
                 with suppress(ProcessLookupError):
@@ -340,7 +395,7 @@ class Alone:
                 code = protocol.EXIT_SAVED if self._stored() != NONE else protocol.EXIT_STOPPED
             else:
                 code = self._save_for_all()
-        shutil.rmtree(self.memory_dir, ignore_errors=True)
+        _forget(self.memory_dir)
         os._exit(code)
 
     def _stored(self) -> int:
@@ -356,7 +411,7 @@ class Alone:
             code = self._commit_from_memory(step)
         for peer in self.peers:
             peer.saved = step
-            shutil.rmtree(self._memory_of(peer), ignore_errors=True)  # one that is stuck cannot do it
+            _forget(self._memory_of(peer))  # one that is stuck cannot do it
         return code
 
     def _memory_of(self, peer: Page) -> Path:
@@ -381,6 +436,11 @@ class Alone:
             sys.stderr.flush()
 
 
+def _failed(step: int) -> int:
+    """What a rank says in the place of a step whose shard it could not write."""
+    return NONE - 1 - step
+
+
 def _newest_common(pages: list[Page]) -> int:
     common = set(pages[0].slot_steps())
     for page in pages[1:]:
@@ -393,4 +453,11 @@ def _sweep(root: Path) -> None:
     for directory in root.glob("alone-*-*"):
         _, pid, start = directory.name.split("-")
         if protocol.process_start_time(int(pid)) != int(start):
-            shutil.rmtree(directory, ignore_errors=True)
+            _forget(directory)
+
+
+def _forget(directory: Path) -> None:
+    """Delete a memory directory, and what of it lies on storage; it may be deleted by two at once."""
+    with suppress(OSError):
+        layout.remove_slots(directory)
+    shutil.rmtree(directory, ignore_errors=True)

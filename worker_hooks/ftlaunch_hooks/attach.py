@@ -11,8 +11,11 @@ from typing import Any
 import torch
 
 from ftlaunch_hooks import alone, bootstrap, layout, protocol
+from ftlaunch_hooks.agenda import Agenda
 from ftlaunch_hooks.overseer import Overseer, Supervised
+from ftlaunch_hooks.pace import Pace
 from ftlaunch_hooks.page import NONE
+from ftlaunch_hooks.positions import Positions
 from ftlaunch_hooks.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks.resume import restore
 from ftlaunch_hooks.signals import Watcher
@@ -54,7 +57,7 @@ class Job:
         self._overseer, self._page = overseer, overseer.page
         self._watcher = Watcher(overseer.on_term, overseer.on_orphaned)
         self._state = State(objects, frozen, overseer.rank, overseer.world_size)
-        self._sampler = next((o for o in objects.values() if hasattr(o, "advance") and hasattr(o, "consumed")), None)
+        self._positions = Positions(objects, frozen)
         kind, step = overseer.resume()
         if kind == Resume.REFUSED:
             raise AttachError(
@@ -63,8 +66,12 @@ class Job:
             )
         try:
             restored = restore(self._state, kind, step, overseer)
+            if restored is not None:
+                self._positions.check_ranks(restored.world_size, overseer.world_size)
         except StateError as error:
             raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
+        if kind == Resume.WEIGHTS:
+            step = 0  # it was the step of the checkpoint
         self.step: int = step
         self.attempt: int = overseer.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
@@ -79,13 +86,18 @@ class Job:
             overseer.rank,
             _versions(),
             step if kind == Resume.MEMORY else NONE,
+            overseer.storage_slots,
         )
+        self._pace, self._spent = Pace(*overseer.memory_interval), 0.0
+        self._agenda = Agenda(overseer.rank, overseer.peers, overseer.orders, self._pace, self._snapshots.room)
+        self._snapshots.fit(step)
         self._page.set_resumed(kind, step)
         if kind != Resume.MEMORY:
             self._take(None)
         overseer.keep(self._snapshots)
         self._page.beat(step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
+        self._agenda.write(step + 1)
         self._state.restore_rng()  # for loops of one's own; steps() does it again when it begins
 
     # --- what a script may ask ----------------------------------------------------------------------------
@@ -155,7 +167,9 @@ class Job:
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._in_loop = True
         self._overseer.at_boundary(self.step)
-        self._obey_stop(taken=False)
+        if NONE != self._overseer.orders.stop_at <= self.step:  # what there is to save was taken by attach()
+            self._overseer.held(self._snapshots, self.step, Why.STOP)
+            self._stop()
 
     def _leave_loop(self) -> None:
         self._in_loop = False
@@ -166,44 +180,33 @@ class Job:
         """The step boundary: snapshot, beat, and whatever is asked."""
         step = self.step + 1
         self.step = step
-        if self._sampler is not None:
-            self._sampler.advance()
-            self._page.consumed = self._sampler.consumed
+        if self._positions:
+            self._page.consumed = self._positions.advance()
         self._overseer.at_boundary(step)
-        why = self._why_hold(step, last)
-        every = self._overseer.memory_interval
-        if why is not None or (every and step % every == 0):
-            self._take(why)
+        entry = self._agenda.read(step)
+        if entry.meet:
+            with self._overseer.watched_lock:
+                self._snapshots.fit(step)
+        self._agenda.write(step + 1)
+        why = Why.END if last else entry.hold
+        taken = (why is not None or entry.take) and self._take(why, entry.keep)
         now = time.monotonic_ns()
-        self._page.step_seconds = (now - self._began_ns) / 1e9
+        self._page.step_seconds = seconds = (now - self._began_ns) / 1e9
         self._began_ns = now
+        self._pace.note(seconds, self._snapshots.spent - self._spent, taken)
+        self._spent = self._snapshots.spent
         self._page.beat(step, now)
         if why is not None:
             self._overseer.held(self._snapshots, step, why)
         if why == Why.STOP:
-            self._obey_stop(taken=True)
+            self._stop()
 
-    def _why_hold(self, step: int, last: bool) -> Why | None:
-        orders = self._overseer.orders
-        if last:
-            return Why.END
-        if NONE != orders.stop_at <= step:
-            return Why.STOP
-        if step == orders.persist_at:
-            return Why.INTERVAL
-        return None
-
-    def _take(self, why: Why | None) -> None:
+    def _take(self, why: Why | None, keep: int = NONE) -> bool:
         with self._overseer.watched_lock:
-            self._snapshots.take(self.step, why)
+            return self._snapshots.take(self.step, why, keep)
 
-    def _obey_stop(self, *, taken: bool) -> None:
-        stop_at = self._overseer.orders.stop_at
-        if stop_at == NONE or self.step < stop_at:
-            return
-        if not taken:
-            self._overseer.held(self._snapshots, self.step, Why.STOP)
-        self._snapshots.fence()
+    def _stop(self) -> None:
+        self._snapshots.settle()
         self._page.raise_flag(Flag.STOPPED)
         self._page.phase = Phase.TEARDOWN
         raise SystemExit(self._overseer.leave())

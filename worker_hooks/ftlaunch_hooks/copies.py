@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from torch import Tensor
 from ftlaunch_hooks.items import Item
 
 INLINE_BYTES = 32 << 20  # copied at the boundary: less than this is not worth a thread
+
+_Pairs = list[tuple[Tensor, Tensor]]
 
 
 class Copies:
@@ -23,41 +25,60 @@ class Copies:
         self.sources = [source for source, _ in chosen]
         self.targets = [target for _, target in chosen]
         self.nbytes = sum(target.nbytes for target in self.targets)
+        self.gpus = {source.device for source in self.sources if source.device.type == "cuda"}
 
     def run(self) -> None:
-        """Copy all, the interpreter's lock released once for the lot."""
+        """Copy all, the interpreter's lock released once for the lot. From GPUs it is only queued."""
         if self.sources:
-            torch._foreach_copy_(self.targets, self.sources)
+            torch._foreach_copy_(self.targets, self.sources, bool(self.gpus))
 
 
 def divide(items: Sequence[Item], targets: Sequence[Tensor]) -> tuple[Copies, Copies]:
     """What must be copied at the step boundary, and what may be copied until the next optimizer step."""
-    now: list[tuple[Tensor, Tensor]] = []
-    later: list[tuple[Tensor, Tensor]] = []
+    now: _Pairs = []
+    later: dict[str, _Pairs] = {"cpu": [], "cuda": []}
     for item, target in zip(items, targets, strict=True):
-        beside = item.settled and item.tensor.device.type in ("cpu", "cuda")
-        (later if beside else now).append((item.tensor, target))
-    if sum(target.nbytes for _, target in later) <= INLINE_BYTES:
-        return Copies(now + later), Copies()
-    return Copies(now), Copies(later)
+        beside = later.get(item.tensor.device.type) if item.settled else None
+        (now if beside is None else beside).append((item.tensor, target))
+    if sum(target.nbytes for _, target in later["cpu"]) <= INLINE_BYTES:
+        now += later.pop("cpu")
+    return Copies(now), Copies(pair for pairs in later.values() for pair in pairs)
 
 
-class SideStreams:
-    """Streams of their own for copies from GPUs, after what the training loop has queued so far."""
+class Flight:
+    """A copy beside the training. Made in the training loop's thread, run in the one that copies.
 
-    def __init__(self, copies: Copies) -> None:
-        """Made in the training loop's thread, entered in the one that copies."""
-        devices = {source.device for source in copies.sources if source.device.type == "cuda"}
-        self._events = {device: torch.cuda.current_stream(device).record_event() for device in devices}
-        self._stack = contextlib.ExitStack()
+    Copies from GPUs go through streams of their own, after what the training loop has queued so far; nothing in
+    the training loop's thread waits for a GPU.
+    """
 
-    def __enter__(self) -> None:
-        for device, event in self._events.items():
-            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            stream.wait_event(event)
-            self._stack.enter_context(torch.cuda.stream(stream))
+    def __init__(self, now: Copies, later: Copies) -> None:
+        """now: has been run. later: is to be."""
+        self._later = later
+        self._begun = {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in now.gpus | later.gpus}
+        self._done: dict[torch.device, torch.cuda.Event] = {}
+        self._queued = threading.Event()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def run(self) -> None:
+        """Copy, and wait until all is copied."""
+        try:
+            with contextlib.ExitStack() as stack:
+                streams = {gpu: torch.cuda.Stream(gpu) for gpu in self._begun}  # type: ignore[no-untyped-call]
+                for gpu, stream in streams.items():
+                    stream.wait_event(self._begun[gpu])
+                    stack.enter_context(torch.cuda.stream(stream))
+                self._later.run()
+                self._done = {gpu: stream.record_event() for gpu, stream in streams.items()}
+        finally:
+            self._queued.set()
+        for event in self._done.values():
+            event.synchronize()
+
+    def hold_back(self) -> bool:
+        """In the training loop's thread: what it queues next waits for the copies. False: there is no GPU to wait."""
+        if not self._begun:
+            return False
+        self._queued.wait()
+        for gpu, event in self._done.items():
+            torch.cuda.current_stream(gpu).wait_event(event)
+        return True

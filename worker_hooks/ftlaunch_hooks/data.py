@@ -4,32 +4,102 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
 _MIX = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: seeds of epochs that no other seed shares
+_STREAM = 0xC2B2AE3D27D4EB4F  # another odd number: seeds of data sets that no epoch shares
+
+Tail = Literal["drop", "carry", "keep"]
+
+
+class Order:
+    """The order of a data set's samples, epoch after epoch: it depends on seed and epoch alone."""
+
+    def __init__(self, length: int, seed: int, *, shuffle: bool, stream: int = 0) -> None:
+        """length: samples in the data set. stream: tells data sets of one seed from each other."""
+        self.length, self._seed, self._shuffle = length, seed + stream * _STREAM, shuffle
+        self._epoch, self._order = -1, torch.empty(0)
+
+    def read(self, sample: int, count: int) -> list[int]:
+        """`count` indices, beginning with that of the `sample`-th sample of all epochs."""
+        found: list[int] = []
+        while len(found) < count:
+            epoch, at = divmod(sample + len(found), self.length)
+            if epoch != self._epoch:
+                self._epoch, self._order = epoch, self._of(epoch)
+            found += self._order[at : at + count - len(found)].tolist()
+        return found
+
+    def _of(self, epoch: int) -> Tensor:
+        if not self._shuffle:
+            return torch.arange(self.length)
+        generator = torch.Generator().manual_seed((self._seed + epoch * _MIX) % 2**64)
+        return torch.randperm(self.length, generator=generator)
+
+
+class PositionedSampler(Sampler[list[int]]):
+    """Batches of indices for one rank, from a position that only `advance()` moves; `Job.steps()` calls it.
+
+    A DataLoader reads ahead; the position counts what the training loop has consumed.
+    """
+
+    def __init__(self, batch_size: int, rank: int, world_size: int, fixed: Mapping[str, Any]) -> None:
+        """fixed: what a position means nothing without. Raises ValueError for sizes that cannot be."""
+        if batch_size < 1 or not 0 <= rank < world_size:
+            raise ValueError(f"cannot sample: batch_size {batch_size}, rank {rank} of {world_size}")
+        self._rank, self._world_size = rank, world_size
+        self._global_batch = batch_size * world_size
+        self._fixed = dict(fixed)
+        self._read_ahead = False
+
+    @property
+    def consumed(self) -> int:
+        """Samples consumed, over all ranks and epochs."""
+        raise NotImplementedError
+
+    def advance(self) -> None:
+        """One global batch has been consumed."""
+        raise NotImplementedError
+
+    def _share(self, count: int) -> tuple[int, int]:
+        """Beginning and end of this rank's part of a global batch of `count` samples."""
+        return count * self._rank // self._world_size, count * (self._rank + 1) // self._world_size
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError when `state` is a position in another order, or batches were read already."""
+        if self._read_ahead:
+            raise ValueError(
+                "cannot resume sampling: an iterator was made before attach() and has read ahead from the beginning; "
+                "make the DataLoader's iterator after attach()"
+            )
+        for name, value in self._fixed.items():
+            if state[name] != value:
+                raise ValueError(f"cannot resume sampling: {name} is {value}, {state[name]} when it was saved")
 
 
 @dataclass(frozen=True)
 class _Position:
     epoch: int = 0
-    offset: int = 0  # samples of this epoch's permutation that are behind us, over all ranks
+    offset: int = 0  # samples of this epoch's order that are behind us, over all ranks
     consumed: int = 0  # samples in all epochs, over all ranks
 
 
-class ResumableBatchSampler(Sampler[list[int]]):
-    """Batches of dataset indices for one rank, endlessly, epoch after epoch.
+class ResumableBatchSampler(PositionedSampler):
+    """Batches of a data set's indices for one rank, endlessly, epoch after epoch.
 
-    The permutation of an epoch depends on seed and epoch alone. A global batch is its next
-    `batch_size * world_size` samples, rank by rank, so every sample comes once per epoch over all ranks. What
-    is left at an epoch's end and does not fill a global batch is dropped (`drop_last`), or is the beginning
-    of a batch that goes on into the next epoch.
+    A global batch is the next `batch_size * world_size` samples of the epoch's order, rank by rank, so every
+    sample comes once per epoch over all ranks, however many they are. What is left at an epoch's end and does
+    not fill a global batch (`tail`) is
 
-    Iteration begins at the position, and does not change it: a DataLoader reads ahead, the position counts
-    what the training loop has consumed. `advance()` moves it on by one global batch; `Job.steps()` calls it.
+    - "drop": not used in this epoch;
+    - "carry": the beginning of a batch that goes on into the next epoch;
+    - "keep": a smaller batch, shared out evenly between the ranks. Where there are fewer samples than ranks
+      it is carried: no rank is left without. A mean over ranks weighs the samples of such a batch unequally.
+
     So make the DataLoader's iterator after `attach()`::
 
         sampler = ResumableBatchSampler(len(dataset), 32, rank=rank, world_size=world_size)
@@ -49,26 +119,28 @@ class ResumableBatchSampler(Sampler[list[int]]):
         world_size: int,
         seed: int = 0,
         shuffle: bool = True,
-        drop_last: bool = True,
+        tail: Tail = "drop",
     ) -> None:
-        """length: samples in the dataset. batch_size: samples of one rank's batch.
+        """length: samples in the data set. batch_size: samples of one rank's batch.
 
-        Raises ValueError for sizes below 1, a rank out of range, or, with `drop_last`, a dataset that does
-        not fill one global batch.
+        Raises ValueError for sizes below 1, a rank out of range, an unknown tail, or a data set that does not
+        fill one global batch where the tail is dropped.
         """
-        if length < 1 or batch_size < 1 or not 0 <= rank < world_size:
-            raise ValueError(f"cannot sample: length {length}, batch_size {batch_size}, rank {rank} of {world_size}")
-        if drop_last and length < batch_size * world_size:
+        super().__init__(
+            batch_size, rank, world_size, {"length": length, "seed": seed, "shuffle": shuffle, "tail": tail}
+        )
+        if length < 1:
+            raise ValueError(f"cannot sample: length {length}")
+        if tail not in get_args(Tail):
+            raise ValueError(f"cannot sample: tail is {tail!r}; allowed are {', '.join(map(repr, get_args(Tail)))}")
+        if tail == "drop" and length < self._global_batch:
             raise ValueError(
                 f"cannot sample: {length} samples do not fill a batch of {batch_size} on {world_size} ranks "
-                "(with drop_last=False it is filled from the next epoch)"
+                "(with tail='carry' it is filled from the next epoch)"
             )
-        self._fixed = {"length": length, "seed": seed, "shuffle": shuffle, "drop_last": drop_last}
-        self._length, self._seed, self._shuffle, self._drop_last = length, seed, shuffle, drop_last
-        self._batch_size, self._rank = batch_size, rank
-        self._global_batch = batch_size * world_size
+        self._order = Order(length, seed, shuffle=shuffle)
+        self._tail = tail
         self._position = _Position()
-        self._read_ahead = False
 
     @property
     def consumed(self) -> int:
@@ -78,69 +150,47 @@ class ResumableBatchSampler(Sampler[list[int]]):
     @property
     def epoch(self) -> int:
         """The epoch in which the next batch begins, from 0."""
-        return self._start(self._position).epoch
+        return self._next(self._position)[0].epoch
 
     def advance(self) -> None:
         """One global batch has been consumed."""
-        self._position = self._after(self._start(self._position))
+        self._position = self._after(*self._next(self._position))
 
     def __iter__(self) -> Iterator[list[int]]:
-        """This rank's batches from the position on, without end: lists of `batch_size` indices."""
+        """This rank's batches from the position on, without end: lists of indices."""
         self._read_ahead = True
-        position, order, epoch = self._position, torch.empty(0), -1
+        position = self._position
         while True:
-            position = self._start(position)
-            batch: list[int] = []
-            at, begin = position.epoch, position.offset + self._rank * self._batch_size
-            while len(batch) < self._batch_size:
-                at, begin = at + begin // self._length, begin % self._length
-                if at != epoch:
-                    order, epoch = self._order(at), at
-                part = order[begin : begin + self._batch_size - len(batch)].tolist()
-                batch += part
-                begin += len(part)
-            yield batch
-            position = self._after(position)
+            start, count = self._next(position)
+            begin, end = self._share(count)
+            yield self._order.read(start.epoch * self._order.length + start.offset + begin, end - begin)
+            position = self._after(start, count)
 
-    def _order(self, epoch: int) -> Tensor:
-        """The order of an epoch: `length` indices."""
-        if not self._shuffle:
-            return torch.arange(self._length)
-        generator = torch.Generator().manual_seed((self._seed + epoch * _MIX) % 2**64)
-        return torch.randperm(self._length, generator=generator)
+    def _next(self, position: _Position) -> tuple[_Position, int]:
+        """Where the batch at `position` begins, and how many samples it has over all ranks."""
+        left = self._order.length - position.offset
+        if left >= self._global_batch:
+            return position, self._global_batch
+        if self._tail == "drop":
+            return replace(position, epoch=position.epoch + 1, offset=0), self._global_batch
+        if self._tail == "keep" and left >= self._world_size:
+            return position, left
+        return position, self._global_batch
 
-    def _start(self, position: _Position) -> _Position:
-        """Where the batch at `position` begins: the next epoch, when what is left of this one is dropped."""
-        if self._drop_last and position.offset + self._global_batch > self._length:
-            return replace(position, epoch=position.epoch + 1, offset=0)
-        return position
-
-    def _after(self, start: _Position) -> _Position:
-        epochs, offset = divmod(start.offset + self._global_batch, self._length)
-        return _Position(start.epoch + epochs, offset, start.consumed + self._global_batch)
+    def _after(self, start: _Position, count: int) -> _Position:
+        epochs, offset = divmod(start.offset + count, self._order.length)
+        return _Position(start.epoch + epochs, offset, start.consumed + count)
 
     def state_dict(self) -> dict[str, Any]:
         """The position, and what it would mean nothing without."""
         position = self._position
-        return {
-            "epoch": position.epoch,
-            "offset": position.offset,
-            "consumed": position.consumed,
-            **self._fixed,
-        }
+        return {"epoch": position.epoch, "offset": position.offset, "consumed": position.consumed, **self._fixed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a saved position.
 
-        Raises ValueError when it is one in another order or dataset, or when an iterator has read ahead from
+        Raises ValueError when it is one in another order or data set, or when an iterator has read ahead from
         where we were: its batches would be the wrong ones.
         """
-        if self._read_ahead:
-            raise ValueError(
-                "cannot resume sampling: an iterator was made before attach() and has read ahead from the beginning; "
-                "make the DataLoader's iterator after attach()"
-            )
-        for name, value in self._fixed.items():
-            if state[name] != value:
-                raise ValueError(f"cannot resume sampling: {name} is {value}, {state[name]} when it was saved")
+        self._check(state)
         self._position = _Position(state["epoch"], state["offset"], state["consumed"])

@@ -7,18 +7,18 @@ is a part of a larger one where it belongs. The on-storage layout follows MindSp
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import os
 import re
+import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks import atomic
+from ftlaunch_hooks import atomic, distrust
 
 VERSION = 1
 GROUPS = ("model", "opt")
@@ -31,7 +31,7 @@ INCOMPLETE = ".incomplete"
 _ITERATION = re.compile(r"iteration_(\d{7,})")
 _INCOMPLETE = re.compile(r"iteration_(\d{7,})\.incomplete")
 _CHUNKS = "ftlaunch.chunks"
-_READ = 8 << 20
+_LONGEST_HEADER = 100 << 20  # as in safetensors itself
 
 DTYPE_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
@@ -43,6 +43,10 @@ DTYPE_BYTES = {
 
 class Damaged(Exception):
     """A checkpoint cannot be trusted; the message says why, in one sentence without the path."""
+
+    def __init__(self, why: str) -> None:
+        """why: may repeat what was read, whatever that is; here it becomes one line of bounded length."""
+        super().__init__("".join(char if char.isprintable() else "?" for char in why[:400]))
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,9 @@ def build_header(chunks: Sequence[Chunk]) -> tuple[bytes, list[int]]:
     }
     if parts:
         header["__metadata__"][_CHUNKS] = json.dumps(parts)
+        # the same for torch's HuggingFaceStorageReader, which wants it of every tensor of a file or of none
+        offsets = {c.name: {"saved_offsets": c.offset} for c in chunks}
+        header["__metadata__"] |= {"DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(offsets)}
     position, begins = 0, []
     for chunk in chunks:
         end = position + chunk.nbytes
@@ -106,28 +113,42 @@ def file_order(chunks: Iterable[Chunk]) -> list[Chunk]:
 def read_header(fd: int) -> tuple[list[Chunk], list[int], int]:
     """Chunks of a safetensors file, their absolute offsets, and the size the file must have.
 
-    Raises Damaged when the header is not one.
+    Raises Damaged when the header is not one, OSError.
     """
+    length = int.from_bytes(os.pread(fd, 8, 0), "little")
+    if not 2 <= length <= min(_LONGEST_HEADER, os.fstat(fd).st_size - 8):
+        raise Damaged("the header of a tensor file is cut short")
     try:
-        length = int.from_bytes(os.pread(fd, 8, 0), "little")
-        if not 2 <= length <= min(100 << 20, os.fstat(fd).st_size - 8):
-            raise Damaged("the header of a tensor file is cut short")
-        header = json.loads(os.pread(fd, length, 8))
-        parts = json.loads(header.pop("__metadata__", {}).get(_CHUNKS, "{}"))
-        chunks, offsets, end = [], [], 8 + length
-        for name, entry in header.items():
-            shape = tuple(entry["shape"])
-            part = parts.get(name, {"key": name, "offset": (0,) * len(shape), "shape": shape})
-            place = tuple(part["offset"]), tuple(part["shape"])
-            chunks.append(Chunk(name, entry["dtype"], shape, part["key"], *place))
-            first, last = entry["data_offsets"]
-            if first < 0 or last - first != chunks[-1].nbytes:
-                raise Damaged(f"the header of a tensor file contradicts itself about {name}")
-            offsets.append(8 + length + first)
-            end = max(end, 8 + length + last)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        header = distrust.mapping(distrust.parse(os.pread(fd, length, 8)), "it")
+        about = distrust.mapping(header.pop("__metadata__", {}), "`__metadata__`")
+        parts = distrust.mapping(distrust.parse(about.get(_CHUNKS, "{}")), f"`{_CHUNKS}`")
+        placed = [_placed(name, entry, parts.get(name)) for name, entry in header.items()]
+    except (ValueError, TypeError) as error:
         raise Damaged(f"the header of a tensor file cannot be read ({error})") from error
-    return chunks, offsets, end
+    end = 0
+    for first, last, chunk in sorted(placed, key=lambda place: place[:2]):
+        if first != end or last - first != chunk.nbytes:
+            raise Damaged(f"the header of a tensor file contradicts itself about {chunk.name}")
+        end = last
+    return [chunk for _, _, chunk in placed], [8 + length + first for first, _, _ in placed], 8 + length + end
+
+
+def _placed(name: str, entry: object, part: object) -> tuple[int, int, Chunk]:
+    """(begin, end, chunk) of a tensor in a header. Raises ValueError."""
+    found = distrust.mapping(entry, name)
+    if (dtype := distrust.text(found.get("dtype"), f"`dtype` of {name}")) not in DTYPE_BYTES:
+        raise ValueError(f"`dtype` of {name} is not known")
+    shape = distrust.extents(found.get("shape"), f"`shape` of {name}")
+    place = distrust.extents(found.get("data_offsets"), f"`data_offsets` of {name}")
+    if len(place) != 2:
+        raise ValueError(f"`data_offsets` of {name} are not two")
+    if part is None:
+        return *place, whole_chunk(name, dtype, shape)
+    whole = distrust.mapping(part, f"the part {name}")
+    offset = distrust.extents(whole.get("offset"), f"the offset of {name}")
+    around = distrust.extents(whole.get("shape"), f"the whole shape of {name}")
+    distrust.check_part(offset, shape, around, name)
+    return *place, Chunk(name, dtype, shape, distrust.text(whole.get("key"), f"the key of {name}"), offset, around)
 
 
 # --- snapshot slots ---------------------------------------------------------------------------------------
@@ -136,6 +157,30 @@ def read_header(fd: int) -> tuple[list[Chunk], list[int], int]:
 def slot_dir(memory_dir: Path, rank: int, slot: int) -> Path:
     """The directory of a snapshot slot; it holds model.safetensors, opt.safetensors and common.json."""
     return memory_dir / f"slot_{rank:05d}_{slot}"
+
+
+def storage_slots(checkpoint_dir: Path, name: str) -> Path:
+    """Where snapshot slots lie that there is no room for in memory; name: of the job."""
+    return checkpoint_dir / f".staged-{name}"
+
+
+def remove_slot(directory: Path) -> None:
+    """Delete a slot; one that lies on storage there too, with the directory that it lay in. Raises OSError."""
+    if not directory.is_symlink():
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(directory)
+        return
+    target = directory.readlink()
+    shutil.rmtree(target, ignore_errors=True)  # storage that does not answer shall not keep the link
+    with contextlib.suppress(OSError):
+        target.parent.rmdir()  # the last one succeeds
+    directory.unlink()
+
+
+def remove_slots(memory_dir: Path) -> None:
+    """Delete all slots of all ranks. Raises OSError."""
+    for directory in memory_dir.glob("slot_*"):
+        remove_slot(directory)
 
 
 def slot_file(directory: Path, group: str) -> Path:
@@ -166,6 +211,20 @@ def list_iterations(checkpoint_dir: Path) -> list[tuple[int, Path]]:
     return _list(checkpoint_dir, _ITERATION)
 
 
+def step_of(directory: Path) -> int | None:
+    """The step that a directory's name says it is a committed checkpoint of."""
+    named = _ITERATION.fullmatch(directory.name)
+    return int(named[1]) if named else None
+
+
+def read_tracker(checkpoint_dir: Path) -> int | None:
+    """The step that the tracker file names; None when it is missing or torn. It is a hint to readers, no more."""
+    try:
+        return int((checkpoint_dir / TRACKER).read_bytes()[:32])
+    except (OSError, ValueError):
+        return None
+
+
 def list_incomplete(checkpoint_dir: Path) -> list[tuple[int, Path]]:
     """What interrupted saves (or deletions) have left, newest first."""
     return _list(checkpoint_dir, _INCOMPLETE)
@@ -178,68 +237,6 @@ def _list(checkpoint_dir: Path, pattern: re.Pattern[str]) -> list[tuple[int, Pat
         return []
     found = [(int(m[1]), Path(e.path)) for e in entries if (m := pattern.fullmatch(e.name))]
     return sorted(found, reverse=True)
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal: what `sha256sum` prints. Raises OSError."""
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        while block := file.read(_READ):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def seal(metadata: Mapping[str, Any]) -> bytes:
-    """metadata.json's bytes, with a digest over itself."""
-    body = dict(metadata)
-    body["digest"] = _metadata_digest(body)
-    return json.dumps(body, indent=1).encode()
-
-
-def _metadata_digest(metadata: Mapping[str, Any]) -> str:
-    body = {key: value for key, value in metadata.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def read_metadata(directory: Path) -> dict[str, Any]:
-    """metadata.json of a checkpoint, its own digest checked. Raises Damaged."""
-    try:
-        metadata = json.loads((directory / METADATA).read_bytes())
-    except FileNotFoundError:
-        raise Damaged("metadata.json is missing") from None
-    except ValueError as error:
-        raise Damaged(f"metadata.json cannot be read ({error})") from error
-    if not isinstance(metadata, dict) or metadata.get("digest") != _metadata_digest(metadata):
-        raise Damaged("metadata.json does not match its own checksum")
-    if metadata.get("version") != VERSION:
-        raise Damaged(f"its layout is version {metadata.get('version')}, this program reads {VERSION}")
-    return metadata
-
-
-def verify(directory: Path, threads: int = 4) -> dict[str, Any]:
-    """Check every file of a checkpoint by size and checksum, `threads` at a time; returns its metadata.
-
-    Raises Damaged with the first thing found wrong, OSError when storage does not answer (which says nothing
-    about the checkpoint).
-    """
-    metadata = read_metadata(directory)
-    files: Mapping[str, Mapping[str, Any]] = metadata["files"]
-    for name, entry in files.items():  # cheap things first
-        try:
-            size = (directory / name).stat().st_size
-        except FileNotFoundError:
-            raise Damaged(f"{name} is missing") from None
-        if size != entry["bytes"]:
-            raise Damaged(f"{name} has {size} bytes, not {entry['bytes']}")
-    with ThreadPoolExecutor(threads) as pool:
-        for name, problem in zip(files, pool.map(lambda n: _check(directory, n, files[n]), files), strict=True):
-            if problem:
-                raise Damaged(f"{name} {problem}")
-    return metadata
-
-
-def _check(directory: Path, name: str, entry: Mapping[str, Any]) -> str | None:
-    return None if file_digest(directory / name) == entry["sha256"] else "does not match its checksum"
 
 
 def quarantine(checkpoint_dir: Path, directory: Path, why: str) -> Path:
@@ -256,55 +253,33 @@ def quarantine(checkpoint_dir: Path, directory: Path, why: str) -> Path:
     return target
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """A checkpoint that was refused: its step, why, and where it is now."""
-
-    step: int
-    why: str
-    to: str
-
-
-def newest_verified(checkpoint_dir: Path) -> tuple[int, list[Refusal]]:
-    """The step of the newest checkpoint that verifies (-1: none), and what was refused on the way.
-
-    What is damaged goes to quarantine with a note why. What cannot be moved, or not be read at this moment, stays
-    and is passed over.
-    """
-    refusals = []
-    for step, directory in list_iterations(checkpoint_dir):
-        try:
-            verify(directory)
-        except Damaged as damage:
-            try:
-                to = str(quarantine(checkpoint_dir, directory, str(damage)))
-            except OSError as error:
-                to = f"still in {directory} (it could not be moved: {error.strerror})"
-            refusals.append(Refusal(step, str(damage), to))
-            continue
-        except OSError as error:  # storage, not the checkpoint: it stays what and where it is
-            refusals.append(Refusal(step, f"it cannot be read ({error.strerror})", f"where it was, {directory}"))
-            continue
-        return step, refusals
-    return -1, refusals
-
-
 def refused_before(checkpoint_dir: Path) -> bool:
     """Whether checkpoints were refused: with none left, starting from nothing must be asked for."""
     shelter = checkpoint_dir / QUARANTINE
     return shelter.is_dir() and any(path.is_dir() for path in shelter.iterdir())
 
 
-def supersede(checkpoint_dir: Path) -> Path | None:
-    """Put all committed checkpoints aside, for a fresh start; returns where they are now. Raises OSError."""
-    found = list_iterations(checkpoint_dir)
+def supersede(checkpoint_dir: Path, above: int = -1) -> Path | None:
+    """Put committed checkpoints of steps above `above` aside; returns where they are now. Raises OSError.
+
+    All of them, for a fresh start: then those in quarantine go too.
+    """
+    found = [path for step, path in list_iterations(checkpoint_dir) if step > above]
     quarantined = checkpoint_dir / QUARANTINE
-    if not found and not quarantined.exists():
+    if above < 0 and quarantined.exists():
+        found.append(quarantined)
+    if not found:
         return None
-    shelter = checkpoint_dir / f"superseded-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
+    name = f"superseded-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
+    shelter, number = checkpoint_dir / name, 1
+    while shelter.exists():  # the clock was set back, say
+        shelter, number = checkpoint_dir / f"{name}.{number}", number + 1
     shelter.mkdir()
-    for directory in [path for _, path in found] + ([quarantined] if quarantined.exists() else []):
+    for directory in found:
         directory.rename(shelter / directory.name)
-    (checkpoint_dir / TRACKER).unlink(missing_ok=True)
+    if above < 0:
+        (checkpoint_dir / TRACKER).unlink(missing_ok=True)
+    else:
+        atomic.replace_durable(checkpoint_dir / TRACKER, f"{above}\n".encode())
     atomic.fsync_dir(checkpoint_dir)
     return shelter

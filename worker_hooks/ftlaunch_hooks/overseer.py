@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from ftlaunch_hooks import protocol
+from ftlaunch_hooks import layout, protocol
 from ftlaunch_hooks.page import NONE, Page, open_pages, wait_until
-from ftlaunch_hooks.protocol import Resume, Why
+from ftlaunch_hooks.protocol import MemoryInterval, Resume, Why
 from ftlaunch_hooks.snapshot import Snapshotter
 
 
@@ -24,12 +24,14 @@ class Overseer(Protocol):
     rank: int
     world_size: int
     attempt: int
-    memory_interval: int  # steps; 0 is off
+    memory_interval: MemoryInterval
     page: Page
     peers: list[Page]  # of all ranks, this one's included
     orders: Page  # in whose second half this rank finds what it is asked
     memory_dir: Path
     checkpoint_dir: Path
+    storage_slots: Path  # for a snapshot slot on storage
+    load_path: Path  # of the checkpoint to begin with, where there is one
     watched_lock: threading.Lock  # held while a snapshot is taken
 
     def resume(self) -> tuple[Resume, int]:
@@ -67,9 +69,11 @@ class Supervised:
         self.rank = int(environ["RANK"])
         self.world_size = int(environ["WORLD_SIZE"])
         self.attempt = int(environ[protocol.ENV_ATTEMPT])
-        self.memory_interval = int(environ[protocol.ENV_MEMORY_INTERVAL])
+        self.memory_interval = protocol.memory_interval(environ[protocol.ENV_MEMORY_INTERVAL])
         self.memory_dir = Path(environ[protocol.ENV_MEMORY_DIR])
         self.checkpoint_dir = Path(environ[protocol.ENV_CHECKPOINT_DIR])
+        self.storage_slots = layout.storage_slots(self.checkpoint_dir, environ[protocol.ENV_JOB_ID])
+        self.load_path = Path(environ[protocol.ENV_LOAD_CHECKPOINT])
         self.peers = open_pages(self.memory_dir, self.world_size)
         self.watched_lock = threading.Lock()
 

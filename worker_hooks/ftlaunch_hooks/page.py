@@ -14,8 +14,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from ftlaunch_hooks.protocol import SLOTS, VERSION, Flag, Phase, Resume
+from ftlaunch_hooks.protocol import MEMORY_SLOTS, SLOTS, VERSION, Flag, Phase, Resume
 
 if sys.byteorder != "little":  # pragma: no cover
     raise ImportError("cannot use ftlaunch here: the page layout is little-endian")
@@ -28,11 +29,43 @@ NONE = -1  # "no step" in every field that holds a step
 _MAGIC, _VERSION, _PID, _START, _ATTEMPT, _PHASE, _STEP, _BEAT, _CONSUMED, _STEP_NS, _LOSS = range(11)
 _FLAGS, _SAVE_STEP, _SAVE_WHY, _RESUMED_STEP, _RESUMED_FROM, _STOP_WANTED, _WANT_SAVE, _SHARD = range(11, 19)
 _SLOT_STEP = 32  # SLOTS words
+# what the ranks agree on among themselves, see room.py and agenda.py; empty when a process begins
+ROOM = 40  # 9 words
+_MEMORY = 52  # 4 words
+AGENDA, AGENDA_WORDS = 64, 64
 # --- words of the supervisor's half
 _STOP_AT, _DEADLINE, _LEAVE, _RESUME_KIND, _RESUME_STEP, _PERSIST_AT, _SAVED, _READING = range(256, 264)
 _GRANTED = 264
 
 _WAIT_FIRST, _WAIT_MOST = 0.0002, 0.005
+
+
+class Memory(NamedTuple):
+    """What became of the snapshots in memory; in rank 0's page, for all ranks of the node."""
+
+    slots: int  # in memory; 0: snapshots are laid on storage, and only those that are for the saver
+    interval: int  # steps between snapshots; 0: only those that are for the saver
+    needed: int  # bytes of one snapshot of all ranks; 0 while nothing is agreed on
+    room: int  # bytes there are for snapshots
+
+    @property
+    def reduced(self) -> bool:
+        """Whether it is less than what was asked for. Two slots do where only the saver is served."""
+        return self.slots < (MEMORY_SLOTS if self.interval else 1)
+
+
+def reduced_memory(memory: Memory) -> str:
+    """What it means that there are fewer slots than there should be, in a sentence."""
+    mib = 1 << 20
+    why = f"a snapshot of all ranks takes {-(-memory.needed // mib)} MiB, there are {memory.room // mib} MiB for them"
+    if memory.slots > 1:
+        cost = "a crash in mid-copy while a checkpoint is being saved costs the steps since that checkpoint's"
+        return f"memory holds {memory.slots} snapshots instead of {MEMORY_SLOTS} ({why}): {cost}"
+    if memory.slots == 1:
+        cost = f"a crash costs up to {memory.interval} steps, in mid-copy all since the newest checkpoint"
+        return f"memory holds one snapshot, overwritten every {memory.interval} steps ({why}): {cost}"
+    cost = "a crash, or a stop that the ranks do not follow, costs the steps since the newest checkpoint"
+    return f"no room for snapshots in memory ({why}): the state is laid on storage at checkpoints only; {cost}"
 
 
 def page_path(directory: Path, rank: int) -> Path:
@@ -120,6 +153,7 @@ class Page:
         q[_PHASE] = Phase.STARTUP
         q[_STEP] = q[_SAVE_STEP] = q[_RESUMED_STEP] = q[_WANT_SAVE] = q[_SHARD] = NONE
         q[_RESUMED_FROM] = q[_STOP_WANTED] = q[_CONSUMED] = q[_STEP_NS] = 0
+        self._map[8 * ROOM : 8 * (AGENDA + AGENDA_WORDS)] = bytes(8 * (AGENDA + AGENDA_WORDS - ROOM))
         self.d[_LOSS] = float("nan")
         q[_BEAT] = time.monotonic_ns()
         q[_ATTEMPT] = attempt  # last: from here on the supervisor believes the rest
@@ -211,6 +245,16 @@ class Page:
     def set_slot(self, slot: int, step: int) -> None:
         """Commit a slot (after its bytes), or withdraw it with NONE (before they change)."""
         self.q[_SLOT_STEP + slot] = step
+
+    @property
+    def memory(self) -> Memory:
+        """What the ranks have agreed on (rank 0's page)."""
+        return Memory(*self.q[_MEMORY : _MEMORY + 4])
+
+    @memory.setter
+    def memory(self, memory: Memory) -> None:
+        for word in (3, 1, 0, 2):  # `needed` last: it says that there is an agreement
+            self.q[_MEMORY + word] = memory[word]
 
     @property
     def save_step(self) -> int:

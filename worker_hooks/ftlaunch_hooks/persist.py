@@ -8,21 +8,23 @@ that no reader takes for a checkpoint, metadata.json last, and one rename commit
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
-import mmap
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks import atomic, layout
+from ftlaunch_hooks import atomic, checks, digests, distrust, layout
+from ftlaunch_hooks.retention import PART, remove_ours
 
-_BLOCK = 8 << 20
-_PART = "part_{rank:07d}.json"
+Spent = Callable[[int], object]  # is told of every so many bytes written, and may wait: bandwidth.Bandwidth.spent
+_PIECE = 1 << 20  # bytes: what was read is still in the processor's cache when it is written
+_FLUSH = 8 << 20  # bytes
+_HASHERS = 2  # threads: one is slower than disks are
 
 
 @dataclass(frozen=True)
@@ -46,29 +48,27 @@ def prepare(target: Target) -> Path:
     return directory
 
 
-def write_shard(target: Target, rank: int, files: Mapping[str, int], common: bytes) -> None:
-    """Write one rank's shard: copy and checksum in one pass, fsync, and leave a part file for `commit`.
+def write_shard(target: Target, rank: int, files: Mapping[str, int], common: bytes, spent: Spent | None = None) -> None:
+    """Write one rank's shard: copy and checksum, fsync, and leave a part file for `commit`.
 
     files: group -> descriptor of the slot's tensor file. common: the slot's common.json. Raises OSError,
     or layout.Damaged when the slot does not hold what its headers say.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
-    part: dict[str, Any] = {"files": {}, "chunks": [], "common": json.loads(common)}
-    if part["common"]["step"] != target.step:
-        raise layout.Damaged(f"the snapshot of rank {rank} is of step {part['common']['step']}")
+    part: dict[str, Any] = {"files": {}, "chunks": [], "common": _common_of(common, target, rank)}
     for group, fd in files.items():
         chunks, _, size = layout.read_header(fd)
         if not chunks:
             continue
         name = layout.shard_name(target.prefix, group, rank, target.world_size)
-        part["files"][name] = {"bytes": size, "sha256": _copy(fd, directory / name, size)}
+        part["files"][name] = {"bytes": size, "sha256": _copy(fd, directory / name, size, spent)}
         for chunk in chunks:
             entry = {"key": chunk.key, "dtype": chunk.dtype, "whole": chunk.whole, "offset": chunk.offset}
             part["chunks"].append({**entry, "shape": chunk.shape, "file": name, "name": chunk.name})
-    atomic.write_durable(directory / _PART.format(rank=rank), json.dumps(part).encode())
+    atomic.write_durable(directory / PART.format(rank=rank), json.dumps(part).encode())
 
 
-def write_shard_of(target: Target, rank: int, slot: Path) -> None:
+def write_shard_of(target: Target, rank: int, slot: Path, spent: Spent | None = None) -> None:
     """`write_shard` from a snapshot slot's directory. Raises OSError or layout.Damaged."""
     with ExitStack() as stack:
         files = {}
@@ -76,23 +76,49 @@ def write_shard_of(target: Target, rank: int, slot: Path) -> None:
             fd = os.open(layout.slot_file(slot, group), os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, fd)
             files[group] = fd
-        write_shard(target, rank, files, (slot / layout.COMMON).read_bytes())
+        write_shard(target, rank, files, (slot / layout.COMMON).read_bytes(), spent)
 
 
-def _copy(source: int, path: Path, size: int) -> str:
-    """Copy `size` bytes, fsync; returns their SHA-256."""
-    digest = hashlib.sha256()
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+def _common_of(common: bytes, target: Target, rank: int) -> dict[str, Any]:
     try:
-        with mmap.mmap(source, size, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
-            for start in range(0, size, _BLOCK):
-                with view[start : start + _BLOCK] as block:
-                    digest.update(block)
-                    atomic.write_all(fd, block)
+        found = distrust.mapping(distrust.parse(common), "it")
+        step = distrust.whole(found.get("step"), "`step`")
+    except ValueError as error:
+        raise layout.Damaged(f"the snapshot of rank {rank} cannot be read ({error})") from error
+    if step != target.step:
+        raise layout.Damaged(f"the snapshot of rank {rank} is of step {step}")
+    return found
+
+
+def _copy(source: int, path: Path, size: int, spent: Spent | None) -> list[str]:
+    """Copy `size` bytes, fsync; returns their digests, which another thread makes meanwhile."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    pool = ThreadPoolExecutor(_HASHERS)
+    try:
+        found = pool.map(lambda block: digests.of_block(source, *block), digests.blocks(size))
+        _copy_bytes(source, fd, size, spent)
         os.fsync(fd)
+        return list(found)
+    except EOFError:
+        raise layout.Damaged("a snapshot is cut short") from None
     finally:
+        pool.shutdown(cancel_futures=True)
         os.close(fd)
-    return digest.hexdigest()
+
+
+def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> None:
+    position = 0
+    with memoryview(bytearray(min(_PIECE, size))) as buffer:
+        while position < size:
+            count = os.preadv(source, [buffer[: size - position]], position)
+            if not count:
+                raise EOFError
+            atomic.write_all(fd, buffer[:count])
+            position += count
+            if position % _FLUSH == 0:  # let the disk begin now: an fsync at the end would have it all to do
+                os.posix_fadvise(fd, position - _FLUSH, _FLUSH, os.POSIX_FADV_DONTNEED)
+            if spent is not None:
+                spent(count)
 
 
 def commit(target: Target) -> tuple[Path, int]:
@@ -101,12 +127,12 @@ def commit(target: Target) -> tuple[Path, int]:
     All shards must have been written. From the rename on the checkpoint is there; before it, it is not.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
-    part_paths = [directory / _PART.format(rank=rank) for rank in range(target.world_size)]
+    part_paths = [directory / PART.format(rank=rank) for rank in range(target.world_size)]
     parts = [json.loads(path.read_bytes()) for path in part_paths]
     common = json.dumps(_join_common(target, [part["common"] for part in parts]), indent=1).encode()
     atomic.write_durable(directory / layout.COMMON, common)
     files = {name: entry for part in parts for name, entry in part["files"].items()}
-    files[layout.COMMON] = {"bytes": len(common), "sha256": hashlib.sha256(common).hexdigest()}
+    files[layout.COMMON] = {"bytes": len(common), "sha256": digests.of_bytes(common)}
     metadata = {
         "version": layout.VERSION,
         "step": target.step,
@@ -116,14 +142,16 @@ def commit(target: Target) -> tuple[Path, int]:
     }
     for path in part_paths:
         path.unlink()
-    atomic.write_durable(directory / layout.METADATA, layout.seal(metadata))
+    atomic.write_durable(directory / layout.METADATA, checks.seal(metadata))
     atomic.fsync_dir(directory)
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
     if final.exists():  # an earlier life of the job reached this step and was not resumed from
         layout.quarantine(target.checkpoint_dir, final, "a later run of the job made this step again")
     directory.rename(final)
     atomic.fsync_dir(target.checkpoint_dir)
-    atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
+    # It is committed. The tracker is a hint to others, and stale until the next commit where it cannot be written.
+    with suppress(OSError):
+        atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
     return final, sum(entry["bytes"] for entry in files.values())
 
 
@@ -157,34 +185,3 @@ def discard(target: Target) -> None:
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     if directory.exists():
         remove_ours(directory)
-
-
-def retire(checkpoint_dir: Path, keep: int) -> Iterator[tuple[int, str | None]]:
-    """Delete all committed checkpoints but the newest `keep`; yields (step, None or what stayed and why).
-
-    The newest is never deleted. What users put beside or into checkpoints stays.
-    """
-    for step, directory in layout.list_iterations(checkpoint_dir)[max(keep, 1) :]:
-        doomed = layout.incomplete_dir(checkpoint_dir, step)
-        if doomed.exists() and (strangers := remove_ours(doomed)):
-            yield step, strangers
-            continue
-        directory.rename(doomed)
-        yield step, remove_ours(doomed)
-
-
-def remove_ours(directory: Path) -> str | None:
-    """Delete an incomplete checkpoint's files, and it; returns a sentence when something in it is not ours."""
-    for entry in list(directory.iterdir()):
-        if entry.name in (layout.COMMON, layout.METADATA) or entry.suffix == ".safetensors" or _is_part(entry):
-            entry.unlink()
-    try:
-        directory.rmdir()
-    except OSError:
-        strangers = ", ".join(sorted(entry.name for entry in directory.iterdir()))
-        return f"{directory} stays: {strangers} in it is not ours"
-    return None
-
-
-def _is_part(path: Path) -> bool:
-    return path.name.startswith("part_") and path.suffix == ".json"

@@ -1,6 +1,6 @@
 """The contract between supervisor and ranks: names, numbers, exit codes. Standard library only.
 
-Version 1. What a rank and its supervisor tell each other goes through environment variables, one memory
+Version 2. What a rank and its supervisor tell each other goes through environment variables, one memory
 page per rank (`page.py`) and files (`layout.py`): no pickle anywhere, no socket on the hot path.
 """
 
@@ -14,8 +14,9 @@ import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-VERSION = 1
+VERSION = 2
 
 # --- environment given to ranks, besides torchrun's own -------------------------------------------------
 ENV_MEMORY_DIR = "FTLAUNCH_MEMORY_DIR"  # pages and snapshots; its presence says "a supervisor watches"
@@ -25,10 +26,14 @@ ENV_JOB_ID = "FTLAUNCH_JOB_ID"
 ENV_ATTEMPT = "FTLAUNCH_ATTEMPT"
 ENV_SUPERVISOR = "FTLAUNCH_SUPERVISOR"  # pid:start time in clock ticks, which tells a reused pid
 ENV_CONTROL = "FTLAUNCH_CONTROL"  # unix socket on which a rank passes on a SIGTERM of its own
-ENV_MEMORY_INTERVAL = "FTLAUNCH_MEMORY_INTERVAL"  # steps; 0 is off
+ENV_MEMORY_INTERVAL = "FTLAUNCH_MEMORY_INTERVAL"  # steps, or auto; 0 is off
 ENV_STORAGE_INTERVAL = "FTLAUNCH_STORAGE_INTERVAL"  # steps or a duration in seconds with an s: 100, 600s, off
 ENV_KEEP = "FTLAUNCH_KEEP"  # checkpoints kept by retention
+ENV_KEEP_EVERY = "FTLAUNCH_KEEP_EVERY"  # steps; those of a multiple of it are kept for ever; 0 is off
+ENV_STORAGE_BANDWIDTH = "FTLAUNCH_STORAGE_BANDWIDTH"  # bytes a second; 0 is off
 ENV_GRACE = "FTLAUNCH_GRACE"  # seconds
+ENV_LOAD_CHECKPOINT = "FTLAUNCH_LOAD_CHECKPOINT"  # path to begin with; without a supervisor also a step
+ENV_RESUME_TRAINING = "FTLAUNCH_RESUME_TRAINING"  # 0: of that only the weights (only without a supervisor)
 ENV_FRESH = "FTLAUNCH_FRESH"  # 1: start from nothing whatever is there (only without a supervisor)
 
 # --- exit codes -------------------------------------------------------------------------------------------
@@ -45,10 +50,13 @@ STACKS_SIGNAL = signal.SIGRTMIN + 6 if hasattr(signal, "SIGRTMIN") else signal.S
 DEFAULT_KEEP = 5
 DEFAULT_GRACE = 30.0
 DEFAULT_STORAGE_INTERVAL = "600s"
-DEFAULT_MEMORY_INTERVAL = 1
+DEFAULT_MEMORY_INTERVAL = "1"
 
-# Slots alternate; the third exists so that one can be read by the saver while the other two go on.
-SLOTS = 3
+# Slots alternate; the third exists so that one can be read by the saver while the other two go on. The last one
+# is on storage, and is used where there is no room in memory (room.py).
+MEMORY_SLOTS = 3
+STAGED = MEMORY_SLOTS
+SLOTS = MEMORY_SLOTS + 1
 
 
 class Phase(enum.IntEnum):
@@ -80,9 +88,16 @@ class Resume(enum.IntEnum):
     PEER = 3
     STORAGE = 4
     REFUSED = 5  # there are checkpoints, and none is usable: never a silent fresh start
+    LOADED = 6  # the checkpoint that the job is to begin with (ENV_LOAD_CHECKPOINT)
+    WEIGHTS = 7  # the same, but the weights only: the job begins at step 0
 
 
-RESTORED_FROM = {Resume.MEMORY: "memory", Resume.PEER: "peer", Resume.STORAGE: "storage"}
+RESTORED_FROM = {
+    Resume.MEMORY: "memory",
+    Resume.PEER: "peer",
+    Resume.STORAGE: "storage",
+    Resume.LOADED: "storage",
+}
 
 
 class Flag(enum.IntFlag):
@@ -106,6 +121,18 @@ def announce_step(newest: int, step_seconds: float) -> int:
     return newest + 2 + min(spare, 1000)
 
 
+class MemoryInterval(NamedTuple):
+    """How often snapshots are taken."""
+
+    steps: int  # between snapshots; 0 is never
+    auto: bool  # `steps` is where it begins: it is fitted to what snapshots cost
+
+
+def memory_interval(text: str) -> MemoryInterval:
+    """Read ENV_MEMORY_INTERVAL. Raises ValueError."""
+    return MemoryInterval(1, True) if text == "auto" else MemoryInterval(int(text), False)
+
+
 def default_job_id(cwd: str, kind: str, target: str, args: Sequence[str]) -> str:
     """A stable name for the command: the script's stem and a short hash of working directory and command."""
     stem = Path(target).stem if kind != "module" else target
@@ -120,7 +147,7 @@ def memory_root(uid: int) -> Path:
 
 
 def process_start_time(pid: int) -> int:
-    """Start time of a process in clock ticks since boot, from /proc; 0 when there is no such process.
+    """Start time of a process in clock ticks since boot, from /proc; 0 when no such process lives (a zombie does not).
 
     With the pid it names a process for good: a reused pid has another start time.
     """
@@ -128,7 +155,8 @@ def process_start_time(pid: int) -> int:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return int(stat.rpartition(")")[2].split()[19])
+    state, *fields = stat.rpartition(")")[2].split()
+    return 0 if state in "ZX" else int(fields[18])
 
 
 def own_start_time() -> int:

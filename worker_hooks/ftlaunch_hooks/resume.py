@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ftlaunch_hooks import layout
+from pathlib import Path
+
+from ftlaunch_hooks import layout, loading
 from ftlaunch_hooks.overseer import Overseer
 from ftlaunch_hooks.protocol import Resume
 from ftlaunch_hooks.shards import CheckpointReader, MemoryReader, Shards
@@ -10,7 +12,7 @@ from ftlaunch_hooks.state import State
 
 
 def restore(state: State, kind: Resume, step: int, overseer: Overseer) -> Shards | None:
-    """Load `state` from memory or storage; returns what it was read from, None for a fresh start.
+    """Load `state` from memory or storage; returns what training goes on from, None where it begins at step 0.
 
     Raises state.StateError when what is there does not fit, layout.Damaged when it cannot be read.
     """
@@ -18,8 +20,21 @@ def restore(state: State, kind: Resume, step: int, overseer: Overseer) -> Shards
         slots = {rank: page.slot_steps().index(step) for rank, page in enumerate(overseer.peers)}
         reader: Shards = MemoryReader(overseer.memory_dir, step, overseer.world_size, slots)
     elif kind == Resume.STORAGE:
-        reader = CheckpointReader(layout.iteration_dir(overseer.checkpoint_dir, step))
+        reader = _open(layout.iteration_dir(overseer.checkpoint_dir, step))
+    elif kind in (Resume.LOADED, Resume.WEIGHTS):
+        reader = _open(loading.checkpoint_at(overseer.load_path, step))
     else:
+        return None
+    if kind == Resume.WEIGHTS:
+        state.restore_weights(reader)
         return None
     state.restore(reader)
     return reader
+
+
+def _open(directory: Path) -> CheckpointReader:
+    try:
+        return CheckpointReader(directory)
+    except (layout.Damaged, OSError) as problem:
+        cause = problem.strerror if isinstance(problem, OSError) else problem
+        raise layout.Damaged(f"cannot restore from {directory}, which all ranks agreed on: {cause}") from problem

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftlaunch_hooks import layout
+from ftlaunch_hooks import checks, layout
 from ftlaunch_hooks.encode import StateError
 from ftlaunch_hooks.items import DTYPES, TORCH_DTYPES, is_sharded, own_key
 from ftlaunch_hooks.layout import Chunk, Damaged
@@ -166,12 +166,12 @@ class MemoryReader(Shards):
 
 
 class CheckpointReader(Shards):
-    """A committed checkpoint. It is not verified here: that is `layout.verify`."""
+    """A committed checkpoint. It is not verified here: that is `checks.verify`."""
 
     def __init__(self, directory: Path) -> None:
         """directory: `iteration_<step>`. Raises OSError or Damaged."""
         super().__init__()
-        metadata = layout.read_metadata(directory)
+        metadata = checks.read_metadata(directory)
         self.step, self.world_size = metadata["step"], metadata["world_size"]
         try:
             self._common = json.loads((directory / layout.COMMON).read_bytes())

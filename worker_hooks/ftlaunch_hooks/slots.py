@@ -1,4 +1,4 @@
-"""One snapshot slot: its files on tmpfs, mapped, and the tensors over them."""
+"""One snapshot slot: its files on tmpfs (or, where there is no room, on storage), mapped, and the tensors over them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,30 @@ from ftlaunch_hooks import atomic, layout
 from ftlaunch_hooks.copies import Copies, divide
 from ftlaunch_hooks.items import Item
 from ftlaunch_hooks.layout import Chunk
+from ftlaunch_hooks.pinned import pin
 from ftlaunch_hooks.shards import tensor_over
 
 _MIB = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_BESIDES = 64 << 10  # bytes of a slot besides its tensors: what is not a tensor, and the headers' beginnings
 
 
 class SnapshotError(OSError):
-    """A snapshot cannot be kept in memory."""
+    """A snapshot cannot be kept."""
+
+
+class NoRoomError(SnapshotError):
+    """There is no room for it."""
 
 
 class SlotFile:
     """A tensor file of a slot, mapped for writing."""
 
-    def __init__(self, path: Path, chunks: Sequence[Chunk]) -> None:
-        """Take over the file at `path` when it is laid out for `chunks`, or make it anew. Raises OSError."""
+    def __init__(self, path: Path, chunks: Sequence[Chunk], pinned: bool) -> None:
+        """Take over the file at `path` when it is laid out for `chunks`, or make it anew. Raises OSError.
+
+        pinned: GPUs will write to it.
+        """
         header, offsets = layout.build_header(chunks)
         size = offsets[-1] + chunks[-1].nbytes if chunks else len(header)
         self.fd = _adopt(path, header, size)
@@ -35,10 +45,13 @@ class SlotFile:
             self.fd = _create(path, header, size)
         # populate: page faults now, not at the first copy
         mapped = mmap.mmap(self.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._pinned = pin(mapped, size) if pinned else None
         self.tensors = [tensor_over(mapped, chunk, at) for chunk, at in zip(chunks, offsets, strict=True)]
 
     def close(self) -> None:
         """Unmap: the map lives as long as a tensor over it."""
+        if self._pinned is not None:
+            self._pinned.close()
         self.tensors = []
         os.close(self.fd)
 
@@ -71,11 +84,20 @@ def _create(path: Path, header: bytes, size: int) -> int:
     return fd
 
 
-class Slot:
-    """Memory for one snapshot of one rank."""
+def bytes_needed(items: Sequence[Item]) -> int:
+    """Bytes that a slot for these items takes, roughly and rather too many."""
+    owned = [item for item in items if item.owned]
+    return _BESIDES + sum(item.tensor.nbytes + 2 * len(item.key) + 512 for item in owned)
 
-    def __init__(self, directory: Path, rank: int, number: int) -> None:
+
+class Slot:
+    """Room for one snapshot of one rank."""
+
+    def __init__(self, directory: Path, rank: int, number: int, storage: Path | None = None) -> None:
+        """directory: of all slots. storage: where this one really lies, behind a link; None: in `directory`."""
         self.directory = layout.slot_dir(directory, rank, number)
+        self._storage = storage
+        self.exists = self.directory.exists()  # takes room already, by this attempt or an earlier one
         self.now, self.later = Copies(), Copies()  # see copies.divide
         self._tensors: list[Tensor] = []  # in the order of `_chunks`
         self._files: dict[str, SlotFile] = {}
@@ -85,14 +107,16 @@ class Slot:
         self._collected: list[Item] | None = None
 
     @property
-    def exists(self) -> bool:
-        """Whether it takes memory already, by this attempt or an earlier one."""
-        return bool(self._chunks) or self.directory.exists()
+    def memory(self) -> int:
+        """Bytes of memory it takes."""
+        if self._storage is not None or not self.exists:
+            return 0
+        return sum(file.stat().st_blocks * 512 for file in os.scandir(self.directory))
 
     def lay_out(self, collected: list[Item]) -> None:
         """Make room for these items (the owned ones); what is laid out alike already stays.
 
-        The slot's step must have been withdrawn. Raises SnapshotError when there is not enough memory.
+        The slot's step must have been withdrawn. Raises NoRoomError, or SnapshotError for other reasons.
         """
         if collected is self._collected:
             return
@@ -104,7 +128,7 @@ class Slot:
         if chunks != self._chunks:
             self.close()
             try:
-                self._open(chunks)
+                self._open(chunks, any(item.tensor.device.type == "cuda" for item in items.values()))
             except OSError as error:
                 self.close()
                 raise self._shortage(chunks, error) from error
@@ -112,10 +136,13 @@ class Slot:
         self.now, self.later = divide(ordered, self._tensors)
         self._collected = collected
 
-    def _open(self, chunks: dict[str, list[Chunk]]) -> None:
+    def _open(self, chunks: dict[str, list[Chunk]], pinned: bool) -> None:
+        self.exists = True
+        if self._storage is not None:
+            _link(self.directory, self._storage / self.directory.name)
         self.directory.mkdir(mode=0o700, exist_ok=True)
         for group in layout.GROUPS:
-            self._files[group] = SlotFile(layout.slot_file(self.directory, group), chunks[group])
+            self._files[group] = SlotFile(layout.slot_file(self.directory, group), chunks[group], pinned)
         common = self.directory / layout.COMMON
         self._common = os.open(common, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._tensors = [tensor for group in layout.GROUPS for tensor in self._files[group].tensors]
@@ -123,17 +150,17 @@ class Slot:
 
     def _shortage(self, chunks: dict[str, list[Chunk]], error: OSError) -> SnapshotError:
         needed = sum(chunk.nbytes for group in chunks.values() for chunk in group)
-        if error.errno != errno.ENOSPC:
-            return SnapshotError(f"cannot keep snapshots in memory: {error}")
-        place = self.directory.parent
+        where, place = ("in memory", self.directory.parent) if self._storage is None else ("on storage", self._storage)
+        if error.errno not in _FULL:
+            return SnapshotError(f"cannot keep snapshots {where}: {error}")
         disk = os.statvfs(place)
-        return SnapshotError(
-            f"cannot keep snapshots in memory: {place} has {disk.f_bavail * disk.f_frsize // _MIB} MiB left, "
+        return NoRoomError(
+            f"cannot keep snapshots {where}: {place} has {disk.f_bavail * disk.f_frsize // _MIB} MiB left, "
             f"{-(-needed // _MIB)} MiB needed for another slot"
         )
 
     def write_common(self, common: bytes) -> None:
-        """Write what is not a tensor. Raises SnapshotError when there is not enough memory."""
+        """Write what is not a tensor. Raises NoRoomError, or SnapshotError for other reasons."""
         try:
             os.ftruncate(self._common, 0)
             os.lseek(self._common, 0, os.SEEK_SET)
@@ -168,3 +195,19 @@ class Slot:
         if self._common >= 0:
             os.close(self._common)
             self._common = -1
+
+    def discard(self) -> None:
+        """Give its room back."""
+        self.close()
+        if self.exists:
+            layout.remove_slot(self.directory)
+            self.exists = False
+
+
+def _link(link: Path, target: Path) -> None:
+    """Make the directory `target`, and a link to it where the slot is looked for. Raises OSError."""
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if link.is_symlink() and link.readlink() != target:
+        link.unlink()
+    if not link.is_symlink():
+        link.symlink_to(target)

@@ -1,4 +1,4 @@
-"""A rank's snapshots in memory: which slot is written when, and what must not be overwritten yet.
+"""A rank's snapshots: which slot is written when, and what must not be overwritten yet.
 
 At a step boundary the state is copied into a slot (`slots.py`). A large copy of what only the optimizer
 changes runs beside the next forward and backward, and the next optimizer step waits for it. The slot's step
@@ -9,21 +9,36 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ftlaunch_hooks.copies import SideStreams
+from ftlaunch_hooks.copies import Flight
 from ftlaunch_hooks.encode import Json, JsonCache
+from ftlaunch_hooks.items import Collected, Item
 from ftlaunch_hooks.page import NONE, Page, wait_until
-from ftlaunch_hooks.protocol import SLOTS, Flag, Why
-from ftlaunch_hooks.slots import Slot, SnapshotError
+from ftlaunch_hooks.protocol import MEMORY_SLOTS, STAGED, Why
+from ftlaunch_hooks.room import Room, say
+from ftlaunch_hooks.slots import NoRoomError, Slot, SnapshotError, bytes_needed
 from ftlaunch_hooks.state import State
+from ftlaunch_hooks.turns import Slots
 
 __all__ = ["SnapshotError", "Snapshotter"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One to be taken."""
+
+    step: int
+    items: list[Item]
+    common: bytes  # what is not a tensor
+    hold: Why | None  # held for the saver, and why
 
 
 class Snapshotter:
@@ -38,26 +53,27 @@ class Snapshotter:
         rank: int,
         versions: Mapping[str, str],
         base: int = NONE,
+        storage: Path | None = None,
     ) -> None:
         """peers: the pages of all ranks, this one's included. directory: of pages and slots.
 
         base: the step that all ranks have just restored from memory; it counts as the newest snapshot. Words
-        of other steps are of an earlier life, and are withdrawn here. So make this before raising
-        `Flag.ATTACHED`, which tells the peers that the words are of this life.
+        of other steps are of an earlier life, and are withdrawn here. storage: the directory for a slot on
+        storage, where there is no room in memory; made when it is needed.
         """
         self._state, self._page = state, page
-        self._peers = [peer for peer in peers if peer.path != page.path]
-        self._slots = [Slot(directory, rank, number) for number in range(SLOTS)]
+        self.room = Room(rank, peers, directory)
+        self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
+        self._slots = [Slot(directory, rank, number) for number in range(MEMORY_SLOTS)]
+        self._slots.append(Slot(directory, rank, STAGED, storage or directory / "storage"))
         self._versions = json.dumps(dict(versions))
         self._json = JsonCache()
-        self._newest, self._newest_slot = base, NONE
-        for number, step in enumerate(page.slot_steps()):
-            if step not in (base, page.reading):
-                page.set_slot(number, NONE)
-            elif step == base != NONE:
-                self._newest_slot = number
+        self._measured: list[Item] | None = None
+        self._need = 0
+        self._begin_from(base)
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
+        self._flight: Flight | None = None
         self._hook = register_optimizer_step_pre_hook(self._before_step)
 
     @property
@@ -65,39 +81,62 @@ class Snapshotter:
         """The newest step that this rank has in memory; NONE before the first."""
         return self._newest
 
-    def take(self, step: int, hold: Why | None = None) -> None:
+    def fit(self, step: int) -> None:
+        """All ranks at the boundary of `step`: agree on how many slots there is room for.
+
+        Every step that not all ranks have is withdrawn. Raises StateError when the state cannot be saved.
+        """
+        self.settle()
+        self._measure(self._state.collect())
+        base = self.room.meet(step, self._need, sum(slot.memory for slot in self._slots))
+        if base is not None:
+            self._begin_from(base)
+            self._drop_surplus()
+
+    def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
         """Take the snapshot of `step`, at its boundary; `hold` keeps it for the saver, and says why.
 
-        Waits until every rank has the snapshot before this one (and for a slot, when the saver reads two);
-        returns without a snapshot when this rank is told to leave meanwhile. Raises SnapshotError when memory
-        is short, StateError when the state cannot be saved, and what a copy in the background has raised.
+        keep: the step whose slot stays where there are two slots, whatever the page says by now. Waits until
+        every rank has the snapshot before this one (and for a slot, when the saver reads two). False: there is
+        none, as this rank is told to leave, or there is no room for it. Raises SnapshotError when memory cannot
+        be written to, StateError when the state cannot be saved, and what a copy in the background has raised.
         """
-        self.fence()
+        if not self.room.slots and hold is None:
+            return False
+        self.settle()
+        began = time.perf_counter()
         collected = self._state.collect()
+        self._measure(collected)
         common = self._common_json(step, collected.state)
-        number = self._vacate()
-        if number is None:
-            return
-        slot = self._slots[number]
-        slot.lay_out(collected.items)
-        slot.now.run()
-        if not slot.later.nbytes:
-            self._commit(number, common, step, hold)
-            return
-        streams = SideStreams(slot.later)
-
-        def copy_and_commit() -> None:
-            with streams:
-                slot.later.run()
-            self._commit(number, common, step, hold)
-
-        self._copying = self._thread.submit(copy_and_commit)
+        self.spent += time.perf_counter() - began
+        ready = self._peers_are_ready()
+        began = time.perf_counter()
+        new = Snapshot(step, collected.items, common, hold)
+        taken = ready and self._copy(self._vacate(keep), new)
+        if hold is not None and not taken:  # it shall not be lost for want of memory
+            taken = self._copy(self._vacate(keep, [STAGED]), new)
+            if not taken:
+                self.room.missed(step)
+        self.spent += time.perf_counter() - began
+        return taken
 
     def fence(self) -> None:
-        """Wait for the copy in the background; raises what it has raised."""
-        if (copying := self._copying) is not None:
-            self._copying = None
-            copying.result()
+        """What follows may change anything: wait for the copy beside the training, or have the GPUs wait for it.
+
+        Raises what the copy has raised.
+        """
+        began = time.perf_counter()
+        if self._copying is None or self._flight is None:
+            return
+        if not self._flight.hold_back() or self._copying.done():
+            self._land()
+        self.spent += time.perf_counter() - began
+
+    def settle(self) -> None:
+        """Wait until the newest snapshot is whole; raises what its copy has raised."""
+        began = time.perf_counter()
+        self._land()
+        self.spent += time.perf_counter() - began
 
     def slot_files(self, step: int) -> tuple[dict[str, int], bytes]:
         """Descriptors by group (not to be closed) and common.json of a snapshot; waits for its copy.
@@ -118,52 +157,125 @@ class Snapshotter:
         for slot in self._slots:
             slot.close()
 
-    # --- inside --------------------------------------------------------------------------------------------
+    # --- which slot -----------------------------------------------------------------------------------------
+
+    def _begin_from(self, base: int) -> None:
+        """`base` is the newest step that all ranks have; what is not for the saver besides is withdrawn."""
+        steps = self._page.slot_steps()
+        for number, step in enumerate(steps):
+            if step not in self._busy() | {base}:
+                self._page.set_slot(number, NONE)
+        self._newest = base
+        self.room.took(base)
+        self._newest_slot = steps.index(base) if base != NONE and base in steps else NONE
+
+    def _busy(self) -> set[int]:
+        """The steps that are for the saver."""
+        page = self._page
+        busy = {page.reading}  # perhaps a step of an earlier attempt
+        if page.save_step > page.saved and not self.room.any_missed(page.save_step):
+            busy.add(page.save_step)
+        return busy - {NONE}
+
+    def _peers_are_ready(self) -> bool:
+        """Wait until the snapshot before the newest is not needed any more; False when none is to be taken."""
+        if self.room.slots > 1 and self._newest != NONE:
+            wait_until(lambda: self._page.leave or self.room.any_failed() or self.room.all_have(self._newest), math.inf)
+        return not self._page.leave and not self.room.any_failed()
+
+    def _look(self) -> Slots:
+        exists = [slot.exists for slot in self._slots]
+        return Slots(self._page.slot_steps(), exists, self._newest_slot, self._busy())
+
+    def _vacate(self, keep: int, among: list[int] | None = None) -> int | None:
+        """Wait for a slot that may be overwritten, and withdraw its word; None when told to leave.
+
+        among: the slots that come into question; None: as agreed on.
+        """
+        self._drop_surplus()
+        page, chosen = self._page, self._look().used(self.room.slots) if among is None else among
+        free: list[int] = []
+
+        def ready() -> bool:
+            free[:] = self._look().free(chosen, keep)
+            return page.leave or bool(free)
+
+        while wait_until(ready, math.inf) and not page.leave:
+            slots, number = self._look(), free[0]
+            page.set_slot(number, NONE)
+            if page.reading == slots.steps[number] != NONE:
+                page.set_slot(number, slots.steps[number])  # the saver has just chosen it
+                continue
+            if number == self._newest_slot:
+                self._newest_slot = slots.holding(keep)
+                self._newest = keep if self._newest_slot != NONE else NONE
+            return number
+        return None
+
+    def _drop_surplus(self) -> None:
+        """Give back the room of slots that are no longer used."""
+        for number in self._look().surplus(self.room.slots):
+            self._page.set_slot(number, NONE)
+            self._slots[number].discard()
+
+    # --- the copy -------------------------------------------------------------------------------------------
+
+    def _measure(self, collected: Collected) -> None:
+        if collected.items is not self._measured:
+            self._measured, self._need = collected.items, bytes_needed(collected.items)
+            self.room.noticed(self._need)
+
+    def _copy(self, number: int | None, new: Snapshot) -> bool:
+        """Into a slot; False where there is none, or no room."""
+        if number is None:
+            return False
+        slot = self._slots[number]
+        try:
+            slot.lay_out(new.items)
+            slot.now.run()
+            if not slot.later.nbytes and not slot.now.gpus:
+                self._commit(number, new)
+                return True
+        except NoRoomError as error:
+            self._do_without(number, error)
+            return False
+        self._flight = flight = Flight(slot.now, slot.later)
+
+        def copy_and_commit() -> None:
+            flight.run()
+            try:
+                self._commit(number, new)
+            except NoRoomError as error:
+                self._do_without(number, error)
+                if new.hold is not None:
+                    self.room.missed(new.step)
+
+        self._copying = self._thread.submit(copy_and_commit)
+        return True
+
+    def _do_without(self, number: int, error: NoRoomError) -> None:
+        """There is no snapshot of this step. Where memory is short the ranks will meet about it."""
+        say(str(error))
+        if number != STAGED:
+            self.room.failed()
+
+    def _land(self) -> None:
+        if (copying := self._copying) is not None:
+            self._copying = None
+            copying.result()
 
     def _before_step(self, optimizer: object, args: Any, kwargs: Any) -> None:
         """Before any optimizer's step: what it is about to change must have been copied."""
         self.fence()
 
-    def _vacate(self) -> int | None:
-        """Wait for a slot that may be overwritten, and withdraw its word; None when told to leave."""
-        free: list[int] = []
-
-        def ready() -> bool:
-            free[:] = self._free() if all(map(self._has_newest, self._peers)) else []
-            return self._page.leave or bool(free)
-
-        while wait_until(ready, math.inf) and not self._page.leave:
-            steps = self._page.slot_steps()
-            # the oldest, if possible one that has its memory already
-            number = min(free, key=lambda n: (not self._slots[n].exists, steps[n]))
-            self._page.set_slot(number, NONE)
-            if self._page.reading != steps[number] or steps[number] == NONE:
-                return number
-            self._page.set_slot(number, steps[number])  # the saver has just chosen it
-        return None
-
-    def _has_newest(self, peer: Page) -> bool:
-        """Whether the snapshot before this rank's newest is not needed any more as far as this peer goes."""
-        if self._newest == NONE:
-            return True
-        alive = peer.attempt == self._page.attempt and Flag.ATTACHED in peer.flags
-        return alive and self._newest in peer.slot_steps()
-
-    def _free(self) -> list[int]:
-        """The slots that may be written to: not the newest, not one that is for the saver."""
-        page, steps = self._page, self._page.slot_steps()
-        busy = {page.reading} - {NONE}  # perhaps a step of an earlier attempt
-        if page.save_step > page.saved:
-            busy.add(page.save_step)
-        return [n for n in range(SLOTS) if n != self._newest_slot and steps[n] not in busy]
-
     def _common_json(self, step: int, state: Mapping[str, Mapping[str, Json]]) -> bytes:
         head = f'"step":{step},"consumed_samples":{self._page.consumed},"versions":{self._versions}'
         return f'{{{head},"state":{self._json.dumps(state)}}}'.encode()
 
-    def _commit(self, number: int, common: bytes, step: int, hold: Why | None) -> None:
-        self._slots[number].write_common(common)
-        self._page.set_slot(number, step)
-        self._newest, self._newest_slot = step, number
-        if hold is not None:
-            self._page.hold_for_saver(step, hold)
+    def _commit(self, number: int, new: Snapshot) -> None:
+        self._slots[number].write_common(new.common)
+        self._page.set_slot(number, new.step)
+        self._newest, self._newest_slot = new.step, number
+        self.room.took(new.step)
+        if new.hold is not None:
+            self._page.hold_for_saver(new.step, new.hold)

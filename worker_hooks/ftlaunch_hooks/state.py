@@ -96,6 +96,19 @@ class State:
         # A rank that was not there has no random numbers to go on with: it keeps those of its own seed.
         self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else {}
 
+    def restore_weights(self, saved: Shards) -> None:
+        """Put back what was saved of the modules, in place, and nothing else: a new run begins with these weights.
+
+        Raises StateError when the modules that are attached do not fit; then nothing has changed.
+        """
+        lookup, state = Lookup(saved, self.rank), saved.state(self.rank)
+        modules = [part for part in self._parts.values() if isinstance(part, ModulePart)]
+        if not modules:
+            raise StateError("cannot load weights: no module is attached")
+        loads = [part.plan(_module_tree(part, state, saved), lookup) for part in modules]
+        for load in loads:
+            load()
+
     def _check_objects(self, state: Mapping[str, Json]) -> None:
         names = set(state) - {_RNG} - self._frozen
         if missing := set(self._parts) - names:
@@ -115,6 +128,22 @@ class State:
         self._begun = True
         if self._rng_read:
             rng.restore_rng(self._rng_read)
+
+
+def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: Shards) -> Mapping[str, Json]:
+    """What was saved of a module, also by somebody who knows tensors and their keys only."""
+    if part.name in state:
+        if state[part.name]["kind"] != part.kind:
+            raise StateError(f"cannot load weights: `{part.name}` was saved, but is no module")
+        tree: Mapping[str, Json] = state[part.name]
+        return tree
+    start = f"{part.name}."
+    saved_keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping
+    keys = [key for key in saved_keys if key.startswith(start) and "@" not in key]  # not other ranks' own
+    names = [key[len(start) :].replace("\0", "@") for key in keys]
+    if not names:
+        raise StateError(f"cannot load weights: there are none of `{part.name}`")
+    return {"tensors": names, "extra": {}}
 
 
 def _check(name: str, target: Any) -> None:

@@ -201,6 +201,7 @@ class CheckpointStorageWriter(StorageWriter):
             raise TypeError("cannot save: the planner is not a DefaultSavePlanner, its values come pickled")
         values: dict[str, Json] = {}
         tensors: dict[str, dict[Chunk, Tensor]] = {group: {} for group in layout.GROUPS}
+        names: dict[str, set[str]] = {group: set() for group in layout.GROUPS}
         results = []
         for item in plan.items:
             key = item.index.fqn
@@ -210,7 +211,7 @@ class CheckpointStorageWriter(StorageWriter):
                 group = "opt" if key.split(".")[0] in _OPTIMIZERS else "model"
                 tensor = planner.resolve_data(item)
                 assert isinstance(tensor, Tensor)
-                tensors[group][_chunk_of(item)] = tensor.detach()
+                tensors[group][_chunk_of(item, names[group])] = tensor.detach()
             results.append(WriteResult(item.index, item.tensor_storage_size() or 0, None))
         with contextlib.ExitStack() as stack:
             files = {group: stack.enter_context(_image(chunks)) for group, chunks in tensors.items()}
@@ -247,12 +248,13 @@ def _refuse_tensor(path: coding.Path, tensor: Tensor) -> str:
     raise StateError(f"cannot save `{show(path)}`: a tensor inside a value that is not a dictionary or list")
 
 
-def _chunk_of(item: WriteItem) -> Chunk:
-    """The chunk that a write is about, under a name of its own when it is one of several."""
+def _chunk_of(item: WriteItem, taken: set[str]) -> Chunk:
+    """The chunk that a write is about; under its tensor's key, unless another chunk of this file has that."""
     assert item.tensor_data is not None
     chunk, whole = item.tensor_data.chunk, tuple(item.tensor_data.size)
     offset, shape, key = tuple(chunk.offsets), tuple(chunk.sizes), item.index.fqn
-    name = key if shape == whole else f"{key}[{','.join(map(str, offset))}]"
+    name = f"{key}[{','.join(map(str, offset))}]" if key in taken else key
+    taken.add(name)
     return Chunk(name, DTYPES[item.tensor_data.properties.dtype], shape, key, offset, whole)
 
 

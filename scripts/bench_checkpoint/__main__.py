@@ -1,0 +1,95 @@
+"""What checkpoints cost, against torch.save, dcp.save and dcp.async_save, and against plain copies.
+
+    make bench-checkpoints
+    python scripts/bench_checkpoint --rounds 3 --sizes 64 --ranks 1      # a quick look
+
+Every figure is the median of at least five rounds in which everything that is compared is measured in turn. Jobs run
+under ftlaunch: the example job (scripts/train_gpt.py's model and batches) and models of several sizes, on one
+rank; one size on several ranks. Prints Markdown; --json writes all figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import tables
+import torch
+from stalls import TURNS
+
+HERE = Path(__file__).parent
+
+
+def run_job(home: Path, what: str, ranks: int, rounds: int, turns: int) -> dict[str, Any]:
+    """Measure one job; raises RuntimeError when it fails."""
+    name = f"bench-{os.getpid()}-{what}-{ranks}"
+    place = home / name
+    place.mkdir()
+    scratch = place / "scratch"
+    scratch.mkdir()
+    command: list[str | Path] = [
+        sys.executable, "-m", "ftlaunch", "--nproc-per-node", str(ranks), "--job-id", name, "--run-dir", place / "run",
+        "--memory-interval", str(len(TURNS)), "--storage-interval", "off", "--max-restarts", "0", "--hang-timeout",
+        "off", HERE / "job.py", "--what", what, "--home", scratch, "--rounds", str(rounds), "--turns", str(turns),
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"cannot measure {what} on {ranks} ranks: exit code {done.returncode}\n{done.stderr}")
+    found: dict[str, Any] = json.loads((scratch / "found.json").read_text())
+    shutil.rmtree(place)
+    return {"what": what, "ranks": ranks, **found}
+
+
+def machine() -> dict[str, Any]:
+    """Where and when."""
+    cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    return {
+        "cores": os.cpu_count(),
+        "cpu": cpu.split(":")[1].strip(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "linux": platform.release(),
+        "date": time.strftime("%Y-%m-%d"),
+        "load_before": os.getloadavg(),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[64, 256, 1024], help="MiB of state, on one rank")
+    parser.add_argument("--ranks", type=int, nargs="*", default=[1, 2], help="of the example job")
+    parser.add_argument("--grow", type=int, nargs="*", default=[2, 4], help="ranks for 256 MiB")
+    parser.add_argument("--dir", type=Path, help="a folder on the storage to measure (default: the temporary folder)")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    args = parser.parse_args()
+    home = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-", dir=args.dir))
+    where, runs = machine(), []
+    plan = [("gpt", ranks, 10 * args.rounds) for ranks in args.ranks]
+    plan += [(str(size), 1, args.rounds) for size in args.sizes]
+    plan += [("256", ranks, args.rounds) for ranks in args.grow]
+    try:
+        for what, ranks, turns in plan:
+            runs.append(run_job(home, what, ranks, args.rounds, turns))
+            print(f"measured {what} on {ranks} ranks, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    finally:
+        shutil.rmtree(home)
+    where["load_after"] = os.getloadavg()
+    print(tables.render(where, runs))
+    if args.json:
+        args.json.write_text(json.dumps({"machine": where, "runs": runs}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

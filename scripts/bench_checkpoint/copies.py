@@ -1,0 +1,181 @@
+"""Snapshot, persisting and both restores against plain copies of the same bytes, in turn."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from states import Trained
+
+import ftlaunch_hooks as ft
+from ftlaunch_hooks import checks, layout, persist
+from ftlaunch_hooks.shards import CheckpointReader, MappedFile, MemoryReader
+
+_STEP = 0  # of the snapshots taken here: attach() has made no other
+
+
+class Bench:
+    """One rank. It reaches into the Job: snapshots without a training around them are nothing public."""
+
+    def __init__(self, trained: Trained, job: ft.Job, home: Path) -> None:
+        self.trained, self.home = trained, home
+        self.state, self.snapshots, self.overseer = job._state, job._snapshots, job._overseer
+        self.lead = self.overseer.rank == 0
+        owned = [item.tensor for item in self.state.collect().items if item.owned]
+        self.pairs = {
+            "share": ([torch.empty_like(tensor) for tensor in owned], owned),
+            "state": ([torch.empty_like(tensor) for tensor in trained.tensors()], trained.tensors()),
+        }
+        self.checkpoints = home / "checkpoints"
+        self.buffer = bytearray(8 << 20)
+        self.landing = torch.zeros(max(tensor.nbytes for tensor in trained.tensors()), dtype=torch.uint8)
+
+    # --- what is measured ---------------------------------------------------------------------------------
+
+    def copy(self, what: str) -> None:
+        """memcpy: of the bytes this rank saves, or of the whole state."""
+        for target, source in zip(*self.pairs[what], strict=True):
+            target.copy_(source)
+
+    def snapshot(self) -> None:
+        """Without anything beside it."""
+        self.snapshots.take(_STEP)
+        self.snapshots.settle()
+
+    def slots(self) -> list[Path]:
+        """Every rank's slot of the newest snapshot."""
+        numbers = [page.slot_steps().index(_STEP) for page in self.overseer.peers]
+        return [layout.slot_dir(self.overseer.memory_dir, rank, number) for rank, number in enumerate(numbers)]
+
+    def persist(self) -> None:
+        """As the saver does it, for all ranks."""
+        target = persist.Target(self.checkpoints, _STEP, "request", "bench", self.overseer.world_size)
+        persist.prepare(target)
+        for rank, slot in enumerate(self.slots()):
+            persist.write_shard_of(target, rank, slot)
+        persist.commit(target)
+
+    def cp(self) -> None:
+        """cp of the same files, fsync of each."""
+        to = self.home / "cp"
+        for rank, slot in enumerate(self.slots()):
+            (to / str(rank)).mkdir(parents=True)
+            subprocess.run(["cp", "--reflink=never", "-r", f"{slot}/.", to / str(rank)], check=True)
+        for path in to.rglob("*"):
+            fd = os.open(path, os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+
+    def map_and_copy(self) -> None:
+        """The bytes of all slots out of fresh mappings, as a process that has just begun has to."""
+        for slot in self.slots():
+            for group in layout.GROUPS:
+                file = MappedFile(layout.slot_file(slot, group))
+                for chunk, offset in zip(file.chunks, file.offsets, strict=True):
+                    size = chunk.nbytes
+                    self.landing[:size].copy_(file.tensor(chunk, offset).reshape(-1).view(torch.uint8))
+
+    def restore_from_memory(self) -> None:
+        """Into the tensors in use."""
+        numbers = {rank: page.slot_steps().index(_STEP) for rank, page in enumerate(self.overseer.peers)}
+        self.state.restore(MemoryReader(self.overseer.memory_dir, _STEP, self.overseer.world_size, numbers))
+
+    def restore_from_storage(self) -> None:
+        """Verified first."""
+        directory = layout.iteration_dir(self.checkpoints, _STEP)
+        checks.verify(directory)
+        self.state.restore(CheckpointReader(directory))
+
+    def read(self) -> None:
+        """Reading a checkpoint's bytes, nothing else."""
+        for path in layout.iteration_dir(self.checkpoints, _STEP).iterdir():
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(self.buffer):
+                    pass
+
+    # --- in turn ------------------------------------------------------------------------------------------
+
+    def time(self, work: Callable[[], None]) -> float:
+        """Seconds until the slowest rank is done."""
+        dist.barrier()
+        began = time.perf_counter()
+        work()
+        dist.barrier()
+        return time.perf_counter() - began
+
+    def time_alone(self, work: Callable[[], None]) -> float:
+        """Seconds that rank 0 takes, the others waiting."""
+        return self.time(work if self.lead else lambda: None)
+
+    def evict(self) -> None:
+        """The checkpoint leaves the page cache."""
+        if self.lead:
+            for path in layout.iteration_dir(self.checkpoints, _STEP).iterdir():
+                fd = os.open(path, os.O_RDONLY)
+                os.fsync(fd)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(fd)
+        dist.barrier()
+
+    def round(self, number: int) -> dict[str, float]:
+        """One of each; what is compared swaps places from round to round."""
+        found: dict[str, float] = {}
+        pairs: list[dict[str, Callable[[], float]]] = [
+            {
+                "copy of a rank's share": lambda: self.time(lambda: self.copy("share")),
+                "snapshot": lambda: self.time(self.snapshot),
+            },
+            {
+                "copy of the state": lambda: self.time(lambda: self.copy("state")),
+                "mapping and copying": lambda: self.time(self.map_and_copy),
+                "restore from memory": lambda: self.time(self.restore_from_memory),
+            },
+            {
+                "cp and fsync": lambda: self.time_alone(self.cp),
+                "persisting": lambda: self.time_alone(self.persist),
+            },
+            {
+                "reading, cold": lambda: self.cold(self.read),
+                "verified restore from storage, cold": lambda: self.cold(self.restore_from_storage),
+            },
+            {
+                "reading, cached": lambda: self.time_alone(self.read),
+                "verified restore from storage, cached": lambda: self.time_alone(self.restore_from_storage),
+            },
+        ]
+        for pair in pairs:
+            for name, measured in list(pair.items())[:: 1 if number % 2 else -1]:
+                found[name] = measured()
+        if self.lead:
+            shutil.rmtree(self.home / "cp")
+            shutil.rmtree(self.checkpoints)
+        return found
+
+    def cold(self, work: Callable[[], None]) -> float:
+        """`time_alone`, nothing in the page cache."""
+        self.evict()
+        return self.time_alone(work)
+
+
+def measure(trained: Trained, job: ft.Job, home: Path, rounds: int) -> dict[str, Any]:
+    """Seconds of each, by round; bytes of state, of this rank's share, and of the node's memory for a slot."""
+    bench = Bench(trained, job, home)
+    for _ in range(4):  # the first of each slot lays it out
+        bench.time(bench.snapshot)
+    taken = [bench.round(number) for number in range(rounds + 1)][1:]
+    directories = [path for path in bench.overseer.memory_dir.glob("slot_*") if path.is_dir()]
+    used = sum(file.stat().st_blocks * 512 for path in directories for file in path.iterdir())
+    return {
+        "state_bytes": sum(tensor.nbytes for tensor in trained.tensors()),
+        "share_bytes": sum(tensor.nbytes for tensor in bench.pairs["share"][0]),
+        "slot_bytes": used * bench.overseer.world_size // len(directories),
+        "slots": len(directories) // bench.overseer.world_size,
+        "seconds": {name: [entry[name] for entry in taken] for name in taken[0]},
+    }

@@ -1,0 +1,86 @@
+"""The figures as Markdown."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+Run = dict[str, Any]
+
+# what is compared, with what, and which share of its speed is wanted
+_AGAINST = [
+    ("snapshot", "copy of a rank's share", ">= 90 %"),
+    ("restore from memory", "copy of the state", ">= 80 %"),
+    ("restore from memory", "mapping and copying", ""),
+    ("persisting", "cp and fsync", ">= 90 %"),
+    ("verified restore from storage, cold", "reading, cold", ">= 80 %"),
+    ("verified restore from storage, cached", "reading, cached", ">= 80 %"),
+]
+_OTHERS = ("torch.save", "dcp.save", "dcp.async_save")
+
+
+def render(where: dict[str, Any], runs: list[Run]) -> str:
+    """All tables."""
+    loads = f"load {where['load_before'][0]:.1f} before, {where['load_after'][0]:.1f} after"
+    head = (
+        f"{where['cores']} cores ({where['cpu']}), Python {where['python']}, torch {where['torch']}, Linux "
+        f"{where['linux']}, {where['date']}; {loads}."
+    )
+    return "\n\n".join([head, _stalls(runs), _share(runs), _speeds(runs), _memory(runs)])
+
+
+def _name(run: Run) -> str:
+    what = "example job" if run["what"] == "gpt" else f"{run['what']} MiB"
+    return f"{what}, {run['ranks']} rank{'s' if run['ranks'] > 1 else ''}"
+
+
+def _table(*rows: list[str]) -> str:
+    first, *rest = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([first, "|" + " --- |" * len(rows[0]), *rest])
+
+
+def _ms(values: list[float]) -> str:
+    return f"{median(values) * 1000:.3g} ms"
+
+
+def _stalls(runs: list[Run]) -> str:
+    rows = [["a training step waits for a save", "step", "ours", *_OTHERS, "ours is so many times less"]]
+    for run in runs:
+        found = {name: median(values) for name, values in run["stalls"]["stalls"].items()}
+        times = ", ".join(f"{found[name] / found['ours']:.0f}" for name in _OTHERS)
+        step = _ms(run["stalls"]["steps"][""])
+        rows.append([_name(run), step, *(_ms([found[name]]) for name in ("ours", *_OTHERS)), times])
+    return _table(*rows)
+
+
+def _share(runs: list[Run]) -> str:
+    rows = [["a snapshot every step", "stall, share of the step", "the step beside it is longer by"]]
+    for run in runs:
+        found = run["stalls"]
+        step = median(found["steps"][""])
+        pairs = zip(found["steps"]["ours"], found["steps"][""], strict=True)
+        longer = 100 * median(after / plain - 1 for after, plain in pairs)
+        rows.append([_name(run), f"{100 * median(found['stalls']['ours']) / step:.2g} %", f"{longer:.2g} %"])
+    return _table(*rows)
+
+
+def _speeds(runs: list[Run]) -> str:
+    rows = [["speed, against", *(_name(run) for run in runs), "wanted"]]
+    for name, against, wanted in _AGAINST:
+        row = [f"{name}, against {against}"]
+        for run in runs:
+            mine, other = run["copies"]["seconds"][name], run["copies"]["seconds"][against]
+            ratio = median(b / a for a, b in zip(mine, other, strict=True))
+            row.append(f"{100 * ratio:.0f} % ({_ms(mine)}, {_ms(other)})")
+        rows.append([*row, wanted])
+    return _table(*rows)
+
+
+def _memory(runs: list[Run]) -> str:
+    rows = [["memory", "state", "a slot, on the node", "times the state", "slots"]]
+    for run in runs:
+        found = run["copies"]
+        times = found["slot_bytes"] / found["state_bytes"]
+        mib = [f"{found[key] / 2**20:.1f} MiB" for key in ("state_bytes", "slot_bytes")]
+        rows.append([_name(run), *mib, f"{times:.3f}", str(found["slots"])])
+    return _table(*rows)

@@ -1,0 +1,152 @@
+"""A thousand random SIGKILLs, and not one torn, empty or mixed restore.
+
+    make chaos                                   # 1,000 kills, some minutes
+    python scripts/chaos --kills 50 --seed 7
+
+Jobs under DistributedDataParallel and under fully_shard (FSDP2), with small state (copied at the step boundary) and
+large state (copied beside the training), run under ftlaunch. Ranks, all ranks, the saver, the supervisor and the
+whole node (memory gone) are killed at random moments of a life: while it starts, restores, takes its first
+snapshot, trains or saves. Every life compares its state with an undisturbed run's at that step before it trains
+on; every checkpoint that is left is verified and loaded. Steps lost are counted from what the ranks themselves
+noted. Exits with 1 when anything is not as it must be; what was left by the job in question is kept then.
+"""
+
+# ruff: noqa: E402 - the number of threads must be said before torch and NumPy are imported
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_pool] = "1"  # a process with threads must not be forked
+
+import audit
+import mayhem
+import torch
+import training
+
+from ftlaunch import proc, runner, saver  # noqa: F401 - loaded once, for all supervisors
+
+_KILLS_A_JOB = 60  # then it may run to its end
+PLANS = [
+    mayhem.Plan("ddp", "small", 50, 1000),
+    mayhem.Plan("sharded", "small", 7, 1000),
+    mayhem.Plan("ddp", "large", 6, 1000),
+    mayhem.Plan("loose", "large", 20, 2),
+    mayhem.Plan("ddp", "small", 20, 1),
+    mayhem.Plan("sharded", "small", 5, 2),
+    mayhem.Plan("sharded", "large", 6, 1),
+    mayhem.Plan("loose", "small", 20, 1),
+]
+
+
+def parse_args() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1000, help="how many SIGKILLs (default 1000)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="stop killing after so long (default 60)")
+    parser.add_argument("--seed", type=int, default=1, help="of what is killed when (default 1)")
+    kinds = sorted({plan.name for plan in PLANS})
+    parser.add_argument("--jobs", nargs="+", choices=kinds, default=kinds, help="kinds of jobs (default all)")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    return parser.parse_args()
+
+
+def add(total: audit.Tally, tally: audit.Tally) -> None:
+    """Add a job's counts."""
+    total.kills += tally.kills
+    total.restores += tally.restores
+    for source, counts in tally.lost.items():
+        total.lost[source] += counts
+    for name in ("lives", "judged", "ends", "audited"):
+        setattr(total, name, getattr(total, name) + getattr(tally, name))
+    total.problems += tally.problems
+
+
+def rampage(home: Path, args: argparse.Namespace, total: audit.Tally) -> None:
+    """Job after job until enough was killed, or something is wrong."""
+    dice, began = random.Random(args.seed), time.monotonic()
+    plans = [plan for plan in PLANS if plan.name in args.jobs]
+    training.Training("ddp", "small", 0, whole=True)  # torch imports a third of itself at the first optimizer
+    kinds = sorted({(plan.kind, plan.size) for plan in plans})
+    oracles = {(kind, size): mayhem.run_oracle(home, kind, size) for kind, size in kinds}
+
+    until = began + 60 * args.minutes
+    number = 0
+    while total.kills.total() < args.kills and time.monotonic() < until and not total.problems:
+        plan = plans[number % len(plans)]
+        job = mayhem.Mayhem(home, number, plan, oracles[plan.kind, plan.size], dice)
+        try:
+            job.run(min(args.kills - total.kills.total(), _KILLS_A_JOB), until)
+            tally = job.judge()
+        except mayhem.Broken as why:
+            tally = job.abandon()
+            tally.problems.append(f"{job.out}: {why}")
+        except BaseException:
+            job.abandon()
+            raise
+        add(total, tally)
+        number += 1
+        print(
+            f"{time.monotonic() - began:6.0f} s  {plan.name:13}  {tally.kills.total():3} kills, "
+            f"{tally.restores.total():3} restores; {total.kills.total()} kills in all, {len(total.problems)} problems",
+            flush=True,
+        )
+        if not tally.problems:
+            shutil.rmtree(job.out)
+
+
+def table(total: audit.Tally, seconds: float) -> str:
+    """The figures in Markdown."""
+    kills = ", ".join(f"{target} {count}" for target, count in total.kills.most_common())
+    rows = [
+        ("SIGKILLs", f"{total.kills.total()} ({kills})"),
+        ("kills a minute", f"{60 * total.kills.total() / seconds:.0f}"),
+        ("lives begun / that came so far as to compare their state", f"{total.lives} / {total.judged}"),
+        ("jobs that ended in the undisturbed state", f"{total.ends}"),
+        ("checkpoints found, verified, loaded and compared", f"{total.audited}"),
+    ]
+    for source, count in total.restores.most_common():
+        lost = ", ".join(f"{steps}: {times}" for steps, times in sorted(total.lost[source].items()))
+        where = "nothing (the node lost, storage empty)" if source == "fresh" else source
+        rows.append((f"restores from {where}, compared", f"{count}; steps lost: times: {lost}"))
+    rows.append(("torn, empty or mixed restores, or anything else wrong", f"{len(total.problems)}"))
+    return "| what | count |\n| --- | --- |\n" + "\n".join(f"| {what} | {count} |" for what, count in rows)
+
+
+def main() -> int:
+    """Run it; 1 when something is wrong."""
+    args = parse_args()
+    proc.become_subreaper()  # the savers of killed supervisors come to us
+    home, total, began = Path(tempfile.mkdtemp(prefix="ftlaunch-chaos-")), audit.Tally(), time.monotonic()
+    load = os.getloadavg()[0]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind then either
+    rampage(home, args, total)
+    seconds = time.monotonic() - began
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
+    print(
+        f"\n{machine}, {time.strftime('%Y-%m-%d')}; load before {load:.1f}, {seconds:.0f} s\n\n{table(total, seconds)}"
+    )
+    for problem in total.problems:
+        print(f"PROBLEM {problem}", file=sys.stderr)
+    if args.json:
+        figures = {**vars(total), "seconds": seconds, "machine": machine, "seed": args.seed}
+        args.json.write_text(json.dumps(figures, indent=1) + "\n")
+    if total.problems:
+        print(f"what was left behind is in {home}", file=sys.stderr)
+        return 1
+    shutil.rmtree(home)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

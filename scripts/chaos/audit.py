@@ -1,0 +1,136 @@
+"""What the lives of a job left behind, judged: every restore, every lost step, every checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import training
+
+from ftlaunch_hooks import checks, layout
+from ftlaunch_hooks.shards import CheckpointReader
+from ftlaunch_hooks.state import State, StateError
+
+# What must never be the last line of a rank's traceback: the others' deaths are allowed to surprise it, its own
+# state is not.
+_OURS = ("Damaged", "StateError", "SnapshotError", "AttachError", "LookupError", "KeyError", "ValueError", "Assertion")
+
+
+@dataclass
+class Tally:
+    """Counts over all jobs, and what went wrong."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    lives: int = 0
+    restores: Counter[str] = field(default_factory=Counter)
+    lost: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))  # source -> steps -> restores
+    judged: int = 0
+    ends: int = 0
+    audited: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Life:
+    """One attempt, as far as it got."""
+
+    name: str
+    step: int  # restored
+    source: str | None
+    reached: int  # newest step all ranks had completed
+
+
+def read_lives(out: Path, ranks: int, tally: Tally) -> list[Life]:
+    """Every life that came so far as to compare its state, in order."""
+    judged: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    ended: Counter[str] = Counter()
+    path = out / "judged.jsonl"
+    for line in path.read_text().splitlines() if path.exists() else ():
+        note = json.loads(line)
+        if not note["same"]:
+            tally.problems.append(f"{out}: rank {note['rank']} of life {note['life']} differs at step {note['step']}")
+        if note["source"] == "end":
+            ended[note["life"]] += 1
+        else:
+            judged[note["life"]].append(note)
+    if ranks in ended.values():
+        tally.ends += 1
+    else:
+        tally.problems.append(f"{out}: in no life did all ranks end with the undisturbed run's state")
+    tally.judged += len(judged)
+    lives = []
+    for name in sorted(judged, key=lambda name: tuple(map(int, name.split(".")))):
+        notes = judged[name]
+        if len({(note["step"], note["source"]) for note in notes}) > 1:
+            tally.problems.append(f"{out}: the ranks of life {name} have restored different things: {notes}")
+        step = notes[0]["step"]
+        begun = [_number(out / f"progress_{name}_{rank}") for rank in range(ranks)]
+        lives.append(Life(name, step, notes[0]["source"], max(step, min(begun))))
+    return lives
+
+
+def _number(path: Path) -> int:
+    text = path.read_text() if path.exists() else ""
+    return int(text) if text.strip() else -1
+
+
+def judge_lives(out: Path, lives: list[Life], wiped: Mapping[int, int], tally: Tally) -> None:
+    """Count restores and lost steps; what must not be is a problem.
+
+    wiped: generation (of supervisors) that began without the memory of the one before -> the newest step that
+    storage held then, 0 for none.
+    """
+    reached, generation = 0, 0
+    for life in lives:
+        source, lost = life.source or "fresh", reached - life.step
+        now = int(life.name.split(".")[0])
+        stored = {wiped[g] for g in range(generation + 1, now + 1) if g in wiped}
+        # after a wipe an attempt that died unjudged may have put the step from storage into memory again
+        # a snapshot may be whole and its step not noted yet as begun: lost is -1 then, and counts as none
+        fine = life.step in stored if stored else -1 <= lost <= 1
+        if not fine or (source == "fresh" and reached and 0 not in stored):
+            tally.problems.append(
+                f"{out}: life {life.name} began at step {life.step} ({source}); {reached} was reached, storage had "
+                f"{sorted(stored) or 'nothing to do with it'}"
+            )
+        if reached or life.source:
+            tally.restores[source] += 1
+            tally.lost[source][max(lost, 0)] += 1
+        reached, generation = life.reached, now
+
+
+def judge_logs(out: Path, tally: Tally) -> None:
+    """No rank may have been surprised by its own state."""
+    for log in out.glob("run/logs/attempt_*/rank_*.log"):
+        for line in log.read_text(errors="replace").splitlines():
+            words = line.split("]: ", 1)[-1].split(":", 1)[0].rsplit(".", 1)[-1]
+            if words.startswith(_OURS):
+                tally.problems.append(f"{log}: {line}")
+
+
+def judge_checkpoints(directories: list[Path], oracle: Path, kind: str, size: str) -> list[str]:
+    """Verify and load committed checkpoints, and compare; returns what is wrong."""
+    problems = []
+    expected = json.loads((oracle / "whole.json").read_text())
+    whole = training.Training(kind, size, 0, whole=True)
+    state = State(whole.objects(), (), 0, 1)
+    for directory in directories:
+        try:
+            step = checks.verify(directory)["step"]
+            state.restore(CheckpointReader(directory))
+        except (layout.Damaged, StateError, OSError) as error:
+            problems.append(f"{directory}: {error}")
+            continue
+        if whole.digest(whole=True) != expected[step]:
+            problems.append(f"{directory}: it is not the state of step {step}")
+    return problems
+
+
+def judge_quarantine(checkpoints: Path) -> list[str]:
+    """Nothing may have been refused; a step that was made again puts its older self there, rightly."""
+    notes = {note: note.read_text() for note in (checkpoints / layout.QUARANTINE).glob("*.why.txt")}
+    return [f"{note}: {text.strip()}" for note, text in notes.items() if "made this step again" not in text]

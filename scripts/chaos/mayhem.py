@@ -1,0 +1,287 @@
+"""One job, and everything that can be killed of it, killed at random moments."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import audit
+import training
+import warm
+
+from ftlaunch.proc import free_port
+from ftlaunch_hooks import layout, protocol
+
+RANKS = 2
+_STUCK = 120.0  # seconds without a birth, a death or an end: something hangs
+_LIVES = 20  # without a kill: ranks die of something else
+_FIRST_HORIZON = 0.4  # seconds
+# What is killed, and how often: one rank, all ranks at about the same moment, the saver, the supervisor (its ranks
+# die with it, memory stays), and the node: all of it, and memory is gone.
+TARGETS = {"rank": 56, "all ranks": 20, "saver": 12, "supervisor": 8, "node": 4}
+
+
+class Broken(Exception):
+    """There is no sense in going on; says why."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A kind of job."""
+
+    kind: str  # see training.JOBS
+    size: str
+    storage_interval: int
+    keep: int
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return f"{self.kind}-{self.size}"
+
+
+def run_oracle(home: Path, kind: str, size: str) -> Path:
+    """The undisturbed run: digests of every step; returns their folder."""
+    oracle = home / f"oracle_{kind}_{size}"
+    oracle.mkdir()
+    arguments = ["--kind", kind, "--size", size, "--oracle", str(oracle)]
+    pids, port = [], free_port("127.0.0.1")
+    for rank in range(RANKS):
+        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1"}
+        pid = os.fork()
+        if pid == 0:
+            warm.become({**env, "MASTER_PORT": str(port)}, oracle / "log")
+            os._exit(warm.call(lambda: training.main(arguments)))
+        pids.append(pid)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    if any(codes):
+        raise RuntimeError(f"cannot go on: the undisturbed run failed ({codes}):\n{(oracle / 'log').read_text()}")
+    return oracle
+
+
+class Mayhem:
+    """A job from its start to its end."""
+
+    def __init__(self, home: Path, number: int, plan: Plan, oracle: Path, dice: random.Random) -> None:
+        self.out, self.plan, self.oracle, self.dice = home / f"job_{number}", plan, oracle, dice
+        self.out.mkdir()
+        self.job_id = f"chaos-{os.getpid()}-{number}"
+        self.memory = protocol.memory_root(os.getuid()) / self.job_id
+        self.checkpoints = self.out / "checkpoints"
+        self.generation = 0
+        self.wiped: dict[int, int] = {}
+        self.tally = audit.Tally()
+        self._audited: set[int] = set()  # inodes
+        self._ranks: dict[int, int] = {}  # of the newest attempt: rank -> pid
+        self._attempt = -1
+        self._lives_since_kill = 0
+        self._horizon = _FIRST_HORIZON  # seconds
+        self._ended: int | None = None  # the supervisor's exit code
+        self._supervisor = self._start()
+
+    def _start(self) -> warm.Supervisor:
+        plan = self.plan
+        self._attempt, self._ranks = -1, {}
+        argv = [
+            "--nproc-per-node", str(RANKS), "--job-id", self.job_id, "--run-dir", str(self.out / "run"),
+            "--checkpoint-dir", str(self.checkpoints), "--max-restarts", "1000000", "--hang-timeout", "off",
+            "--grace", "5s", "--backoff-first", "1ms", "--backoff-max", "1ms", "--keep", str(plan.keep),
+            "--storage-interval", str(plan.storage_interval), training.__file__, "--kind", plan.kind,
+            "--size", plan.size, "--oracle", str(self.oracle), "--out", str(self.out),
+        ]  # fmt: skip
+        env = {**os.environ, "CHAOS_GENERATION": str(self.generation)}
+        return warm.Supervisor(argv, env, self.out / "supervisor.log", training.main)
+
+    # --- from start to end --------------------------------------------------------------------------------
+
+    def run(self, kills: int, until: float) -> None:
+        """Kill so often, and until so late (monotonic seconds), then let the job run to its end. Raises Broken."""
+        while self._await_life():
+            if self.tally.kills.total() >= kills or time.monotonic() >= until:
+                self._await(lambda: False)
+            elif not self._await(lambda: False, self.dice.uniform(0, self._horizon)):
+                self._adapt()
+                self._kill(self.dice.choices(list(TARGETS), list(TARGETS.values()))[0])
+            if self._ended is not None:
+                break
+        if self._ended != 0:
+            self.tally.problems.append(f"{self.out}: the supervisor ended with {self._ended}, see supervisor.log")
+        self._supervisor.close()
+
+    def _adapt(self) -> None:
+        """At a kill. Kills come uniformly over the beginning of a life; about half of the lives shall train."""
+        trained = (self.out / f"progress_{self.generation}.{self._attempt}_0").exists()
+        self._horizon *= 0.9 if trained else 1.1
+
+    def _await_life(self) -> bool:
+        """Wait for an attempt whose ranks are all there; False when the supervisor has ended."""
+        self._await(lambda: len(self._ranks) == RANKS)
+        return self._ended is None
+
+    def _await(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait for `ready()` or the supervisor's end; False once `seconds` are over. Raises Broken."""
+        give_up = time.monotonic() + (_STUCK if seconds is None else seconds)
+        while self._ended is None and not ready():
+            left = give_up - time.monotonic()
+            if left <= 0:
+                if seconds is not None:
+                    return False
+                raise Broken("nothing happens any more; the ranks' stacks are in its logs")
+            readable, _, _ = select.select([self._supervisor.births, self._supervisor.pidfd], [], [], left)
+            if self._supervisor.births in readable and self._hear() and seconds is None:
+                give_up = time.monotonic() + _STUCK
+            if self._supervisor.pidfd in readable:
+                self._ended = os.waitstatus_to_exitcode(os.waitpid(self._supervisor.pid, 0)[1])
+        return True
+
+    def _hear(self) -> bool:
+        """Births; whether there were any. Raises Broken."""
+        try:
+            text = os.read(self._supervisor.births, 1 << 16)
+        except BlockingIOError:
+            return False
+        for line in text.splitlines():
+            birth = json.loads(line)
+            if birth["attempt"] != self._attempt:
+                self._attempt, self._ranks = birth["attempt"], {}
+                self.tally.lives += 1
+                self._lives_since_kill += 1
+                if self._lives_since_kill > _LIVES:
+                    raise Broken("its ranks die without being killed")
+                if (self.out / training.DIFFERS).exists():
+                    raise Broken("a rank's state is not what it must be")
+            self._ranks[birth["rank"]] = birth["pid"]
+        return bool(text)
+
+    # --- killing ------------------------------------------------------------------------------------------
+
+    def _kill(self, target: str) -> None:
+        self._lives_since_kill = 0
+        if target == "saver":
+            victims = self._savers()
+        elif target == "rank":
+            victims = [self.dice.choice(list(self._ranks.values()))]
+        else:
+            victims = list(self._ranks.values())
+            self.dice.shuffle(victims)
+        if target in ("supervisor", "node"):
+            self._kill_supervisor(target == "node")
+            self.tally.kills[target] += 1
+            return
+        landed = 0
+        for pid in victims:
+            landed += _kill(pid)
+            time.sleep(self.dice.choice((0.0, 0.0, 0.001, 0.005)))
+        self.tally.kills[target] += bool(landed)
+        if target != "saver" and landed:
+            self._ranks = {}  # a new life follows
+
+    def _savers(self) -> list[int]:
+        """The supervisor's children that are not ranks."""
+        children = Path(f"/proc/{self._supervisor.pid}/task/{self._supervisor.pid}/children").read_text()
+        return [int(pid) for pid in children.split() if int(pid) not in self._ranks.values()]
+
+    def _kill_supervisor(self, node: bool) -> None:
+        savers = self._savers()
+        _kill(self._supervisor.pid)
+        if node:
+            for pid in [*savers, *self._ranks.values()]:
+                _kill(pid)
+        self._await(lambda: False)
+        self._ended = None
+        self._supervisor.close()
+        self.generation += 1
+        if node:
+            _reap_all()
+            self._audit_checkpoints()
+            self.wiped[self.generation] = max((step for step, _ in layout.list_iterations(self.checkpoints)), default=0)
+            shutil.rmtree(self.memory)
+        self._supervisor = self._start()
+
+    # --- judging ------------------------------------------------------------------------------------------
+
+    def judge(self) -> audit.Tally:
+        """Once it has ended."""
+        tally = self.tally
+        _reap_all()
+        if self.memory.exists():
+            tally.problems.append(f"{self.memory} was left behind, and is now in {self.out}")
+            self._keep_memory()
+        lives = audit.read_lives(self.out, RANKS, tally)
+        audit.judge_lives(self.out, lives, self.wiped, tally)
+        audit.judge_logs(self.out, tally)
+        self._audit_checkpoints()
+        return tally
+
+    def _audit_checkpoints(self) -> None:
+        """In a process of its own: this one must never have made a thread."""
+        found = {path.stat().st_ino: path for _, path in layout.list_iterations(self.checkpoints)}
+        new = [path for inode, path in found.items() if inode not in self._audited]
+        self._audited |= set(found)
+        self.tally.audited += len(new)
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            problems = audit.judge_checkpoints(new, self.oracle, self.plan.kind, self.plan.size)
+            problems += audit.judge_quarantine(self.checkpoints)
+            with os.fdopen(write, "w") as answer:
+                json.dump(problems, answer)
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as answer:
+            text = answer.read()
+        os.waitpid(pid, 0)
+        problems = json.loads(text) if text else [f"{self.checkpoints}: the audit itself failed"]
+        self.tally.problems += problems
+
+    def _keep_memory(self) -> None:
+        """As evidence, but not in memory."""
+        shutil.copytree(self.memory, self.out / "memory", ignore=shutil.ignore_patterns("*.sock"))
+        shutil.rmtree(self.memory)
+
+    def abandon(self) -> audit.Tally:
+        """Ask all for their stacks, then end everything; what they left is kept."""
+        for pid in self._ranks.values():
+            if _alive(pid):
+                os.kill(pid, protocol.STACKS_SIGNAL)
+        time.sleep(1.0)  # for writing them
+        if self._ended is None:
+            for pid in [*self._savers(), self._supervisor.pid]:
+                _kill(pid)
+        _reap_all()
+        if self.memory.exists():
+            self._keep_memory()
+        audit.read_lives(self.out, RANKS, self.tally)
+        return self.tally
+
+
+def _kill(pid: int) -> bool:
+    """SIGKILL; whether it hit a living process."""
+    if not _alive(pid):
+        return False
+    os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _reap_all() -> None:
+    """Wait for every adopted process: what dead supervisors left behind ends by itself, or has been killed."""
+    while True:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return

@@ -1,0 +1,74 @@
+"""Checkpoints as `ftctl checkpoints` prints them. Pure: what was found in, lines out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ftlaunch.checkpoints import Entry, Pruned
+from ftlaunch.text import duration, size, table
+
+_WORDS = {None: "not read", True: "yes", False: "no"}
+
+
+def list_lines(entries: Sequence[Entry], age: Callable[[Entry], float | None]) -> Iterator[str]:
+    """A table with a row for each; below it what is wrong with some."""
+    rows = [("step", "why", "size", "ranks", "state", "verified", "age")]
+    for entry in entries:
+        seconds = age(entry)
+        rows.append(
+            (
+                str(entry.step),
+                entry.why or "-",
+                "-" if entry.bytes is None else size(entry.bytes),
+                "-" if entry.ranks is None else str(entry.ranks),
+                entry.state,
+                _WORDS[entry.verified] if entry.state in ("complete", "damaged") else "-",
+                "-" if seconds is None else duration(seconds),
+            )
+        )
+    yield from table(rows, left=(1, 4, 5))
+    for entry in entries:
+        if entry.problem is not None:
+            yield f"{entry.path.name} is {entry.state}: {entry.problem}"
+
+
+def verified_line(entry: Entry, seconds: float) -> str:
+    """What checking one has come to."""
+    if entry.problem is not None:
+        return f"step {entry.step}: damaged: {entry.problem}"
+    return f"step {entry.step}: every byte is right ({size(entry.bytes or 0)} in {duration(seconds)})"
+
+
+def pruned_lines(done: Pruned, kept: Sequence[Entry]) -> Iterator[str]:
+    """What was deleted, and what is left."""
+    for step, count in done.deleted:
+        yield f"deleted step {step} ({size(count)})"
+    for step in done.cleared:
+        yield f"deleted what an interrupted save of step {step} had left"
+    yield from done.stayed
+    if not done.deleted and not done.cleared:
+        yield "nothing to delete"
+    steps = [str(entry.step) for entry in kept if entry.state == "complete"]
+    yield f"kept: {', '.join(steps) or 'nothing'}"
+
+
+def show_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """One checkpoint, with a row for every tensor."""
+    ranks = found["ranks"]
+    yield f"step {found['step']} in {found['path']}"
+    yield f"  saved:    {found['created']}, why: {found['why']}, by {ranks} {'rank' if ranks == 1 else 'ranks'}"
+    yield f"  samples:  {found['consumed_samples']} consumed"
+    yield f"  versions: {', '.join(f'{name} {value}' for name, value in (found['versions'] or {}).items())}"
+    yield f"  objects:  {', '.join(f'{name} ({kind})' for name, kind in found['objects'].items())}"
+    yield f"  files:    {len(found['files'])}, {size(sum(found['files'].values()))}"
+    yield ""
+    rows = [("tensor", "dtype", "shape", "elements", "shards", "in")]
+    for key, tensor in sorted(found["tensors"].items()):
+        shape = tensor["shape"]
+        files = sorted({chunk["file"] for chunk in tensor["chunks"]})
+        inside = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+        extents = "x".join(map(str, shape)) or "scalar"
+        rows.append((key, tensor["dtype"], extents, str(math.prod(shape)), str(len(tensor["chunks"])), inside))
+    yield from table(rows, left=(0, 1, 5))

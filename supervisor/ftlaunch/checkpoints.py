@@ -1,0 +1,191 @@
+"""What lies in a checkpoint directory: found, judged, shown and thinned out for `ftctl checkpoints`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.journal import EVENTS
+from ftlaunch.runs import CannotFind, Run, find, load
+from ftlaunch_hooks import checks, layout, retention
+from ftlaunch_hooks.dirlock import CHECKPOINT_LOCK, DirLock
+from ftlaunch_hooks.layout import Damaged
+
+_SUBDIR = "checkpoints"  # of a run dir, where the spec does not say otherwise
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A checkpoint, or what is there in the place of one."""
+
+    step: int
+    path: Path
+    state: str  # complete | damaged | interrupted (a save that was not committed) | quarantined
+    problem: str | None  # what is wrong with it
+    verified: bool | None = None  # every byte against its checksum; None: not looked at
+    why: str | None = None  # it was saved
+    ranks: int | None = None
+    bytes: int | None = None
+    created: float | None = None  # seconds of the epoch
+
+    def data(self) -> dict[str, Any]:
+        """As `--json` gives it."""
+        return {**vars(self), "path": str(self.path), "complete": self.state == "complete"}
+
+
+def directory_of(name: str | None) -> Path:
+    """The checkpoint directory that `name` means: itself, or that of a run dir or a job id. Raises CannotFind."""
+    path = Path(name) if name is not None else None
+    if path is None or not path.is_dir():
+        return _of_run(find(name))
+    if (path / EVENTS).is_file():
+        return _of_run(load(path))
+    if layout.step_of(path) is not None:
+        raise CannotFind(f"{path} is one checkpoint; name the directory it lies in, and `show {layout.step_of(path)}`")
+    return path
+
+
+def _of_run(run: Run) -> Path:
+    return Path(run.start.get("checkpoint_dir", run.run_dir / _SUBDIR))
+
+
+# --- looking ----------------------------------------------------------------------------------------------
+
+
+def listed(directory: Path) -> list[Entry]:
+    """Everything that is or was to be a checkpoint, newest first. Sizes are checked, checksums are not.
+
+    Raises OSError when the directory cannot be read.
+    """
+    found = [_look(step, path) for step, path in layout.list_iterations(directory)]
+    found += [_unfinished(step, path) for step, path in layout.list_incomplete(directory)]
+    found += [_quarantined(path) for path in _shelter(directory)]
+    return sorted(found, key=lambda entry: (-entry.step, entry.state))
+
+
+def verified(directory: Path, step: int | None) -> Iterator[Entry]:
+    """Committed checkpoints, newest first, or the one of `step`, every byte of each compared with its checksum.
+
+    What is damaged stays where it is. Raises LookupError where there is none.
+    """
+    found = [(n, path) for n, path in layout.list_iterations(directory) if step in (None, n)]
+    if not found:
+        raise LookupError(f"there is no checkpoint{'' if step is None else f' of step {step}'} in {directory}")
+    for number, path in found:
+        yield _look(number, path, every_byte=True)
+
+
+def _look(step: int, path: Path, every_byte: bool = False) -> Entry:
+    try:
+        metadata = checks.verify(path) if every_byte else checks.examine(path)
+        common = json.loads((path / layout.COMMON).read_bytes())
+    except Damaged as damage:
+        return Entry(step, path, "damaged", str(damage), verified=False)
+    except OSError as error:
+        return Entry(step, path, "damaged", f"it cannot be read ({error.strerror})", verified=False)
+    except ValueError as error:
+        return Entry(step, path, "damaged", f"{layout.COMMON} cannot be read ({error})", verified=False)
+    size = sum(entry["bytes"] for entry in metadata["files"].values())
+    told = common.get("why"), metadata["world_size"], size, _epoch(common.get("created"))
+    return Entry(step, path, "complete", None, True if every_byte else None, *told)
+
+
+def _unfinished(step: int, path: Path) -> Entry:
+    return Entry(step, path, "interrupted", "this save, or its deletion, did not come to its end")
+
+
+def _quarantined(path: Path) -> Entry:
+    try:
+        why = path.with_name(f"{path.name}.why.txt").read_text().strip()
+    except OSError:
+        why = "nobody knows why"
+    return Entry(layout.step_of(Path(path.stem)) or 0, path, "quarantined", why)
+
+
+def _shelter(directory: Path) -> list[Path]:
+    shelter = directory / layout.QUARANTINE
+    return [path for path in shelter.iterdir() if path.is_dir()] if shelter.is_dir() else []
+
+
+def _epoch(stamp: object) -> float | None:
+    try:
+        return datetime.strptime(str(stamp), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None
+
+
+# --- one of them ------------------------------------------------------------------------------------------
+
+
+def shown(directory: Path, step: int) -> dict[str, Any]:
+    """What one checkpoint holds, JSON-ready: where from, its objects, its tensors and their shards.
+
+    Raises LookupError where there is none, layout.Damaged, or OSError.
+    """
+    path = layout.iteration_dir(directory, step)
+    if not path.is_dir():
+        raise LookupError(f"there is no checkpoint of step {step} in {directory}")
+    metadata = checks.examine(path)
+    try:
+        common = json.loads((path / layout.COMMON).read_bytes())
+        objects = {name: tree.get("kind", "value") for name, tree in common["state"].items() if isinstance(tree, dict)}
+    except (ValueError, KeyError, AttributeError) as error:
+        raise Damaged(f"{layout.COMMON} cannot be read ({error})") from error
+    return {
+        "step": metadata["step"],
+        "path": str(path),
+        **{key: common.get(key) for key in ("why", "created", "consumed_samples", "versions")},
+        "ranks": metadata["world_size"],
+        "objects": objects,
+        "tensors": metadata["tensors"],
+        "files": {name: entry["bytes"] for name, entry in metadata["files"].items()},
+    }
+
+
+# --- thinning out -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What `prune` did."""
+
+    deleted: list[tuple[int, int]]  # step, bytes
+    cleared: list[int]  # steps of interrupted saves
+    stayed: list[str]  # sentences
+
+
+def pruned(directory: Path, keep: int, keep_every: int | None) -> Pruned:
+    """Delete all but the newest `keep` checkpoints (one at least) that verify, and what interrupted saves have left.
+
+    What is newer than the last of those stays, damaged or not. Raises dirlock.Locked while somebody saves here,
+    and OSError.
+    """
+    sizes = {entry.step: entry.bytes or 0 for entry in listed(directory)}
+    lock = DirLock(directory, name=CHECKPOINT_LOCK)
+    try:
+        cleared = retention.clear_unfinished(directory)
+        retired = list(retention.retire(directory, _until(directory, max(keep, 1)), keep_every))
+    finally:
+        lock.release()
+    gone = [(step, sizes.get(step, 0)) for step, note in retired if note is None]
+    return Pruned(gone, [s for s, note in cleared if note is None], [n for _, n in [*cleared, *retired] if n])
+
+
+def _until(directory: Path, keep: int) -> int:
+    """How many complete checkpoints there are down to the `keep`-th that verifies; all when there are fewer."""
+    complete = [path for _, path in layout.list_iterations(directory) if checks.is_complete(path)]
+    for number, path in enumerate(complete, 1):
+        keep -= _look(0, path, every_byte=True).verified is True
+        if not keep:
+            return number
+    return len(complete)
+
+
+def age(entry: Entry) -> float | None:
+    """Seconds since it was saved; None where that is not known."""
+    return None if entry.created is None else max(0.0, time.time() - entry.created)

@@ -1,0 +1,128 @@
+"""The command `ftctl checkpoints`: list, verify, show and prune what is in a checkpoint directory."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from ftlaunch import checkpoint_view as view
+from ftlaunch import checkpoints as room
+from ftlaunch_hooks.dirlock import Locked
+from ftlaunch_hooks.layout import Damaged
+
+_json = click.option("--json", "as_json", is_flag=True, help="print JSON")
+_NO = 1
+
+
+class _Places(click.Group):
+    """A group whose first word may be left out: `ftctl checkpoints verify` means the only run in ./runs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [word for word in args if not word.startswith("-")]
+        if words and words[0] in self.commands and not Path(words[0]).is_dir():
+            args = ["", *args]
+        elif not set(words[1:]) & set(self.commands):
+            ctx.allow_interspersed_args = True  # DIR --json, as well as --json DIR
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Places, invoke_without_command=True, short_help="List, verify, show or prune checkpoints.")
+@click.argument("place", metavar="[DIR|RUN]", required=False)
+@_json
+@click.pass_context
+def checkpoints(context: click.Context, place: str | None, as_json: bool) -> int | None:
+    """List what a checkpoint directory holds, newest first, or do something with it.
+
+    DIR is a checkpoint directory; RUN is a run dir or a job id, and means its checkpoint directory; without
+    either, the only run in ./runs. Listing checks that every file is there with its size; `verify` reads them all.
+    """
+    directory = context.obj = room.directory_of(place or None)
+    if context.invoked_subcommand is not None:
+        return None
+    with _explained("list", directory):
+        entries = room.listed(directory)
+    if as_json:
+        click.echo(json.dumps([entry.data() | {"age": room.age(entry)} for entry in entries], indent=1))
+    elif entries:
+        _echo(view.list_lines(entries, room.age))
+    else:
+        click.echo(f"there is no checkpoint in {directory}")
+    return 0
+
+
+@checkpoints.command(short_help="Read them and compare every byte with its checksum.")
+@click.argument("iteration", type=click.IntRange(min=0), required=False)
+@_json
+@click.pass_obj
+def verify(directory: Path, iteration: int | None, as_json: bool) -> int:
+    """Read all checkpoints, or that of one ITERATION, and compare every byte with its checksum.
+
+    Nothing is moved. The exit code is 1 when any is damaged, or there is none.
+    """
+    code, began, found = 0, time.monotonic(), []
+    with _explained("verify", directory):
+        for entry in room.verified(directory, iteration):
+            code = code if entry.verified else _NO
+            found.append(entry.data())
+            if not as_json:
+                click.echo(view.verified_line(entry, time.monotonic() - began))
+            began = time.monotonic()
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    return code
+
+
+@checkpoints.command(short_help="Show what one of them holds.")
+@click.argument("iteration", type=click.IntRange(min=0))
+@_json
+@click.pass_obj
+def show(directory: Path, iteration: int, as_json: bool) -> int:
+    """Show what the checkpoint of one ITERATION holds: its objects, its tensors and how they are sharded."""
+    with _explained("show", directory):
+        found = room.shown(directory, iteration)
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    else:
+        _echo(view.show_lines(found))
+    return 0
+
+
+@checkpoints.command(short_help="Delete all but the newest.")
+@click.option("--keep", type=click.IntRange(min=1), required=True, help="how many of the newest to keep")
+@click.option("--keep-every", type=click.IntRange(min=1), help="also keep those whose step is a multiple of this")
+@_json
+@click.pass_obj
+def prune(directory: Path, keep: int, keep_every: int | None, as_json: bool) -> int:
+    """Delete all but the newest checkpoints that verify, without asking, and say which.
+
+    What is in quarantine or not written by ftlaunch stays. Refused while a job saves to the directory.
+    """
+    with _explained("prune", directory):
+        done = room.pruned(directory, keep, keep_every)
+        left = room.listed(directory)
+    if as_json:
+        deleted = [step for step, _ in done.deleted]
+        click.echo(json.dumps({"deleted": deleted, "cleared": done.cleared, "stayed": done.stayed}, indent=1))
+    else:
+        _echo(view.pruned_lines(done, left))
+    return _NO if done.stayed else 0
+
+
+@contextmanager
+def _explained(doing: str, directory: Path) -> Iterator[None]:
+    """What goes wrong inside becomes one sentence, and exit code 1."""
+    try:
+        yield
+    except (LookupError, Damaged, Locked) as error:
+        raise click.ClickException(f"cannot {doing}: {error.args[0]}") from None
+    except OSError as error:
+        raise click.ClickException(f"cannot {doing} {error.filename or directory}: {error.strerror}") from None
+
+
+def _echo(lines: Iterable[str]) -> None:
+    click.echo("\n".join(lines))

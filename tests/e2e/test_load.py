@@ -1,0 +1,113 @@
+"""Beginning with a checkpoint: another job's, only its weights, or going back to one of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import JOBS, FtJob
+from savekit import flip_a_bit, steps
+
+from ftlaunch_hooks import layout
+
+SHAPES = JOBS / "shapes.py"
+
+
+def run(job: FtJob, until: int, *options: str, code: int = 0) -> dict[str, Any]:
+    """Run one process under ftlaunch until it has made `until` steps; returns what it told when it began."""
+    out = job.home / f"out_{len(job.supervisors)}"
+    options = ("--storage-interval", "off", "--max-restarts", "0", *options)
+    job.start(*options, script=SHAPES, args=("--steps", str(until), "--out", str(out)), ranks=1)
+    assert job.wait() == code, job.stderr
+    told = out / "begin_0.json"
+    return dict(json.loads(told.read_text())) if told.exists() else {}
+
+
+def end(job: FtJob) -> dict[str, Any]:
+    return dict(json.loads((job.home / f"out_{len(job.supervisors) - 1}" / "end_0.json").read_text()))
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Any:
+    """Two jobs, each in a directory of its own."""
+    pair = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        pair.append(FtJob(tmp_path / name))
+    yield pair
+    for job in pair:
+        job.dispose()
+
+
+def test_a_job_begins_with_the_checkpoint_of_another(jobs: list[FtJob]) -> None:
+    first, second = jobs
+    run(first, 4)
+    last, source = end(first), first.run_dir / "checkpoints"
+    assert steps(source) == [4]
+
+    begin = run(second, 0, "--load-checkpoint", str(layout.iteration_dir(source, 4)), "--no-resume-training")
+    assert (begin["step"], begin["from"], begin["weights"]) == (0, None, last["weights"])
+    assert begin["digest"] != last["digest"], "no optimizer state"
+    assert begin["lr"] == 0.05
+    assert begin["rng"] != last["rng"]
+    assert second.events("loaded")[0]["weights_only"]
+    assert "taking the weights of step 4" in second.stderr
+    command = [sys.executable, "-m", "ftlaunch.ctl", "report", str(second.run_dir)]
+    assert b"begun with weights of step 4 from " in subprocess.run(command, capture_output=True, check=True).stdout
+
+    begin = run(second, 5, "--load-checkpoint", str(source))
+    told = {key: begin[key] for key in ("step", "from", "digest", "rng", "lr")}
+    assert told == {"step": 4, "from": "storage", **{key: last[key] for key in ("digest", "rng", "lr")}}
+    assert steps(second.run_dir / "checkpoints") == [5]
+    assert steps(source) == [4], "it is only read"
+
+    begin = run(second, 6, "--load-checkpoint", str(source))
+    assert begin["step"] == 5, "the same command goes on with what it has"
+    assert "is for the job's first start, and it has its own step 5" in second.stderr
+    first.assert_clean()
+    second.assert_clean()
+
+
+@pytest.mark.slow
+def test_a_job_goes_back_once(job: FtJob) -> None:
+    own = job.run_dir / "checkpoints"
+    run(job, 4)
+    run(job, 6)
+    assert run(job, 7, "--load-checkpoint", "4")["step"] == 4
+    assert "going back to step 4; later checkpoints are now in " in job.stderr
+    assert steps(next(own.glob("superseded-*"))) == [6]
+    assert run(job, 8, "--load-checkpoint", "4")["step"] == 7, "the same command, as a scheduler gives it again"
+    assert "went back to step 4 before" in job.stderr
+    job.assert_clean()
+
+
+def test_what_is_damaged_is_not_begun_with(jobs: list[FtJob]) -> None:
+    first, second = jobs
+    run(first, 2)
+    [(_, path)] = layout.list_iterations(first.run_dir / "checkpoints")
+    flip_a_bit(path)
+    assert run(second, 3, "--load-checkpoint", str(path), code=1) == {}
+    assert f"cannot load {path}: it is not a usable checkpoint" in second.stderr
+    assert "of step 2 refused: " in second.stderr
+    assert path.is_dir()
+    second.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--load-checkpoint", "nowhere"), "nowhere: there is no such directory"),
+        (("--load-checkpoint", "7"), "cannot load step 7: "),
+        (("--load-checkpoint", "run/checkpoints", "--no-resume-training"), "give another checkpoint directory"),
+        (("--no-resume-training",), "only the weights of what? give `load_checkpoint` too"),
+    ],
+)
+def test_what_makes_no_sense_is_bad_usage(job: FtJob, options: tuple[str, ...], words: str) -> None:
+    run(job, 1, *options, code=2)
+    assert words in job.stderr
+    assert not (job.run_dir / "events.jsonl").exists()
+    job.assert_clean()

@@ -1,0 +1,91 @@
+"""Jobs in a /dev/shm as small as a container's: they run, say what they cannot do, and lose what they said."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import TINY, FtJob, wait_for
+from smallshm import in_small_shm, needs_root
+
+from ftlaunch_hooks import checks, layout
+
+pytestmark = needs_root
+
+WIDE = ("--width", "700")  # one snapshot of both ranks: 2 MiB at the first step, 6 MiB once AdamW has its state
+
+
+@pytest.mark.parametrize(
+    ("shm", "slots", "says"),
+    [
+        ("16m", 2, r"memory holds 2 snapshots instead of 3 \(a snapshot of all ranks takes 6 MiB"),
+        ("9m", 1, r"memory holds one snapshot, overwritten every 10 steps"),
+        ("4m", 0, r"no room for snapshots in memory .* the state is laid on storage at checkpoints only"),
+    ],
+)
+def test_a_rank_dies_where_memory_is_short(job: FtJob, shm: str, slots: int, says: str) -> None:
+    options = ("--storage-interval", "6", "--backoff-first", "0.1s")
+    args = ("--out", str(job.out), *WIDE, "--steps", "30", "--step-time", "0.02")
+    job.start(*options, args=args, env={"FAULT": "sigkill 1 25"}, preexec_fn=in_small_shm(shm))
+    assert job.wait() == 0, job.stderr
+    assert len(job.fired()) == 1
+    reduced = job.events("memory_reduced")
+    assert reduced[-1]["slots"] == slots
+    assert re.search(says, job.stderr), job.stderr
+    assert re.search(says, job.log(0, 0)), "in the rank's log too"
+    [resumed] = [event for event in job.events("resumed") if event["source"] is not None]
+    allowed = {2: range(1 + 1), 1: range(10 + 1), 0: range(2 * 6 + 1)}
+    assert resumed["steps_lost"] in allowed[slots]
+    assert sorted(job.losses()) == list(range(30)), "and every step made twice was made alike"
+    assert not job.events("checkpoint_failed")
+    assert not list((job.run_dir / "checkpoints").glob(".staged-*")), "what was staged is gone"
+
+
+def test_a_stop_where_there_is_no_room_at_all(job: FtJob) -> None:
+    args = ("--out", str(job.out), *WIDE, "--steps", "400", "--step-time", "0.02")
+    job.start("--storage-interval", "off", args=args, preexec_fn=in_small_shm("4m"))
+    job.wait_event("memory_reduced")
+    wait_for(lambda: len(job.losses()) > 12, "some steps")
+    job.supervisor.send_signal(signal.SIGTERM)
+    assert job.wait() == 75, job.stderr
+    step = job.events("job_stopped")[-1]["step"]
+    assert len(job.losses()) == step, "saved at the very boundary"
+    assert not list((job.run_dir / "checkpoints").glob(".staged-*"))
+
+
+def test_without_a_supervisor(job: FtJob) -> None:
+    """The same under plain python."""
+    checkpoints = job.home / "checkpoints"
+    name, _, value = job.tag.partition("=")
+    env = {**os.environ, name: value, "FTLAUNCH_CHECKPOINT_DIR": str(checkpoints)}
+    command = [sys.executable, str(TINY), "--out", str(job.out), *WIDE, "--steps", "40", "--step-time", "0.03"]
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            env=env,
+            cwd=job.home,
+            text=True,
+            stderr=subprocess.PIPE,
+            preexec_fn=in_small_shm("4m"),  # noqa: PLW1509
+        )
+
+    first = start()
+    path = Path(job.out / "loss_0.csv")
+    wait_for(lambda: path.exists() and len(path.read_text().splitlines()) > 14, "some steps")
+    first.terminate()
+    said = first.communicate(timeout=60)[1]
+    assert first.returncode == 75, said
+    assert "no room for snapshots in memory" in said
+    [(step, directory)] = layout.list_iterations(checkpoints)
+    checks.verify(directory)
+    assert len(job.losses()) == step
+    second = start()
+    assert second.wait(60) == 0, second.communicate()[1]
+    assert sorted(job.losses()) == list(range(40))
+    assert not list(checkpoints.glob(".staged-*"))

@@ -1,0 +1,81 @@
+"""What tests of saving share: snapshot slots and checkpoints made of plain bytes, without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ftlaunch_hooks import checks, layout, persist
+from ftlaunch_hooks.layout import Chunk, whole_chunk
+
+
+def image(path: Path, tensors: dict[Chunk, bytes]) -> int:
+    """A descriptor of a tensor file."""
+    chunks = layout.file_order(tensors)
+    header, offsets = layout.build_header(chunks)
+    data = bytearray(header)
+    for chunk, offset in zip(chunks, offsets, strict=True):
+        assert offset == len(data)
+        data += tensors[chunk]
+    path.write_bytes(data)
+    return os.open(path, os.O_RDONLY)
+
+
+def common(step: int, **state: Any) -> bytes:
+    return json.dumps({"step": step, "consumed_samples": 8, "versions": {}, "state": state}).encode()
+
+
+def content(step: int, group: str, rank: int, size: int) -> bytes:
+    """What a tensor holds at a step: no two alike."""
+    return f"{group} {rank} {step};".encode().ljust(16, b".") * (size // 16)
+
+
+def make_slots(root: Path, step: int, ranks: int = 2, size: int = 64) -> list[Path]:
+    """A snapshot slot of each rank, with a tensor of `size` bytes (a multiple of 16) a group."""
+    slots = []
+    for rank in range(ranks):
+        slot = root / f"slot_{rank}_{step}"
+        slot.mkdir(parents=True, exist_ok=True)
+        for group in layout.GROUPS:
+            chunk = whole_chunk(f"{group}{rank}", "U8", (size,))
+            os.close(image(layout.slot_file(slot, group), {chunk: content(step, group, rank, size)}))
+        (slot / layout.COMMON).write_bytes(common(step, at=step))
+        slots.append(slot)
+    return slots
+
+
+def request(root: Path, step: int, slots: list[Path], **more: Any) -> dict[str, Any]:
+    """What a supervisor asks its saver for."""
+    return {
+        "do": "save",
+        "step": step,
+        "why": "interval",
+        "checkpoint_dir": str(root / "checkpoints"),
+        "prefix": "net",
+        "ranks": [str(slot) for slot in slots],
+        "keep": 1,
+        **more,
+    }
+
+
+def commit(root: Path, step: int, ranks: int = 2, size: int = 64) -> Path:
+    """Commit a checkpoint of slots made for it."""
+    target = persist.Target(root / "checkpoints", step, "interval", "net", ranks)
+    persist.prepare(target)
+    for rank, slot in enumerate(make_slots(root, step, ranks, size)):
+        persist.write_shard_of(target, rank, slot)
+    return persist.commit(target)[0]
+
+
+def assert_whole(directory: Path, ranks: int = 2, size: int = 64) -> None:
+    """Everything in a checkpoint is of the step that it is named for, to the last byte."""
+    metadata = checks.verify(directory)
+    step = metadata["step"]
+    assert directory == layout.iteration_dir(directory.parent, step)
+    assert json.loads((directory / layout.COMMON).read_bytes())["state"] == {"at": step}
+    for rank in range(ranks):
+        for group in layout.GROUPS:
+            data = (directory / layout.shard_name("net", group, rank, ranks)).read_bytes()
+            assert data.endswith(content(step, group, rank, size)), f"{group} of rank {rank} is not of step {step}"

@@ -1,0 +1,42 @@
+"""When what the ranks have agreed on about memory is news."""
+
+from __future__ import annotations
+
+from ftlaunch.memory_news import MemoryNews
+from ftlaunch_hooks.page import Memory
+
+
+def events(news: MemoryNews, *memory: int) -> list[str]:
+    return [event for event, _, _ in news.look(Memory(*memory))]
+
+
+def test_nothing_is_news_while_all_is_well() -> None:
+    news = MemoryNews()
+    assert events(news, 0, 0, 0, 0) == []  # before the ranks have met
+    assert events(news, 3, 1, 100, 1000) == []
+    assert events(news, 3, 1, 100, 1000) == []
+
+
+def test_fewer_slots_are_said_once_a_rung() -> None:
+    news = MemoryNews()
+    [(event, fields, sentence)] = news.look(Memory(2, 1, 100, 250))
+    assert (event, fields) == ("memory_reduced", {"slots": 2, "interval": 1, "needed": 100, "room": 250})
+    assert "memory holds 2 snapshots instead of 3" in sentence
+    assert events(news, 2, 1, 100, 250) == []
+    assert events(news, 0, 0, 300, 250) == ["memory_reduced"]
+    assert events(news, 0, 0, 0, 0) == []  # another attempt begins
+    assert events(news, 0, 0, 300, 250) == []
+    assert events(news, 3, 1, 300, 2500) == ["memory_restored"]
+
+
+def test_another_interval_is_an_event_without_a_word() -> None:
+    news = MemoryNews()
+    assert events(news, 3, 1, 100, 1000) == []
+    assert news.look(Memory(3, 40, 100, 1000)) == [("memory_interval", {"interval": 40, "before": 1}, "")]
+    assert events(news, 3, 40, 100, 1000) == []
+
+
+def test_where_only_the_saver_is_served_fewer_slots_cost_nothing() -> None:
+    news = MemoryNews()
+    assert events(news, 1, 0, 100, 150) == []
+    assert events(news, 0, 0, 100, 50) == ["memory_reduced"]

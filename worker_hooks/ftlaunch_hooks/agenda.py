@@ -1,0 +1,101 @@
+"""What happens at each step boundary: decided by rank 0 one step ahead, done alike by all ranks.
+
+If each rank decided by itself (by looking at its orders, at the saver, at its own clock), two ranks could decide
+differently: a step would be held on one of them only, or one would wait for a snapshot that the other never
+takes. So rank 0 writes an entry for each step into its page, and the others do what stands there. In a job whose
+ranks step together an entry is always there before it is wanted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ftlaunch_hooks.pace import Pace
+from ftlaunch_hooks.page import AGENDA, AGENDA_WORDS, NONE, Page, wait_until
+from ftlaunch_hooks.protocol import Why
+from ftlaunch_hooks.room import Room
+
+_TAKE, _MEET = 1, 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is to be done at one boundary."""
+
+    take: bool = False  # a snapshot
+    hold: Why | None = None  # a snapshot held for the saver, and why
+    keep: int = NONE  # the step the saver may be reading: its slot stays
+    meet: bool = False  # the ranks agree anew on the memory, before the snapshot
+
+
+def pack(step: int, entry: Entry) -> int:
+    """One word: 31 bits of step, 24 of how many steps ago the one to keep was (0: none), 4 of why, 4 of flags.
+
+    What is kept for longer than 16 million steps is not kept any more.
+    """
+    age = step - entry.keep if entry.keep != NONE and step - entry.keep < 1 << 24 else 0
+    why = 0 if entry.hold is None else entry.hold + 1
+    return step << 32 | age << 8 | why << 4 | _TAKE * entry.take | _MEET * entry.meet
+
+
+def unpack(word: int) -> tuple[int, Entry]:
+    """The step, and what is to be done."""
+    step, age, why = word >> 32, word >> 8 & 0xFFFFFF, word >> 4 & 0xF
+    hold = Why(why - 1) if why else None
+    return step, Entry(bool(word & _TAKE), hold, step - age if age else NONE, bool(word & _MEET))
+
+
+class Agenda:
+    """The entries, in rank 0's page."""
+
+    def __init__(self, rank: int, peers: Sequence[Page], orders: Page, pace: Pace, room: Room) -> None:
+        """peers: the pages of all ranks, this one's included. orders: see Overseer."""
+        self._page, self._peers, self._orders = peers[rank], peers, orders
+        self._leads, self._alone = rank == 0, len(peers) == 1
+        self._pace, self._room = pace, room
+        self._served = self._held = NONE
+        if self._leads:
+            room.spaced(pace.interval)
+
+    def write(self, step: int) -> None:
+        """Rank 0: what happens at `step`. The other ranks do nothing. Waits for a rank that is far behind."""
+        if self._leads and not self._alone:
+            self._write(step)
+
+    def _write(self, step: int) -> None:
+        behind = step - AGENDA_WORDS
+        if behind > 0 and not all(page.step >= behind for page in self._peers):
+            wait_until(lambda: self._page.leave or all(page.step >= behind for page in self._peers), math.inf)
+        self._peers[0].q[AGENDA + step % AGENDA_WORDS] = pack(step, self._decide(step))
+
+    def read(self, step: int) -> Entry:
+        """What happens at `step`; waits for rank 0's word. Nothing happens where the ranks are told to leave."""
+        if self._alone:
+            self._write(step)  # nobody else must know: the newest orders count
+        words, word = self._peers[0].q, AGENDA + step % AGENDA_WORDS
+        if words[word] >> 32 != step:
+            wait_until(lambda: self._page.leave or words[word] >> 32 == step, math.inf)
+        said, entry = unpack(words[word])
+        return entry if said == step else Entry()
+
+    def _decide(self, step: int) -> Entry:
+        every = self._room.spaced(self._pace.interval)
+        hold = self._hold(step)
+        keep = max(self._held, self._page.save_step)
+        if keep <= self._page.saved:
+            keep = self._page.reading
+        if hold is not None:
+            self._held = step
+        due = every > 0 and step % every == 0
+        return Entry(due, hold, keep if keep < step else NONE, self._room.wanted())
+
+    def _hold(self, step: int) -> Why | None:
+        orders = self._orders
+        if NONE != orders.stop_at <= step:
+            return Why.STOP
+        if NONE != orders.persist_at <= step and orders.persist_at != self._served:
+            self._served = orders.persist_at
+            return Why.INTERVAL
+        return None

@@ -1,0 +1,183 @@
+"""Whether a checkpoint can be trusted: read with care, checked whole. Standard library only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftlaunch_hooks import digests, distrust, layout
+from ftlaunch_hooks.layout import COMMON, METADATA, Chunk, Damaged
+
+_LONGEST_JSON = 256 << 20  # over a million chunks
+
+
+def seal(metadata: Mapping[str, Any]) -> bytes:
+    """metadata.json's bytes, with a digest over itself."""
+    body = dict(metadata)
+    body["digest"] = _metadata_digest(body)
+    return json.dumps(body, indent=1).encode()
+
+
+def _metadata_digest(metadata: Mapping[str, Any]) -> str:
+    body = {key: value for key, value in metadata.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def read_metadata(directory: Path) -> dict[str, Any]:
+    """metadata.json of a checkpoint, its own digest and its form checked. Raises Damaged or OSError."""
+    data = _read_json(directory, METADATA)
+    try:
+        metadata = distrust.parse(data)
+        sealed = isinstance(metadata, dict) and metadata.get("digest") == _metadata_digest(metadata)
+        if not sealed:
+            raise Damaged("metadata.json does not match its own checksum")
+        if metadata.get("version") != layout.VERSION:
+            raise Damaged(f"its layout is version {metadata.get('version')!r:.40}, this program reads {layout.VERSION}")
+        distrust.check_metadata(metadata, layout.DTYPE_BYTES, digests.BLOCK)
+    except ValueError as error:
+        raise Damaged(f"metadata.json cannot be read ({error})") from error
+    except RecursionError:
+        raise Damaged("metadata.json cannot be read (it is nested too deeply)") from None
+    if COMMON not in metadata["files"]:
+        raise Damaged(f"metadata.json says nothing of {COMMON}")
+    if layout.step_of(directory) not in (None, metadata["step"]):
+        raise Damaged(f"it is the checkpoint of step {metadata['step']} under another name")
+    return dict(metadata)
+
+
+def examine(directory: Path) -> dict[str, Any]:
+    """A checkpoint's metadata, once every file is there with its size; what is in them is not looked at.
+
+    Raises Damaged or OSError.
+    """
+    metadata = read_metadata(directory)
+    _check_sizes(directory, metadata["files"])
+    return metadata
+
+
+def is_complete(directory: Path) -> bool:
+    """Whether `examine` finds nothing wrong."""
+    try:
+        examine(directory)
+    except (Damaged, OSError):
+        return False
+    return True
+
+
+def verify(directory: Path, threads: int | None = None) -> dict[str, Any]:
+    """Check every file of a checkpoint by size, checksum and form; returns its metadata.
+
+    threads: that hash at the same time; one for each processor if not given. Raises Damaged with the first
+    thing found wrong, OSError when storage does not answer (which says nothing about the checkpoint).
+    """
+    metadata = examine(directory)  # cheap things first
+    files: Mapping[str, Mapping[str, Any]] = metadata["files"]
+    work = [
+        (directory, name, block, digest)
+        for name, entry in files.items()
+        for block, digest in zip(digests.blocks(entry["bytes"]), entry["sha256"], strict=True)
+    ]
+    with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
+        for problem in pool.map(_check_block, *zip(*work, strict=True)):
+            if problem:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise Damaged(problem)
+    _check_headers(directory, metadata)
+    try:
+        distrust.check_common(distrust.parse(_read_json(directory, COMMON)), metadata["step"])
+    except ValueError as error:
+        raise Damaged(f"{COMMON} cannot be used: {error}") from error
+    return metadata
+
+
+def _check_sizes(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, entry in files.items():
+        if (size := _size(directory, name)) != entry["bytes"]:
+            raise Damaged(f"{name} has {size} bytes, not {entry['bytes']}")
+
+
+def _size(directory: Path, name: str) -> int:
+    """Size of a file in the directory itself. Raises Damaged, OSError."""
+    try:
+        info = (directory / name).lstat()
+    except FileNotFoundError:
+        raise Damaged(f"{name} is missing") from None
+    if not stat.S_ISREG(info.st_mode):
+        what = "a symbolic link" if stat.S_ISLNK(info.st_mode) else "something else"
+        raise Damaged(f"{name} is not a file, but {what}")
+    return info.st_size
+
+
+def _read_json(directory: Path, name: str) -> bytes:
+    """Raises Damaged, OSError."""
+    if (size := _size(directory, name)) > _LONGEST_JSON:
+        raise Damaged(f"{name} has {size} bytes, more than any that was written by this program")
+    return (directory / name).read_bytes()
+
+
+def _check_block(directory: Path, name: str, block: tuple[int, int], digest: str) -> str | None:
+    """What is wrong with a block of a file. Raises OSError."""
+    fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return None if digests.of_block(fd, *block) == digest else f"{name} does not match its checksum"
+    except EOFError:
+        return f"{name} is cut short"
+    finally:
+        os.close(fd)
+
+
+def _check_headers(directory: Path, metadata: Mapping[str, Any]) -> None:
+    """Raises Damaged where a tensor file does not hold what metadata.json says, OSError."""
+    said: dict[str, list[Chunk]] = {name: [] for name in metadata["files"] if name != COMMON}
+    for key, tensor in metadata["tensors"].items():
+        for part in tensor["chunks"]:
+            place = tuple(part["shape"]), key, tuple(part["offset"]), tuple(tensor["shape"])
+            said.setdefault(part["file"], []).append(Chunk(part["name"], tensor["dtype"], *place))
+    for name, chunks in said.items():
+        fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            found, _, size = layout.read_header(fd)
+            if size != os.fstat(fd).st_size or len(found) != len(chunks) or set(found) != set(chunks):
+                raise Damaged(f"{name} does not hold what {METADATA} says")
+        finally:
+            os.close(fd)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A checkpoint that was refused: its step, why, and where it is now."""
+
+    step: int
+    why: str
+    to: str
+
+
+def newest_verified(checkpoint_dir: Path) -> tuple[int, list[Refusal]]:
+    """The step of the newest checkpoint that verifies (-1: none), and what was refused on the way.
+
+    What is damaged goes to quarantine with a note why. What cannot be moved, or not be read at this moment, stays
+    and is passed over.
+    """
+    refusals = []
+    for step, directory in layout.list_iterations(checkpoint_dir):
+        try:
+            verify(directory)
+        except Damaged as damage:
+            try:
+                to = str(layout.quarantine(checkpoint_dir, directory, str(damage)))
+            except OSError as error:
+                to = f"still in {directory} (it could not be moved: {error.strerror})"
+            refusals.append(Refusal(step, str(damage), to))
+            continue
+        except OSError as error:  # storage, not the checkpoint: it stays what and where it is
+            refusals.append(Refusal(step, f"it cannot be read ({error.strerror})", f"where it was, {directory}"))
+            continue
+        return step, refusals
+    return -1, refusals

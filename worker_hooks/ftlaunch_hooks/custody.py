@@ -1,0 +1,73 @@
+"""A checkpoint directory in the hands of the one job that saves there. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ftlaunch_hooks import retention
+from ftlaunch_hooks.dirlock import CHECKPOINT_LOCK, DirLock, NoLocks
+
+
+class Custody:
+    """Holds a checkpoint directory's lock, from the moment the directory is there."""
+
+    def __init__(self, directory: Path, wait: Callable[[int], None], say: Callable[[str], None]) -> None:
+        """Make the directory where it is missing, lock it, and remove what interrupted saves have left.
+
+        wait: is called with a pid before waiting for the saver of a job that is gone. Raises dirlock.Locked while
+        another job saves there, or OSError; then nothing is left behind but what was there before.
+        """
+        self.unfinished: list[int] = []  # steps of whose checkpoints something was left
+        self._lock: DirLock | None = None
+        self._made = make_dirs(directory)
+        try:
+            self._lock = DirLock(directory, wait, name=CHECKPOINT_LOCK)
+        except NoLocks:
+            say(f"{directory} is on a file system without locks: see to it that no other job saves there")
+        except BaseException:
+            remove_dirs(self._made)
+            raise
+        for step, note in retention.clear_unfinished(directory):
+            self.unfinished.append(step)
+            say(note or f"removed what an interrupted save or deletion has left of the checkpoint of step {step}")
+
+    @property
+    def fds(self) -> list[int]:
+        """The lock's descriptor, for a saver to hold too."""
+        return [] if self._lock is None else [self._lock.fd]
+
+    def forsake_in_children(self) -> None:
+        """Children that this process forks do not hold the lock: a loader's workers may outlive it."""
+        os.register_at_fork(after_in_child=self._forsake)
+
+    def _forsake(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def leave(self) -> None:
+        """Give the directory back; where nothing was saved it is as it was before."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):  # it may have become read-only; the lock itself goes in any case
+                self._lock.path.unlink(missing_ok=True)
+            self._lock.release()
+            self._lock = None
+        remove_dirs(self._made)
+
+
+def make_dirs(path: Path) -> list[Path]:
+    """mkdir -p; returns what was made, outermost first. Raises OSError."""
+    missing = [p for p in (path, *path.parents) if not p.exists()][::-1]
+    for directory in missing:
+        directory.mkdir(exist_ok=True)
+    return missing
+
+
+def remove_dirs(made: list[Path]) -> None:
+    """Remove directories that `make_dirs` has made, if they are empty."""
+    for directory in reversed(made):
+        with contextlib.suppress(OSError):
+            directory.rmdir()

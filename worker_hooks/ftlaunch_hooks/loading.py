@@ -1,0 +1,158 @@
+"""The checkpoint that a job is asked to begin with, by path or by number. Standard library only.
+
+A path means a checkpoint, or a folder of checkpoints, of another job: it is for the first start, and a job that has
+checkpoints of its own goes on from those. A number means one of its own: to go back. Later ones are put aside, once,
+as a note in the checkpoint directory says: the same command, run again after a preemption, must not throw away what
+was made since. `load_checkpoint` and `resume_training` are MindSpore Transformers' words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftlaunch_hooks import atomic, checks, layout
+from ftlaunch_hooks.checks import Refusal
+from ftlaunch_hooks.layout import Damaged
+
+NOTE = "loaded.json"  # in a checkpoint directory: which step was gone back to
+
+
+class CannotLoad(Exception):
+    """What was asked for cannot be loaded; the message is a sentence for the user. Nothing was changed."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """The checkpoint to begin with."""
+
+    path: Path  # absolute: a checkpoint, or a folder of some
+    weights_only: bool  # not the step, the optimizer, random numbers or the data position
+
+
+def is_own(load: Load, checkpoint_dir: Path) -> bool:
+    """Whether a checkpoint of the job's own is meant, or the whole directory of these.
+
+    Raises CannotLoad for what would mix two runs of steps in one directory.
+    """
+    path, own = load.path.resolve(), checkpoint_dir.resolve()
+    if load.weights_only and own in (path, path.parent):
+        raise CannotLoad(
+            f"cannot take only the weights from {load.path}: the job's checkpoints go there too, and steps that"
+            " begin at 0 again would mix with those; give another checkpoint directory"
+        )
+    return own == path or (own == path.parent and layout.step_of(path) is not None)
+
+
+# --- of another job ---------------------------------------------------------------------------------------
+
+
+def check(load: Load) -> None:
+    """Raises CannotLoad where there is no checkpoint at all. Nothing is verified."""
+    if not _candidates(load.path):
+        why = "there is no checkpoint in it" if load.path.is_dir() else "there is no such directory"
+        raise CannotLoad(f"cannot load {load.path}: {why}")
+
+
+def find(path: Path) -> tuple[int, list[Refusal]]:
+    """The step of the checkpoint that `path` means (-1: none is usable), and what was refused on the way.
+
+    In a folder the one that the tracker file names comes first, then the newest. Nothing is moved: it is not ours.
+    """
+    refusals: list[Refusal] = []
+    for step, directory in _candidates(path):
+        try:
+            return int(checks.verify(directory)["step"]), refusals
+        except Damaged as damage:
+            refusals.append(Refusal(step, str(damage), f"where it was, {directory}"))
+        except OSError as error:
+            refusals.append(Refusal(step, f"it cannot be read ({error.strerror})", f"where it was, {directory}"))
+    return -1, refusals
+
+
+def checkpoint_at(path: Path, step: int) -> Path:
+    """The directory of the checkpoint that `find` has found."""
+    return path if (path / layout.METADATA).exists() else layout.iteration_dir(path, step)
+
+
+def _candidates(path: Path) -> list[tuple[int, Path]]:
+    if (path / layout.METADATA).exists() or layout.step_of(path) is not None:
+        return [(layout.step_of(path) or 0, path)] if path.is_dir() else []
+    try:
+        found = layout.list_iterations(path)
+    except NotADirectoryError:
+        return []
+    tracked = layout.read_tracker(path)
+    return sorted(found, key=lambda entry: (entry[0] != tracked, -entry[0]))
+
+
+def beginning(load: Load, step: int) -> str:
+    """What is said when the job begins with a checkpoint."""
+    if load.weights_only:
+        return f"taking the weights of step {step} from {load.path}; the job begins at step 0"
+    return f"going on from step {step} in {load.path}"
+
+
+def none_usable(load: Load) -> str:
+    """What is said when `find` has found none."""
+    return f"cannot load {load.path}: it is not a usable checkpoint, nor does it hold one"
+
+
+def not_first(load: Load, step: int) -> str:
+    """What is said when the job has something of its own."""
+    return (
+        f"{load.path} is for the job's first start, and it has its own step {step}: going on from that"
+        " (with --fresh it begins there again)"
+    )
+
+
+# --- of the job's own -------------------------------------------------------------------------------------
+
+
+def settle_own(
+    load: Load | None,
+    checkpoint_dir: Path,
+    again: bool,
+    forget_memory: Callable[[], None],
+    say: Callable[[str], None],
+) -> None:
+    """Go back to a checkpoint of the job's own where that is asked for, and was not done before.
+
+    again: also where it was. Put aside is what is newer, nothing is deleted; `forget_memory` is called before that.
+    Raises CannotLoad, and OSError.
+    """
+    note = checkpoint_dir / NOTE
+    own = load.path.resolve() if load is not None and is_own(load, checkpoint_dir) else None
+    step = layout.step_of(own) if own is not None else None
+    if step is None:
+        note.unlink(missing_ok=True)  # whoever asks next means it anew
+        return
+    if _went_back(note, step) and not again:
+        say(f"this job went back to step {step} before: it goes on from its newest (with --fresh it goes back again)")
+        return
+    _expect_usable(checkpoint_dir, step)
+    forget_memory()
+    aside = layout.supersede(checkpoint_dir, above=step)
+    atomic.replace_durable(note, json.dumps({"step": step}).encode())  # last: without it the next start does the rest
+    later = f"; later checkpoints are now in {aside}" if aside is not None else ""
+    say(f"going back to step {step}{later}")
+
+
+def _went_back(note: Path, step: int) -> bool:
+    try:
+        return bool(json.loads(note.read_bytes())["step"] == step)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _expect_usable(checkpoint_dir: Path, step: int) -> None:
+    directory = layout.iteration_dir(checkpoint_dir, step)
+    if not directory.is_dir():
+        steps = ", ".join(str(step) for step, _ in layout.list_iterations(checkpoint_dir)) or "none"
+        raise CannotLoad(f"cannot load step {step}: {checkpoint_dir} has no such checkpoint; it has {steps}")
+    try:
+        checks.verify(directory)
+    except Damaged as damage:
+        raise CannotLoad(f"cannot load step {step}: {damage}; nothing was changed") from None

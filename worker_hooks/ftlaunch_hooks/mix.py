@@ -1,0 +1,123 @@
+"""Sampling from several data sets by ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from ftlaunch_hooks.data import Order, PositionedSampler
+
+
+class ResumableMixSampler(PositionedSampler):
+    """Batches for one rank from several data sets, mixed by ratio, endlessly; indices are a ConcatDataset's.
+
+    The mix is a cycle of `sum(ratio)` samples in which each data set comes as often as its ratio says, spread
+    evenly; cycle after cycle, so the ratio is exact. A data set is read in an order of its own by epochs of its
+    own: each of its samples comes once before any comes again, over all ranks, however many they are. The
+    position is the samples consumed of each data set::
+
+        dataset = ConcatDataset([code, books, chat])
+        sampler = ResumableMixSampler([len(d) for d in dataset.datasets], [7, 2, 1], 32, rank=r, world_size=w)
+        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4)
+        job = ft.attach(model=model, optimizer=optimizer, sampler=sampler)
+
+    The ratio, the batch size and the number of ranks may be others after a resume; with another ratio each
+    data set goes on where it was. There is no tail: what does not fill a batch is carried.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        ratio: Sequence[int],
+        batch_size: int,
+        *,
+        rank: int,
+        world_size: int,
+        seed: int = 0,
+        shuffle: bool = True,
+    ) -> None:
+        """lengths: samples in each data set. ratio: whole numbers, one a data set: [7, 2, 1] is 70, 20, 10 %.
+
+        Raises ValueError for sizes or shares below 1, or a rank out of range.
+        """
+        super().__init__(batch_size, rank, world_size, {"lengths": list(lengths), "seed": seed, "shuffle": shuffle})
+        if not lengths or len(lengths) != len(ratio) or min(*lengths, *ratio) < 1 or any(r != int(r) for r in ratio):
+            raise ValueError(
+                f"cannot mix: lengths {list(lengths)}, ratio {list(ratio)}; each is a whole number of 1 or more, "
+                "and there is one ratio a data set"
+            )
+        self._orders = [Order(length, seed, shuffle=shuffle, stream=number) for number, length in enumerate(lengths, 1)]
+        self._first = list(accumulate(lengths[:-1], initial=0))  # index of each data set's first sample
+        self._ratio = [int(share) for share in ratio]
+        self._cycle = spread(self._ratio)
+        self._before = [[self._cycle[:at].count(number) for number in range(len(ratio))] for at in range(sum(ratio))]
+        self._base = [0] * len(ratio)  # samples of each data set that were consumed when the first cycle began
+        self._done = 0  # samples since
+
+    @property
+    def consumed(self) -> int:
+        """Samples consumed, over all ranks, data sets and epochs."""
+        return sum(self._base) + self._done
+
+    @property
+    def consumed_of(self) -> list[int]:
+        """Samples consumed of each data set, over all ranks and epochs."""
+        return self._taken(self._done)
+
+    def advance(self) -> None:
+        """One global batch has been consumed."""
+        self._done += self._global_batch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """This rank's batches from the position on, without end: lists of `batch_size` indices."""
+        self._read_ahead = True
+        begin, end = (self._done + part for part in self._share(self._global_batch))
+        while True:
+            taken, then = self._taken(begin), self._taken(end)
+            parts = [
+                iter(order.read(first, last - first))
+                for order, first, last in zip(self._orders, taken, then, strict=True)
+            ]
+            numbers = [self._cycle[sample % len(self._cycle)] for sample in range(begin, end)]
+            yield [self._first[number] + next(parts[number]) for number in numbers]
+            begin, end = begin + self._global_batch, end + self._global_batch
+
+    def _taken(self, done: int) -> list[int]:
+        """Samples of each data set, `done` samples after the first cycle began."""
+        cycles, at = divmod(done, len(self._cycle))
+        return [
+            base + cycles * share + before
+            for base, share, before in zip(self._base, self._ratio, self._before[at], strict=True)
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, and what it would mean nothing without."""
+        at = self._done % len(self._cycle)
+        return {"consumed_of": self.consumed_of, "place_in_cycle": at, "ratio": self._ratio, **self._fixed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to a saved position; with another ratio than then a new cycle begins there.
+
+        Raises ValueError when it is one in other data sets or another order, or when an iterator has read
+        ahead from where we were: its batches would be the wrong ones.
+        """
+        self._check(state)
+        at = state["place_in_cycle"] if state["ratio"] == self._ratio else 0
+        self._base = [taken - before for taken, before in zip(state["consumed_of"], self._before[at], strict=True)]
+        self._done = at
+
+
+def spread(ratio: Sequence[int]) -> list[int]:
+    """A cycle in which number i stands `ratio[i]` times, as evenly as can be: [2, 1] gives [0, 1, 0].
+
+    It is nginx's smooth weighted round-robin: everyone gains its weight each turn, the richest goes and pays
+    the sum of all weights.
+    """
+    cycle, credit = [], [0] * len(ratio)
+    for _ in range(sum(ratio)):
+        credit = [have + share for have, share in zip(credit, ratio, strict=True)]
+        chosen = credit.index(max(credit))
+        credit[chosen] -= sum(ratio)
+        cycle.append(chosen)
+    return cycle

@@ -1,0 +1,63 @@
+"""What among the attached objects knows a position in the data, and who moves it on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from torch.utils.data import DataLoader
+
+from ftlaunch_hooks.encode import StateError
+
+
+class Position(Protocol):
+    """A sampler of data.py or mix.py, or anything like one."""
+
+    @property
+    def consumed(self) -> int:
+        """Samples consumed, over all ranks."""
+
+    def advance(self) -> None:
+        """One global batch has been consumed."""
+
+
+class Positions:
+    """All data positions of a job."""
+
+    def __init__(self, objects: Mapping[str, Any], frozen: Collection[str]) -> None:
+        """objects, frozen: as attach() takes them. Raises StateError for a loader whose position is another's."""
+        kept = {name: target for name, target in objects.items() if name not in frozen}
+        self._moved: list[Position] = [target for target in kept.values() if _is_position(target)]
+        self._loaders = [name for name, target in kept.items() if isinstance(target, DataLoader)]
+        for name in self._loaders:
+            if _is_position(kept[name].batch_sampler) or _is_position(kept[name].sampler):
+                raise StateError(
+                    f"cannot attach: `{name}` takes its batches from a sampler that keeps the position itself; "
+                    "attach that sampler instead, and use a plain DataLoader"
+                )
+
+    def __bool__(self) -> bool:
+        return bool(self._moved)
+
+    def advance(self) -> int:
+        """A step is complete: move every sampler on; returns the samples consumed, of all of them."""
+        for position in self._moved:
+            position.advance()
+        return sum(position.consumed for position in self._moved)
+
+    def check_ranks(self, saved: int, now: int) -> None:
+        """Raises StateError when a loader was saved by `saved` ranks and there are `now`.
+
+        torchdata's StatefulDataLoader knows what its own rank has yielded; of another number of ranks none
+        would know what is left.
+        """
+        if self._loaders and saved != now:
+            raise StateError(
+                f"cannot restore `{self._loaders[0]}`: it was saved by {saved} ranks, now there are {now}, and the "
+                "position of a StatefulDataLoader is one rank's; use ResumableBatchSampler where the number of ranks "
+                f"may change, or start with {saved}"
+            )
+
+
+def _is_position(target: object) -> bool:
+    return hasattr(target, "advance") and hasattr(target, "consumed")
