@@ -74,7 +74,7 @@ def _create(path: Path, header: bytes, size: int) -> int:
     temporary = path.with_name(path.name + ".tmp")
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.posix_fallocate(fd, 0, size)  # ENOSPC here instead of SIGBUS later
+        _reserve(fd, size)
         atomic.write_all(fd, header)
         temporary.rename(path)
     except OSError:
@@ -82,6 +82,17 @@ def _create(path: Path, header: bytes, size: int) -> int:
         temporary.unlink(missing_ok=True)
         raise
     return fd
+
+
+def _reserve(fd: int, size: int) -> None:
+    """Have all of the file's room: ENOSPC here instead of SIGBUS later.
+
+    What is not there is not tried for: until it fails, the attempt takes all that others need.
+    """
+    disk = os.fstatvfs(fd)
+    if disk.f_blocks and size > disk.f_bavail * disk.f_frsize:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.posix_fallocate(fd, 0, size)
 
 
 def bytes_needed(items: Sequence[Item]) -> int:
