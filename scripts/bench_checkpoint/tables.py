@@ -1,4 +1,4 @@
-"""The figures as Markdown."""
+"""The figures as Markdown: medians, and in brackets the least and the most of all rounds."""
 
 from __future__ import annotations
 
@@ -39,8 +39,17 @@ def _table(*rows: list[str]) -> str:
     return "\n".join([first, "|" + " --- |" * len(rows[0]), *rest])
 
 
+def _spread(values: list[float], unit: str, factor: float) -> str:
+    least, middle, most = (f"{factor * value:.3g}" for value in (min(values), median(values), max(values)))
+    return f"{middle} {unit}" if least == most else f"{middle} {unit} ({least} to {most})"
+
+
 def _ms(values: list[float]) -> str:
-    return f"{median(values) * 1000:.3g} ms"
+    return _spread(values, "ms", 1000)
+
+
+def _percent(values: list[float]) -> str:
+    return _spread(values, "%", 100)
 
 
 def _stalls(runs: list[Run]) -> str:
@@ -49,7 +58,7 @@ def _stalls(runs: list[Run]) -> str:
         found = {name: median(values) for name, values in run["stalls"]["stalls"].items()}
         times = ", ".join(f"{found[name] / found['ours']:.0f}" for name in _OTHERS)
         step = _ms(run["stalls"]["steps"][""])
-        rows.append([_name(run), step, *(_ms([found[name]]) for name in ("ours", *_OTHERS)), times])
+        rows.append([_name(run), step, *(_ms(run["stalls"]["stalls"][name]) for name in ("ours", *_OTHERS)), times])
     return _table(*rows)
 
 
@@ -57,21 +66,20 @@ def _share(runs: list[Run]) -> str:
     rows = [["a snapshot every step", "stall, share of the step", "the step beside it is longer by"]]
     for run in runs:
         found = run["stalls"]
-        step = median(found["steps"][""])
-        pairs = zip(found["steps"]["ours"], found["steps"][""], strict=True)
-        longer = 100 * median(after / plain - 1 for after, plain in pairs)
-        rows.append([_name(run), f"{100 * median(found['stalls']['ours']) / step:.2g} %", f"{longer:.2g} %"])
+        steps = found["steps"]
+        stalls = [stall / plain for stall, plain in zip(found["stalls"]["ours"], steps[""], strict=True)]
+        longer = [after / plain - 1 for after, plain in zip(steps["ours"], steps[""], strict=True)]
+        rows.append([_name(run), _percent(stalls), _percent(longer)])
     return _table(*rows)
 
 
 def _speeds(runs: list[Run]) -> str:
-    rows = [["speed, against", *(_name(run) for run in runs), "wanted"]]
+    rows = [["speed", *(_name(run) for run in runs), "wanted"]]
     for name, against, wanted in _AGAINST:
         row = [f"{name}, against {against}"]
         for run in runs:
             mine, other = run["copies"]["seconds"][name], run["copies"]["seconds"][against]
-            ratio = median(b / a for a, b in zip(mine, other, strict=True))
-            row.append(f"{100 * ratio:.0f} % ({_ms(mine)}, {_ms(other)})")
+            row.append(_percent([b / a for a, b in zip(mine, other, strict=True)]))
         rows.append([*row, wanted])
     return _table(*rows)
 
