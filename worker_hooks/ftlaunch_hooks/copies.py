@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ftlaunch_hooks.items import Item
 
-INLINE_BYTES = 32 << 20  # copied at the boundary: less than this is not worth a thread
+INLINE_BYTES = 1 << 20  # copied at the boundary: less than this is not worth a thread
 
 _Pairs = list[tuple[Tensor, Tensor]]
 

@@ -12,6 +12,7 @@ import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -65,13 +66,17 @@ def own_key(key: str, rank: int) -> str:
 class _Known:
     """A tensor that has been taken in before, and what was made of it."""
 
-    __slots__ = ("address", "item", "plain", "settled", "shape", "tensor")
+    __slots__ = ("address", "item", "plain", "settled", "shape", "strides", "tensor")
 
     def __init__(self, tensor: Tensor, item: Item | None, settled: bool) -> None:
         local = local_of(tensor)
         self.tensor, self.plain, self.settled = tensor, local is tensor, settled
-        self.address, self.shape = local.data_ptr(), local.shape  # `p.data = x` keeps the object, not these
+        # `p.data = x` keeps the object, not these
+        self.address, self.shape, self.strides = local.data_ptr(), local.shape, local.stride()
         self.item = item
+
+
+Taken = dict[str, _Known]
 
 
 class Shelf:
@@ -94,6 +99,21 @@ class Shelf:
             self._items = [known.item for known in self._now.values() if known.item is not None]
         self._before = self._now
         return self._items
+
+    def mark(self) -> int:
+        """A place in the collection, for `since`."""
+        return len(self._now)
+
+    def since(self, mark: int) -> Taken:
+        """What has been put in since `mark`, for `again`."""
+        return dict(islice(self._now.items(), mark, None))
+
+    def again(self, taken: Taken) -> bool:
+        """Take in what is the same as it was. False, and nothing done: one of the keys is already taken."""
+        if not taken.keys().isdisjoint(self._now):
+            return False
+        self._now.update(taken)
+        return True
 
     def put(
         self,
@@ -162,7 +182,7 @@ def local_of(tensor: Tensor) -> Tensor:
 
 def _moved(known: _Known) -> bool:
     local = known.tensor if known.plain else local_of(known.tensor)
-    return local.data_ptr() != known.address or local.shape != known.shape
+    return (local.data_ptr(), local.shape, local.stride()) != (known.address, known.shape, known.strides)
 
 
 def check_plain(path: Path, tensor: Tensor) -> None:

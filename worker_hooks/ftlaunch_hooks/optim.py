@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode
-from ftlaunch_hooks.items import Shelf, owner_of_slot
+from ftlaunch_hooks.items import Shelf, Taken, is_sharded, owner_of_slot
 from ftlaunch_hooks.parts import Load, Names, check_names
 from ftlaunch_hooks.shards import Lookup
+from ftlaunch_hooks.still import Still
 
 _Slots = dict[str, Json]
+_SETTLED = (type(None), bool, int, float, str)  # another value is another object
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,44 @@ class _Described:
         return all(isinstance(slots[slot], Tensor) for slot, _, _ in self.tensors)
 
 
+@dataclass(frozen=True)
+class _Before:
+    """An optimizer's state as it was collected last."""
+
+    still: Still
+    keys: Mapping[int, str]
+    taken: Taken
+    params: list[list[str]]
+    state: dict[str, _Slots]
+    extra: Json
+
+
+def _still(optimizer: torch.optim.Optimizer) -> Still | None:
+    """What an optimizer's state_dict() depends on, besides the values in its groups.
+
+    None where it has a say in it, or holds more than plain tensors and what never changes.
+    """
+    hooks: list[dict[Any, Any]] = [
+        optimizer._optimizer_state_dict_pre_hooks,
+        optimizer._optimizer_state_dict_post_hooks,
+    ]
+    if (
+        type(optimizer).state_dict is not torch.optim.Optimizer.state_dict
+        or "state_dict" in vars(optimizer)
+        or any(hooks)
+    ):
+        return None
+    slots = list(optimizer.state.values())
+    values = [value for entry in slots for value in entry.values()]
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    if any(map(is_sharded, tensors)) or any(
+        type(value) not in _SETTLED for value in values if not isinstance(value, Tensor)
+    ):
+        return None
+    groups = optimizer.param_groups
+    return Still([*hooks, optimizer.state, *slots], [groups, *(group["params"] for group in groups)], tensors)
+
+
 class OptimizerPart:
     """A torch.optim.Optimizer. A parameter goes by its key in an attached module, or by its position."""
 
@@ -42,6 +82,7 @@ class OptimizerPart:
         self.name, self.optimizer, self._names = name, optimizer, names
         self._known: dict[str, _Described] = {}
         self._state_tree: dict[str, _Slots] = {}
+        self._before: _Before | None = None
 
     def _labelled(self, groups: list[dict[str, Any]]) -> dict[Any, tuple[str, Tensor]]:
         """state_dict's name of a parameter -> (its label here, the parameter)."""
@@ -57,20 +98,39 @@ class OptimizerPart:
 
     def collect(self, shelf: Shelf) -> dict[str, Json]:
         """See Part."""
+        before = self._before
+        if (
+            before is not None
+            and before.keys == self._names.keys
+            and before.still.holds()
+            and shelf.again(before.taken)
+        ):
+            groups = self._collect_groups(self.optimizer.param_groups, before.params, shelf)
+            return {"state": before.state, "param_groups": groups, "extra": before.extra}
         state = self.optimizer.state_dict()
         labelled = self._labelled(state["param_groups"])
-        groups = []
-        for index, group in enumerate(state["param_groups"]):
+        mark = shelf.mark()
+        slots = self._collect_state(state["state"], labelled, shelf)
+        taken = shelf.since(mark)
+        params = [[labelled[name][0] for name in group["params"]] for group in state["param_groups"]]
+        more = {key: value for key, value in state.items() if key not in ("state", "param_groups")}
+        more["state"] = {name: value for name, value in state["state"].items() if name not in labelled}
+        extra = encode(more, (self.name,), shelf.put)
+        still = None if more != {"state": {}} else _still(self.optimizer)
+        self._before = None if still is None else _Before(still, self._names.keys, taken, params, slots, extra)
+        groups = self._collect_groups(state["param_groups"], params, shelf)
+        return {"state": slots, "param_groups": groups, "extra": extra}
+
+    def _collect_groups(
+        self, groups: list[dict[str, Any]], params: list[list[str]], shelf: Shelf
+    ) -> list[dict[str, Json]]:
+        """What a scheduler changes, every time anew."""
+        found = []
+        for index, (group, labels) in enumerate(zip(groups, params, strict=True)):
             plain = {key: value for key, value in group.items() if key != "params"}
             tree = encode(plain, (self.name, "param_groups", index), shelf.put)
-            groups.append({"group": tree, "params": [labelled[name][0] for name in group["params"]]})
-        extra = {key: value for key, value in state.items() if key not in ("state", "param_groups")}
-        extra["state"] = {name: value for name, value in state["state"].items() if name not in labelled}
-        return {
-            "state": self._collect_state(state["state"], labelled, shelf),
-            "param_groups": groups,
-            "extra": encode(extra, (self.name,), shelf.put),
-        }
+            found.append({"group": tree, "params": labels})
+        return found
 
     def _collect_state(
         self, state: Mapping[Any, Any], labelled: Mapping[Any, tuple[str, Tensor]], shelf: Shelf

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode, join
-from ftlaunch_hooks.items import Shelf, is_sharded
+from ftlaunch_hooks.items import Shelf, Taken, is_sharded
 from ftlaunch_hooks.shards import Lookup
+from ftlaunch_hooks.still import Still
 
 Load = Callable[[], None]
 
@@ -61,6 +63,38 @@ def check_names(what: str, live: Iterable[str], saved: Iterable[str]) -> None:
 # --- modules ----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Before:
+    """A module's state as it was collected last."""
+
+    still: Still
+    stepped: set[int]
+    taken: Taken
+    keys: dict[int, str]
+    tree: dict[str, Json]
+
+
+def _still(module: nn.Module, tensors: Sequence[Tensor]) -> Still | None:
+    """What a module's state_dict() depends on; None where a module has a say in it, or a tensor is sharded."""
+    modules = list(module.modules())
+    if any(map(_has_a_say, modules)) or any(map(is_sharded, tensors)):
+        return None
+    dicts = [
+        container
+        for m in modules
+        for container in (m._parameters, m._buffers, m._modules, m._state_dict_hooks, m._state_dict_pre_hooks)
+    ]
+    return Still(dicts, [m._non_persistent_buffers_set for m in modules], tensors)
+
+
+def _has_a_say(module: nn.Module) -> bool:
+    own = any(
+        getattr(type(module), method) is not getattr(nn.Module, method) or method in vars(module)
+        for method in ("state_dict", "_save_to_state_dict", "get_extra_state")
+    )
+    return own or bool(module._state_dict_hooks or module._state_dict_pre_hooks)
+
+
 class ModulePart:
     """An nn.Module: its state_dict, under names that wrappers do not change."""
 
@@ -69,7 +103,8 @@ class ModulePart:
     def __init__(self, name: str, module: nn.Module, names: Names) -> None:
         self.name, self.module, self._names = name, module, names
         self._clean: dict[str, str] = {}
-        self._tensors: list[str] = []
+        self._listed: list[str] = []
+        self._before: _Before | None = None
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """state_dict's tensors and its other values (extra state), by clean name."""
@@ -88,20 +123,34 @@ class ModulePart:
 
     def collect(self, shelf: Shelf) -> dict[str, Json]:
         """See Part."""
+        names, before = self._names, self._before
+        if (
+            before is not None
+            and before.stepped == names.stepped
+            and before.still.holds()
+            and shelf.again(before.taken)
+        ):
+            names.keys = before.keys | names.keys
+            return before.tree
+        mark = shelf.mark()
         tensors, extra = self.tensors()
-        names = self._names
+        keys: dict[int, str] = {}
         for name, tensor in tensors.items():
             key = self.key(name)
-            names.keys.setdefault(id(tensor), key)
+            keys.setdefault(id(tensor), key)
             settled, owner = id(tensor) in names.stepped, names.owner(tensor, key)
             shelf.put((self.name, name), tensor, "model", owner=owner, settled=settled, key=key)
-        if self._tensors != (listed := list(tensors)):
-            self._tensors = listed
+        names.keys = keys | names.keys
+        if self._listed != (listed := list(tensors)):
+            self._listed = listed
 
         def put(path: Path, tensor: Tensor) -> str:
             return shelf.put(path, tensor, "model")
 
-        return {"tensors": self._tensors, "extra": encode(extra, (self.name,), put)}
+        tree = {"tensors": self._listed, "extra": encode(extra, (self.name,), put)}
+        still = _still(self.module, list(tensors.values()))
+        self._before = None if still is None else _Before(still, names.stepped, shelf.since(mark), keys, tree)
+        return tree
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Load:
         """See Part."""

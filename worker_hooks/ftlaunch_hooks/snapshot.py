@@ -19,7 +19,7 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ftlaunch_hooks.copies import Flight
-from ftlaunch_hooks.encode import Json, JsonCache
+from ftlaunch_hooks.encode import JsonCache
 from ftlaunch_hooks.items import Collected, Item
 from ftlaunch_hooks.page import NONE, Page, wait_until
 from ftlaunch_hooks.protocol import MEMORY_SLOTS, STAGED, Why
@@ -36,8 +36,8 @@ class Snapshot:
     """One to be taken."""
 
     step: int
-    items: list[Item]
-    common: bytes  # what is not a tensor
+    consumed: int  # samples
+    collected: Collected
     hold: Why | None  # held for the saver, and why
 
 
@@ -107,11 +107,10 @@ class Snapshotter:
         began = time.perf_counter()
         collected = self._state.collect()
         self._measure(collected)
-        common = self._common_json(step, collected.state)
         self.spent += time.perf_counter() - began
         ready = self._peers_are_ready()
         began = time.perf_counter()
-        new = Snapshot(step, collected.items, common, hold)
+        new = Snapshot(step, self._page.consumed, collected, hold)
         taken = ready and self._copy(self._vacate(keep), new)
         if hold is not None and not taken:  # it shall not be lost for want of memory
             taken = self._copy(self._vacate(keep, [STAGED]), new)
@@ -231,7 +230,7 @@ class Snapshotter:
             return False
         slot = self._slots[number]
         try:
-            slot.lay_out(new.items)
+            slot.lay_out(new.collected.items)
             slot.now.run()
             if not slot.later.nbytes and not slot.now.gpus:
                 self._commit(number, new)
@@ -268,12 +267,13 @@ class Snapshotter:
         """Before any optimizer's step: what it is about to change must have been copied."""
         self.fence()
 
-    def _common_json(self, step: int, state: Mapping[str, Mapping[str, Json]]) -> bytes:
-        head = f'"step":{step},"consumed_samples":{self._page.consumed},"versions":{self._versions}'
-        return f'{{{head},"state":{self._json.dumps(state)}}}'.encode()
+    def _common_json(self, new: Snapshot) -> bytes:
+        """What is not a tensor."""
+        head = f'"step":{new.step},"consumed_samples":{new.consumed},"versions":{self._versions}'
+        return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
 
     def _commit(self, number: int, new: Snapshot) -> None:
-        self._slots[number].write_common(new.common)
+        self._slots[number].write_common(self._common_json(new))
         self._page.set_slot(number, new.step)
         self._newest, self._newest_slot = new.step, number
         self.room.took(new.step)

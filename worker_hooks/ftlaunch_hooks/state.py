@@ -61,7 +61,7 @@ class State:
         Raises StateError, with the path, for something that cannot be saved.
         """
         names = self._names
-        names.keys.clear()
+        names.keys = {}
         names.stepped = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
         self._shelf.begin()
         state: dict[str, Json] = {}
