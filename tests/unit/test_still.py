@@ -91,6 +91,11 @@ CHANGES: dict[str, Callable[[Trained], Any]] = {
     "a slot that is a number": lambda t: t.slot().update(step=7),
     "a slot that is a list": lambda t: t.slot().update(history=[1, 2]),
     "state loaded": lambda t: t.optimizer.load_state_dict(t.optimizer.state_dict()),
+    "other state loaded": lambda t: t.optimizer.load_state_dict(Trained().optimizer.state_dict()),
+    "no state loaded": lambda t: t.optimizer.load_state_dict(torch.optim.AdamW(t.net.parameters()).state_dict()),
+    "a module's parameters": lambda t: _set(
+        t.net.head, "_parameters", {"weight": nn.Parameter(torch.ones(4, 4)), "bias": None}
+    ),
     "an optimizer's hook": lambda t: t.optimizer.register_state_dict_post_hook(
         lambda optimizer, state: state.update(hooked=1)
     ),
@@ -114,6 +119,17 @@ def test_what_changed_is_seen(change: str) -> None:
         slots.get("history", []).append(3)  # in place
     trained.optimizer.param_groups[0]["lr"] = 0.25
     assert described(state.collect()) == described(trained.state().collect())
+
+
+def test_state_loaded_where_there_was_none_is_seen() -> None:
+    """A process that resumes: what load_state_dict() brings lies in new containers."""
+    trained, other = Trained(), Trained()
+    other.optimizer = torch.optim.AdamW(other.net.parameters())
+    state = other.state()
+    state.collect()
+    other.optimizer.load_state_dict(trained.optimizer.state_dict())
+    assert described(state.collect()) == described(other.state().collect())
+    assert len(state.collect().items) == len(trained.state().collect().items)
 
 
 def test_what_is_the_same_is_not_taken_apart_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode
 from ftlaunch_hooks.items import Shelf, Taken, is_sharded, owner_of_slot
 from ftlaunch_hooks.parts import Load, Names, check_names
 from ftlaunch_hooks.shards import Lookup
-from ftlaunch_hooks.still import Still
+from ftlaunch_hooks.still import Containers, Still
 
 _Slots = dict[str, Json]
 _SETTLED = (type(None), bool, int, float, str)  # another value is another object
@@ -52,25 +52,26 @@ def _still(optimizer: torch.optim.Optimizer) -> Still | None:
 
     None where it has a say in it, or holds more than plain tensors and what never changes.
     """
-    hooks: list[dict[Any, Any]] = [
-        optimizer._optimizer_state_dict_pre_hooks,
-        optimizer._optimizer_state_dict_post_hooks,
-    ]
     if (
         type(optimizer).state_dict is not torch.optim.Optimizer.state_dict
         or "state_dict" in vars(optimizer)
-        or any(hooks)
+        or optimizer._optimizer_state_dict_pre_hooks
+        or optimizer._optimizer_state_dict_post_hooks
     ):
         return None
-    slots = list(optimizer.state.values())
-    values = [value for entry in slots for value in entry.values()]
+    values = [value for slots in optimizer.state.values() for value in slots.values()]
     tensors = [value for value in values if isinstance(value, Tensor)]
     if any(map(is_sharded, tensors)) or any(
         type(value) not in _SETTLED for value in values if not isinstance(value, Tensor)
     ):
         return None
-    groups = optimizer.param_groups
-    return Still([*hooks, optimizer.state, *slots], [groups, *(group["params"] for group in groups)], tensors)
+
+    def containers() -> Containers:
+        hooks = optimizer._optimizer_state_dict_pre_hooks, optimizer._optimizer_state_dict_post_hooks
+        groups = optimizer.param_groups
+        return [*hooks, optimizer.state, *optimizer.state.values()], [groups, *(group["params"] for group in groups)]
+
+    return Still(containers, tensors)
 
 
 class OptimizerPart:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode, join
 from ftlaunch_hooks.items import Shelf, Taken, is_sharded
 from ftlaunch_hooks.shards import Lookup
-from ftlaunch_hooks.still import Still
+from ftlaunch_hooks.still import Containers, Still
 
 Load = Callable[[], None]
 
@@ -79,12 +79,14 @@ def _still(module: nn.Module, tensors: Sequence[Tensor]) -> Still | None:
     modules = list(module.modules())
     if any(map(_has_a_say, modules)) or any(map(is_sharded, tensors)):
         return None
-    dicts = [
-        container
-        for m in modules
-        for container in (m._parameters, m._buffers, m._modules, m._state_dict_hooks, m._state_dict_pre_hooks)
-    ]
-    return Still(dicts, [m._non_persistent_buffers_set for m in modules], tensors)
+
+    def containers() -> Containers:
+        dicts: list[dict[Any, Any]] = []
+        for m in modules:
+            dicts += (m._parameters, m._buffers, m._modules, m._state_dict_hooks, m._state_dict_pre_hooks)
+        return dicts, [m._non_persistent_buffers_set for m in modules]
+
+    return Still(containers, tensors)
 
 
 def _has_a_say(module: nn.Module) -> bool:
@@ -162,14 +164,14 @@ class ModulePart:
 
         def load() -> None:
             state = self.module.state_dict(keep_vars=True)
-            found = saved.read({self.key(name): tensor for name, tensor in tensors.items()})
+            saved.fill({self.key(name): tensor for name, tensor in tensors.items()})
             others = decode(tree["extra"], saved.get)
             new: Any = collections.OrderedDict()
             for raw in state:
                 name = self._clean[raw]
-                new[raw] = found[self.key(name)] if name in tensors else others[name]
+                new[raw] = tensors[name] if name in tensors else others[name]
             new._metadata = getattr(state, "_metadata", None)  # versions of the modules' own formats
-            self.module.load_state_dict(new, strict=True)
+            self.module.load_state_dict(new, strict=True)  # copies nothing onto itself
 
         return load
 

@@ -11,27 +11,32 @@ import torch
 from torch import Tensor
 
 
-def collect_rng() -> dict[str, Any]:
-    """State of every generator in use: tensors, tuples and numbers that `encode` takes.
+class Generators:
+    """All generators in use; what has not been drawn from is not converted again."""
 
-    NumPy's is taken only when NumPy has been imported, the GPU's only when CUDA is initialised.
-    """
-    version, words, gauss = random.getstate()
-    state: dict[str, Any] = {
-        # over an array: torch.tensor() takes a tenth of a millisecond for so many Python numbers
-        "python": (version, torch.frombuffer(array("q", words), dtype=torch.int64), gauss),
-        "torch": torch.get_rng_state(),
-    }
-    if (numpy := sys.modules.get("numpy")) is not None:
-        name, keys, *rest = numpy.random.get_state()
-        state["numpy"] = (str(name), torch.from_numpy(keys.astype("int64")), *rest)
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state
+    def __init__(self) -> None:
+        self._python: tuple[int, ...] = ()
+        self._words = torch.empty(0)
+
+    def state(self) -> dict[str, Any]:
+        """Where they are: tensors, tuples and numbers that `encode` takes.
+
+        NumPy's is taken only when NumPy has been imported, the GPU's only when CUDA is initialised.
+        """
+        version, words, gauss = random.getstate()
+        if words != self._python:
+            self._python, self._words = words, torch.frombuffer(array("q", words), dtype=torch.int64)
+        state: dict[str, Any] = {"python": (version, self._words, gauss), "torch": torch.get_rng_state()}
+        if (numpy := sys.modules.get("numpy")) is not None:
+            name, keys, *rest = numpy.random.get_state()
+            state["numpy"] = (str(name), torch.from_numpy(keys.astype("int64")), *rest)
+        if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
+            state["cuda"] = torch.cuda.get_rng_state()
+        return state
 
 
 def restore_rng(state: dict[str, Any]) -> None:
-    """Put the generators back where `collect_rng` found them; bit for bit."""
+    """Put the generators back where `Generators.state` found them; bit for bit."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words.tolist()), gauss))
     torch.set_rng_state(state["torch"])

@@ -1,7 +1,7 @@
 """Reading saved tensors by key: from the snapshot slots of all ranks in memory, or from a checkpoint.
 
-Files are mapped, not read: a tensor costs one copy, into its place. A tensor that lies in one piece is copied
-as it is; one that was saved in shards, or that is wanted in shards, goes through
+A tensor costs one copy, into its place. One that lies in one piece is read as it is (`filling.py`), or copied out of
+the mapped file where it goes to a GPU; one that was saved in shards, or that is wanted in shards, goes through
 torch.distributed.checkpoint's own planner (`storage.py`).
 """
 
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ftlaunch_hooks import checks, layout
 from ftlaunch_hooks.encode import StateError
+from ftlaunch_hooks.filling import Filling, can_fill
 from ftlaunch_hooks.items import DTYPES, TORCH_DTYPES, is_sharded, own_key
 from ftlaunch_hooks.layout import Chunk, Damaged
 
@@ -29,6 +30,7 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, or Damaged when it is not a whole safetensors file."""
+        self.path = path
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self.chunks, self.offsets, size = layout.read_header(fd)
@@ -112,21 +114,28 @@ class Shards:
 
     def whole(self, key: str) -> Tensor | None:
         """The tensor in mapped memory (not to be written to); None when it lies in several pieces."""
+        piece = self._only_piece(key)
+        return None if piece is None else piece.tensor()
+
+    def _only_piece(self, key: str) -> Piece | None:
         first, *others = self._pieces[key]
-        return None if others else first.tensor()
+        return None if others else first
 
     def read(self, wanted: Mapping[str, Tensor]) -> None:
         """Fill tensors, plain ones or DTensors, with what was saved. Raises KeyError.
 
         Shapes and dtypes must be those of `info`.
         """
-        planned = {}
+        planned, filling = {}, Filling()
         for key, target in wanted.items():
-            source = None if is_sharded(target) else self.whole(key)
-            if source is None:
+            piece = None if is_sharded(target) else self._only_piece(key)
+            if piece is None:
                 planned[key] = target
+            elif can_fill(target):
+                filling.add(piece.file.path, piece.offset, target)
             else:
-                target.copy_(source)
+                target.copy_(piece.tensor())
+        filling.run()
         if planned:
             from ftlaunch_hooks import storage  # noqa: PLC0415 - half a second's import, where it is needed
 
@@ -213,15 +222,6 @@ class Lookup:
                 f"cannot restore `{key}`: it is {_describe(like.dtype, like.shape)}, "
                 f"{_describe(dtype, shape)} was saved"
             )
-
-    def read(self, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What was saved of each: a view of mapped memory, or the given tensor, now filled."""
-        found = {}
-        for key, tensor in wanted.items():
-            view = None if is_sharded(tensor) else self._shards.whole(self._key(key))
-            found[key] = tensor if view is None else view
-        self.fill({key: tensor for key, tensor in found.items() if tensor is wanted[key]})
-        return found
 
     def fill(self, wanted: Mapping[str, Tensor]) -> None:
         """Fill the given tensors."""

@@ -40,7 +40,7 @@ class State:
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
         self._shelf = Shelf(rank, world_size)
-        self._rng_buffers = rng.Buffers()
+        self._generators, self._rng_buffers = rng.Generators(), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
         self._share_out()
@@ -75,7 +75,7 @@ class State:
         if not self._begun:
             return self._rng_read
         self._rng_read = {}
-        return rng.collect_rng()
+        return self._generators.state()
 
     def _put_rng(self, path: Path, tensor: Tensor) -> str:
         return self._shelf.put(path, self._rng_buffers.keep(join(path), tensor))
