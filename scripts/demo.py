@@ -133,8 +133,10 @@ def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
     ]
     first, second = last_checkpoint(one), last_checkpoint(other)
     checks.append((f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second))
-    lost = {e["source"]: e["steps_lost"] for e in one.events("resumed") if e["source"]}
-    checks.append(("no step lost to the kill and the hang (resumed from memory)", lost.get("memory") == 0))
+    lost = [e["steps_lost"] for e in one.events("resumed") if e["source"] == "memory"]
+    # one more where a rank dies within the millisecond or two in which the step before is still being copied
+    said = f"the kill and the hang cost {' and '.join(map(str, lost))} steps (0, at most 1; resumed from memory)"
+    checks.append((said, len(lost) == 2 and max(lost) <= 1))
     stopped, resumed = one.events("job_stopped")[0]["step"], one.events("resumed")[-1]["step"]
     furthest = max(e["step"] for e in one.events("rank_exited") if e["code"] == EXIT_SAVED)
     checks.append(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 from slotkit import assert_whole, commit
 
-from ftlaunch_hooks import layout
+from ftlaunch_hooks import checks, layout
 from ftlaunch_hooks.retention import clear_unfinished, retire
 
 
@@ -61,6 +63,22 @@ def test_the_one_just_committed_stays_below_newer_ones(tmp_path: Path) -> None:
         commit(tmp_path, step)
     assert [step for step, _ in retire(tmp_path / "checkpoints", 1, spare=30)] == [80, 20]
     assert steps(tmp_path) == [90, 30]
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps say what is newer: neither what a checkpoint says of its time, nor its files' times."""
+    real, days = time.gmtime, {10: 40_000, 20: 0, 30: 10_000, 40: 100}
+    for step, day in days.items():
+        monkeypatch.setattr(time, "gmtime", lambda day=day: real(86_400 * day))
+        for path in commit(tmp_path, step).iterdir():
+            os.utime(path, (86_400 * day, 86_400 * day))
+    checkpoints = tmp_path / "checkpoints"
+    created = [
+        json.loads((path / "common.json").read_bytes())["created"] for _, path in layout.list_iterations(checkpoints)
+    ]
+    assert created == ["1970-04-11T00:00:00Z", "1997-05-19T00:00:00Z", "1970-01-01T00:00:00Z", "2079-07-08T00:00:00Z"]
+    assert checks.newest_verified(checkpoints) == (40, [])
+    assert [step for step, _ in retire(checkpoints, 2)] == [20, 10]
 
 
 def test_nothing_of_others_is_touched(tmp_path: Path) -> None:
