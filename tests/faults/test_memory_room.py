@@ -39,8 +39,11 @@ def test_a_rank_dies_where_memory_is_short(job: FtJob, shm: str, slots: int, say
     assert re.search(says, job.stderr), job.stderr
     assert re.search(says, job.log(0, 0)), "in the rank's log too"
     [resumed] = [event for event in job.events("resumed") if event["source"] is not None]
-    allowed = {2: range(1 + 1), 1: range(10 + 1), 0: range(2 * 6 + 1)}
-    assert resumed["steps_lost"] in allowed[slots]
+    if slots:
+        assert resumed["steps_lost"] <= {2: 1, 1: 10}[slots]
+    else:  # a machine under load takes its time to save
+        committed = [event["step"] for event in job.events("checkpoint_committed") if event["mono"] < resumed["mono"]]
+        assert resumed["step"] == max(committed)
     assert sorted(job.losses()) == list(range(30)), "and every step made twice was made alike"
     assert not job.events("checkpoint_failed")
     assert not list((job.run_dir / "checkpoints").glob(".staged-*")), "what was staged is gone"
@@ -49,7 +52,8 @@ def test_a_rank_dies_where_memory_is_short(job: FtJob, shm: str, slots: int, say
 def test_a_stop_where_there_is_no_room_at_all(job: FtJob) -> None:
     args = ("--out", str(job.out), *WIDE, "--steps", "400", "--step-time", "0.02")
     job.start("--storage-interval", "off", args=args, preexec_fn=in_small_shm("4m"))
-    job.wait_event("memory_reduced")
+    job.wait_event("memory_reduced")  # its status cannot be asked for: /dev/shm is its own
+    wait_for((job.out / "loss_0.csv").exists, "the first step")
     wait_for(lambda: len(job.losses()) > 12, "some steps")
     job.supervisor.send_signal(signal.SIGTERM)
     assert job.wait() == 75, job.stderr

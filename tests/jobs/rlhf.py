@@ -7,10 +7,14 @@ import itertools
 import os
 import runpy
 import signal
+import time
 from pathlib import Path
 
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
+
+from ftlaunch_hooks.bootstrap import own_page
+from ftlaunch_hooks.page import NONE, wait_until
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_rlhf_toy.py"
 FAULTS = [fault.split() for fault in os.environ.get("FAULTS", "").split(",") if fault]
@@ -27,8 +31,12 @@ def strike(module: nn.Module, args: object) -> None:
         if where == here:
             with Path("fired").open("a") as file:
                 file.write(f"{kind}\n")
-            os.kill(*((os.getpid(), signal.SIGKILL) if kind == "sigkill" else (os.getppid(), signal.SIGTERM)))
+            if kind == "sigkill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getppid(), signal.SIGTERM)
+            wait_until(lambda: own_page().stop_at != NONE, time.monotonic() + 30)  # not to be at the end before
 
 
 register_module_forward_pre_hook(strike)
 runpy.run_path(str(SCRIPT), run_name="__main__")
+time.sleep(0.2)  # torch 2.13 may abort when the interpreter ends within milliseconds of the last collective
