@@ -43,7 +43,7 @@ def test_a_rank_dies_where_memory_is_short(job: FtJob, shm: str, slots: int, say
         assert resumed["steps_lost"] <= {2: 1, 1: 10}[slots]
     else:  # a machine under load takes its time to save
         committed = [event["step"] for event in job.events("checkpoint_committed") if event["mono"] < resumed["mono"]]
-        assert resumed["step"] == max(committed)
+        assert max(committed) <= resumed["step"] <= 25, "the newest committed one, or what is laid down for the next"
     assert sorted(job.losses()) == list(range(30)), "and every step made twice was made alike"
     assert not job.events("checkpoint_failed")
     assert not list((job.run_dir / "checkpoints").glob(".staged-*")), "what was staged is gone"
