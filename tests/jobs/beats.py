@@ -1,6 +1,7 @@
 """A rank without torch: it beats, makes empty steps, stops where told, and breaks where FAULT says.
 
 beats.py STEPS SECONDS: so many steps of so many seconds. FAULT="RANK STEP": that rank is killed there, in attempt 0.
+LATE="SECONDS": so long it takes to restore.
 HELD=1: every step's snapshot is said to be in memory (its bytes are not).
 """
 
@@ -20,6 +21,7 @@ page = own_page()
 while page.resume[0] == Resume.UNDECIDED:
     time.sleep(0.001)
 kind, step = page.resume
+time.sleep(float(os.environ.get("LATE", "0")))
 page.set_resumed(kind, step)
 peers = open_pages(page.path.parent, int(os.environ["WORLD_SIZE"]))
 page.beat(step, time.monotonic_ns())
