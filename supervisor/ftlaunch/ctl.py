@@ -1,4 +1,4 @@
-"""The command `ftctl`: could it run, what is going on, what happened, stop it, look at what it saved, clean up.
+"""The command `ftctl`: what is going on, what happened, stop it, look at what it saved, clean up after it.
 
 RUN is a run dir or a job id; without it the only run in ./runs is meant. Exit codes: 0 done; 1 the job is not
 running, did not stop, or something had to stay; 2 bad usage.
@@ -18,7 +18,6 @@ import click
 
 from ftlaunch import __version__, cleaning, ledger
 from ftlaunch.control import SOCKET, ask
-from ftlaunch.ctl_check import check
 from ftlaunch.ctl_checkpoints import checkpoints
 from ftlaunch.durations import parse_duration
 from ftlaunch.report import ending, report_data, report_lines, status_lines
@@ -77,7 +76,6 @@ def command() -> None:
     """
 
 
-command.add_command(check)
 command.add_command(checkpoints)
 
 

@@ -1,4 +1,4 @@
-"""Exit, error file, log tail, rules -> cause, class, signature. Pure.
+"""Exit, error file, log tail -> cause, kind, signature. Pure.
 
 Of several ranks that fail together the one that failed by itself is the culprit; one that died of its peer's
 death (a closed connection) is a victim.
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-from ftlaunch.rules import ANY, Facts, Rule, first_fitting
-from ftlaunch.signal_names import signal_name
-from ftlaunch.text import duration
 
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch's, once a process group is up
 _TRACEBACK = "Traceback (most recent call last):"
 _FAULT = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+_COLLECTIVE = re.compile(
+    r"Connection closed by peer|Connection reset by peer|[Gg]loo.*(?:closed|timeout|reset|refused)"
+    r"|NCCL.*(?:remote process|unhandled system error|timeout)|ncclRemoteError|DistBackendError"
+    r"|Broken pipe.*(?:TCPStore|gloo)|recvValue failed|failed to recv, got 0 bytes"
+)
+_PORT = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+_STATE_ERROR = re.compile(r"^(?:ftlaunch_hooks\.\w+\.)?(?:StateError|SnapshotError): ", re.MULTILINE)
 # a script that cannot be compiled has no traceback, only the place
 _SYNTAX = re.compile(
     r'^  File "[^"\n]+", line \d+\n(?: .*\n)*(?:SyntaxError|IndentationError|TabError): .*', re.MULTILINE
@@ -25,14 +28,17 @@ _SYNTAX = re.compile(
 _NO_FRAME = "<no Python frame>"
 _TRACE_LINES = 24
 
-_KILLED_PID = re.compile(r"Killed process (\d+)")
-_TYPE = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
-_CRASHES = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
-
-COMM = "comm"  # the class of victims: what follows from the end of another rank
-AT_START = "exception-at-start"
-# An attempt that says nothing of its steps and lived so long has made some.
-LONG_LIFE = 600.0
+SIGNALS = {
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+    9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
+}  # fmt: skip
+_MEANING = {
+    "SIGKILL": "was killed by SIGKILL (by the kernel for lack of memory, a scheduler or a person)",
+    "SIGSEGV": "crashed with SIGSEGV (invalid memory access)",
+    "SIGBUS": "crashed with SIGBUS (often a full /dev/shm or a truncated file)",
+    "SIGABRT": "crashed with SIGABRT (an abort, often a failed assertion in C++)",
+    "SIGTERM": "was ended by SIGTERM",
+}
 
 
 @dataclass(frozen=True)
@@ -42,18 +48,16 @@ class Evidence:
     rank: int
     returncode: int  # as subprocess: negative is a signal
     step: int  # completed; -1 before it knew
-    seen: int  # optimizer steps that were seen in a script without hooks
+    attached: bool
+    loop_left: bool
     error_file: Mapping[str, Any] | None
     log_tail: str
     order: int  # in which its end was seen; equal for those seen at once
-    pid: int = 0
-    lived: float = 0.0  # seconds
-    kernel: str = ""  # what the kernel has said and counted since the attempt began
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why an attempt failed. `kind` is the class: a word of the rules, or `resume`."""
+    """Why an attempt failed. `kind` is the class: exception, signal, exit, left-early, comm, port, hang, spawn."""
 
     kind: str
     rank: int
@@ -61,104 +65,44 @@ class Cause:
     sentence: str
     signature: str
     trace: str = ""
-    action: str = "restart"  # what the rule says: restart, wait or give-up
 
 
-def classify(evidence: Evidence, rules: Sequence[Rule]) -> Cause:
+def classify(evidence: Evidence) -> Cause:
     """The cause of one rank's end."""
     trace = _trace(evidence)
-    facts = _facts(evidence, trace)
-    rule = first_fitting(rules, facts)
-    what, detail = _what(facts, trace)
-    where = _where(evidence)
-    meaning = f" ({rule.meaning})" if rule.meaning else ""
-    sentence = f"rank {evidence.rank} {what} {where}{meaning}"
-    signature = f"{rule.kind}:{detail}"
-    return Cause(rule.kind, evidence.rank, evidence.step, sentence, signature, _shorten(trace), rule.action)
+    where = f"after step {evidence.step}" if evidence.step >= 0 else "before its first step"
 
+    def cause(kind: str, what: str, detail: str) -> Cause:
+        signature = f"{kind}:{detail}"
+        return Cause(kind, evidence.rank, evidence.step, f"rank {evidence.rank} {what} {where}", signature, trace)
 
-def first_cause(evidences: Sequence[Evidence], rules: Sequence[Rule]) -> Cause:
-    """The cause of the attempt's end: the earliest that is no consequence of another rank's end."""
-    causes = [(evidence, classify(evidence, rules)) for evidence in evidences]
-    return min(causes, key=lambda pair: (pair[1].kind == COMM, pair[0].order, pair[0].rank))[1]
-
-
-def spawn_failure(rank: int, error: str, rules: Sequence[Rule]) -> Cause:
-    """The cause when a rank could not be started."""
-    sentence = f"rank {rank} could not be started: {error}"
-    return _told("spawn", rank, -1, sentence, f"spawn:{error}", "", rules)
-
-
-def hang(rank: int, step: int, sentence: str, trace: str, rules: Sequence[Rule]) -> Cause:
-    """The cause of a hang, told by health."""
-    return _told("hang", rank, step, sentence, "hang", trace, rules)
-
-
-def _told(
-    how: str, rank: int, step: int, sentence: str, signature: str, trace: str, rules: Sequence[Rule]
-) -> Cause:  # fmt: skip
-    rule = first_fitting(rules, Facts(how=how))
-    meaning = f" ({rule.meaning})" if rule.meaning else ""
-    return Cause(how, rank, step, f"{sentence}{meaning}", signature, trace, rule.action)
-
-
-def _facts(evidence: Evidence, trace: str) -> Facts:
-    """What the rules are to judge by."""
-    errors = _errors(trace)
-    kernel = _about(evidence.pid, errors, evidence.kernel)
-    heard = Facts(log=evidence.log_tail, kernel=kernel, before_first_step=_before_first_step(evidence))
+    last = _last_line(trace)
     aborted_at_exit = evidence.returncode == -6 and trace.startswith(_TRACEBACK)  # see last_traceback
     if evidence.returncode < 0 and not aborted_at_exit:
-        return replace(heard, signal=signal_name(-evidence.returncode))  # a traceback in the log was dealt with
+        name = SIGNALS.get(-evidence.returncode, f"signal {-evidence.returncode}")
+        return cause("signal", _MEANING.get(name, f"was ended by {name}"), name)
     if evidence.returncode == 0:
-        return replace(heard, how="left-early")
-    code = evidence.returncode if evidence.returncode > 0 else None
-    last = _last_line(trace)
-    kind = _TYPE.match(last)
-    return replace(heard, exit=code, exception=kind[1] if kind else last and ANY, error=errors)
+        return cause("left-early", "left with exit code 0 before its training loop was over,", "0")
+    if trace and last:
+        kind = "port" if _PORT.search(trace) else "comm" if _COLLECTIVE.search(trace) else "exception"
+        return cause(kind, f"failed with {_clip(last)}", _generalise(last))
+    return cause("exit", f"exited with code {evidence.returncode}", str(evidence.returncode))
 
 
-def _what(facts: Facts, trace: str) -> tuple[str, str]:
-    """What a rank did, for the sentence, and what tells this failure from others."""
-    if facts.signal:
-        verb = "killed by" if facts.signal == "SIGKILL" else "ended by"
-        crashed = facts.signal in _CRASHES
-        return f"crashed with {facts.signal}" if crashed else f"was {verb} {facts.signal}", facts.signal
-    if facts.how == "left-early":
-        return "left with exit code 0 before its training loop was over,", "0"
-    if last := _last_line(trace):
-        return f"failed with {_clip(last)}", _generalise(last)
-    return f"exited with code {facts.exit}", str(facts.exit)
+def first_cause(evidences: Sequence[Evidence]) -> Cause:
+    """The cause of the attempt's end: the earliest that is no consequence of another rank's end."""
+    causes = [(evidence, classify(evidence)) for evidence in evidences]
+    return min(causes, key=lambda pair: (pair[1].kind == "comm", pair[0].order, pair[0].rank))[1]
 
 
-def _where(evidence: Evidence) -> str:
-    if evidence.step > 0:
-        return f"after step {evidence.step}"
-    if evidence.seen:
-        return f"after {evidence.seen} optimizer steps"
-    if not _before_first_step(evidence):
-        return f"{duration(evidence.lived)} after its start"
-    return "in its first step" if evidence.step == 0 else "before its first step"
+def spawn_failure(rank: int, error: str) -> Cause:
+    """The cause when a rank could not be started."""
+    return Cause("spawn", rank, -1, f"rank {rank} could not be started: {error}", f"spawn:{error}")
 
 
-def _before_first_step(evidence: Evidence) -> bool:
-    """No step of the job was ever completed, as far as this rank knew.
-
-    Where nothing is known of steps, one that has lived long is taken to have made some.
-    """
-    return evidence.step == 0 or (evidence.step < 0 and not evidence.seen and evidence.lived < LONG_LIFE)
-
-
-def _about(pid: int, errors: str, kernel: str) -> str:
-    """What the kernel has said, but for its killing of processes that are neither this one nor in its error."""
-    ours = {str(pid), *re.findall(r"\d+", errors)}
-    killed = ((_KILLED_PID.search(line), line) for line in kernel.splitlines())
-    return "\n".join(line for match, line in killed if match is None or match[1] in ours)
-
-
-def _errors(trace: str) -> str:
-    """The text of all exceptions of a traceback, those they came from included; not the source lines."""
-    return "\n".join(line for line in trace.splitlines() if line and not line[0].isspace())
+def hang(rank: int, step: int, sentence: str, trace: str) -> Cause:
+    """The cause of a hang, told by health."""
+    return Cause("hang", rank, step, sentence, "hang", trace)
 
 
 def _trace(evidence: Evidence) -> str:
@@ -168,12 +112,12 @@ def _trace(evidence: Evidence) -> str:
             extra = message.get("extraInfo")
             stack = extra.get("py_callstack") if isinstance(extra, Mapping) else None
             if isinstance(stack, str) and stack.strip():
-                return stack.rstrip()
+                return _shorten(stack)
     return last_traceback(evidence.log_tail)
 
 
 def last_traceback(log: str) -> str:
-    """The last Python traceback (or fatal error with its stacks) in a log; empty when there is none.
+    """The last Python traceback (or fatal error with its stacks) in a log, shortened; empty when there is none.
 
     A fatal error without a Python frame, behind a traceback, is the interpreter ending over it (torch's gloo threads
     abort then): the traceback counts.
@@ -182,17 +126,17 @@ def last_traceback(log: str) -> str:
     fault = max(_FAULT.finditer(log), key=lambda match: match.start(), default=None)
     begin = log.rfind(_TRACEBACK)
     if fault is not None and fault.start() > begin and (begin < 0 or _NO_FRAME not in log[fault.start() :]):
-        return log[fault.start() :].rstrip()
+        return _shorten(log[fault.start() :])
     if begin < 0:
         syntax = _SYNTAX.findall(log)
-        return str(syntax[-1]) if syntax else ""
+        return _shorten(syntax[-1]) if syntax else ""
     lines = log[begin:].splitlines()
     end = 1
     while end < len(lines) and (lines[end].startswith(" ") or not lines[end].strip()):
         end += 1
     while end + 1 < len(lines) and lines[end + 1].startswith(("  ", "\t")):  # messages of several lines
         end += 1
-    return "\n".join(lines[: end + 1]).rstrip()
+    return _shorten("\n".join(lines[: end + 1]))
 
 
 def _shorten(trace: str) -> str:

@@ -9,16 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ftlaunch import activity, environment, proc
+from ftlaunch import environment, proc
 from ftlaunch.diagnosis import Evidence, waits_for_peers
 from ftlaunch.health import RankView
 from ftlaunch.logs import tail
 from ftlaunch.pages import Pages
 from ftlaunch.spec import JobSpec
 from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.protocol import EXIT_SAVED, STACKS_SIGNAL, Flag, Resume
-
-_LOOK_MOST, _LOOK_LEAST = 5.0, 0.25  # seconds between looks at what processes use
+from ftlaunch_hooks.protocol import EXIT_SAVED, STACKS_SIGNAL, Flag
 
 
 class SpawnFailed(Exception):
@@ -38,10 +36,6 @@ class Member:
         self.order = -1  # of its end
         self.first_step = -1
         self.longest_step = 0.0
-        self.active = started  # when it last did anything, as far as one can see from outside
-        self.usage = activity.Usage()
-        self.ended = 0.0  # when its end was seen
-        self.log_from = 0  # where in the log this attempt begins: an earlier run of the job may have had its number
         self.stacks_from = 0  # where in the log its stacks begin
         self.was_stopped = False  # when the hang was seen
 
@@ -53,9 +47,6 @@ class Gang:
         self.spec, self.pages, self.attempt, self.started = spec, pages, attempt, now
         self.members: dict[int, Member] = {}
         self.port = 0
-        self._looked = now  # for activity
-        limits = [limit for limit in (spec.hang_timeout, spec.startup_timeout) if isinstance(limit, float)]
-        self._look = min(max(min(limits, default=_LOOK_MOST) / 4, _LOOK_LEAST), _LOOK_MOST)
 
     def spawn(self, base_env: Mapping[str, str], control: Path, marker: str) -> None:
         """Start every rank on a fresh port. Raises SpawnFailed; those already started stay members."""
@@ -73,13 +64,10 @@ class Gang:
                 self.spec, base_env, rank, self.attempt, self.port, self.pages.directory, control
             )
             try:
-                environment.error_file(self.spec, self.attempt, rank).unlink(missing_ok=True)  # of an earlier run
-                log_from = _size(self.log(rank))
                 process = proc.RankProcess(rank, argv, env, self.log(rank), marker)
             except OSError as error:
                 raise SpawnFailed(rank, f"{argv[0]}: {error.strerror}") from error
             self.members[rank] = Member(process, self.started)
-            self.members[rank].log_from = log_from
 
     def log(self, rank: int) -> Path:
         """A rank's log of this attempt."""
@@ -99,34 +87,12 @@ class Gang:
         """Keep the longest step each rank has reported."""
         for rank, member in self.members.items():
             page = self.page(rank)
-            if page is None or not page.flags & (Flag.ATTACHED | Flag.OBSERVED):
+            if page is None or not page.flags & Flag.ATTACHED:
                 continue
-            step = page.step if page.flags & Flag.ATTACHED else page.seen_steps
             if member.first_step < 0:
-                member.first_step = step
-            elif step > member.first_step:
+                member.first_step = page.step
+            elif page.step > member.first_step:
                 member.longest_step = max(member.longest_step, page.step_seconds)
-
-    def notice_activity(self, now: float) -> None:
-        """Look now and then whether ranks that do not say what they do are doing anything."""
-        if now - self._looked < self._look:
-            return
-        silent = {
-            member.process.pid: (member, self.log(rank))
-            for rank, member in self.members.items()
-            if member.process.returncode is None and not self._attached(rank)
-        }
-        found = activity.usage(silent, {pid: log for pid, (_, log) in silent.items()}) if silent else {}
-        for pid, used in found.items():
-            member = silent[pid][0]
-            if activity.is_active(member.usage, used, now - self._looked):
-                member.active = now
-            member.usage = used
-        self._looked = now
-
-    def _attached(self, rank: int) -> bool:
-        page = self.page(rank)
-        return page is not None and bool(page.flags & Flag.ATTACHED)
 
     def views(self) -> list[RankView]:
         """What health judges by."""
@@ -136,43 +102,27 @@ class Gang:
         page = self.page(rank)
         exited = member.process.returncode is not None
         if page is None:
-            return RankView(
-                rank, member.started, False, False, "startup", -1, 0.0, False, 0.0, exited, active=member.active
-            )
-        attached = bool(page.flags & Flag.ATTACHED)
+            return RankView(rank, member.started, False, False, "startup", -1, 0.0, False, 0.0, exited)
         return RankView(
             rank=rank,
             started=member.started,
             beating=True,
-            attached=attached,
-            observed=bool(page.flags & Flag.OBSERVED) and not attached,
-            seen=0 if attached else page.seen_steps,
-            active=member.active,
-            busy=member.active - page.beat_ns / 1e9 > 1.5 * self._look
-            and self._looked - member.active < 3 * self._look,
+            attached=bool(page.flags & Flag.ATTACHED),
             phase=page.phase.name.lower(),
             step=page.step,
             beat=page.beat_ns / 1e9,
-            first_step_done=0 <= member.first_step < (page.step if attached else page.seen_steps),
+            first_step_done=0 <= member.first_step < page.step,
             longest_step=member.longest_step,
             exited=exited,
         )
 
-    def _is_busy(self, member: Member, beat: float) -> bool:
-        """Whether its processes were still doing something at a look after the one that saw the last beat's work."""
-        return member.active - beat > 1.5 * self._look and self._looked - member.active < 3 * self._look
-
-    def resuming(self) -> bool:
-        """Some rank has restored its state: the others are about to."""
-        return any((p := self.page(rank)) is not None and p.resumed[0] != Resume.UNDECIDED for rank in self.members)
-
-    def any_attached(self) -> bool:
-        """Some rank says its steps: the job uses the hooks."""
-        return any(map(self._attached, self.members))
+    def beating(self) -> bool:
+        """Some rank has taken its page: the job uses the hooks."""
+        return any(page.attempt == self.attempt for page in self.pages.pages)
 
     def all_attached(self) -> bool:
         """Every rank polls its page."""
-        return all(map(self._attached, self.members))
+        return all((p := self.page(rank)) is not None and p.flags & Flag.ATTACHED for rank in self.members)
 
     def least_step(self) -> int:
         """The newest step all ranks have completed, -1 while one does not know."""
@@ -221,12 +171,11 @@ class Gang:
             rank=rank,
             returncode=code,
             step=page.step if page is not None else -1,
-            seen=page.seen_steps if page is not None else 0,
+            attached=page is not None and bool(page.flags & Flag.ATTACHED),
+            loop_left=page is not None and bool(page.flags & Flag.LOOP_LEFT),
             error_file=_read_json(environment.error_file(self.spec, self.attempt, rank)),
-            log_tail=tail(self.log(rank), member.log_from),
+            log_tail=tail(self.log(rank)),
             order=member.order,
-            pid=member.process.pid,
-            lived=member.ended - member.started,
         )
 
     # --- ending ------------------------------------------------------------------------------------------
@@ -286,13 +235,6 @@ def _append(path: Path, text: str) -> None:
         os.write(fd, text.encode())
     finally:
         os.close(fd)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _read_json(path: Path) -> Mapping[str, object] | None:

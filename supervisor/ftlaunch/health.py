@@ -21,11 +21,6 @@ AUTO_STARTUP = 1800.0
 # The first step of an attempt (it compiles, it fills caches), evaluation, checkpoints and teardown take
 # longer than a step: they get this many times a limit that was given as a duration.
 SLOW_FACTOR = 10.0
-# So does an observed script that is busy without a step: it may evaluate, or save. A collective on a GPU that waits
-# in vain looks busy too: it is seen at the longer limit.
-# Activity is looked at every few seconds only.
-MUTE_FLOOR = 15.0
-SUSPECT_SHARE = 0.5  # of its limit, after which a silent rank is spoken of
 
 
 @dataclass(frozen=True)
@@ -43,10 +38,6 @@ class RankView:
     longest_step: float  # longest step seen in this attempt
     exited: bool
     stopped: bool = False  # its process is stopped (SIGSTOP)
-    observed: bool = False  # not attached, but its optimizers' steps are seen
-    seen: int = 0  # of these, how many
-    active: float = 0.0  # when its processes last did anything; of those that are not attached
-    busy: bool = False  # they have been doing something since its last beat
     waiting: bool | None = None  # its stack ends inside a collective; None: not known
 
 
@@ -59,76 +50,50 @@ class Late:
     limit: float
     phase: str
     step: int
-    idle: bool = False  # judged by its activity: it says nothing of its steps
 
 
-def limit_for(view: RankView, hang: Limit, startup: Limit, hooked: bool = False) -> float | None:
-    """Seconds this rank may go without a beat in what it is doing now; None: no limit.
-
-    hooked: some rank of the job is attached.
-    """
-    if _is_mute(view):
-        return _mute_limit(view, hang, startup, hooked)
+def limit_for(view: RankView, hang: Limit, startup: Limit) -> float | None:
+    """Seconds this rank may go without a beat in what it is doing now; None: no limit."""
+    if not view.attached:
+        return AUTO_STARTUP if startup == "auto" else startup
     if hang is None:
         return None
-    slow = view.phase != "train" or not view.first_step_done or (view.observed and view.busy)
+    slow = view.phase != "train" or not view.first_step_done
     if hang == "auto":
         learned = min(max(AUTO_FACTOR * view.longest_step, AUTO_FLOOR), AUTO_CEILING)
         return AUTO_CEILING if slow else learned
     return hang * SLOW_FACTOR if slow else hang
 
 
-def _is_mute(view: RankView) -> bool:
-    return not view.attached and not view.observed
-
-
-def _mute_limit(view: RankView, hang: Limit, startup: Limit, hooked: bool) -> float | None:
-    """The limit of a rank that says nothing of its steps."""
-    if startup != "auto":
-        return startup
-    if hang is None:  # --hang-timeout off turns off what nobody asked for
-        return None
-    if hooked or view.beating:
-        return AUTO_STARTUP
-    return None if hang == "auto" else max(hang * SLOW_FACTOR, MUTE_FLOOR)
-
-
 def late_ranks(views: Sequence[RankView], now: float, awake_since: float, hang: Limit, startup: Limit) -> list[Late]:
     """Every rank over its limit.
 
     awake_since: ages count from here at the earliest; the caller moves it when it was itself held up
-    (a frozen machine is no hang). A rank that says nothing of its steps is judged by its activity, unless others of
-    the job are attached: then it is known that it should have been too. A program without torch is judged only
-    where a limit was asked for.
+    (a frozen machine is no hang). A startup limit of `auto` judges only jobs that are known to use the
+    hooks, because some rank beats: an ordinary script never reaches a first beat.
     """
-    return _overdue(views, now, awake_since, hang, startup, 1.0)
-
-
-def suspects(views: Sequence[RankView], now: float, awake_since: float, hang: Limit, startup: Limit) -> list[Late]:
-    """Every rank over half its limit: nothing is done to it, but somebody may want to know. As late_ranks."""
-    return _overdue(views, now, awake_since, hang, startup, SUSPECT_SHARE)
-
-
-def of_laggard(late: Sequence[Late], views: Sequence[RankView]) -> Late:
-    """The one of `late` (not empty) that the others wait for, where it is among them."""
-    culprit = laggard(views)
-    return next((entry for entry in late if entry.rank == culprit.rank), late[0])
-
-
-def _overdue(
-    views: Sequence[RankView], now: float, awake_since: float, hang: Limit, startup: Limit, share: float
-) -> list[Late]:
-    hooked = any(view.attached for view in views)
+    hooked = any(view.beating for view in views)
     late = []
     for view in views:
-        limit = limit_for(view, hang, startup, hooked)
-        if limit is None or view.exited:
+        limit = limit_for(view, hang, startup)
+        if limit is None or view.exited or (startup == "auto" and not hooked):
             continue
-        idle = _is_mute(view) and not hooked
-        age = now - max(view.beat, view.started, view.active if idle else 0.0, awake_since)
-        if age > limit * share:
-            late.append(Late(view.rank, age, limit, view.phase, view.step, idle))
+        if startup == "auto" and not view.attached and hang is None:
+            continue  # --hang-timeout off turns off what nobody asked for
+        age = now - max(view.beat, view.started, awake_since)
+        if age > limit:
+            late.append(Late(view.rank, age, limit, view.phase, view.step))
     return late
+
+
+def next_check(views: Sequence[RankView], now: float, hang: Limit, startup: Limit) -> float:
+    """When, at the earliest, a rank can be over its limit; infinity when nothing is judged."""
+    limits = [
+        max(view.beat, view.started) + limit
+        for view in views
+        if not view.exited and (limit := limit_for(view, hang, startup)) is not None
+    ]
+    return max(min(limits, default=float("inf")), now)
 
 
 def laggard(views: Sequence[RankView]) -> RankView:
@@ -141,9 +106,9 @@ def laggard(views: Sequence[RankView]) -> RankView:
     return min(
         alive,
         key=lambda v: (
-            v.attached or v.observed,
+            v.attached,
             not v.stopped,
-            max(v.step, v.seen),
+            v.step,
             v.waiting is not False,
             v.beat,
             v.rank,
@@ -153,15 +118,9 @@ def laggard(views: Sequence[RankView]) -> RankView:
 
 def describe(late: Late, culprit: RankView) -> str:
     """One sentence: who has not moved, for how long, in what."""
-    if culprit.observed:
-        return (
-            f"rank {culprit.rank} is hung: no optimizer step for {duration(late.age)} (limit {duration(late.limit)})"
-            + (", its process is stopped (SIGSTOP?)" if culprit.stopped else "")
-        )
     if not culprit.attached:
-        state = "has not reached attach() or an optimizer step" if culprit.beating else "has not said anything"
-        how = f", has done nothing for {duration(late.age)}" if late.idle else f" {duration(late.age)} after its start"
-        return f"rank {culprit.rank} {state}{how} (limit {duration(late.limit)})"
+        state = "has not reached attach() or its first beat" if culprit.beating else "has not beaten once"
+        return f"rank {culprit.rank} {state} {duration(late.age)} after its start (limit {duration(late.limit)})"
     doing = {"train": "in training", "eval": "in evaluation"}.get(culprit.phase, f"in {culprit.phase}")
     how = ", its process is stopped (SIGSTOP?)" if culprit.stopped else ""
     return (

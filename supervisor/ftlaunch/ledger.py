@@ -13,8 +13,6 @@ from typing import Any
 USEFUL, LOST, DETECTING, RESTARTING = "useful", "lost", "detecting", "restarting"
 STARTING, STOPPING, DOWN, UNKNOWN = "starting", "stopping", "down", "unknown"
 CLASSES = (USEFUL, LOST, DETECTING, RESTARTING, STARTING, STOPPING, DOWN, UNKNOWN)
-# Told after the last word of a run: no time of the job's.
-_AFTER_THE_END = ("notified", "notify_failed")
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,6 @@ class _Teller:
     def hear(self, moment: Moment) -> None:
         """Take one event in."""
         story = self._story
-        if story.ended and moment.event in _AFTER_THE_END:
-            return
         if not story.runs and moment.event != "job_started":
             self._on_job_started(Moment(moment.wall, "job_started", 0, {}))  # its own line is lost
         self._hears.get(moment.event, _Teller._note_some)(self, moment)

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ftlaunch import diagnosis, screen
 from ftlaunch.gang import Gang, Member
-from ftlaunch.health import Late, RankView, of_laggard
+from ftlaunch.health import Late
 from ftlaunch.home import Home
 from ftlaunch.logs import Terminal
 from ftlaunch.memory_news import MemoryNews
-from ftlaunch.notifier_link import NotifierLink, Outcome
 from ftlaunch.policy import Verdict
-from ftlaunch.signal_names import signal_name
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import State
 from ftlaunch.text import duration, size
@@ -38,8 +36,6 @@ class Reporter:
         self.spec, self.home, self.terminal = spec, home, terminal
         self.journal = home.journal
         self._journal_broken = False
-        self.notifier = NotifierLink(spec, dict(os.environ))
-        self._silent = False  # some rank has made no progress for half its limit, and that was told
         self.progressed = True  # a new step was made since the last restart
         self.resume_awaited = False
         self._memory = MemoryNews()
@@ -75,32 +71,12 @@ class Reporter:
 
     def log(self, event: str, **fields: Any) -> None:
         """An event in the journal. A journal that cannot be written is said once; the job goes on."""
-        line = self.journal.stamped(event, **fields)
         try:
-            self.journal.append(line)
+            self.journal.write(event, **fields)
         except OSError as error:
             if not self._journal_broken:
                 self._journal_broken = True
                 self.say(f"cannot write {self.journal.path}: {error.strerror}; going on without a journal")
-        self.notifier.hand(line)
-
-    def notice_outcomes(self) -> None:
-        """Tell what became of notices to others."""
-        for outcome in self.notifier.outcomes():
-            self._notified(outcome)
-
-    def farewell(self) -> None:
-        """The last notices go out; waits a few seconds at most."""
-        for outcome in self.notifier.close():
-            self._notified(outcome)
-
-    def _notified(self, outcome: Outcome) -> None:
-        fields = {"kind": outcome.kind, "target": outcome.target, "tries": outcome.tries, "seconds": outcome.seconds}
-        if not outcome.error:
-            self.log("notified", **fields)
-            return
-        self.log("notify_failed", **fields, error=outcome.error)
-        self.say(f"cannot tell {outcome.target} of {outcome.kind}: {outcome.error} ({outcome.tries} tries)")
 
     # --- attempts -----------------------------------------------------------------------------------------
 
@@ -160,31 +136,20 @@ class Reporter:
         """A rank's process has ended."""
         code = member.process.returncode
         assert code is not None
-        signal = signal_name(-code) if code < 0 else None
+        signal = diagnosis.SIGNALS.get(-code, f"signal {-code}") if code < 0 else None
         step = page.step if page is not None else -1
         self.log("rank_exited", rank=rank, pid=member.process.pid, code=code, signal=signal, step=step)
 
     # --- incidents ----------------------------------------------------------------------------------------
 
-    def notice_silence(self, suspects: Sequence[Late], views: Sequence[RankView]) -> None:
-        """Ranks over half their limit: told once, until all of them make progress again."""
-        if suspects and not self._silent:
-            late = of_laggard(suspects, views)
-            self.log("hang_suspected", rank=late.rank, step=late.step, age=round(late.age, 3), limit=late.limit)
-        self._silent = bool(suspects)
-
     def hang_seen(self, late: Late) -> None:
         """A rank is over its limit; its stacks are being taken."""
         self.terminal.cut()
-        self.log("hang_seen", rank=late.rank, step=late.step, age=round(late.age, 3), limit=late.limit)
+        self.log("hang_suspected", rank=late.rank, step=late.step, age=round(late.age, 3), limit=late.limit)
         self.say(
             f"rank {late.rank} has made no progress for {duration(late.age)} (limit {duration(late.limit)}):"
             f" the stacks of all ranks go to {self.spec.log_dir / f'attempt_{self.journal.attempt}'}"
         )
-
-    def newest_step(self, gang: Gang) -> int:
-        """The newest step all ranks had completed, in this attempt or the one before."""
-        return max(self._reached, gang.least_step())
 
     def incident(self, cause: diagnosis.Cause, verdict: Verdict, gang: Gang) -> None:
         """A failure and what was decided."""
@@ -205,9 +170,7 @@ class Reporter:
             verdict="restart" if verdict.restart else "give up",
             delay=round(verdict.delay, 3),
             sentence=verdict.sentence,
-            action=cause.action,
             restarts_left=verdict.budget.left,
-            hang_restarts_left=verdict.budget.hangs_left,
             since_progress=idle,
             trace=cause.trace,
         )
@@ -285,8 +248,8 @@ class Reporter:
         """The last lines, the last event, and report.json."""
         committed = runner.saving.committed
         if runner.state is State.DONE:
-            self.log("job_finished", code=code, restarts=runner.budget.restarts)
-            self.say(f"done; {screen.spent(runner.budget)}")
+            self.log("job_finished", code=code, restarts=runner.budget.used)
+            self.say(f"done; {runner.budget.used} of {self.spec.max_restarts} restarts used")
         elif runner.state is State.STOPPED:
             self.log("job_stopped", code=code, step=committed)
             where = f"the same command goes on from step {committed}" if committed >= 0 else "there was nothing to save"
@@ -333,7 +296,6 @@ class Reporter:
                     "alive": not view.exited,
                     "phase": view.phase,
                     "step": view.step,
-                    "seen": page.seen_steps if page else 0,
                     "beat_age": round(now - view.beat, 3) if view.beating else None,
                     "step_seconds": round(page.step_seconds, 6) if page else None,
                 }
@@ -344,7 +306,7 @@ class Reporter:
             "state": runner.state.value,
             "attempt": runner.attempt,
             "restarts_left": runner.budget.left,
-            "max_restarts": runner.budget.limits.restarts,
+            "max_restarts": runner.budget.max_restarts,
             "committed": runner.saving.committed,
             "in_memory": runner.pages.newest_common(),
             "run_dir": str(self.spec.run_dir),

@@ -14,20 +14,17 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from ftlaunch import diagnosis, health, machine, policy, proc, recovery, rules, screen
+from ftlaunch import diagnosis, health, machine, policy, proc, recovery, screen
 from ftlaunch.control import Client, Control
 from ftlaunch.gang import Gang, SpawnFailed
 from ftlaunch.home import Home, Unusable
-from ftlaunch.kernel import Kernel
 from ftlaunch.logs import Terminal
 from ftlaunch.recovery import NONE
 from ftlaunch.reporting import Reporter
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.saving import Answer, Saving
-from ftlaunch.signal_names import signal_name
 from ftlaunch.signals import Signals
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import ENDS, Action, Event, State
@@ -39,6 +36,7 @@ _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resu
 _STACKS_TIME = 1.0  # most time given to ranks to write their stacks
 _STACKS_QUIET = 0.1  # stacks are complete when nothing was added for so long
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so long after the first
+_LONG_LIFE = 600.0  # an attempt without beats that lived so long counts as progress
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 
 
@@ -50,18 +48,7 @@ class Runner:
         self.spec, self.home, self.reporter, self.signals = spec, home, reporter, signals
         self.pages = home.pages
         self.state = State.READY
-        self.budget = policy.Budget(
-            policy.Limits(
-                restarts=spec.max_restarts,
-                hang_restarts=spec.max_hang_restarts,
-                window=spec.restart_window,
-                refill_after=spec.refill_after,
-                same_error=spec.max_same_error,
-                without_progress=spec.max_without_progress,
-            )
-        )
-        self.rules = (*spec.fault_rules, *rules.builtin())
-        self.kernel = Kernel()
+        self.budget = policy.Budget(spec.max_restarts)
         self.backoff = policy.Backoff(spec.backoff_first, spec.backoff_max)
         self.cause: diagnosis.Cause | None = None
         self.verdict: policy.Verdict | None = None
@@ -103,7 +90,6 @@ class Runner:
     def close(self) -> None:
         """Let the saver go and stop listening."""
         self.control.close()
-        self.kernel.close()
         self.saving.link.close(self.spec.grace)
 
     def _settle(self) -> None:
@@ -120,7 +106,7 @@ class Runner:
         if self._events or self.state in ENDS:
             return 0.0
         fast = self.state not in (State.RUNNING, State.BACKOFF, State.WRAP_UP, State.LAST_GASP, State.SALVAGE)
-        resuming = self.reporter.resume_awaited and self.gang.resuming()
+        resuming = self.reporter.resume_awaited and self.gang.beating()
         tick = _FAST_TICK if fast or resuming else _TICK
         now = time.monotonic()
         return max(0.0, min(tick, min(self._grace_at, self._backoff_at) - now))
@@ -131,7 +117,6 @@ class Runner:
         if now - self._looked > _HELD_UP:
             self._awake_since = now
         self._looked = now
-        self.reporter.notice_outcomes()
         if now >= self._grace_at:
             self._grace_at = float("inf")
             self._post(Event.GRACE_OVER)
@@ -157,7 +142,6 @@ class Runner:
 
     def _watch(self, now: float) -> None:
         self.gang.notice_steps()
-        self.gang.notice_activity(now)
         self.reporter.notice_progress(self.gang, self.attempt, now)
         if self._judge_exits():
             return
@@ -165,12 +149,10 @@ class Runner:
         views = self.gang.views()
         late = health.late_ranks(views, now, self._awake_since, self.spec.hang_timeout, self.spec.startup_timeout)
         if late:
-            self._late = health.of_laggard(late, views)
+            culprit = health.laggard(views)
+            self._late = next((entry for entry in late if entry.rank == culprit.rank), late[0])
             self._hang_views = views
             self._post(Event.HANG)
-            return
-        limits = self.spec.hang_timeout, self.spec.startup_timeout
-        self.reporter.notice_silence(health.suspects(views, now, self._awake_since, *limits), views)
 
     def _tend_saver(self, now: float) -> None:
         try:
@@ -182,11 +164,10 @@ class Runner:
         """Whether ranks have ended in a way that ends the attempt."""
         failed = self.gang.failed()
         if failed:
-            heard = self.kernel.heard()
-            self._fail(diagnosis.first_cause([replace(left, kernel=heard) for left in failed], self.rules))
+            self._fail(diagnosis.first_cause(failed))
             return True
         if self.gang.empty and self.gang.all_done():
-            if self.gang.sweep(self._helpers):
+            if self.gang.sweep([self.saving.link.pid]):
                 self._post(Event.ALL_DONE)
             return True
         return False
@@ -201,7 +182,7 @@ class Runner:
         culprit = health.laggard(self.gang.with_stacks(self._hang_views))
         sentence = health.describe(late, culprit)
         trace = "\n".join(diagnosis.main_thread(self.gang.stacks(culprit.rank))[:12])
-        self._fail(diagnosis.hang(culprit.rank, culprit.step, sentence, trace, self.rules))
+        self._fail(diagnosis.hang(culprit.rank, culprit.step, sentence, trace))
 
     def _stacks_there(self) -> bool:
         asked = [r for r, m in self.gang.members.items() if m.stacks_from and m.process.returncode is None]
@@ -212,12 +193,12 @@ class Runner:
         if not self.gang.empty:
             self._tend_saver(now)  # what all ranks hold already need not wait for their ends
             return
-        if not self.gang.sweep(self._helpers):
+        if not self.gang.sweep([self.saving.link.pid]):
             return
         self._post(Event.ALL_DONE if self.gang.all_done() and self.gang.all_attached() else Event.ALL_GONE)
 
     def _watch_clearing(self) -> None:
-        if self.gang.empty and self.gang.sweep(self._helpers):
+        if self.gang.empty and self.gang.sweep([self.saving.link.pid]):
             self._grace_at = float("inf")
             self._post(Event.ALL_GONE)
 
@@ -230,21 +211,14 @@ class Runner:
             policy=self.spec.restart_policy,
             progressed=self.reporter.progressed or self._lived_long(),
             random=random.random(),  # noqa: S311 - jitter
-            now=time.monotonic(),
-            step=self.reporter.newest_step(self.gang),
         )
         self.cause, self.verdict, self.budget = cause, verdict, verdict.budget
         self.reporter.incident(cause, verdict, self.gang)
         self._post(Event.FAILURE_RETRY if verdict.restart else Event.FAILURE_FATAL)
 
-    @property
-    def _helpers(self) -> list[int]:
-        """Our own processes, which no sweep ends."""
-        return [self.saving.link.pid, *self.reporter.notifier.pids]
-
     def _lived_long(self) -> bool:
         """Whether an attempt that says nothing of its steps has lived so long that its end is a new story."""
-        return not self.gang.any_attached() and time.monotonic() - self.gang.started > diagnosis.LONG_LIFE
+        return not self.gang.beating() and time.monotonic() - self.gang.started > _LONG_LIFE
 
     # --- what happens from outside ------------------------------------------------------------------------
 
@@ -255,12 +229,12 @@ class Runner:
         if not member.process.reap():
             self._register(pidfd, lambda: self._on_exit(rank))
             return
-        member.order, member.ended = self._batch, time.monotonic()
+        member.order = self._batch
         self.reporter.rank_exited(rank, member, self.gang.page(rank))
 
     def _on_signals(self) -> None:
         for signum in self.signals.read():
-            name = signal_name(signum)
+            name = diagnosis.SIGNALS.get(signum, f"signal {signum}")
             now = time.monotonic()
             self._stop(f"{name} to the supervisor")
             if signum == signal.SIGINT:
@@ -361,7 +335,6 @@ class Runner:
         kind, step = self._decide_resume()
         self.pages.prepare(kind, step, self.saving.first_due(max(step, 0)))
         self.saving.begin_attempt(now)
-        self.kernel.begin()
         failure = None
         try:
             self.gang.spawn(self._base_env, self.control.path, self._marker)
@@ -371,7 +344,7 @@ class Runner:
             self._register(member.process.pidfd, lambda rank=rank: self._on_exit(rank))  # type: ignore[misc]
         self.reporter.attempt_started(self.gang, self.attempt)
         if failure is not None:
-            self._fail(diagnosis.spawn_failure(failure.rank, failure.reason, self.rules))
+            self._fail(diagnosis.spawn_failure(failure.rank, failure.reason))
 
     def _decide_resume(self) -> tuple[Resume, int]:
         """Where this attempt takes its state from; UNDECIDED while the saver verifies what storage has."""
@@ -502,7 +475,6 @@ def run(spec: JobSpec) -> int:
         runner.close()
         code = _exit_code(state, runner.saving.committed)
         reporter.ended(runner, code)
-        reporter.farewell()
         home.leave(keep_memory=bool(runner.save_error))
         terminal.close()
     return code

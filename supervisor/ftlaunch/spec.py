@@ -14,10 +14,8 @@ from typing import Literal
 from ftlaunch.durations import format_duration
 from ftlaunch.masking import masked_args, masked_env
 from ftlaunch.rates import format_rate
-from ftlaunch.rules import Rule
 from ftlaunch.spec_error import SpecError
 from ftlaunch.spec_keys import default
-from ftlaunch.spec_notify import Target, as_spec
 
 __all__ = ["JobSpec", "Kind", "SpecError", "resolved"]
 
@@ -41,17 +39,6 @@ class JobSpec:
     run_id: str
     """what ranks are told as TORCHELASTIC_RUN_ID"""
     max_restarts: int = default("max_restarts")
-    max_hang_restarts: int = default("max_restarts")
-    max_same_error: int = default("max_same_error")
-    """times in a row; 0 is off"""
-    max_without_progress: int = default("max_without_progress")
-    """restarts in a row; 0 is off"""
-    restart_window: float | None = default("restart_window")
-    """None is off"""
-    refill_after: int = default("refill_after")
-    """steps; 0 is off"""
-    fault_rules: tuple[Rule, ...] = ()
-    """the job's own, which come before the built-in ones"""
     restart_policy: str = default("restart_policy")
     restart_scope: str = default("restart_scope")
     hang_timeout: float | Literal["auto"] | None = default("hang_timeout")
@@ -89,7 +76,6 @@ class JobSpec:
     stop_signals: tuple[str, ...] = default("signals_to_handle")
     virtual_local_rank: bool = default("virtual_local_rank")
     python: str = sys.executable
-    notify: tuple[Target, ...] = ()
 
 
 def resolved(spec: JobSpec) -> dict[str, object]:
@@ -104,13 +90,7 @@ def resolved(spec: JobSpec) -> dict[str, object]:
         "checkpoint_dir": str(spec.checkpoint_dir),
         "log_dir": None if spec.log_dir == spec.run_dir / "logs" else str(spec.log_dir.parent),
         "max_restarts": spec.max_restarts,
-        "max_hang_restarts": spec.max_hang_restarts,
-        "max_same_error": spec.max_same_error or "off",
-        "max_without_progress": spec.max_without_progress or "off",
-        "restart_window": _limit(spec.restart_window),
-        "refill_after": spec.refill_after or "off",
         "restart_policy": spec.restart_policy,
-        "fault_rules": [rule.row() for rule in spec.fault_rules] or None,
         "restart_scope": spec.restart_scope,
         "hang_timeout": _limit(spec.hang_timeout),
         "startup_timeout": _limit(spec.startup_timeout),
@@ -136,7 +116,6 @@ def resolved(spec: JobSpec) -> dict[str, object]:
         **_followed(spec.tee_ranks),
         "signals_to_handle": ",".join(spec.stop_signals),
         "virtual_local_rank": spec.virtual_local_rank,
-        "notify": [as_spec(target) for target in spec.notify] or None,
     }
 
 

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ftlaunch import spec_notify
 from ftlaunch import spec_parsers as p
-from ftlaunch.rules import parse_rules
 from ftlaunch.spec_error import RefusedError
 
 
@@ -54,7 +52,6 @@ _GRACE = "a duration such as 30s or 2m; 0 is allowed"
 _BACKOFF = "a duration such as 500ms or 10s; 0 is allowed"
 _FOLDER = "a path"
 _YES_NO = "true or false"
-_TIMES = "off or a whole number, 1 or more"
 _POLICIES = ("on-failure", "by-cause", "never")
 
 _TARGET = (
@@ -84,17 +81,7 @@ _OURS = (
     Key("max_restarts", p.whole(0), "a whole number, 0 or more", "3",
         "how many times the job may be restarted after a failure (torchrun: 0)", env=("PET_MAX_RESTARTS",)),
     Key("restart_policy", p.one_of(*_POLICIES), "on-failure, by-cause or never", "on-failure",
-        "when to restart: on-failure; by-cause: as the rule for the failure says; never"),
-    Key("max_hang_restarts", p.whole(0), "a whole number, 0 or more", None,
-        "how many times the job may be restarted after a hang, counted apart; null: as many as max_restarts"),
-    Key("restart_window", p.duration_or_off, "off or a duration above zero such as 90m or 24h", "off",
-        "count only the restarts of the last so long; off: those of the whole job"),
-    Key("refill_after", p.whole_or_off, "off or a whole number of steps, 1 or more", "off",
-        "after so many steps without a failure no restart counts as used; off: never"),
-    Key("max_same_error", p.whole_or_off, _TIMES, "10",
-        "give up when the same error comes so many times in a row without a new step; off: no limit"),
-    Key("max_without_progress", p.whole_or_off, _TIMES, "off",
-        "give up after so many restarts in a row without a new step; off: no limit"),
+        "when to restart: on-failure, by-cause (not available yet) or never"),
     Key("restart_scope", p.one_of("job", "rank"), "job or rank", "job",
         "what to restart: job (all ranks) or rank (only the failed one; not available yet)"),
     Key("hang_timeout", p.limit, _LIMIT, "auto",
@@ -133,14 +120,6 @@ _OURS = (
         "ChatLearn's: false is `fresh: true`", option=False),
     Key("omp_threads", p.threads, "auto or a whole number, 1 or more", "auto",
         "OMP_NUM_THREADS of a rank; auto: 1 where there are several ranks and the environment does not say"),
-)  # fmt: skip
-
-_SPEC_ONLY = (
-    Key("fault_rules", parse_rules, "a list of mappings such as {log: 'link down', class: network, action: wait}", None,
-        "rules for failures, of the form of configs/fault_rules.yaml; they come before those", option=False),
-    Key("notify", spec_notify.targets, "a mapping with `command` or `url`, or a list of such", None,
-        "whom to tell of incidents and of the end: a command or a webhook, each with on, timeout and retries",
-        option=False),
 )  # fmt: skip
 
 _STREAMS = "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or such a choice by rank as in 0:3,1:0"
@@ -228,10 +207,10 @@ _ACCEPTED = (
               note="ranks are not bound to CPUs", pet=False),
 )  # fmt: skip
 
-KEYS = _TARGET + _OURS + _SPEC_ONLY + _TORCHRUN + _ACCEPTED
+KEYS = _TARGET + _OURS + _TORCHRUN + _ACCEPTED
 YAML_KEYS = {key.name: key for key in KEYS if key.yaml}
 OPTIONS = {key.name: key for key in KEYS if key.option}
-SETTINGS = OPTIONS | {key.name: key for key in _TARGET + _SPEC_ONLY if key.name not in OPTIONS}
+SETTINGS = OPTIONS | {key.name: key for key in _TARGET if key.name not in OPTIONS}
 
 
 def default(name: str) -> Any:

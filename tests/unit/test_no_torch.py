@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-MODULES = ["cli", "runner", "ctl", "saver", "notifier", "webhook", "checking", "check_disk"]
+MODULES = ["cli", "runner", "ctl", "saver"]
 
 
 @pytest.mark.parametrize("module", MODULES)

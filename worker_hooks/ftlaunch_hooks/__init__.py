@@ -47,5 +47,4 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
-if not bootstrap.torch_is_being_imported():
-    bootstrap.install()
+bootstrap.install()
