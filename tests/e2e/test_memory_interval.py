@@ -13,9 +13,7 @@ def test_snapshots_that_cost_much_become_rarer_on_all_ranks_at_once(job: FtJob) 
     )  # fmt: skip
     assert job.wait() == 0, job.stderr
     assert len(job.fired()) == 1
-    changes = job.events("memory_interval")
-    assert changes[0]["before"] == 1
-    before = [event for event in changes if event["attempt"] == 0]
+    before = [event for event in job.events("memory_interval") if event["attempt"] == 0]
     interval = before[-1]["interval"]
     assert interval > 1
     [resumed] = [event for event in job.events("resumed") if event["source"] is not None]
