@@ -129,9 +129,8 @@ class Victim:
             return
         reader = CheckpointReader(layout.iteration_dir(self.checkpoints, newest))
         assert reader.state(1) == {"at": newest}
-        tensor = reader.whole("opt1")
-        assert tensor is not None
-        assert bytes(tensor.tolist()).startswith(f"opt 1 {newest};".encode())
+        [piece] = reader.pieces("opt1")
+        assert bytes(piece.tensor().tolist()).startswith(f"opt 1 {newest};".encode())
 
     def sweep(self, call: str, fault: str) -> int:
         """Disturb one call after the other until a run goes through untouched; how many were disturbed."""

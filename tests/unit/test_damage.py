@@ -137,7 +137,7 @@ def reseal(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 def put(directory: Path, name: str, data: bytes) -> None:
     """Replace a file, and put its size and checksum right."""
     (directory / name).write_bytes(data)
-    entry = {"bytes": len(data), "sha256": digests.of_bytes(data)}
+    entry = {"bytes": len(data), digests.NAME: digests.of_bytes(data)}
     reseal(directory, lambda metadata: metadata["files"].update({name: entry}))
 
 
@@ -166,9 +166,9 @@ def chunk(metadata: dict[str, Any]) -> dict[str, Any]:
         (lambda m: files(m).update(bytes=1e300), "`bytes` of net-opt"),
         (lambda m: files(m).update(bytes="64"), "`bytes` of net-opt"),
         (lambda m: files(m).update(bytes=1 << 40), "is not a list of one digest per 64 MiB"),
-        (lambda m: files(m).update(sha256=[]), "is not a list of one digest per 64 MiB"),
-        (lambda m: files(m).update(sha256="0" * 64), "is not a list of one digest per 64 MiB"),
-        (lambda m: files(m).update(sha256=[None]), "is not of SHA-256"),
+        (lambda m: files(m).update(xxh3_128=[]), "is not a list of one digest per 64 MiB"),
+        (lambda m: files(m).update(xxh3_128="0" * 64), "is not a list of one digest per 64 MiB"),
+        (lambda m: files(m).update(xxh3_128=[None]), "holds something else"),
         (lambda m: m["files"].update({"../../elsewhere": files(m)}), "'../../elsewhere' is not the plain name"),
         (lambda m: m["files"].update({"/etc/passwd": files(m)}), "is not the plain name"),
         (lambda m: m["files"].update({"..": files(m)}), "is not the plain name"),
@@ -305,7 +305,7 @@ def test_damage_in_a_later_block_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     for step in (1, 2):
         directory = commit(tmp_path, step, size=4096)
     entry = checks.read_metadata(directory)["files"][OPT]
-    assert len(entry["sha256"]) == 5
+    assert len(entry[digests.NAME]) == 5
     data = bytearray((directory / OPT).read_bytes())
     data[-1] ^= 0x80
     (directory / OPT).write_bytes(data)
@@ -313,11 +313,23 @@ def test_damage_in_a_later_block_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     assert (step, refusal.why) == (1, f"{OPT} does not match its checksum")
 
 
-def test_digests_are_what_sha256sum_prints(tmp_path: Path) -> None:
-    import hashlib
-    import subprocess
+def test_digests_are_what_xxh128sum_prints() -> None:
+    """The empty file's as xxHash's own documentation has it."""
+    assert digests.of_bytes(b"") == ["99aa06d3014798d86001c324468d497f"]
 
-    data = os.urandom(3000)
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 200, 1000, 1001])
+@pytest.mark.parametrize("piece", [1, 30, 100, 250, 2000])
+def test_digests_do_not_depend_on_how_the_bytes_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, piece: int
+) -> None:
+    monkeypatch.setattr(digests, "BLOCK", 100)
+    data = os.urandom(size)
     (tmp_path / "x").write_bytes(data)
-    printed = subprocess.run(["sha256sum", tmp_path / "x"], capture_output=True, text=True, check=True).stdout.split()
-    assert digests.of_bytes(data) == [printed[0]] == [hashlib.sha256(data).hexdigest()]
+    running = digests.Running()
+    for begin in range(0, size, piece):
+        running.update(memoryview(data)[begin : begin + piece])
+    with (tmp_path / "x").open("rb") as file:
+        read = [digests.of_block(file.fileno(), *block) for block in digests.blocks(size)]
+    assert running.finish() == read == digests.of_bytes(data)
+    assert len(read) == max(1, -(-size // 100))

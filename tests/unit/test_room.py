@@ -17,6 +17,7 @@ from ftlaunch_hooks.page import NONE, Memory, reduced_memory
 from ftlaunch_hooks.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.room import room_in, slots_for
 from ftlaunch_hooks.shards import MemoryReader
+from ftlaunch_hooks.slots import SlotFile
 
 MIB = 1 << 20
 
@@ -201,7 +202,7 @@ def test_without_room_only_what_is_for_the_saver_is_laid_down_and_on_storage(pai
     slot = layout.slot_dir(pair.directory, 0, STAGED)
     assert slot.resolve().is_relative_to(tmp_path)
     reader = MemoryReader(pair.directory, 2, 2, {0: STAGED, 1: STAGED})  # what the next attempt does
-    assert reader.whole("value.tensor").unique().tolist() == [2]
+    assert reader.pieces("value.tensor")[0].tensor().unique().tolist() == [2]
     assert room_in(pair.directory) > 8 * MIB, "memory is left to others"
     layout.remove_slots(pair.directory)
     assert not (tmp_path / "storage").exists()
@@ -276,3 +277,16 @@ def test_the_next_attempt_begins_with_what_lies_on_storage(small: Path, pair: Pa
 def test_memory_mounted_without_a_limit_is_no_limit(memory: Path) -> None:
     with small_tmpfs(memory / "endless", "0") as directory:
         assert room_in(directory) > 1 << 50
+
+
+@needs_root
+def test_what_is_not_there_is_not_tried_for(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a file system takes all there is before it fails, others would die of it meanwhile."""
+    tried: list[int] = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda fd, offset, size: tried.append(size))
+    free = os.statvfs(pair.directory).f_bavail * os.statvfs(pair.directory).f_frsize
+    chunk = layout.whole_chunk("x", "U8", (free,))
+    with pytest.raises(OSError, match="No space left"):
+        SlotFile(pair.directory / "x", [chunk], pinned=False)
+    assert tried == []
+    assert list(pair.directory.glob("x*")) == []

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
-_HEX = re.compile(r"[0-9a-f]{64}")
+_HEX = re.compile(r"[0-9a-f]{32}")
 
 
 def parse(data: bytes) -> Any:
@@ -98,11 +98,11 @@ def check_metadata(metadata: Mapping[str, Any], dtypes: Collection[str], block: 
     for name, entry in files.items():
         plain_name(name)
         size = whole(mapping(entry, f"the entry of {name}").get("bytes"), f"`bytes` of {name}")
-        digests = entry.get("sha256")
+        digests = entry.get("xxh3_128")
         if not isinstance(digests, list) or len(digests) != max(1, -(-size // block)):
-            raise ValueError(f"`sha256` of {name} is not a list of one digest per {block >> 20} MiB")
+            raise ValueError(f"`xxh3_128` of {name} is not a list of one digest per {block >> 20} MiB")
         if not all(isinstance(digest, str) and _HEX.fullmatch(digest) for digest in digests):
-            raise ValueError(f"`sha256` of {name} is not of SHA-256")
+            raise ValueError(f"`xxh3_128` of {name} holds something else")
     for key, tensor in mapping(metadata.get("tensors"), "`tensors`").items():
         _check_tensor(key[:80], tensor, dtypes, files)
 

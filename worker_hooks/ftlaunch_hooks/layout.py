@@ -20,7 +20,7 @@ from typing import Any
 
 from ftlaunch_hooks import atomic, distrust
 
-VERSION = 1
+VERSION = 2
 GROUPS = ("model", "opt")
 COMMON = "common.json"
 METADATA = "metadata.json"

@@ -1,4 +1,4 @@
-"""The checkpoint that a job is asked to begin with, by path or by number. Standard library only.
+"""The checkpoint that a job is asked to begin with, by path or by number. Without torch.
 
 A path means a checkpoint, or a folder of checkpoints, of another job: it is for the first start, and a job that has
 checkpoints of its own goes on from those. A number means one of its own: to go back. Later ones are put aside, once,

@@ -16,7 +16,7 @@ from ftlaunch_hooks.shards import Lookup
 from ftlaunch_hooks.still import Containers, Still
 
 _Slots = dict[str, Json]
-_SETTLED = (type(None), bool, int, float, str)  # another value is another object
+_CONSTANTS = (type(None), bool, int, float, str)  # another value is another object
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _still(optimizer: torch.optim.Optimizer) -> Still | None:
     values = [value for slots in optimizer.state.values() for value in slots.values()]
     tensors = [value for value in values if isinstance(value, Tensor)]
     if any(map(is_sharded, tensors)) or any(
-        type(value) not in _SETTLED for value in values if not isinstance(value, Tensor)
+        type(value) not in _CONSTANTS for value in values if not isinstance(value, Tensor)
     ):
         return None
 

@@ -1,4 +1,4 @@
-"""From snapshot slots to a committed checkpoint on storage. Standard library only: bytes are copied, not tensors.
+"""From snapshot slots to a committed checkpoint on storage. Without torch: bytes are copied, not tensors.
 
 The saver process does it for all ranks; a rank without a supervisor does it for itself. A crash at any
 system call leaves the newest committed checkpoint whole: everything is written and synced under a name
@@ -12,7 +12,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ from ftlaunch_hooks.retention import PART, remove_ours
 Spent = Callable[[int], object]  # is told of every so many bytes written, and may wait: bandwidth.Bandwidth.spent
 _PIECE = 1 << 20  # bytes: what was read is still in the processor's cache when it is written
 _FLUSH = 8 << 20  # bytes
-_HASHERS = 2  # threads: one is slower than disks are
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def write_shard(target: Target, rank: int, files: Mapping[str, int], common: byt
         if not chunks:
             continue
         name = layout.shard_name(target.prefix, group, rank, target.world_size)
-        part["files"][name] = {"bytes": size, "sha256": _copy(fd, directory / name, size, spent)}
+        part["files"][name] = {"bytes": size, digests.NAME: _copy(fd, directory / name, size, spent)}
         for chunk in chunks:
             entry = {"key": chunk.key, "dtype": chunk.dtype, "whole": chunk.whole, "offset": chunk.offset}
             part["chunks"].append({**entry, "shape": chunk.shape, "file": name, "name": chunk.name})
@@ -91,34 +89,33 @@ def _common_of(common: bytes, target: Target, rank: int) -> dict[str, Any]:
 
 
 def _copy(source: int, path: Path, size: int, spent: Spent | None) -> list[str]:
-    """Copy `size` bytes, fsync; returns their digests, which another thread makes meanwhile."""
+    """Copy `size` bytes, fsync; returns their digests, made on the way."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    pool = ThreadPoolExecutor(_HASHERS)
     try:
-        found = pool.map(lambda block: digests.of_block(source, *block), digests.blocks(size))
-        _copy_bytes(source, fd, size, spent)
+        found = _copy_bytes(source, fd, size, spent)
         os.fsync(fd)
-        return list(found)
+        return found
     except EOFError:
         raise layout.Damaged("a snapshot is cut short") from None
     finally:
-        pool.shutdown(cancel_futures=True)
         os.close(fd)
 
 
-def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> None:
-    position = 0
+def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[str]:
+    digest, position = digests.Running(), 0
     with memoryview(bytearray(min(_PIECE, size))) as buffer:
         while position < size:
             count = os.preadv(source, [buffer[: size - position]], position)
             if not count:
                 raise EOFError
+            digest.update(buffer[:count])
             atomic.write_all(fd, buffer[:count])
             position += count
             if position % _FLUSH == 0:  # let the disk begin now: an fsync at the end would have it all to do
                 os.posix_fadvise(fd, position - _FLUSH, _FLUSH, os.POSIX_FADV_DONTNEED)
             if spent is not None:
                 spent(count)
+    return digest.finish()
 
 
 def commit(target: Target) -> tuple[Path, int]:
@@ -132,7 +129,7 @@ def commit(target: Target) -> tuple[Path, int]:
     common = json.dumps(_join_common(target, [part["common"] for part in parts]), indent=1).encode()
     atomic.write_durable(directory / layout.COMMON, common)
     files = {name: entry for part in parts for name, entry in part["files"].items()}
-    files[layout.COMMON] = {"bytes": len(common), "sha256": digests.of_bytes(common)}
+    files[layout.COMMON] = {"bytes": len(common), digests.NAME: digests.of_bytes(common)}
     metadata = {
         "version": layout.VERSION,
         "step": target.step,

@@ -112,11 +112,6 @@ class Shards:
         """The parts of a tensor. Raises KeyError."""
         return self._pieces[key]
 
-    def whole(self, key: str) -> Tensor | None:
-        """The tensor in mapped memory (not to be written to); None when it lies in several pieces."""
-        piece = self._only_piece(key)
-        return None if piece is None else piece.tensor()
-
     def _only_piece(self, key: str) -> Piece | None:
         first, *others = self._pieces[key]
         return None if others else first

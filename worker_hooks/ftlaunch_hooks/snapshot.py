@@ -91,7 +91,7 @@ class Snapshotter:
         base = self.room.meet(step, self._need, sum(slot.memory for slot in self._slots))
         if base is not None:
             self._begin_from(base)
-            self._drop_surplus()
+            self._drop(self._look().surplus(self.room.slots))
 
     def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
         """Take the snapshot of `step`, at its boundary; `hold` keeps it for the saver, and says why.
@@ -191,16 +191,18 @@ class Snapshotter:
 
         among: the slots that come into question; None: as agreed on.
         """
-        self._drop_surplus()
-        page, chosen = self._page, self._look().used(self.room.slots) if among is None else among
-        free: list[int] = []
+        page, slots = self._page, self._look()
+        self._drop(slots.surplus(self.room.slots))
+        chosen, free = slots.used(self.room.slots) if among is None else among, [NONE]
 
         def ready() -> bool:
-            free[:] = self._look().free(chosen, keep)
+            nonlocal slots, free
+            slots = self._look()
+            free = slots.free(chosen, keep)
             return page.leave or bool(free)
 
         while wait_until(ready, math.inf) and not page.leave:
-            slots, number = self._look(), free[0]
+            number = free[0]
             page.set_slot(number, NONE)
             if page.reading == slots.steps[number] != NONE:
                 page.set_slot(number, slots.steps[number])  # the saver has just chosen it
@@ -211,9 +213,9 @@ class Snapshotter:
             return number
         return None
 
-    def _drop_surplus(self) -> None:
+    def _drop(self, surplus: list[int]) -> None:
         """Give back the room of slots that are no longer used."""
-        for number in self._look().surplus(self.room.slots):
+        for number in surplus:
             self._page.set_slot(number, NONE)
             self._slots[number].discard()
 
