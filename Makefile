@@ -8,7 +8,7 @@ PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints/cpu.txt
 PYTEST_ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 4
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

@@ -3,8 +3,9 @@
     make bench
 
 measures, each with median and range over several rounds: the supervisor's resident memory and CPU with eight
-idle ranks, the time from the death of a rank to the loop's reaction, the cost of a beat, and a snapshot of
-1 GiB against a plain copy of the same bytes (interleaved). Prints a table; `--json FILE` writes the figures.
+idle ranks, the time from the death of a rank to the loop's reaction, the cost of a beat, what a script pays that is
+observed without knowing of us, and a snapshot of 1 GiB against a plain copy of the same bytes (interleaved). Prints a
+table; `--json FILE` writes the figures.
 """
 
 from __future__ import annotations
@@ -128,6 +129,48 @@ def beat_cost(home: Path, rounds: int) -> dict[str, Any]:
     return {"beat": figure(values, "us", "<= 1")}
 
 
+def observed_cost(home: Path, rounds: int) -> dict[str, Any]:
+    """A training step of about a millisecond, as a script makes it, with what observes such scripts and without."""
+    import torch
+
+    from ftlaunch_hooks.observe import Observer
+    from ftlaunch_hooks.page import Page, create_page
+
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(8)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(64, 128)
+    create_page(home / "page_00002")
+    page = Page(home / "page_00002")
+
+    def step() -> None:
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def block() -> float:
+        return timeit.timeit(step, number=300) / 300 * 1000
+
+    block()
+    bare, observed = [], []
+    for _ in range(3 * rounds):
+        bare.append(block())
+        page.begin(0, os.getpid(), 0)
+        observer = Observer(page)
+        step()  # the first one looks for a parameter
+        observed.append(block())
+        observer.close()
+    page.close()
+    ratios = [a / b for a, b in zip(observed, bare, strict=True)]
+    again = [a / b for a, b in zip(bare[1:], bare, strict=False)]
+    return {
+        "a small training step": figure(bare, "ms", ""),
+        "the same, observed": figure(observed, "ms", ""),
+        "observed / not": figure(ratios, "x", "~ 1"),
+        "not / not, the noise": figure(again, "x", ""),
+    }
+
+
 def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
     """A snapshot of 1 GiB in 64 tensors against copying the same bytes to other memory, interleaved."""
     import torch
@@ -186,6 +229,7 @@ def main() -> None:
         figures |= idle_cost(home / "idle", args.rounds, 5.0)
         figures |= reaction(home / "deaths", 20)
         figures |= beat_cost(memory, args.rounds)
+        figures |= observed_cost(memory, args.rounds)
         figures |= snapshot_cost(memory, args.rounds)
     finally:
         shutil.rmtree(home)

@@ -14,7 +14,7 @@ _WORDS = {None: "not read", True: "yes", False: "no"}
 
 def list_lines(entries: Sequence[Entry], age: Callable[[Entry], float | None]) -> Iterator[str]:
     """A table with a row for each; below it what is wrong with some."""
-    rows = [("step", "why", "size", "ranks", "state", "verified", "age")]
+    rows = [("step", "why", "size", "ranks", "state", "verified", "health", "age")]
     for entry in entries:
         seconds = age(entry)
         rows.append(
@@ -25,11 +25,14 @@ def list_lines(entries: Sequence[Entry], age: Callable[[Entry], float | None]) -
                 "-" if entry.ranks is None else str(entry.ranks),
                 entry.state,
                 _WORDS[entry.verified] if entry.state in ("complete", "damaged") else "-",
+                entry.health or "-",
                 "-" if seconds is None else duration(seconds),
             )
         )
-    yield from table(rows, left=(1, 4, 5))
+    yield from table(rows, left=(1, 4, 5, 6))
     for entry in entries:
+        if entry.health == "abnormal":
+            yield f"{entry.path.name} is abnormal: {entry.health_why}"
         if entry.problem is not None:
             yield f"{entry.path.name} is {entry.state}: {entry.problem}"
 
@@ -60,6 +63,8 @@ def show_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"step {found['step']} in {found['path']}"
     yield f"  saved:    {found['created']}, why: {found['why']}, by {ranks} {'rank' if ranks == 1 else 'ranks'}"
     yield f"  samples:  {found['consumed_samples']} consumed"
+    health = found["health"]
+    yield f"  health:   {health['status']}{': ' + health['why'] if health['why'] else ''}"
     yield f"  versions: {', '.join(f'{name} {value}' for name, value in (found['versions'] or {}).items())}"
     yield f"  objects:  {', '.join(f'{name} ({kind})' for name, kind in found['objects'].items())}"
     yield f"  files:    {len(found['files'])}, {size(sum(found['files'].values()))}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from ftlaunch.journal import EVENTS
 from ftlaunch.runs import CannotFind, Run, find, load
-from ftlaunch_hooks import checks, layout, retention
+from ftlaunch_hooks import checks, layout, marks, retention
 from ftlaunch_hooks.dirlock import CHECKPOINT_LOCK, DirLock
 from ftlaunch_hooks.layout import Damaged
 
@@ -32,6 +32,8 @@ class Entry:
     ranks: int | None = None
     bytes: int | None = None
     created: float | None = None  # seconds of the epoch
+    health: str | None = None  # normal | abnormal | unknown: what was known of its numbers when it was committed
+    health_why: str | None = None
 
     def data(self) -> dict[str, Any]:
         """As `--json` gives it."""
@@ -91,7 +93,8 @@ def _look(step: int, path: Path, every_byte: bool = False) -> Entry:
     except ValueError as error:
         return Entry(step, path, "damaged", f"{layout.COMMON} cannot be read ({error})", verified=False)
     size = sum(entry["bytes"] for entry in metadata["files"].values())
-    told = common.get("why"), metadata["world_size"], size, _epoch(common.get("created"))
+    health = marks.of(metadata)
+    told = common.get("why"), metadata["world_size"], size, _epoch(common.get("created")), *health.values()
     return Entry(step, path, "complete", None, True if every_byte else None, *told)
 
 
@@ -141,6 +144,7 @@ def shown(directory: Path, step: int) -> dict[str, Any]:
         "path": str(path),
         **{key: common.get(key) for key in ("why", "created", "consumed_samples", "versions")},
         "ranks": metadata["world_size"],
+        "health": marks.of(metadata),
         "objects": objects,
         "tensors": metadata["tensors"],
         "files": {name: entry["bytes"] for name, entry in metadata["files"].items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 import click
@@ -13,7 +14,7 @@ from ftlaunch.options import Request, read_command_line
 from ftlaunch.spec import JobSpec, SpecError, resolved
 from ftlaunch.spec_keys import OPTIONS
 from ftlaunch.spec_resolve import resolve
-from ftlaunch_hooks.protocol import EXIT_BUG, EXIT_STOPPED, EXIT_USAGE
+from ftlaunch_hooks.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_STOPPED, EXIT_USAGE
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -27,7 +28,9 @@ def _main(argv: Sequence[str]) -> int:
         request = read_command_line(argv)
         spec = resolve(request.target, request.args, request.flags, os.environ)
         _say_notes(request)
-        return _print(spec) if request.dry_run else _run(spec)
+        if request.dry_run:
+            return _print(spec)
+        return _run(spec) if not request.check or _could_run(spec) else EXIT_GIVEN_UP
     except click.exceptions.Exit as done:
         return done.exit_code
     except SpecError as error:
@@ -45,6 +48,20 @@ def _run(spec: JobSpec) -> int:
     from ftlaunch.runner import run  # noqa: PLC0415
 
     return run(spec)
+
+
+def _could_run(spec: JobSpec) -> bool:
+    """--check: the report goes to stderr, as stdout is the ranks'."""
+    from ftlaunch import check_rules, checking  # noqa: PLC0415 - as above
+
+    began = time.monotonic()
+    findings = checking.check(spec)
+    click.echo(checking.say(findings, time.monotonic() - began), err=True)
+    if fine := check_rules.could_run(findings):
+        return fine
+    worst = next(finding for finding in findings if finding.status == "bad")
+    _say(f"cannot start: {worst.name}: {worst.found}" + (f": {worst.advice}" if worst.advice else ""))
+    return False
 
 
 def _print(spec: JobSpec) -> int:

@@ -1,4 +1,4 @@
-"""The command `ftctl`: what is going on, what happened, stop it, look at what it saved, clean up after it.
+"""The command `ftctl`: could it run, how well, what is going on, what happened, stop it, look at what it saved, clean.
 
 RUN is a run dir or a job id; without it the only run in ./runs is meant. Exit codes: 0 done; 1 the job is not
 running, did not stop, or something had to stay; 2 bad usage.
@@ -18,11 +18,14 @@ import click
 
 from ftlaunch import __version__, cleaning, ledger
 from ftlaunch.control import SOCKET, ask
+from ftlaunch.ctl_check import check
 from ftlaunch.ctl_checkpoints import checkpoints
+from ftlaunch.ctl_plan import plan
+from ftlaunch.ctl_rehearse import rehearse
 from ftlaunch.durations import parse_duration
 from ftlaunch.report import ending, report_data, report_lines, status_lines
 from ftlaunch.runs import CannotFind, Run, find, memory_of, moments
-from ftlaunch.text import duration
+from ftlaunch.text import duration, printable
 from ftlaunch_hooks.protocol import EXIT_USAGE, memory_root
 
 _LISTENS = 5.0  # seconds in which a supervisor that lives must come to listen
@@ -76,7 +79,10 @@ def command() -> None:
     """
 
 
+command.add_command(check)
+command.add_command(rehearse)
 command.add_command(checkpoints)
+command.add_command(plan)
 
 
 def _seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:
@@ -102,7 +108,7 @@ def status(name: str | None, as_json: bool) -> int:
         if as_json:
             click.echo(json.dumps({"running": False, "job_id": run.job_id, "ended": run.again().end}, indent=1))
         else:
-            click.echo(f"job {run.job_id} is not running: {ending(run.again().end)}")
+            click.echo(printable(f"job {run.job_id} is not running: {ending(run.again().end)}"))
         return _NO
     click.echo(json.dumps({"running": True, **answer}, indent=1) if as_json else "\n".join(status_lines(answer)))
     return 0
@@ -131,7 +137,7 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     if not select.select([pidfd], [], [], timeout)[0]:
         raise Cannot(f"job {run.job_id} (pid {run.pid}) still runs {duration(timeout)} after it was asked to stop")
     end = run.again().end
-    click.echo(f"job {run.job_id}: {ending(end)}")
+    click.echo(printable(f"job {run.job_id}: {ending(end)}"))
     return 0 if end is not None and end["event"] in ("job_stopped", "job_finished") else _NO
 
 
@@ -145,7 +151,7 @@ def report(name: str | None, as_json: bool) -> int:
     if not line:
         raise Cannot(f"cannot report: the journal in {run.run_dir} has no whole event")
     story = ledger.tell(line)
-    click.echo(json.dumps(report_data(story), indent=1) if as_json else "\n".join(report_lines(story)))
+    click.echo(json.dumps(report_data(story), indent=1) if as_json else "\n".join(map(printable, report_lines(story))))
     return 0
 
 

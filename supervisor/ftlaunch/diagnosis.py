@@ -1,4 +1,4 @@
-"""Exit, error file, log tail -> cause, kind, signature. Pure.
+"""Exit, error file, log tail, rules -> cause, class, signature. Pure.
 
 Of several ranks that fail together the one that failed by itself is the culprit; one that died of its peer's
 death (a closed connection) is a victim.
@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from ftlaunch.rules import ANY, Facts, Rule, first_fitting
+from ftlaunch.signal_names import signal_name
+from ftlaunch.text import duration, size
 
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch's, once a process group is up
 _TRACEBACK = "Traceback (most recent call last):"
 _FAULT = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
-_COLLECTIVE = re.compile(
-    r"Connection closed by peer|Connection reset by peer|[Gg]loo.*(?:closed|timeout|reset|refused)"
-    r"|NCCL.*(?:remote process|unhandled system error|timeout)|ncclRemoteError|DistBackendError"
-    r"|Broken pipe.*(?:TCPStore|gloo)|recvValue failed|failed to recv, got 0 bytes"
-)
-_PORT = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
-_STATE_ERROR = re.compile(r"^(?:ftlaunch_hooks\.\w+\.)?(?:StateError|SnapshotError): ", re.MULTILINE)
 # a script that cannot be compiled has no traceback, only the place
 _SYNTAX = re.compile(
     r'^  File "[^"\n]+", line \d+\n(?: .*\n)*(?:SyntaxError|IndentationError|TabError): .*', re.MULTILINE
@@ -28,17 +25,16 @@ _SYNTAX = re.compile(
 _NO_FRAME = "<no Python frame>"
 _TRACE_LINES = 24
 
-SIGNALS = {
-    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
-    9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
-}  # fmt: skip
-_MEANING = {
-    "SIGKILL": "was killed by SIGKILL (by the kernel for lack of memory, a scheduler or a person)",
-    "SIGSEGV": "crashed with SIGSEGV (invalid memory access)",
-    "SIGBUS": "crashed with SIGBUS (often a full /dev/shm or a truncated file)",
-    "SIGABRT": "crashed with SIGABRT (an abort, often a failed assertion in C++)",
-    "SIGTERM": "was ended by SIGTERM",
-}
+_RSS = re.compile(r"(?:anon|file|shmem)-rss:(\d+)kB")
+_LIMIT = re.compile(r"limit (\d+) bytes$", re.MULTILINE)
+_KILLED_PID = re.compile(r"Killed process (\d+)")
+_TYPE = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
+_CRASHES = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
+
+COMM = "comm"  # the class of victims: what follows from the end of another rank
+AT_START = "exception-at-start"
+# An attempt that says nothing of its steps and lived so long has made some.
+LONG_LIFE = 600.0
 
 
 @dataclass(frozen=True)
@@ -48,16 +44,18 @@ class Evidence:
     rank: int
     returncode: int  # as subprocess: negative is a signal
     step: int  # completed; -1 before it knew
-    attached: bool
-    loop_left: bool
+    seen: int  # optimizer steps that were seen in a script without hooks
     error_file: Mapping[str, Any] | None
     log_tail: str
     order: int  # in which its end was seen; equal for those seen at once
+    pid: int = 0
+    lived: float = 0.0  # seconds
+    kernel: str = ""  # what the kernel has said and counted since the attempt began
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why an attempt failed. `kind` is the class: exception, signal, exit, left-early, comm, port, hang, spawn."""
+    """Why an attempt failed. `kind` is the class: a word of the rules, or `resume`."""
 
     kind: str
     rank: int
@@ -65,44 +63,120 @@ class Cause:
     sentence: str
     signature: str
     trace: str = ""
+    action: str = "restart"  # what the rule says: restart, wait or give-up
 
 
-def classify(evidence: Evidence) -> Cause:
+def classify(evidence: Evidence, rules: Sequence[Rule]) -> Cause:
     """The cause of one rank's end."""
     trace = _trace(evidence)
-    where = f"after step {evidence.step}" if evidence.step >= 0 else "before its first step"
+    facts = _facts(evidence, trace)
+    rule = first_fitting(rules, facts)
+    what, detail = _what(facts, trace)
+    where = _where(evidence)
+    meaning = f" ({rule.meaning}{_memory(evidence)})" if rule.meaning else ""
+    sentence = f"rank {evidence.rank} {what} {where}{meaning}"
+    signature = f"{rule.kind}:{detail}"
+    return Cause(rule.kind, evidence.rank, evidence.step, sentence, signature, _shorten(trace), rule.action)
 
-    def cause(kind: str, what: str, detail: str) -> Cause:
-        signature = f"{kind}:{detail}"
-        return Cause(kind, evidence.rank, evidence.step, f"rank {evidence.rank} {what} {where}", signature, trace)
 
-    last = _last_line(trace)
+def first_cause(evidences: Sequence[Evidence], rules: Sequence[Rule]) -> Cause:
+    """The cause of the attempt's end: the earliest that is no consequence of another rank's end."""
+    causes = [(evidence, classify(evidence, rules)) for evidence in evidences]
+    return min(causes, key=lambda pair: (pair[1].kind == COMM, pair[0].order, pair[0].rank))[1]
+
+
+def spawn_failure(rank: int, error: str, rules: Sequence[Rule]) -> Cause:
+    """The cause when a rank could not be started."""
+    sentence = f"rank {rank} could not be started: {error}"
+    return _told("spawn", rank, -1, sentence, f"spawn:{error}", "", rules)
+
+
+def hang(rank: int, step: int, sentence: str, trace: str, rules: Sequence[Rule]) -> Cause:
+    """The cause of a hang, told by health."""
+    return _told("hang", rank, step, sentence, "hang", trace, rules)
+
+
+def slow(rank: int, step: int, sentence: str) -> Cause:
+    """The cause of a restart because of a slow rank, told by slow.py, where the job asks for that."""
+    return Cause("slow", rank, step, sentence, "slow")
+
+
+def _told(
+    how: str, rank: int, step: int, sentence: str, signature: str, trace: str, rules: Sequence[Rule]
+) -> Cause:  # fmt: skip
+    rule = first_fitting(rules, Facts(how=how))
+    meaning = f" ({rule.meaning})" if rule.meaning else ""
+    return Cause(how, rank, step, f"{sentence}{meaning}", signature, trace, rule.action)
+
+
+def _facts(evidence: Evidence, trace: str) -> Facts:
+    """What the rules are to judge by."""
+    errors = _errors(trace)
+    kernel = _about(evidence.pid, errors, evidence.kernel)
+    heard = Facts(log=evidence.log_tail, kernel=kernel, before_first_step=_before_first_step(evidence))
     aborted_at_exit = evidence.returncode == -6 and trace.startswith(_TRACEBACK)  # see last_traceback
     if evidence.returncode < 0 and not aborted_at_exit:
-        name = SIGNALS.get(-evidence.returncode, f"signal {-evidence.returncode}")
-        return cause("signal", _MEANING.get(name, f"was ended by {name}"), name)
+        return replace(heard, signal=signal_name(-evidence.returncode))  # a traceback in the log was dealt with
     if evidence.returncode == 0:
-        return cause("left-early", "left with exit code 0 before its training loop was over,", "0")
-    if trace and last:
-        kind = "port" if _PORT.search(trace) else "comm" if _COLLECTIVE.search(trace) else "exception"
-        return cause(kind, f"failed with {_clip(last)}", _generalise(last))
-    return cause("exit", f"exited with code {evidence.returncode}", str(evidence.returncode))
+        return replace(heard, how="left-early")
+    code = evidence.returncode if evidence.returncode > 0 else None
+    last = _last_line(trace)
+    kind = _TYPE.match(last)
+    return replace(heard, exit=code, exception=kind[1] if kind else last and ANY, error=errors)
 
 
-def first_cause(evidences: Sequence[Evidence]) -> Cause:
-    """The cause of the attempt's end: the earliest that is no consequence of another rank's end."""
-    causes = [(evidence, classify(evidence)) for evidence in evidences]
-    return min(causes, key=lambda pair: (pair[1].kind == "comm", pair[0].order, pair[0].rank))[1]
+def _what(facts: Facts, trace: str) -> tuple[str, str]:
+    """What a rank did, for the sentence, and what tells this failure from others."""
+    if facts.signal:
+        verb = "killed by" if facts.signal == "SIGKILL" else "ended by"
+        crashed = facts.signal in _CRASHES
+        return f"crashed with {facts.signal}" if crashed else f"was {verb} {facts.signal}", facts.signal
+    if facts.how == "left-early":
+        return "left with exit code 0 before its training loop was over,", "0"
+    if last := _last_line(trace):
+        return f"failed with {_clip(last)}", _generalise(last)
+    return f"exited with code {facts.exit}", str(facts.exit)
 
 
-def spawn_failure(rank: int, error: str) -> Cause:
-    """The cause when a rank could not be started."""
-    return Cause("spawn", rank, -1, f"rank {rank} could not be started: {error}", f"spawn:{error}")
+def _where(evidence: Evidence) -> str:
+    if evidence.step > 0:
+        return f"after step {evidence.step}"
+    if evidence.seen:
+        return f"after {evidence.seen} optimizer steps"
+    if not _before_first_step(evidence):
+        return f"{duration(evidence.lived)} after its start"
+    return "in its first step" if evidence.step == 0 else "before its first step"
 
 
-def hang(rank: int, step: int, sentence: str, trace: str) -> Cause:
-    """The cause of a hang, told by health."""
-    return Cause("hang", rank, step, sentence, "hang", trace)
+def _before_first_step(evidence: Evidence) -> bool:
+    """No step of the job was ever completed, as far as this rank knew.
+
+    Where nothing is known of steps, one that has lived long is taken to have made some.
+    """
+    return evidence.step == 0 or (evidence.step < 0 and not evidence.seen and evidence.lived < LONG_LIFE)
+
+
+def _about(pid: int, errors: str, kernel: str) -> str:
+    """What the kernel has said, but for its killing of processes that are neither this one nor in its error."""
+    ours = {str(pid), *re.findall(r"\d+", errors)}
+    killed = ((_KILLED_PID.search(line), line) for line in kernel.splitlines())
+    return "\n".join(line for match, line in killed if match is None or match[1] in ours)
+
+
+def _memory(evidence: Evidence) -> str:
+    """How much a rank had that the kernel has killed for lack of memory, and how much was allowed."""
+    for line in evidence.kernel.splitlines():
+        if (killed := _KILLED_PID.search(line)) and int(killed[1]) == evidence.pid and "ut of memory" in line:
+            had = sum(int(number) << 10 for number in _RSS.findall(line))
+            limit = _LIMIT.search(evidence.kernel)
+            allowed = f", {size(int(limit[1]))} are allowed" if limit else ""
+            return f": it had {size(had)}{allowed}"
+    return ""
+
+
+def _errors(trace: str) -> str:
+    """The text of all exceptions of a traceback, those they came from included; not the source lines."""
+    return "\n".join(line for line in trace.splitlines() if line and not line[0].isspace())
 
 
 def _trace(evidence: Evidence) -> str:
@@ -112,12 +186,12 @@ def _trace(evidence: Evidence) -> str:
             extra = message.get("extraInfo")
             stack = extra.get("py_callstack") if isinstance(extra, Mapping) else None
             if isinstance(stack, str) and stack.strip():
-                return _shorten(stack)
+                return stack.rstrip()
     return last_traceback(evidence.log_tail)
 
 
 def last_traceback(log: str) -> str:
-    """The last Python traceback (or fatal error with its stacks) in a log, shortened; empty when there is none.
+    """The last Python traceback (or fatal error with its stacks) in a log; empty when there is none.
 
     A fatal error without a Python frame, behind a traceback, is the interpreter ending over it (torch's gloo threads
     abort then): the traceback counts.
@@ -126,17 +200,17 @@ def last_traceback(log: str) -> str:
     fault = max(_FAULT.finditer(log), key=lambda match: match.start(), default=None)
     begin = log.rfind(_TRACEBACK)
     if fault is not None and fault.start() > begin and (begin < 0 or _NO_FRAME not in log[fault.start() :]):
-        return _shorten(log[fault.start() :])
+        return log[fault.start() :].rstrip()
     if begin < 0:
         syntax = _SYNTAX.findall(log)
-        return _shorten(syntax[-1]) if syntax else ""
+        return str(syntax[-1]) if syntax else ""
     lines = log[begin:].splitlines()
     end = 1
     while end < len(lines) and (lines[end].startswith(" ") or not lines[end].strip()):
         end += 1
     while end + 1 < len(lines) and lines[end + 1].startswith(("  ", "\t")):  # messages of several lines
         end += 1
-    return _shorten("\n".join(lines[: end + 1]))
+    return "\n".join(lines[: end + 1]).rstrip()
 
 
 def _shorten(trace: str) -> str:
@@ -164,30 +238,3 @@ def _clip(text: str, most: int = 200) -> str:
 def _generalise(line: str) -> str:
     """Numbers and addresses differ from one time to the next; the error does not."""
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", _clip(line))
-
-
-# --- stacks ---------------------------------------------------------------------------------------------
-
-_WAITING = re.compile(
-    r"torch/(?:distributed|autograd)/|torch/nn/parallel/distributed|/store\.py|multiprocessing/connection"
-    r"|ftlaunch_hooks/page\.py"  # for a snapshot of theirs, or for rank 0's word
-)
-
-
-def waits_for_peers(stack: str) -> bool | None:
-    """Whether the main thread's innermost frame in a faulthandler dump is one that waits for other ranks.
-
-    None when there is no dump: the process did not answer.
-    """
-    frames = main_thread(stack)
-    if not frames:
-        return None
-    return bool(_WAITING.search(frames[0]))
-
-
-def main_thread(stack: str) -> list[str]:
-    """The frames of the main thread, innermost first. faulthandler writes the main thread last."""
-    threads = re.split(r"^(?:Current t|T)hread 0x[0-9a-f]+[^\n]*\n", stack, flags=re.MULTILINE)
-    if len(threads) < 2:
-        return []
-    return [line.strip() for line in threads[-1].splitlines() if line.startswith("  File ")]

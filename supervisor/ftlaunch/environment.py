@@ -9,6 +9,8 @@ from pathlib import Path
 from ftlaunch.spec import JobSpec
 from ftlaunch_hooks import protocol
 
+_COMPARE_EVERY = 10  # steps between comparisons of replicas, unless the spec says
+
 
 def rank_argv(spec: JobSpec) -> list[str]:
     """The command of a rank."""
@@ -27,8 +29,10 @@ def rank_env(
     port: int,
     memory_dir: Path,
     control: Path,
+    *,
+    restarts: int,
 ) -> dict[str, str]:
-    """The environment of one rank of one attempt."""
+    """The environment of one rank of one attempt; restarts: how many it is told there were."""
     return {
         **base,
         **({} if spec.omp_threads is None else {"OMP_NUM_THREADS": str(spec.omp_threads)}),
@@ -36,6 +40,7 @@ def rank_env(
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         **spec.env,
         **_torchrun(spec, rank, attempt, port),
+        "TORCHELASTIC_RESTART_COUNT": str(restarts),
         **_ours(spec, attempt, memory_dir, control),
     }
 
@@ -57,7 +62,6 @@ def _torchrun(spec: JobSpec, rank: int, attempt: int, port: int) -> dict[str, st
         "ROLE_NAME": spec.role,
         "MASTER_ADDR": spec.master_addr,
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_RESTART_COUNT": str(attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
         "TORCHELASTIC_RUN_ID": spec.run_id,
         "TORCHELASTIC_ERROR_FILE": str(error_file(spec, attempt, rank)),
@@ -80,6 +84,10 @@ def _ours(spec: JobSpec, attempt: int, memory_dir: Path, control: Path) -> dict[
         protocol.ENV_SUPERVISOR: f"{pid}:{protocol.process_start_time(pid)}",
         protocol.ENV_MEMORY_INTERVAL: str(spec.memory_interval),
         protocol.ENV_GRACE: str(spec.grace),
+        protocol.ENV_SPIKE: "" if spec.on_spike == "off" else f"{spec.spike_deviations!r} {spec.spike_steps}",
+        protocol.ENV_COMPARE_REPLICAS: str(
+            _COMPARE_EVERY if spec.compare_replicas == "auto" else spec.compare_replicas
+        ),
     }
 
 

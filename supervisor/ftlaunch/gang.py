@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ftlaunch import environment, proc
-from ftlaunch.diagnosis import Evidence, waits_for_peers
+from ftlaunch import activity, environment, proc
+from ftlaunch.diagnosis import Evidence
+from ftlaunch.gpus import Gpus
 from ftlaunch.health import RankView
 from ftlaunch.logs import tail
 from ftlaunch.pages import Pages
+from ftlaunch.signs import Signs
 from ftlaunch.spec import JobSpec
 from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.protocol import EXIT_SAVED, STACKS_SIGNAL, Flag
+from ftlaunch_hooks.protocol import EXIT_SAVED, Flag, Phase, Resume
 
 
 class SpawnFailed(Exception):
@@ -35,22 +36,26 @@ class Member:
         self.started = started
         self.order = -1  # of its end
         self.first_step = -1
-        self.longest_step = 0.0
-        self.stacks_from = 0  # where in the log its stacks begin
-        self.was_stopped = False  # when the hang was seen
+        self.phase, self.left = Phase.STARTUP, started  # when it last came back from another phase to training
+        self.active = started  # when it last did anything, as far as one can see from outside
+        self.usage, self.looked = activity.Usage(), started  # what it had used then
+        self.logged, self.log_size = started, 0  # when its log last grew
+        self.ended = 0.0  # when its end was seen
+        self.log_from = 0  # where in the log this attempt begins: an earlier run of the job may have had its number
+        self.due: float | None = None  # when it is started again, alone
 
 
 class Gang:
     """All ranks of an attempt."""
 
-    def __init__(self, spec: JobSpec, pages: Pages, attempt: int, now: float) -> None:
+    def __init__(self, spec: JobSpec, pages: Pages, gpus: Gpus, attempt: int, now: float) -> None:
         self.spec, self.pages, self.attempt, self.started = spec, pages, attempt, now
         self.members: dict[int, Member] = {}
         self.port = 0
+        self._signs = Signs(spec, gpus, now)
 
     def spawn(self, base_env: Mapping[str, str], control: Path, marker: str) -> None:
         """Start every rank on a fresh port. Raises SpawnFailed; those already started stay members."""
-        argv = environment.rank_argv(self.spec)
         try:
             self.log(0).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -60,14 +65,51 @@ class Gang:
         except OSError as error:
             raise SpawnFailed(0, f"no port on {self.spec.master_addr}: {error.strerror}") from error
         for rank in range(self.spec.nproc):
-            env = environment.rank_env(
-                self.spec, base_env, rank, self.attempt, self.port, self.pages.directory, control
-            )
-            try:
-                process = proc.RankProcess(rank, argv, env, self.log(rank), marker)
-            except OSError as error:
-                raise SpawnFailed(rank, f"{argv[0]}: {error.strerror}") from error
-            self.members[rank] = Member(process, self.started)
+            self._spawn_rank(rank, self.attempt, self.started, base_env, control, marker)
+
+    def _spawn_rank(
+        self, rank: int, restarts: int, now: float, base_env: Mapping[str, str], control: Path, marker: str
+    ) -> None:
+        """restarts: how many there were before, as the rank is told. Raises SpawnFailed."""
+        argv = environment.rank_argv(self.spec)
+        places = self.pages.directory, control
+        env = environment.rank_env(self.spec, base_env, rank, self.attempt, self.port, *places, restarts=restarts)
+        try:
+            environment.error_file(self.spec, self.attempt, rank).unlink(missing_ok=True)  # of an earlier run
+            log_from = _size(self.log(rank))
+            process = proc.RankProcess(rank, argv, env, self.log(rank), marker)
+        except OSError as error:
+            raise SpawnFailed(rank, f"{argv[0]}: {error.strerror}") from error
+        self.members[rank] = Member(process, now)
+        self.members[rank].log_from = log_from
+
+    # --- one rank alone ----------------------------------------------------------------------------------
+
+    def dismiss(self, rank: int, due: float) -> None:
+        """End one rank and its process group; its place is filled again at `due`."""
+        self.members[rank].due = due
+        self.members[rank].process.kill_group()
+
+    @property
+    def refilling(self) -> bool:
+        """Some rank is about to be started again."""
+        return any(member.due is not None for member in self.members.values())
+
+    def due(self, now: float) -> list[int]:
+        """The ranks to be started again now."""
+        return [
+            rank
+            for rank, member in self.members.items()
+            if member.due is not None and now >= member.due and member.process.returncode is not None
+        ]
+
+    def refill(
+        self, rank: int, restarts: int, now: float, base_env: Mapping[str, str], control: Path, marker: str
+    ) -> None:
+        """Start one rank again. Raises SpawnFailed."""
+        self.members[rank].due = None
+        self.pages[rank].vacate()
+        self._spawn_rank(rank, restarts, now, base_env, control, marker)
 
     def log(self, rank: int) -> Path:
         """A rank's log of this attempt."""
@@ -84,15 +126,24 @@ class Gang:
         return page if page.attempt == self.attempt else None
 
     def notice_steps(self) -> None:
-        """Keep the longest step each rank has reported."""
+        """Keep the step at which each rank was first seen to say its steps, and when it came back to training."""
         for rank, member in self.members.items():
             page = self.page(rank)
-            if page is None or not page.flags & Flag.ATTACHED:
+            if page is None:
                 continue
-            if member.first_step < 0:
-                member.first_step = page.step
-            elif page.step > member.first_step:
-                member.longest_step = max(member.longest_step, page.step_seconds)
+            before, member.phase = member.phase, page.phase
+            if before != Phase.TRAIN and member.phase == Phase.TRAIN:
+                member.left = page.beat_ns / 1e9
+            if member.first_step < 0 and page.flags & (Flag.ATTACHED | Flag.OBSERVED):
+                member.first_step = page.step if page.flags & Flag.ATTACHED else page.seen_steps
+
+    def notice_signs(self, now: float) -> None:
+        """Look now and then whether ranks are doing anything, and are writing logs, where that may be judged."""
+        self._signs.look(self, now)
+
+    def _attached(self, rank: int) -> bool:
+        page = self.page(rank)
+        return page is not None and bool(page.flags & Flag.ATTACHED)
 
     def views(self) -> list[RankView]:
         """What health judges by."""
@@ -102,27 +153,46 @@ class Gang:
         page = self.page(rank)
         exited = member.process.returncode is not None
         if page is None:
-            return RankView(rank, member.started, False, False, "startup", -1, 0.0, False, 0.0, exited)
+            return RankView(
+                rank, member.started, False, False, "startup", -1, 0.0, False, exited, member.ended,
+                active=member.active, logged=member.logged,
+            )  # fmt: skip
+        attached = bool(page.flags & Flag.ATTACHED)
         return RankView(
             rank=rank,
             started=member.started,
             beating=True,
-            attached=bool(page.flags & Flag.ATTACHED),
+            attached=attached,
+            observed=bool(page.flags & Flag.OBSERVED) and not attached,
+            seen=0 if attached else page.seen_steps,
+            active=member.active,
+            busy=self._signs.is_busy(member, page.beat_ns / 1e9),
             phase=page.phase.name.lower(),
             step=page.step,
             beat=page.beat_ns / 1e9,
-            first_step_done=0 <= member.first_step < page.step,
-            longest_step=member.longest_step,
+            first_step_done=0 <= member.first_step < (page.step if attached else page.seen_steps),
             exited=exited,
+            ended=member.ended,
+            left=member.left,
+            logged=member.logged,
         )
 
-    def beating(self) -> bool:
-        """Some rank has taken its page: the job uses the hooks."""
-        return any(page.attempt == self.attempt for page in self.pages.pages)
+    def own_times(self) -> dict[int, tuple[int, float]]:
+        """Of each living rank: steps measured, and seconds of them that were its own doing."""
+        pages = {r: self.page(r) for r, member in self.members.items() if member.process.returncode is None}
+        return {rank: page.own if page is not None else (0, 0.0) for rank, page in pages.items()}
+
+    def resuming(self) -> bool:
+        """Some rank has restored its state: the others are about to."""
+        return any((p := self.page(rank)) is not None and p.resumed[0] != Resume.UNDECIDED for rank in self.members)
+
+    def any_attached(self) -> bool:
+        """Some rank says its steps: the job uses the hooks."""
+        return any(map(self._attached, self.members))
 
     def all_attached(self) -> bool:
         """Every rank polls its page."""
-        return all((p := self.page(rank)) is not None and p.flags & Flag.ATTACHED for rank in self.members)
+        return all(map(self._attached, self.members))
 
     def least_step(self) -> int:
         """The newest step all ranks have completed, -1 while one does not know."""
@@ -142,7 +212,8 @@ class Gang:
 
     def failed(self) -> list[Evidence]:
         """Ranks whose end is a failure: a code that is not 0, or 0 before the loop was over."""
-        return [self.evidence(r) for r, m in self.members.items() if m.order >= 0 and self._is_failure(r, m)]
+        ended = [(rank, m) for rank, m in self.members.items() if m.order >= 0 and m.due is None]
+        return [self.evidence(rank) for rank, member in ended if self._is_failure(rank, member)]
 
     def _is_failure(self, rank: int, member: Member) -> bool:
         code = member.process.returncode
@@ -171,11 +242,12 @@ class Gang:
             rank=rank,
             returncode=code,
             step=page.step if page is not None else -1,
-            attached=page is not None and bool(page.flags & Flag.ATTACHED),
-            loop_left=page is not None and bool(page.flags & Flag.LOOP_LEFT),
+            seen=page.seen_steps if page is not None else 0,
             error_file=_read_json(environment.error_file(self.spec, self.attempt, rank)),
-            log_tail=tail(self.log(rank)),
+            log_tail=tail(self.log(rank), member.log_from),
             order=member.order,
+            pid=member.process.pid,
+            lived=member.ended - member.started,
         )
 
     # --- ending ------------------------------------------------------------------------------------------
@@ -195,46 +267,32 @@ class Gang:
         """Once all leaders are gone: kill what they left in other sessions. True when nothing is left."""
         return proc.kill_descendants(keep, [m.process.pid for m in self.members.values()])
 
-    # --- stacks ------------------------------------------------------------------------------------------
+    # --- a hang ------------------------------------------------------------------------------------------
 
-    def take_stacks(self, why: str) -> list[int]:
-        """Ask every living rank that can for its stacks, into its log; returns whom. Ends a SIGSTOP."""
-        for member in self.members.values():
-            member.was_stopped = member.process.state() in ("T", "t")
-        asked = []
-        for rank, member in self.members.items():
-            page = self.page(rank)
-            if member.process.returncode is not None or page is None or not page.flags & Flag.STACKS:
-                continue
-            _append(self.log(rank), f"\n--- ftlaunch: stacks of rank {rank}: {why}\n")
-            member.stacks_from = self.log(rank).stat().st_size
-            member.process.signal(STACKS_SIGNAL)
-            member.process.signal(signal.SIGCONT)
-            asked.append(rank)
-        return asked
+    def stopped(self) -> set[int]:
+        """The ranks whose processes are stopped (SIGSTOP)."""
+        return {rank for rank, member in self.members.items() if member.process.state() in ("T", "t")}
 
-    def with_stacks(self, views: list[RankView]) -> list[RankView]:
-        """Views taken when a hang was seen, with what the stacks have shown since."""
+    def subjects(self, why: str) -> list[dict[str, Any]]:
+        """What an autopsy has to know of the ranks alive."""
         return [
-            replace(
-                view,
-                stopped=self.members[view.rank].was_stopped,
-                waiting=waits_for_peers(self.stacks(view.rank)) if self.members[view.rank].stacks_from else None,
-            )
-            for view in views
+            {
+                "rank": rank,
+                "pid": member.process.pid,
+                "log": str(self.log(rank)),
+                "why": why,
+                "stacks": (page := self.page(rank)) is not None and bool(page.flags & Flag.STACKS),
+            }
+            for rank, member in self.members.items()
+            if member.process.returncode is None
         ]
 
-    def stacks(self, rank: int) -> str:
-        """What the rank has written since it was asked for its stacks."""
-        return tail(self.log(rank), self.members[rank].stacks_from)
 
-
-def _append(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def _size(path: Path) -> int:
     try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _read_json(path: Path) -> Mapping[str, object] | None:

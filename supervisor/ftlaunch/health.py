@@ -1,26 +1,23 @@
 """Page and clock -> fine or hung, with the laggard and a reason. Pure; times are monotonic seconds.
 
-Progress is what counts: the age of a rank's last beat, against a limit for what it says it is doing. The
-ideas of separate limits per phase and of a limit learned from the longest step seen are NVRx's.
+Progress is what counts: how long a rank has given no sign of it, against the limit for what it says it is doing
+(limits.py). Besides: ranks that do not end when others have, and, where somebody asks for it, silence of all logs (PAI
+AIMaster's rule) and idleness of all processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from ftlaunch.limits import Limits
 from ftlaunch.text import duration
 
-Limit = float | None | Literal["auto"]
+MUTE_FLOOR = 15.0  # least limit of a rank judged by its activity: that is looked at every few seconds only
+SUSPECT_SHARE = 0.5  # of its limit, after which a silent rank is spoken of
 
-# `auto`: ten times the longest step seen, within these bounds; the most where nothing is known yet. The floor is
-# high on purpose: killing a job that was only evaluating costs more than ten minutes of a hang.
-AUTO_FACTOR, AUTO_FLOOR, AUTO_CEILING = 10.0, 600.0, 3600.0
-AUTO_STARTUP = 1800.0
-# The first step of an attempt (it compiles, it fills caches), evaluation, checkpoints and teardown take
-# longer than a step: they get this many times a limit that was given as a duration.
-SLOW_FACTOR = 10.0
+Rule = Literal["progress", "exit", "log", "idle"]
 
 
 @dataclass(frozen=True)
@@ -35,95 +32,197 @@ class RankView:
     step: int  # completed; -1 before attach() knows
     beat: float  # time of the last beat; 0 where it does not beat
     first_step_done: bool
-    longest_step: float  # longest step seen in this attempt
     exited: bool
+    ended: float = 0.0  # when its end was seen
     stopped: bool = False  # its process is stopped (SIGSTOP)
-    waiting: bool | None = None  # its stack ends inside a collective; None: not known
+    observed: bool = False  # not attached, but its optimizers' steps are seen
+    seen: int = 0  # of these, how many
+    active: float = 0.0  # when its processes last did anything; of those that are looked at
+    busy: bool = False  # they have been doing something since its last beat
+    left: float = 0.0  # when it last came back to training from something that takes longer
+    logged: float = 0.0  # when its log last grew; 0 where nobody asks
+    waiting: bool | None = None  # its main thread waits for other ranks; None: not known
+    behind: bool = False  # it has not entered a collective that another rank is in
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A rank that is waited for: for what, and when it last gave a sign."""
+
+    view: RankView
+    kind: str  # of limit, see limits.BOUNDS
+    since: float
+    idle: bool = False  # judged by its activity: it says nothing of its steps
 
 
 @dataclass(frozen=True)
 class Late:
-    """A rank whose progress is over its limit."""
+    """A rank that is over its limit."""
 
     rank: int
     age: float
     limit: float
     phase: str
     step: int
+    idle: bool = False  # judged by its activity
+    rule: Rule = "progress"
 
 
-def limit_for(view: RankView, hang: Limit, startup: Limit) -> float | None:
-    """Seconds this rank may go without a beat in what it is doing now; None: no limit."""
-    if not view.attached:
-        return AUTO_STARTUP if startup == "auto" else startup
-    if hang is None:
-        return None
-    slow = view.phase != "train" or not view.first_step_done
-    if hang == "auto":
-        learned = min(max(AUTO_FACTOR * view.longest_step, AUTO_FLOOR), AUTO_CEILING)
-        return AUTO_CEILING if slow else learned
-    return hang * SLOW_FACTOR if slow else hang
+def waits(views: Sequence[RankView]) -> list[Wait]:
+    """What is waited for, of each rank: its progress, and its end once another has ended.
+
+    A rank that says nothing of its steps is judged by its activity, unless others of the job are attached: then it
+    is known that it should have been too. A rank may have to wait for one that evaluates, or saves: then that is
+    what is waited for, and when the other is back in training this one's wait begins anew.
+    """
+    hooked = any(view.attached for view in views)
+    found = []
+    for view in views:
+        idle = _is_mute(view) and not hooked
+        since = max(view.beat, view.started, view.active if idle else 0.0)
+        found.append(_for_whom(Wait(view, kind_of(view), since, idle), views))
+        ends = [
+            other.ended for other in views if other.exited and other is not view and not 0 < view.ended < other.ended
+        ]
+        if ends:
+            found.append(Wait(view, "exit", max(since, *ends), idle))
+    return found
 
 
-def late_ranks(views: Sequence[RankView], now: float, awake_since: float, hang: Limit, startup: Limit) -> list[Late]:
-    """Every rank over its limit.
+def _for_whom(wait: Wait, views: Sequence[RankView]) -> Wait:
+    """The wait itself, or that of another rank which is not ahead and does something that takes longer than a step."""
+    if wait.kind != "train" or not wait.view.attached:
+        return wait
+    others = [view for view in views if view is not wait.view and not view.exited and view.step <= wait.view.step]
+    since = max([wait.since, *(view.left for view in others)])
+    slow = [view for view in others if kind_of(view) != "train"]
+    if not slow:
+        return replace(wait, since=since)
+    last = max(slow, key=lambda view: max(view.beat, view.started))
+    return replace(wait, kind=kind_of(last), since=max(since, last.beat, last.started))
+
+
+def kind_of(view: RankView) -> str:
+    """Which limit holds for its progress."""
+    if _is_mute(view):
+        return "startup"
+    if view.phase in ("eval", "checkpoint", "teardown"):
+        return view.phase
+    return "train" if view.phase == "train" and view.first_step_done else "first step"
+
+
+def _is_mute(view: RankView) -> bool:
+    return not view.attached and not view.observed
+
+
+def limit_for(wait: Wait, limits: Limits) -> float | None:
+    """Seconds it may take; None: no limit.
+
+    A program of which nothing is known is judged only where a limit was asked for.
+    """
+    view = wait.view
+    if wait.idle and not view.beating and limits.asked.get(wait.kind, "auto") == "auto":
+        known = isinstance(limits.hang, float) and wait.kind == "startup"
+        return max(limits.of("train", busy=True) or 0.0, MUTE_FLOOR) if known else None
+    return limits.of(wait.kind, busy=view.busy and not _is_mute(view) and (view.observed or limits.hang == "auto"))
+
+
+def late_ranks(views: Sequence[RankView], now: float, awake_since: float, limits: Limits) -> list[Late]:
+    """Every rank over its limit, by any rule.
 
     awake_since: ages count from here at the earliest; the caller moves it when it was itself held up
-    (a frozen machine is no hang). A startup limit of `auto` judges only jobs that are known to use the
-    hooks, because some rank beats: an ordinary script never reaches a first beat.
+    (a frozen machine is no hang).
     """
-    hooked = any(view.beating for view in views)
+    return _overdue(views, now, awake_since, limits, 1.0) or _all_silent(views, now, awake_since, limits)
+
+
+def suspects(views: Sequence[RankView], now: float, awake_since: float, limits: Limits) -> list[Late]:
+    """Every rank over half its limit: nothing is done to it, but somebody may want to know."""
+    return _overdue(views, now, awake_since, limits, SUSPECT_SHARE)
+
+
+def of_laggard(late: Sequence[Late], views: Sequence[RankView]) -> Late:
+    """The one of `late` (not empty) that the others wait for, where it is among them."""
+    culprit = laggard(views)
+    return next((entry for entry in late if entry.rank == culprit.rank), late[0])
+
+
+def _overdue(
+    views: Sequence[RankView], now: float, awake_since: float, limits: Limits, share: float
+) -> list[Late]:  # fmt: skip
     late = []
-    for view in views:
-        limit = limit_for(view, hang, startup)
-        if limit is None or view.exited or (startup == "auto" and not hooked):
-            continue
-        if startup == "auto" and not view.attached and hang is None:
-            continue  # --hang-timeout off turns off what nobody asked for
-        age = now - max(view.beat, view.started, awake_since)
-        if age > limit:
-            late.append(Late(view.rank, age, limit, view.phase, view.step))
+    for wait in waits(views):
+        view, age = wait.view, now - max(wait.since, awake_since)
+        limit = limit_for(wait, limits)
+        if limit is not None and not view.exited and age > limit * share:
+            rule: Rule = "exit" if wait.kind == "exit" else "progress"
+            late.append(Late(view.rank, age, limit, view.phase, view.step, wait.idle, rule))
     return late
 
 
-def next_check(views: Sequence[RankView], now: float, hang: Limit, startup: Limit) -> float:
-    """When, at the earliest, a rank can be over its limit; infinity when nothing is judged."""
-    limits = [
-        max(view.beat, view.started) + limit
-        for view in views
-        if not view.exited and (limit := limit_for(view, hang, startup)) is not None
-    ]
-    return max(min(limits, default=float("inf")), now)
+def _all_silent(views: Sequence[RankView], now: float, awake_since: float, limits: Limits) -> list[Late]:
+    """The laggard, where no rank writes a line, or none does anything, for longer than was asked for."""
+    started = max((view.started for view in views), default=now)
+    logged = max((view.logged for view in views), default=now)
+    moved = max((max(view.active, view.beat) for view in views), default=now)
+    rules: tuple[tuple[Rule, float, float | None], ...] = (("log", logged, limits.log), ("idle", moved, limits.idle))
+    for rule, last, limit in rules:
+        age = now - max(last, started, awake_since)
+        if limit is not None and age > limit:
+            view = laggard(views)
+            return [Late(view.rank, age, limit, view.phase, view.step, rule=rule)]
+    return []
 
 
 def laggard(views: Sequence[RankView]) -> RankView:
     """The rank the others wait for, of those alive.
 
     Evidence, strongest first: it never began to beat, its process is stopped, it has completed fewer
-    steps, its stack does not end in a collective while others' do, its last beat is the oldest.
+    steps, it has not entered a collective that others are in, its stack does not end in a collective while others' do,
+    its last sign of life is the oldest.
     """
     alive = [view for view in views if not view.exited] or list(views)
     return min(
         alive,
         key=lambda v: (
-            v.attached,
+            v.attached or v.observed,
             not v.stopped,
-            v.step,
+            max(v.step, v.seen),
+            not v.behind,
             v.waiting is not False,
-            v.beat,
+            v.beat if v.beating else v.active,
             v.rank,
         ),
     )
 
 
+def measured(late: Late) -> str:
+    """What was measured, and against what."""
+    limit = f"(limit {duration(late.limit)})"
+    if late.rule == "log":
+        return f"no rank has written a line of log for {duration(late.age)} {limit}"
+    if late.rule == "idle":
+        return f"no rank has used a processor, read, written or made a step for {duration(late.age)} {limit}"
+    if late.rule == "exit":
+        return f"rank {late.rank} has neither ended nor moved on for {duration(late.age)} while others are done {limit}"
+    return f"rank {late.rank} has made no progress for {duration(late.age)} {limit}"
+
+
 def describe(late: Late, culprit: RankView) -> str:
     """One sentence: who has not moved, for how long, in what."""
-    if not culprit.attached:
-        state = "has not reached attach() or its first beat" if culprit.beating else "has not beaten once"
-        return f"rank {culprit.rank} {state} {duration(late.age)} after its start (limit {duration(late.limit)})"
-    doing = {"train": "in training", "eval": "in evaluation"}.get(culprit.phase, f"in {culprit.phase}")
     how = ", its process is stopped (SIGSTOP?)" if culprit.stopped else ""
-    return (
-        f"rank {culprit.rank} is hung {doing} after step {culprit.step}: "
-        f"no progress for {duration(late.age)} (limit {duration(late.limit)}){how}"
-    )
+    if late.rule != "progress":
+        at = f"; rank {culprit.rank} is the one to look at" if late.rule != "exit" else ""
+        return measured(late) + at + how
+    took = f"{duration(late.age)} (limit {duration(late.limit)})"
+    if culprit.observed:
+        made = f" after {culprit.seen} steps" if culprit.seen else ""
+        limit = f"(limit {duration(late.limit)})"
+        return f"rank {culprit.rank} is hung: no optimizer step for {duration(late.age)}{made} {limit}{how}"
+    if not culprit.attached:
+        state = "has not reached attach() or an optimizer step" if culprit.beating else "has not said anything"
+        age, limit = duration(late.age), f"(limit {duration(late.limit)})"
+        passed = f", has done nothing for {age}" if late.idle else f" {age} after its start"
+        return f"rank {culprit.rank} {state}{passed} {limit}"
+    doing = {"train": "in training", "eval": "in evaluation"}.get(culprit.phase, f"in {culprit.phase}")
+    return f"rank {culprit.rank} is hung {doing} after step {culprit.step}: no progress for {took}{how}"

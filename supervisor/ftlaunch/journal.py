@@ -32,13 +32,20 @@ class Journal:
                 if file.read(1) != b"\n":
                     atomic.write_all(self._fd, b"\n")
 
-    def write(self, event: str, **fields: Any) -> None:
-        """Append one event. Raises OSError."""
+    def stamped(self, event: str, **fields: Any) -> dict[str, Any]:
+        """An event as its line will say it: with the time and the attempt."""
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         mono = round(time.monotonic(), 6)
-        line = {"t": stamp, "mono": mono, "attempt": self.attempt, "event": event, **fields}
+        return {"t": stamp, "mono": mono, "attempt": self.attempt, "event": event, **fields}
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Write an event that was `stamped`. Raises OSError."""
         atomic.write_all(self._fd, json.dumps(line).encode() + b"\n")
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append one event. Raises OSError."""
+        self.append(self.stamped(event, **fields))
 
     def close(self) -> None:
         """Close the file."""

@@ -13,6 +13,8 @@ from typing import Any
 USEFUL, LOST, DETECTING, RESTARTING = "useful", "lost", "detecting", "restarting"
 STARTING, STOPPING, DOWN, UNKNOWN = "starting", "stopping", "down", "unknown"
 CLASSES = (USEFUL, LOST, DETECTING, RESTARTING, STARTING, STOPPING, DOWN, UNKNOWN)
+# Told after the last word of a run: no time of the job's.
+_AFTER_THE_END = ("notified", "notify_failed")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Incident:
     source: str | None = None
     recovered_after: float | None = None
     steps_lost: int | None = None
+    autopsy: str | None = None  # where that of a hang lies
 
 
 @dataclass
@@ -110,6 +113,8 @@ class _Teller:
     def hear(self, moment: Moment) -> None:
         """Take one event in."""
         story = self._story
+        if story.ended and moment.event in _AFTER_THE_END:
+            return
         if not story.runs and moment.event != "job_started":
             self._on_job_started(Moment(moment.wall, "job_started", 0, {}))  # its own line is lost
         self._hears.get(moment.event, _Teller._note_some)(self, moment)
@@ -225,6 +230,7 @@ class _Teller:
             kind=fields.get("kind", ""),
             sentence=fields.get("sentence") or fields.get("cause", ""),
             verdict=fields.get("verdict", ""),
+            autopsy=fields.get("autopsy"),
         )
         if self._class == USEFUL:
             progress = max(moment.wall - fields.get("since_progress", 0.0), self._since)

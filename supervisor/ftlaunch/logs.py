@@ -13,9 +13,11 @@ from collections import deque
 from pathlib import Path
 from typing import TextIO
 
+from ftlaunch.text import printable
 from ftlaunch_hooks import atomic
 
 _POLL = 0.05  # seconds between looks at the files
+_LONGEST = 64 << 10  # bytes of a line; a longer one is cut into several
 _BLOCK = 64 << 10
 _TAIL = 64 << 10
 
@@ -76,13 +78,14 @@ class Terminal:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
+        self._taken = 0  # writes
         self._bar = False  # the cursor stands behind a progress bar
         self._thread = threading.Thread(target=self._follow, name="ftlaunch-terminal", daemon=True)
         self._thread.start()
 
     def say(self, line: str) -> None:
         """Show a line of the supervisor's own; never blocks."""
-        self._said.append(line)
+        self._said.append(printable(line))
         self._wake.set()
 
     def follow(self, paths: dict[int, Path]) -> None:
@@ -100,10 +103,13 @@ class Terminal:
                 followed.until = followed.path.stat().st_size if followed.path.exists() else 0
 
     def close(self, timeout: float = 2.0) -> None:
-        """Show what is left; gives up after `timeout` seconds when the terminal takes nothing."""
+        """Show what is left; gives up when the terminal takes nothing for `timeout` seconds."""
         self._closing = True
         self._wake.set()
-        self._thread.join(timeout)
+        taken = -1
+        while self._thread.is_alive() and self._taken != taken:
+            taken = self._taken
+            self._thread.join(timeout)
 
     def _follow(self) -> None:
         while True:
@@ -150,6 +156,9 @@ class Terminal:
         shown = []
         lines = (entry.partial + block).split(b"\n")
         entry.partial = lines.pop()
+        if len(entry.partial) > _LONGEST:  # who writes without end shall not be waited for
+            lines.append(entry.partial)
+            entry.partial = b""
         for line in lines:
             text = line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
             shown.append(f"{self._clear()}{entry.prefix}{text}\n")
@@ -169,6 +178,7 @@ class Terminal:
     def _put(self, text: str) -> None:
         try:
             atomic.write_all(self._out, text.encode(errors="replace"))
+            self._taken += 1
         except OSError:
             _silence(self._out)
 
@@ -177,6 +187,7 @@ class Terminal:
             self._put(clear)
         try:
             atomic.write_all(self._err, f"{line}\n".encode(errors="replace"))
+            self._taken += 1
         except OSError:
             _silence(self._err)
 

@@ -20,6 +20,7 @@ _TABLE: dict[State, dict[Event, Step]] = {
     },
     State.RUNNING: {
         Event.FAILURE_RETRY: (State.CLEARING, (Action.END_RANKS,)),
+        Event.RANK_RETRY: (State.RUNNING, (Action.REPLACE_RANK,)),
         Event.FAILURE_FATAL: (State.ABANDONING, (Action.END_RANKS,)),
         Event.HANG: (State.EXAMINING, (Action.EXAMINE,)),
         Event.ALL_DONE: (State.WRAP_UP, (Action.SAVE_NEWEST,)),
@@ -28,6 +29,7 @@ _TABLE: dict[State, dict[Event, Step]] = {
     },
     State.EXAMINING: {
         Event.FAILURE_RETRY: (State.CLEARING, (Action.END_RANKS,)),
+        Event.RANK_RETRY: (State.RUNNING, (Action.REPLACE_RANK,)),
         Event.FAILURE_FATAL: (State.ABANDONING, (Action.END_RANKS,)),
         Event.STOP: (State.LEAVING, (Action.END_RANKS,)),
         Event.HURRY: (State.LEAVING, (Action.KILL_RANKS,)),
@@ -75,7 +77,7 @@ _TABLE: dict[State, dict[Event, Step]] = {
 
 _E = Event
 _SAVER_NEWS = {_E.SAVED, _E.SAVE_FAILED}  # of interval saves: the runner has journalled them already
-_RANK_NEWS = {_E.FAILURE_RETRY, _E.FAILURE_FATAL, _E.HANG, _E.ALL_DONE}
+_RANK_NEWS = {_E.FAILURE_RETRY, _E.RANK_RETRY, _E.FAILURE_FATAL, _E.HANG, _E.ALL_DONE}
 _TIMERS = {_E.GRACE_OVER, _E.BACKOFF_OVER}
 
 IGNORED: dict[State, set[Event]] = {
@@ -85,7 +87,7 @@ IGNORED: dict[State, set[Event]] = {
     State.CLEARING: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.BACKOFF_OVER},
     State.ABANDONING: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.BACKOFF_OVER, _E.STOP},
     State.BACKOFF: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.ALL_GONE, _E.GRACE_OVER},
-    State.STOPPING: _SAVER_NEWS | {_E.START, _E.FAILURE_RETRY, _E.FAILURE_FATAL, _E.HANG, _E.STOP, _E.BACKOFF_OVER},
+    State.STOPPING: _SAVER_NEWS | (_RANK_NEWS - {_E.ALL_DONE}) | {_E.START, _E.STOP, _E.BACKOFF_OVER},
     State.LEAVING: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.STOP, _E.BACKOFF_OVER},
     State.LAST_GASP: _RANK_NEWS | _TIMERS | {_E.START, _E.ALL_GONE, _E.STOP, _E.HURRY},
     State.SALVAGE: _RANK_NEWS | _TIMERS | {_E.START, _E.ALL_GONE, _E.STOP, _E.HURRY},

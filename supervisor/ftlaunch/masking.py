@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 MASK = "***"
 
@@ -12,6 +12,12 @@ _SECRET = re.compile(
     r"|(^|[^a-z0-9])auth(orization)?|(^|[^a-z0-9])bearer)($|[^a-z0-9])"
 )
 _ADDRESS = re.compile(r"(://[^/@:\s]*:)[^/@\s]+@")
+# NAME=VALUE, and "NAME": VALUE as JSON and Python's dictionaries have it. What looks back keeps the search linear in
+# a long word: it is tried from the word's beginning only.
+_NAMED = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]*)(=|["']\s*:\s*)("[^"\n]*"|'[^'\n]*'|[^\s"',;&)}]+)""")
+_OPTION = re.compile(r"(?<![\w.-])(--[\w.-]+)([ \t]+)(\S+)")
+_BEARER = re.compile(r"(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{6,}")
+_SHORTEST = 4  # a shorter value stands in too many words that have nothing to do with it
 
 
 def is_secret(name: str) -> bool:
@@ -41,6 +47,29 @@ def masked_args(args: Sequence[str]) -> list[str]:
             masked.append(_masked_text(arg))
             secret_next = arg.startswith("-") and not equals and is_secret(arg)
     return masked
+
+
+def secret_values(env: Mapping[str, str], args: Sequence[str]) -> frozenset[str]:
+    """The values that `masked_env` and `masked_args` would mask: what no text may repeat."""
+    found = {value for name, value in env.items() if is_secret(name)}
+    for arg, masked in zip(args, masked_args(args), strict=True):
+        if masked == MASK:
+            found.add(arg)
+        elif masked.endswith(f"={MASK}"):
+            found.add(arg.partition("=")[2])
+    return frozenset(value for value in found if len(value) >= _SHORTEST)
+
+
+def masked_text(text: str, secrets: Collection[str] = ()) -> str:
+    """`text` without `secrets`, and without what stands behind a secret's name or in an address."""
+    for secret in sorted(secrets, key=len, reverse=True):  # one secret may hold another
+        text = text.replace(secret, MASK)
+
+    def behind(match: re.Match[str]) -> str:
+        return f"{match[1]}{match[2]}{MASK}" if is_secret(match[1]) else match[0]
+
+    text = _BEARER.sub(rf"\g<1>{MASK}", _NAMED.sub(behind, text))
+    return _masked_text(_OPTION.sub(behind, text))
 
 
 def _masked_text(text: str) -> str:

@@ -25,6 +25,7 @@ _EXITS = (
     "Exit codes: 0 done; 1 given up; 2 bad usage or spec; 70 a bug of ftlaunch's own; 75 stopped on request "
     "with a checkpoint, run it again; 143 stopped on request, nothing to save."
 )
+_OTHERS = 3  # options that are no setting: the last ones
 _GROUPS = {
     "ours": "What ftlaunch does",
     "torchrun": "As in torchrun",
@@ -40,6 +41,7 @@ class Request:
     args: tuple[str, ...]
     flags: dict[str, str]
     dry_run: bool
+    check: bool
 
 
 class _Command(click.Command):
@@ -49,7 +51,7 @@ class _Command(click.Command):
         for group, title in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([_help_row(key) for key in OPTIONS.values() if key.group == group])
-        others = [row for param in self.params[-2:] if (row := param.get_help_record(ctx))]
+        others = [row for param in self.params[-_OTHERS:] if (row := param.get_help_record(ctx))]
         with formatter.section("Others"):
             formatter.write_dl([*others, ("-h, --help", "show this and exit")])
 
@@ -77,7 +79,9 @@ def read_command_line(argv: Sequence[str]) -> Request:
         raise SpecError("cannot start: no script, module, program or job.yaml is given; see `ftlaunch --help`")
     flags = {name: str(value).lower() if OPTIONS[name].switch else value for name, value in given.items()
              if name in OPTIONS}  # fmt: skip
-    return Request(given["target"], tuple(given.get("args", ())), flags, bool(given.get("dry_run")))
+    return Request(
+        given["target"], tuple(given.get("args", ())), flags, bool(given.get("dry_run")), bool(given.get("check"))
+    )
 
 
 def _make_command() -> click.Command:
@@ -93,6 +97,8 @@ def _make_command() -> click.Command:
         click.Argument(["target"], required=False, metavar="SCRIPT|job.yaml"),
         click.Argument(["args"], nargs=-1, type=click.UNPROCESSED),
         click.Option(["--dry-run"], is_flag=True, help="print the resolved job spec and exit; make nothing"),
+        click.Option(["--check"], is_flag=True, help="check this machine first (`ftctl check`), and start nothing"
+                     " where the job could not run"),
         click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
                      help="show the version and exit"),
     ]  # fmt: skip
@@ -125,7 +131,7 @@ def _help_row(key: Key) -> tuple[str, str]:
 
 def _sentence(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
-        names = [f"--{name.replace('_', '-')}" for name in (*OPTIONS, "dry_run", "version", "help")]
+        names = [f"--{name.replace('_', '-')}" for name in (*OPTIONS, "dry_run", "check", "version", "help")]
         hint = did_you_mean(error.option_name, names)
         hint = hint or "; see `ftlaunch --help`"
         return f"cannot use `{shown(error.option_name)}`: there is no such option{hint}"

@@ -1,33 +1,84 @@
 """What to do about an incident: restart after a delay, or give up; with a sentence. Pure.
 
-The budget counts over the whole job. The first failure after progress is retried at once; failures without
-progress between them wait longer each time, with jitter so that jobs of one cluster do not come back in step.
+Failures and hangs have budgets of their own. The first failure after progress is retried at once; failures
+without progress between them wait longer each time, with jitter so that jobs of one cluster do not come back
+in step. What would fail again is not tried again, whatever is left of the budget.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ftlaunch.diagnosis import Cause
+from ftlaunch.diagnosis import AT_START, Cause
+from ftlaunch.durations import format_duration
 
 # A port taken between choosing and binding it is nobody's failure: retried outside the budget, so often.
 PORT_TRIES = 10
+_START_TRIES = 2  # the same error of the script before its first step: it would fail a third time too
 _JITTER = 0.25
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be spent."""
+
+    restarts: int  # after failures
+    hang_restarts: int  # after hangs
+    window: float | None = None  # seconds; restarts longer ago do not count; None: all count
+    refill_after: int = 0  # steps of progress after which nothing counts as spent; 0: never
+    same_error: int = 10  # times in a row; 0: no limit
+    without_progress: int = 0  # restarts in a row; 0: no limit
 
 
 @dataclass(frozen=True)
 class Budget:
     """What has been spent so far."""
 
-    max_restarts: int
-    used: int = 0
+    limits: Limits
+    failures: tuple[float, ...] = ()  # when the restarts were that count
+    hangs: tuple[float, ...] = ()
+    restarts: int = 0  # all, whether they count or not
+    step: int = -1  # the newest step when the last one that counts was
+    front: int = -1  # the newest step ever reached, as far as incidents have shown
     in_a_row: int = 0  # failures since the last progress
+    signature: str = ""
+    same: int = 0  # times in a row, without progress between them, that this signature was seen
     port_tries: int = 0  # in a row
 
     @property
     def left(self) -> int:
-        """Restarts left."""
-        return self.max_restarts - self.used
+        """Restarts left after failures."""
+        return max(self.limits.restarts - len(self.failures), 0)
+
+    @property
+    def hangs_left(self) -> int:
+        """Restarts left after hangs."""
+        return max(self.limits.hang_restarts - len(self.hangs), 0)
+
+    def noting(self, cause: Cause, *, progressed: bool, now: float, step: int) -> Budget:
+        """This budget as it stands when `cause` is met: what no longer counts is gone, the incident is noted."""
+        refilled = 0 < self.limits.refill_after <= step - max(self.step, 0)
+        since = float("inf") if refilled else now - (self.limits.window or float("inf"))
+        progressed = progressed and not 0 <= step <= self.front  # steps made again are none
+        same = 1 if progressed or cause.signature != self.signature else self.same + 1
+        return replace(
+            self,
+            failures=tuple(at for at in self.failures if at > since),
+            hangs=tuple(at for at in self.hangs if at > since),
+            front=max(self.front, step),
+            in_a_row=1 if progressed else self.in_a_row + 1,
+            signature=cause.signature,
+            same=same,
+        )
+
+    def spending(self, cause: Cause, *, now: float, step: int) -> Budget:
+        """After a restart because of `cause`."""
+        spent = replace(self, restarts=self.restarts + 1, port_tries=0)
+        if cause.kind == "preempted":
+            return spent
+        if cause.kind == "hang":
+            return replace(spent, hangs=(*self.hangs, now), step=step)
+        return replace(spent, failures=(*self.failures, now), step=step)
 
 
 @dataclass(frozen=True)
@@ -54,25 +105,92 @@ class Backoff:
         """
         if in_a_row <= 1:
             return 0.0
-        raw = min(self.first * 2.0 ** min(in_a_row - 2, 30), self.most)
+        return self._jittered(min(self.first * 2.0 ** min(in_a_row - 2, 30), self.most), random)
+
+    def longest(self, random: float) -> float:
+        """The wait for what passes with time and not with trying."""
+        return self._jittered(self.most, random)
+
+    def _jittered(self, raw: float, random: float) -> float:
         return raw * (1 - _JITTER + 2 * _JITTER * random)
 
 
-def judge(cause: Cause, budget: Budget, backoff: Backoff, *, policy: str, progressed: bool, random: float) -> Verdict:
-    """The verdict on an incident. `progressed`: a new step was made since the last restart."""
-    in_a_row = 1 if progressed else budget.in_a_row + 1
+def judge(
+    cause: Cause, budget: Budget, backoff: Backoff, *,
+    policy: str, progressed: bool, random: float, now: float, step: int, alone: bool = False,
+) -> Verdict:  # fmt: skip
+    """The verdict on an incident.
+
+    progressed: steps were made since the last restart. now: seconds of any clock. step: the newest that
+    all ranks have completed. alone: only the rank that failed is restarted.
+    """
     if cause.kind == "port" and budget.port_tries < PORT_TRIES:
         spent = replace(budget, port_tries=budget.port_tries + 1)
         return Verdict(True, 0.0, f"{cause.sentence}; trying another port", spent)
-    if policy == "never":
-        return Verdict(False, 0.0, f"{cause.sentence}; not restarting (restart policy: never)", budget)
-    if budget.left <= 0:
-        tried = f"{budget.max_restarts} of {budget.max_restarts} restarts are used up"
-        if budget.max_restarts == 0:
-            tried = "no restarts are allowed (--max-restarts 0)"
-        return Verdict(False, 0.0, f"{cause.sentence}; giving up: {tried}", budget)
-    spent = replace(budget, used=budget.used + 1, in_a_row=in_a_row, port_tries=0)
-    delay = backoff.delay(in_a_row, random)
+    budget = budget.noting(cause, progressed=progressed, now=now, step=step)
+    why_not = _why_not(cause, budget, policy)
+    if why_not:
+        return Verdict(False, 0.0, f"{cause.sentence}; {why_not}", budget)
+    wait = policy == "by-cause" and cause.action == "wait"
+    delay = backoff.longest(random) if wait else backoff.delay(budget.in_a_row, random)
+    spent = budget.spending(cause, now=now, step=step)
     when = "now" if delay == 0 else f"in {delay:.1f} s"
-    rest = f"{spent.left} of {spent.max_restarts} restarts left"
-    return Verdict(True, delay, f"{cause.sentence}; restarting {when}, {rest}", spent)
+    whom = "it alone " if alone else ""
+    return Verdict(True, delay, f"{cause.sentence}; restarting {whom}{when}, {_rest(cause, spent)}", spent)
+
+
+def may_restart(budget: Budget, policy: str) -> bool:
+    """Whether there is a restart left for what is no failure."""
+    return policy != "never" and budget.left > 0
+
+
+def _why_not(cause: Cause, budget: Budget, policy: str) -> str:
+    """Why the job is not to be restarted; empty when it is."""
+    limits = budget.limits
+    if policy == "never":
+        return "not restarting (restart policy: never)"
+    if policy == "by-cause" and cause.action == "give-up":
+        return f"not restarting (restart policy: by-cause, and the rule for {cause.kind} says give-up)"
+    if cause.kind == AT_START and budget.same >= _START_TRIES:
+        return f"giving up: {_times(budget.same)} the same error before the first step"
+    if 0 < limits.same_error <= budget.same:
+        return f"giving up: {_times(budget.same)} in a row the same error without a new step (--max-same-error)"
+    if 0 < limits.without_progress < budget.in_a_row:
+        tried = _count(budget.in_a_row - 1, "restart")
+        return f"giving up: {tried} in a row without a new step (--max-without-progress)"
+    return _used_up(cause, budget)
+
+
+def _used_up(cause: Cause, budget: Budget) -> str:
+    limits = budget.limits
+    if cause.kind == "preempted":
+        return ""
+    most, left, what = limits.restarts, budget.left, "restarts"
+    if cause.kind == "hang":
+        most, left, what = limits.hang_restarts, budget.hangs_left, "restarts after hangs"
+    if left > 0:
+        return ""
+    if most == 0:
+        option = "--max-restarts" if cause.kind != "hang" or limits.restarts == 0 else "--max-hang-restarts"
+        return f"giving up: no {what} are allowed ({option} 0)"
+    within = f" within {format_duration(limits.window)}" if limits.window else ""
+    return f"giving up: {most} of {most} {what}{within} are used up"
+
+
+def _rest(cause: Cause, budget: Budget) -> str:
+    """What is left, as the sentence says it."""
+    limits = budget.limits
+    within = f" within {format_duration(limits.window)}" if limits.window else ""
+    if cause.kind == "preempted":
+        return f"which does not count: {budget.left} of {limits.restarts} restarts left"
+    if cause.kind == "hang":
+        return f"{budget.hangs_left} of {limits.hang_restarts} restarts after hangs{within} left"
+    return f"{budget.left} of {limits.restarts} restarts{within} left"
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -29,6 +29,17 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
+def dies_with(parent: int) -> Callable[[], None]:
+    """For a preexec_fn: the child gets SIGKILL at the end of `parent`, which must be the one that starts it."""
+
+    def ask() -> None:  # in the child, between fork and exec: system calls only, no locks
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
+
+
 class RankProcess:
     """One rank's process: its session leader, with a pidfd to wait on."""
 
@@ -40,13 +51,6 @@ class RankProcess:
         self.rank = rank
         self.log = log
         self.marker = marker
-        parent = os.getpid()
-
-        def die_with_parent() -> None:  # in the child, between fork and exec: one system call, no locks
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:
-                os._exit(1)
-
         # O_APPEND: ranks and their children never block on it, and nothing overwrites what another wrote
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
@@ -57,7 +61,7 @@ class RankProcess:
                 stderr=out,
                 env=dict(env),
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509
+                preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509
             )
         finally:
             os.close(out)

@@ -1,4 +1,4 @@
-"""Rates as people write them (`200MB/s`, `1.5GiB/s`) to bytes a second and back."""
+"""Rates and sizes as people write them (`200MB/s`, `1.5GiB`) to bytes a second, or bytes; rates also back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ _UNITS = {
     "": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4,
     "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
 }  # fmt: skip
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(|[KkMGT]|[KMGT]i)B(?:/s|ps)?", re.ASCII)
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(|[KkMGT]|[KMGT]i)B", re.ASCII)
+_A_SECOND = re.compile(r"/s\Z|(?<=B)ps\Z")
 
 
 def parse_rate(text: str) -> float:
@@ -16,13 +17,31 @@ def parse_rate(text: str) -> float:
 
     Raises ValueError where it is not a rate, or is less than a byte a second: a plain number might mean anything.
     """
-    match = _RATE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a rate")
-    rate = float(match[1]) * _UNITS["K" if match[2] == "k" else match[2]]
+    try:
+        rate = _bytes(_A_SECOND.sub("", text.strip()))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a rate") from None
     if not 1 <= rate < 1e18:
         raise ValueError(f"{text!r} is less than a byte a second, or more than any storage takes")
     return rate
+
+
+def parse_size(text: str) -> float:
+    """Bytes in `text`: a number, then B, KB, MB, GB, TB (thousands) or KiB, MiB, GiB, TiB.
+
+    Raises ValueError where it is not a size, or is less than a byte.
+    """
+    size = _bytes(text.strip())
+    if not 1 <= size < 1e18:
+        raise ValueError(f"{text!r} is less than a byte, or more than any job has")
+    return size
+
+
+def _bytes(text: str) -> float:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size")
+    return float(match[1]) * _UNITS["K" if match[2] == "k" else match[2]]
 
 
 def format_rate(rate: float) -> str:

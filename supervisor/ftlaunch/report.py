@@ -75,6 +75,8 @@ def _incident(incident: Incident) -> Iterator[str]:
         parts.append(f"{_count(incident.steps_lost, 'step')} lost")
     if parts:
         yield "; ".join(parts)
+    if incident.autopsy:
+        yield f"autopsy: {incident.autopsy}"
 
 
 def _entry(entry: Entry) -> Iterator[str]:
@@ -169,6 +171,9 @@ def status_lines(answer: Mapping[str, Any]) -> list[str]:
         f"committed to storage: {_step(answer['committed'])}",
         "",
     ]
+    last = answer.get("last_incident")
+    if last is not None:
+        lines[-1:] = [f"last incident: {last['sentence']}", *_lying(last), ""]
     rows = [("rank", "pid", "alive", "phase", "step", "last beat", "step time")]
     for rank in answer["ranks"]:
         age, seconds = rank["beat_age"], rank["step_seconds"]
@@ -183,7 +188,12 @@ def status_lines(answer: Mapping[str, Any]) -> list[str]:
                 duration(seconds) if seconds else "-",
             )
         )
-    return lines + table(rows)
+    slow = answer.get("slow", [])
+    return [*lines, *table(rows), *([""] if slow else []), *slow]
+
+
+def _lying(incident: Mapping[str, Any]) -> list[str]:
+    return [f"  its autopsy: {incident['autopsy']}"] if incident["autopsy"] else []
 
 
 def _step(step: int) -> str:

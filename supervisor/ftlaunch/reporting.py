@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from ftlaunch import diagnosis, screen
 from ftlaunch.gang import Gang, Member
-from ftlaunch.health import Late
+from ftlaunch.health import Late, RankView, measured, of_laggard
 from ftlaunch.home import Home
 from ftlaunch.logs import Terminal
+from ftlaunch.masking import masked_args
 from ftlaunch.memory_news import MemoryNews
+from ftlaunch.notifier_link import NotifierLink, Outcome
+from ftlaunch.numerics import Finding
 from ftlaunch.policy import Verdict
+from ftlaunch.signal_names import signal_name
+from ftlaunch.slow import News
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import State
-from ftlaunch.text import duration, size
-from ftlaunch_hooks import atomic, loading
+from ftlaunch.text import size
+from ftlaunch_hooks import atomic, loading, marks
 from ftlaunch_hooks.loading import Load
 from ftlaunch_hooks.page import Page
 from ftlaunch_hooks.protocol import RESTORED_FROM, Resume, process_start_time
@@ -36,9 +41,13 @@ class Reporter:
         self.spec, self.home, self.terminal = spec, home, terminal
         self.journal = home.journal
         self._journal_broken = False
+        self.notifier = NotifierLink(spec, dict(os.environ))
+        self._silent = False  # some rank has made no progress for half its limit, and that was told
         self.progressed = True  # a new step was made since the last restart
         self.resume_awaited = False
         self._memory = MemoryNews()
+        self._last_incident: dict[str, Any] | None = None
+        self._abnormal = False  # the newest checkpoint is marked so
         self._incident_at: float | None = None
         self._last_progress = self._noted = time.monotonic()
         # newest step all ranks had completed, in this attempt or, before its resume, in the one before
@@ -56,7 +65,7 @@ class Reporter:
             "job_id": self.spec.job_id,
             "pid": os.getpid(),
             "start_time": process_start_time(os.getpid()),
-            "command": [self.spec.target, *self.spec.args],
+            "command": [self.spec.target, *masked_args(self.spec.args)],
             "ranks": self.spec.nproc,
             "run_dir": str(self.spec.run_dir),
             "memory_dir": str(self.home.memory_dir),
@@ -71,12 +80,32 @@ class Reporter:
 
     def log(self, event: str, **fields: Any) -> None:
         """An event in the journal. A journal that cannot be written is said once; the job goes on."""
+        line = self.journal.stamped(event, **fields)
         try:
-            self.journal.write(event, **fields)
+            self.journal.append(line)
         except OSError as error:
             if not self._journal_broken:
                 self._journal_broken = True
                 self.say(f"cannot write {self.journal.path}: {error.strerror}; going on without a journal")
+        self.notifier.hand(line)
+
+    def notice_outcomes(self) -> None:
+        """Tell what became of notices to others."""
+        for outcome in self.notifier.outcomes():
+            self._notified(outcome)
+
+    def farewell(self) -> None:
+        """The last notices go out; waits a few seconds at most."""
+        for outcome in self.notifier.close():
+            self._notified(outcome)
+
+    def _notified(self, outcome: Outcome) -> None:
+        fields = {"kind": outcome.kind, "target": outcome.target, "tries": outcome.tries, "seconds": outcome.seconds}
+        if not outcome.error:
+            self.log("notified", **fields)
+            return
+        self.log("notify_failed", **fields, error=outcome.error)
+        self.say(f"cannot tell {outcome.target} of {outcome.kind}: {outcome.error} ({outcome.tries} tries)")
 
     # --- attempts -----------------------------------------------------------------------------------------
 
@@ -90,6 +119,11 @@ class Reporter:
         self.progressed = attempt == 0
         followed = {0} if self.spec.tee_ranks is None else self.spec.tee_ranks
         self.terminal.follow({rank: gang.log(rank) for rank in gang.members if rank in followed})
+
+    def rank_restarted(self, rank: int, member: Member, restarts: int) -> None:
+        """One rank was started again, the others going on."""
+        self.progressed = False
+        self.log("rank_restarted", rank=rank, pid=member.process.pid, restarts=restarts)
 
     def notice_progress(self, gang: Gang, attempt: int, now: float) -> None:
         """Look at the pages for a finished resume and for new steps."""
@@ -136,23 +170,43 @@ class Reporter:
         """A rank's process has ended."""
         code = member.process.returncode
         assert code is not None
-        signal = diagnosis.SIGNALS.get(-code, f"signal {-code}") if code < 0 else None
+        signal = signal_name(-code) if code < 0 else None
         step = page.step if page is not None else -1
         self.log("rank_exited", rank=rank, pid=member.process.pid, code=code, signal=signal, step=step)
 
     # --- incidents ----------------------------------------------------------------------------------------
 
+    def notice_silence(self, suspects: Sequence[Late], views: Sequence[RankView]) -> None:
+        """Ranks over half their limit: told once, until all of them make progress again."""
+        if suspects and not self._silent:
+            late = of_laggard(suspects, views)
+            self.log("hang_suspected", rank=late.rank, step=late.step, age=round(late.age, 3), limit=late.limit)
+        self._silent = bool(suspects)
+
+    def slow_rank(self, news: News) -> None:
+        """A rank that the others wait for at every step, or no more."""
+        took = {"own": round(news.own, 6), "others": round(news.others, 6), "step_seconds": round(news.step, 6)}
+        event = "rank_slow" if news.slow else "rank_slow_over"
+        self.log(event, rank=news.rank, **took, sentence=news.sentence)
+        self.say(news.sentence)
+
     def hang_seen(self, late: Late) -> None:
-        """A rank is over its limit; its stacks are being taken."""
+        """A rank is over its limit; the autopsy begins."""
         self.terminal.cut()
-        self.log("hang_suspected", rank=late.rank, step=late.step, age=round(late.age, 3), limit=late.limit)
+        told = {"rank": late.rank, "step": late.step, "age": round(late.age, 3), "limit": late.limit}
+        self.log("hang_seen", rule=late.rule, **told)
         self.say(
-            f"rank {late.rank} has made no progress for {duration(late.age)} (limit {duration(late.limit)}):"
-            f" the stacks of all ranks go to {self.spec.log_dir / f'attempt_{self.journal.attempt}'}"
+            f"{measured(late)}: an autopsy of all ranks goes to"
+            f" {self.spec.run_dir / 'autopsy' / f'attempt_{self.journal.attempt}'}"
         )
 
-    def incident(self, cause: diagnosis.Cause, verdict: Verdict, gang: Gang) -> None:
-        """A failure and what was decided."""
+    def newest_step(self, gang: Gang) -> int:
+        """The newest step all ranks had completed, in this attempt or the one before."""
+        return max(self._reached, gang.least_step())
+
+    def incident(self, cause: diagnosis.Cause, verdict: Verdict, gang: Gang, autopsy: str | None = None) -> None:
+        """A failure and what was decided; autopsy: where that of a hang lies."""
+        self._last_incident = {"sentence": verdict.sentence, "autopsy": autopsy}
         now = time.monotonic()
         step = gang.least_step()
         if step > self._reached:
@@ -170,9 +224,12 @@ class Reporter:
             verdict="restart" if verdict.restart else "give up",
             delay=round(verdict.delay, 3),
             sentence=verdict.sentence,
+            action=cause.action,
             restarts_left=verdict.budget.left,
+            hang_restarts_left=verdict.budget.hangs_left,
             since_progress=idle,
             trace=cause.trace,
+            autopsy=autopsy,
         )
         if verdict.restart:
             followed = {0} if self.spec.tee_ranks is None else self.spec.tee_ranks
@@ -180,6 +237,28 @@ class Reporter:
                 for line in screen.excerpt(cause.rank, cause.trace):
                     self.terminal.say(line)
             self.say(verdict.sentence)
+
+    def unsound(self, finding: Finding) -> None:
+        """Something is wrong with the numbers; where it ends the attempt, an incident follows."""
+        value = None if finding.value is None else f"{finding.value:.9g}"  # JSON has no NaN
+        self.log(
+            "unsound",
+            kind=finding.kind,
+            act=finding.act,
+            rank=finding.rank,
+            step=finding.step,
+            value=value,
+            part=finding.part or None,
+            sentence=finding.sentence,
+        )
+        if finding.act == "warn":
+            self.say(f"{finding.sentence}; going on (on_{finding.kind}: warn)")
+
+    def went_back(self, step: int, aside: str) -> None:
+        """It is decided where a job goes on that had gone wrong."""
+        self.log("rolled_back", step=step if step >= 0 else None, aside=aside or None)
+        where = f"to step {step}" if step >= 0 else "to the beginning: there was no checkpoint yet"
+        self.say(f"going back {where}" + (f"; later checkpoints are now in {aside}" if aside else ""))
 
     def killing(self, gang: Gang) -> None:
         """SIGKILL goes out."""
@@ -211,8 +290,13 @@ class Reporter:
             why=why,
             bytes=answer["bytes"],
             seconds=answer["seconds"],
+            health=answer["health"]["status"],
             path=answer["path"],
         )
+        abnormal = answer["health"]["status"] == marks.ABNORMAL
+        if abnormal and not self._abnormal:  # of several in a row the first is said
+            self.say(f"the checkpoint of step {step} is marked abnormal: {answer['health']['why']}")
+        self._abnormal = abnormal
         for old in answer["deleted"]:
             self.log("checkpoint_deleted", step=old, keep=self.spec.keep)
         for note in answer["notes"]:
@@ -248,8 +332,8 @@ class Reporter:
         """The last lines, the last event, and report.json."""
         committed = runner.saving.committed
         if runner.state is State.DONE:
-            self.log("job_finished", code=code, restarts=runner.budget.used)
-            self.say(f"done; {runner.budget.used} of {self.spec.max_restarts} restarts used")
+            self.log("job_finished", code=code, restarts=runner.budget.restarts)
+            self.say(f"done; {screen.spent(runner.budget)}")
         elif runner.state is State.STOPPED:
             self.log("job_stopped", code=code, step=committed)
             where = f"the same command goes on from step {committed}" if committed >= 0 else "there was nothing to save"
@@ -296,6 +380,7 @@ class Reporter:
                     "alive": not view.exited,
                     "phase": view.phase,
                     "step": view.step,
+                    "seen": page.seen_steps if page else 0,
                     "beat_age": round(now - view.beat, 3) if view.beating else None,
                     "step_seconds": round(page.step_seconds, 6) if page else None,
                 }
@@ -306,10 +391,12 @@ class Reporter:
             "state": runner.state.value,
             "attempt": runner.attempt,
             "restarts_left": runner.budget.left,
-            "max_restarts": runner.budget.max_restarts,
+            "max_restarts": runner.budget.limits.restarts,
             "committed": runner.saving.committed,
             "in_memory": runner.pages.newest_common(),
             "run_dir": str(self.spec.run_dir),
             "checkpoint_dir": str(self.spec.checkpoint_dir),
+            "last_incident": self._last_incident,
             "ranks": ranks,
+            "slow": [news.sentence for news in runner.slow.slow.values()],
         }

@@ -14,18 +14,26 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from ftlaunch import diagnosis, health, machine, policy, proc, recovery, screen
+from ftlaunch import diagnosis, findings, health, machine, policy, proc, recovery, rules, screen, slow, stacks
+from ftlaunch.autopsy_link import Autopsy
 from ftlaunch.control import Client, Control
 from ftlaunch.gang import Gang, SpawnFailed
+from ftlaunch.gpus import Gpus
 from ftlaunch.home import Home, Unusable
+from ftlaunch.kernel import Kernel
+from ftlaunch.learning import Learning
 from ftlaunch.logs import Terminal
+from ftlaunch.numerics import Finding
 from ftlaunch.recovery import NONE
 from ftlaunch.reporting import Reporter
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.saving import Answer, Saving
+from ftlaunch.signal_names import signal_name
 from ftlaunch.signals import Signals
+from ftlaunch.soundness import Soundness
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import ENDS, Action, Event, State
 from ftlaunch_hooks import layout, loading, protocol
@@ -33,10 +41,7 @@ from ftlaunch_hooks.protocol import Resume, Why
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
-_STACKS_TIME = 1.0  # most time given to ranks to write their stacks
-_STACKS_QUIET = 0.1  # stacks are complete when nothing was added for so long
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so long after the first
-_LONG_LIFE = 600.0  # an attempt without beats that lived so long counts as progress
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 
 
@@ -48,19 +53,35 @@ class Runner:
         self.spec, self.home, self.reporter, self.signals = spec, home, reporter, signals
         self.pages = home.pages
         self.state = State.READY
-        self.budget = policy.Budget(spec.max_restarts)
+        self.budget = policy.Budget(
+            policy.Limits(
+                restarts=spec.max_restarts,
+                hang_restarts=spec.max_hang_restarts,
+                window=spec.restart_window,
+                refill_after=spec.refill_after,
+                same_error=spec.max_same_error,
+                without_progress=spec.max_without_progress,
+            )
+        )
+        self.rules = (*spec.fault_rules, *rules.builtin())
+        self.kernel = Kernel()
+        self.learning = Learning(spec, reporter.say)
+        self.slow = slow.SlowRanks()
         self.backoff = policy.Backoff(spec.backoff_first, spec.backoff_max)
         self.cause: diagnosis.Cause | None = None
         self.verdict: policy.Verdict | None = None
         self.save_error = ""
         self.attempt = -1
-        self.gang = Gang(spec, self.pages, -1, 0.0)
+        self._gpus = Gpus()
+        self.gang = Gang(spec, self.pages, self._gpus, -1, 0.0)
         self._events: deque[Event] = deque()
         self._selector = selectors.DefaultSelector()
         self._batch = 0
-        self._grace_at = self._backoff_at = self._examine_until = float("inf")
+        self._grace_at = self._backoff_at = float("inf")
+        self._lives: dict[int, int] = {}  # rank -> how often it was started again, alone or with all
         self._late: health.Late | None = None
         self._hang_views: list[health.RankView] = []
+        self._autopsy: Autopsy | None = None
         self._deciding = False
         self._saving_last = False
         self._stop_reason = ""
@@ -68,7 +89,8 @@ class Runner:
         self._awake_since = self._looked = time.monotonic()
         self._base_env = dict(os.environ)
         self._marker = f"{protocol.ENV_MEMORY_DIR}={home.memory_dir}"
-        self.saving = Saving(spec, self.pages, self._start_saver)
+        self.soundness = Soundness(spec, self.pages)
+        self.saving = Saving(spec, self.pages, self._start_saver, self.soundness.abnormal)
         self.control = Control(home.memory_dir)
         self._register(self.control.fd, self._on_connect)
         self._register(signals.fd, self._on_signals)
@@ -89,7 +111,9 @@ class Runner:
 
     def close(self) -> None:
         """Let the saver go and stop listening."""
+        self.learning.note()
         self.control.close()
+        self.kernel.close()
         self.saving.link.close(self.spec.grace)
 
     def _settle(self) -> None:
@@ -105,9 +129,9 @@ class Runner:
         """Seconds to wait for something to happen."""
         if self._events or self.state in ENDS:
             return 0.0
-        fast = self.state not in (State.RUNNING, State.BACKOFF, State.WRAP_UP, State.LAST_GASP, State.SALVAGE)
-        resuming = self.reporter.resume_awaited and self.gang.beating()
-        tick = _FAST_TICK if fast or resuming else _TICK
+        slow = self.state in (State.RUNNING, State.BACKOFF, State.WRAP_UP, State.LAST_GASP, State.SALVAGE)
+        resuming = self.reporter.resume_awaited and self.gang.resuming()
+        tick = _FAST_TICK if not slow or resuming or self.gang.refilling else _TICK
         now = time.monotonic()
         return max(0.0, min(tick, min(self._grace_at, self._backoff_at) - now))
 
@@ -117,6 +141,7 @@ class Runner:
         if now - self._looked > _HELD_UP:
             self._awake_since = now
         self._looked = now
+        self.reporter.notice_outcomes()
         if now >= self._grace_at:
             self._grace_at = float("inf")
             self._post(Event.GRACE_OVER)
@@ -126,7 +151,7 @@ class Runner:
         if self.state is State.RUNNING:
             self._watch(now)
         elif self.state is State.EXAMINING:
-            self._watch_stacks(now)
+            self._watch_autopsy()
         elif self.state is State.STOPPING:
             self._watch_stop(now)
         elif self.state in (State.CLEARING, State.ABANDONING, State.LEAVING):
@@ -141,18 +166,38 @@ class Runner:
     # --- watching -----------------------------------------------------------------------------------------
 
     def _watch(self, now: float) -> None:
+        self._refill(now)
         self.gang.notice_steps()
+        self.gang.notice_signs(now)
         self.reporter.notice_progress(self.gang, self.attempt, now)
-        if self._judge_exits():
+        if self._judge_numbers() or self._judge_failures():
+            return
+        views = self.gang.views()
+        self.learning.look(views, self._awake_since, now)
+        if self._judge_ends():
             return
         self._tend_saver(now)
-        views = self.gang.views()
-        late = health.late_ranks(views, now, self._awake_since, self.spec.hang_timeout, self.spec.startup_timeout)
+        late = health.late_ranks(views, now, self._awake_since, self.learning.limits)
         if late:
-            culprit = health.laggard(views)
-            self._late = next((entry for entry in late if entry.rank == culprit.rank), late[0])
+            self._late = health.of_laggard(late, views)
             self._hang_views = views
             self._post(Event.HANG)
+            return
+        if self.spec.on_slow != "off":
+            self._watch_slow_ranks(now)
+        suspects = health.suspects(views, now, self._awake_since, self.learning.limits)
+        self.reporter.notice_silence(suspects, views)
+
+    def _watch_slow_ranks(self, now: float) -> None:
+        for news in self.slow.look(self.gang.own_times(), now):
+            self.reporter.slow_rank(news)
+            if (
+                news.slow
+                and self.spec.on_slow == "restart"
+                and policy.may_restart(self.budget, self.spec.restart_policy)
+            ):
+                self._fail(diagnosis.slow(news.rank, self.gang.least_step(), news.sentence))
+                return
 
     def _tend_saver(self, now: float) -> None:
         try:
@@ -160,45 +205,74 @@ class Runner:
         except OSError:
             self._on_saver()  # it has died: hear it and start another
 
-    def _judge_exits(self) -> bool:
-        """Whether ranks have ended in a way that ends the attempt."""
+    def _judge_numbers(self) -> bool:
+        """Whether what the ranks say of their losses and replicas ends the attempt."""
+        for finding in self.soundness.look():
+            self.reporter.unsound(finding)
+            if finding.act != "warn":
+                self._end_unsound(finding)
+                return True
+        return False
+
+    def _end_unsound(self, finding: Finding) -> None:
+        """Stop, or go back: the latter is judged as any failure, and costs a restart."""
+        skipping = self.soundness.end_attempt(finding)
+        kind = "divergence" if finding.kind == "divergence" else "numerical"
+        cause = diagnosis.Cause(kind, finding.rank, finding.step, finding.sentence, f"{kind}:{finding.kind}")
+        if finding.act == "rollback":
+            where = f"going back to a healthy checkpoint from before step {finding.before}"
+            self._fail(replace(cause, sentence=f"{finding.sentence}; {where}{skipping}"))
+            return
+        sentence = f"{finding.sentence}; not restarting (on_{finding.kind}: stop)"
+        self.cause, self.verdict = cause, policy.Verdict(False, 0.0, sentence, self.budget)
+        self.reporter.incident(cause, self.verdict, self.gang)
+        self._post(Event.FAILURE_FATAL)
+
+    def _judge_failures(self) -> bool:
+        """Whether a rank has failed."""
         failed = self.gang.failed()
         if failed:
-            self._fail(diagnosis.first_cause(failed))
-            return True
+            heard = self.kernel.heard()
+            self._fail(diagnosis.first_cause([replace(left, kernel=heard) for left in failed], self.rules))
+        return bool(failed)
+
+    def _judge_ends(self) -> bool:
+        """Whether all ranks have ended well."""
         if self.gang.empty and self.gang.all_done():
-            if self.gang.sweep([self.saving.link.pid]):
+            if self.gang.sweep(self._helpers):
                 self._post(Event.ALL_DONE)
             return True
         return False
 
-    def _watch_stacks(self, now: float) -> None:
-        sizes = [self.gang.log(rank).stat().st_mtime for rank in self.gang.members]
-        quiet = time.time() - max(sizes, default=0.0) > _STACKS_QUIET
-        if now < self._examine_until and not (quiet and self._stacks_there()):
-            return
-        late = self._late
+    def _watch_autopsy(self) -> None:
+        late, autopsy = self._late, self._autopsy
         assert late is not None
-        culprit = health.laggard(self.gang.with_stacks(self._hang_views))
-        sentence = health.describe(late, culprit)
-        trace = "\n".join(diagnosis.main_thread(self.gang.stacks(culprit.rank))[:12])
-        self._fail(diagnosis.hang(culprit.rank, culprit.step, sentence, trace))
-
-    def _stacks_there(self) -> bool:
-        asked = [r for r, m in self.gang.members.items() if m.stacks_from and m.process.returncode is None]
-        return all(self.gang.stacks(rank) for rank in asked)
+        assert autopsy is not None
+        if not autopsy.over():
+            return
+        remains = autopsy.remains()
+        alone = self._can_replace(late.rank)  # then no rank waits for another
+        views = [view for view in self._hang_views if view.rank == late.rank or not alone]
+        culprit = health.laggard(findings.seen(views, remains))
+        found = findings.verdict(culprit.rank, remains)
+        sentence = "; ".join(filter(None, [health.describe(late, culprit), found]))
+        autopsy.conclude(sentence)
+        if autopsy.error:
+            self.reporter.say(autopsy.error)
+        trace = stacks.main_lines(remains[culprit.rank].stack) if culprit.rank in remains else []
+        self._fail(diagnosis.hang(culprit.rank, culprit.step, sentence, "\n".join(trace[:12]), self.rules))
 
     def _watch_stop(self, now: float) -> None:
         self.reporter.notice_progress(self.gang, self.attempt, now)
         if not self.gang.empty:
             self._tend_saver(now)  # what all ranks hold already need not wait for their ends
             return
-        if not self.gang.sweep([self.saving.link.pid]):
+        if not self.gang.sweep(self._helpers):
             return
         self._post(Event.ALL_DONE if self.gang.all_done() and self.gang.all_attached() else Event.ALL_GONE)
 
     def _watch_clearing(self) -> None:
-        if self.gang.empty and self.gang.sweep([self.saving.link.pid]):
+        if self.gang.empty and self.gang.sweep(self._helpers):
             self._grace_at = float("inf")
             self._post(Event.ALL_GONE)
 
@@ -209,16 +283,34 @@ class Runner:
             self.budget,
             self.backoff,
             policy=self.spec.restart_policy,
-            progressed=self.reporter.progressed or self._lived_long(),
+            progressed=self.reporter.progressed or self._lived_long(cause.rank),
             random=random.random(),  # noqa: S311 - jitter
+            now=time.monotonic(),
+            step=self.reporter.newest_step(self.gang),
+            alone=self._can_replace(cause.rank),
         )
         self.cause, self.verdict, self.budget = cause, verdict, verdict.budget
-        self.reporter.incident(cause, verdict, self.gang)
-        self._post(Event.FAILURE_RETRY if verdict.restart else Event.FAILURE_FATAL)
+        autopsy = str(self._autopsy.directory) if self._autopsy is not None else None
+        self._autopsy = None
+        self.reporter.incident(cause, verdict, self.gang, autopsy)
+        retry = Event.RANK_RETRY if self._can_replace(cause.rank) else Event.FAILURE_RETRY
+        self._post(retry if verdict.restart else Event.FAILURE_FATAL)
 
-    def _lived_long(self) -> bool:
-        """Whether an attempt that says nothing of its steps has lived so long that its end is a new story."""
-        return not self.gang.beating() and time.monotonic() - self.gang.started > _LONG_LIFE
+    def _can_replace(self, rank: int) -> bool:
+        """Whether a rank can be started again alone: not where ranks have attached, they agree on every step."""
+        return self.spec.restart_scope == "rank" and rank in self.gang.members and not self.gang.any_attached()
+
+    @property
+    def _helpers(self) -> list[int]:
+        """Our own processes, which no sweep ends."""
+        autopsy = [] if self._autopsy is None else self._autopsy.pids
+        return [self.saving.link.pid, *self.reporter.notifier.pids, *autopsy]
+
+    def _lived_long(self, rank: int) -> bool:
+        """Whether a rank that says nothing of its steps has lived so long that its end is a new story."""
+        member = self.gang.members.get(rank)
+        started = self.gang.started if member is None else member.started
+        return not self.gang.any_attached() and time.monotonic() - started > diagnosis.LONG_LIFE
 
     # --- what happens from outside ------------------------------------------------------------------------
 
@@ -229,12 +321,12 @@ class Runner:
         if not member.process.reap():
             self._register(pidfd, lambda: self._on_exit(rank))
             return
-        member.order = self._batch
+        member.order, member.ended = self._batch, time.monotonic()
         self.reporter.rank_exited(rank, member, self.gang.page(rank))
 
     def _on_signals(self) -> None:
         for signum in self.signals.read():
-            name = diagnosis.SIGNALS.get(signum, f"signal {signum}")
+            name = signal_name(signum)
             now = time.monotonic()
             self._stop(f"{name} to the supervisor")
             if signum == signal.SIGINT:
@@ -318,7 +410,9 @@ class Runner:
             self._hurry_saver()
             return  # its answer leads here again
         step = self.pages.newest_common()
-        if step <= self.saving.committed or (step == 0 and self.saving.committed == NONE):
+        rotten = self.soundness.rotten
+        bad = rotten is not None and step >= rotten
+        if bad or step <= self.saving.committed or (step == 0 and self.saving.committed == NONE):
             self._saving_last = False
             self._post(Event.SAVED)
             return
@@ -330,11 +424,16 @@ class Runner:
     def _spawn(self) -> None:
         self.attempt += 1
         now = time.monotonic()
-        self.gang = Gang(self.spec, self.pages, self.attempt, now)
-        self._late = None
+        self.gang = Gang(self.spec, self.pages, self._gpus, self.attempt, now)
+        self._late = self._autopsy = None
+        self._lives = {}
+        self.learning.begin_attempt()
+        self.slow.begin_attempt()
+        self.soundness.begin(self.gang)
         kind, step = self._decide_resume()
         self.pages.prepare(kind, step, self.saving.first_due(max(step, 0)))
         self.saving.begin_attempt(now)
+        self.kernel.begin()
         failure = None
         try:
             self.gang.spawn(self._base_env, self.control.path, self._marker)
@@ -344,10 +443,31 @@ class Runner:
             self._register(member.process.pidfd, lambda rank=rank: self._on_exit(rank))  # type: ignore[misc]
         self.reporter.attempt_started(self.gang, self.attempt)
         if failure is not None:
-            self._fail(diagnosis.spawn_failure(failure.rank, failure.reason))
+            self._fail(diagnosis.spawn_failure(failure.rank, failure.reason, self.rules))
+
+    def _replace_rank(self) -> None:
+        assert self.cause is not None
+        assert self.verdict is not None
+        self.gang.dismiss(self.cause.rank, time.monotonic() + self.verdict.delay)
+
+    def _refill(self, now: float) -> None:
+        for rank in self.gang.due(now):
+            restarts = self._lives[rank] = self._lives.get(rank, self.attempt) + 1
+            try:
+                self.gang.refill(rank, restarts, now, self._base_env, self.control.path, self._marker)
+            except SpawnFailed as failed:
+                self._fail(diagnosis.spawn_failure(failed.rank, failed.reason, self.rules))
+                return
+            self._register(self.gang.members[rank].process.pidfd, lambda rank=rank: self._on_exit(rank))  # type: ignore[misc]
+            self.reporter.rank_restarted(rank, self.gang.members[rank], restarts)
 
     def _decide_resume(self) -> tuple[Resume, int]:
         """Where this attempt takes its state from; UNDECIDED while the saver verifies what storage has."""
+        if self.soundness.back_before is not None:
+            self._deciding = True
+            self._hurry_saver()  # a save under way holds up all ranks
+            self.saving.find(healthy_before=self.soundness.back_before)
+            return Resume.UNDECIDED, NONE  # and nothing that is in memory
         stored = [step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)]
         plan = recovery.on_one_node(self.pages.slots(), len(self.pages), stored)
         refused = plan.kind is Resume.FRESH and layout.refused_before(self.spec.checkpoint_dir)
@@ -370,6 +490,10 @@ class Runner:
             self.reporter.rejected(rejected, verified)
             self._begin_with(verified)
             return
+        if "healthy_before" in answer:
+            self.reporter.rejected(rejected, verified)
+            self._go_back(verified, answer["healthy_before"])
+            return
         stored = [] if verified == NONE else [verified]
         plan = recovery.on_one_node(self.pages.slots(), len(self.pages), stored)
         found = plan.kind is not Resume.FRESH
@@ -383,6 +507,25 @@ class Runner:
             "--fresh starts over"
         )
         self._cannot_resume(sentence)
+
+    def _go_back(self, step: int, before: int) -> None:
+        """Take up the healthy checkpoint of `step`; without any older than `before`, begin where the job began."""
+        older = [found for found, _ in layout.list_iterations(self.spec.checkpoint_dir) if found < before]
+        if step == NONE and older:
+            self._cannot_resume(
+                f"cannot go back: of the checkpoints older than step {before} in {self.spec.checkpoint_dir} none is"
+                " both usable and marked healthy (`ftctl checkpoints` shows the marks)"
+            )
+            return
+        try:
+            self.reporter.went_back(step, self.soundness.went_back(step))
+        except OSError as error:
+            self._cannot_resume(f"cannot put later checkpoints aside: {error}")
+            return
+        self.saving.went_back(step)
+        kind, found = (Resume.STORAGE, step) if step != NONE else self._decide_resume()
+        if kind is not Resume.UNDECIDED:
+            self.pages.decide(kind, found, self.saving.first_due(found))
 
     def _begin_with(self, step: int) -> None:
         """The checkpoint to begin with is verified, or not."""
@@ -406,12 +549,16 @@ class Runner:
         late = self._late
         assert late is not None
         self.reporter.hang_seen(late)
-        self.pages.ask_leave()  # a stopped rank must be continued for its stacks: it shall not train on
-        self.gang.take_stacks(f"no progress on rank {late.rank} for {late.age:.1f} s")
-        self._examine_until = time.monotonic() + _STACKS_TIME
+        stopped = self.gang.stopped()
+        if stopped:
+            self.pages.ask_leave()  # it must be continued for its stacks: it shall not train on
+        self._hang_views = [replace(view, stopped=view.rank in stopped) for view in self._hang_views]
+        subjects = self.gang.subjects(health.measured(late))
+        self._autopsy = Autopsy(self.spec.run_dir, self.attempt, self.pages.directory, subjects)
 
     def _end_ranks(self) -> None:
         """Tell all to leave. After a hang those with hooks have nothing to do with a grace: they are killed."""
+        self._end_autopsy()
         self.pages.ask_leave()
         if self.cause is not None and self.cause.kind == "hang" and self.gang.all_attached():
             self._kill_ranks()
@@ -434,7 +581,13 @@ class Runner:
         self.pages.ask_stop(step, int(self._grace_at * 1e9))
         self.reporter.stop_announced(step, front)
 
+    def _end_autopsy(self) -> None:
+        """Somebody asked to stop meanwhile: no more of it."""
+        if self._autopsy is not None:
+            self._autopsy.end()
+
     def _kill_ranks(self) -> None:
+        self._end_autopsy()
         self._grace_at = float("inf")
         self.reporter.killing(self.gang)
         self.gang.kill()
@@ -448,6 +601,7 @@ class Runner:
 
     _perform: Mapping[Action, Callable[[Runner], None]] = {
         Action.SPAWN: _spawn,
+        Action.REPLACE_RANK: _replace_rank,
         Action.EXAMINE: _examine,
         Action.END_RANKS: _end_ranks,
         Action.ANNOUNCE_STOP: _announce_stop,
@@ -475,6 +629,7 @@ def run(spec: JobSpec) -> int:
         runner.close()
         code = _exit_code(state, runner.saving.committed)
         reporter.ended(runner, code)
+        reporter.farewell()
         home.leave(keep_memory=bool(runner.save_error))
         terminal.close()
     return code

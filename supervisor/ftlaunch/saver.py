@@ -5,11 +5,13 @@ torch; it runs at the lowest priority, off the training's way. When its supervis
 ends what that supervisor left running and leaves: no rank outlives its supervisor.
 
     {"do": "save", "step", "why", "checkpoint_dir", "prefix", "ranks": [slot directory, ...], "keep", "keep_every",
-     "bandwidth": bytes a second or null}
-        -> {"did": "save", "step", "path", "bytes", "seconds", "deleted": [...], "notes": [...]}  or  {..., "error"}
+     "bandwidth": bytes a second or null, "abnormal": what is held against its numbers}
+        -> {"did": "save", "step", "path", "bytes", "seconds", "health", "deleted": [...], "notes": [...]}
+        or {..., "error"}
     {"do": "hurry"}: the save under way, if there is one, is no longer held to its bandwidth; no answer
     {"do": "find", "checkpoint_dir"}
         -> {"did": "find", "step", "rejected": [{"step", "why", "to"}]}; step -1: there is none
+    {"do": "find", "checkpoint_dir", "healthy_before": step}: likewise, but only what is older and marked healthy
     {"do": "find", "load": path of a checkpoint or a folder of some, of another job}
         -> likewise, with "load"
 """
@@ -30,7 +32,7 @@ import psutil
 
 from ftlaunch.proc import kill_marked
 from ftlaunch.requests import Requests
-from ftlaunch_hooks import checks, layout, loading, persist, retention
+from ftlaunch_hooks import checks, layout, loading, marks, persist, retention
 from ftlaunch_hooks.bandwidth import Bandwidth
 
 _IDLE_NICE = 19
@@ -49,6 +51,7 @@ def save(request: dict[str, Any], hurry: Callable[[float], bool] = lambda _: Tru
         request["why"],
         request["prefix"],
         len(request["ranks"]),
+        request.get("abnormal", ""),
     )
     answer = {"did": "save", "step": target.step, "why": target.why}
     bound = Bandwidth(request["bandwidth"], hurry).spent if request.get("bandwidth") else None
@@ -57,6 +60,7 @@ def save(request: dict[str, Any], hurry: Callable[[float], bool] = lambda _: Tru
         for rank, directory in enumerate(request["ranks"]):
             persist.write_shard_of(target, rank, Path(directory), bound)
         path, size = persist.commit(target)
+        health = marks.of(checks.read_metadata(path))
     except (OSError, layout.Damaged) as error:
         return {**answer, "error": _explain(error, target)}
     deleted, notes = [], []
@@ -72,6 +76,7 @@ def save(request: dict[str, Any], hurry: Callable[[float], bool] = lambda _: Tru
         **answer,
         "path": str(path),
         "bytes": size,
+        "health": health,
         "seconds": seconds,
         "deleted": deleted,
         "notes": notes,
@@ -93,7 +98,7 @@ def find(request: dict[str, Any]) -> dict[str, Any]:
     if "load" in request:
         step, refusals = loading.find(Path(request["load"]))
     else:
-        step, refusals = checks.newest_verified(Path(request["checkpoint_dir"]))
+        step, refusals = checks.newest_verified(Path(request["checkpoint_dir"]), request.get("healthy_before"))
     return {**request, "did": "find", "step": step, "rejected": [asdict(refusal) for refusal in refusals]}
 
 

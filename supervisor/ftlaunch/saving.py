@@ -21,8 +21,11 @@ Answer = dict[str, Any]
 class Saving:
     """Holds the saver. One request at a time; what falls due meanwhile is done afterwards from newer snapshots."""
 
-    def __init__(self, spec: JobSpec, pages: Pages, start: Callable[[], SaverLink]) -> None:
-        """start: makes a new saver, also after one has died."""
+    def __init__(
+        self, spec: JobSpec, pages: Pages, start: Callable[[], SaverLink], abnormal: Callable[[int], str]
+    ) -> None:
+        """start: makes a new saver, also after one has died. abnormal: what is held against a step's numbers."""
+        self._abnormal = abnormal
         self.spec, self.pages, self._start = spec, pages, start
         self.link = start()
         self.committed = max((step for step, _ in layout.list_iterations(spec.checkpoint_dir)), default=NONE)
@@ -101,6 +104,7 @@ class Saving:
                 "ranks": slots,
                 "keep": self.spec.keep,
                 "keep_every": self.spec.keep_every,
+                "abnormal": self._abnormal(step),
                 "bandwidth": self.spec.storage_bandwidth if why in (Why.INTERVAL, Why.REQUEST) else None,
             }
         )
@@ -110,11 +114,16 @@ class Saving:
         if self.busy:
             self.link.hurry()
 
-    def find(self, load: Path | None = None) -> None:
-        """Ask for the newest checkpoint that verifies, or the one to load, once the saver is free. Raises OSError."""
+    def find(self, load: Path | None = None, healthy_before: int | None = None) -> None:
+        """Ask for the newest checkpoint that verifies, or the one to load, once the saver is free. Raises OSError.
+
+        healthy_before: of those only that are older than this step and marked healthy.
+        """
         request: Answer = {"do": "find", "checkpoint_dir": str(self.spec.checkpoint_dir)}
         if load is not None:
             request = {"do": "find", "load": str(load)}
+        elif healthy_before is not None:
+            request["healthy_before"] = healthy_before
         if self.busy:
             self._waiting.append(request)
         else:
@@ -150,6 +159,12 @@ class Saving:
         else:
             failed |= {"step": NONE, "rejected": []}
         return [died, failed]
+
+    def went_back(self, step: int) -> None:
+        """Checkpoints after `step` are put aside (NONE: all are): what follows is saved again."""
+        self.committed = self._tried = step
+        for page in self.pages.pages:
+            page.saved = step
 
     def _saved(self, answer: Answer, now: float) -> None:
         self.pages.reading(NONE)

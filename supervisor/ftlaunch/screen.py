@@ -35,13 +35,22 @@ def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str
     if cause.trace:
         lines += ["  trace:", *(f"    {line}" for line in cause.trace.splitlines())]
     lines += [
-        f"  tried:  {budget.used + 1} {'attempt' if budget.used == 0 else 'attempts'}"
-        f" ({budget.used} of {budget.max_restarts} restarts used)",
+        f"  tried:  {budget.restarts + 1} {'attempt' if budget.restarts == 0 else 'attempts'} ({spent(budget)})",
         f"  why:    {sentence}",
         f"  state:  {report}",
         f"  logs:   {logs}",
     ]
     return lines
+
+
+def spent(budget: Budget) -> str:
+    """How much of the budget is used up, and what was free."""
+    used, hangs = len(budget.failures), len(budget.hangs)
+    told = f"{used} of {budget.limits.restarts} restarts used"
+    if hangs:
+        told += f", and {hangs} of {budget.limits.hang_restarts} after hangs"
+    free = budget.restarts - used - hangs
+    return f"{told}; {free} more did not count" if free else told
 
 
 def excerpt(rank: int, trace: str) -> Sequence[str]:

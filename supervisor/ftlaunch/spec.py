@@ -14,8 +14,10 @@ from typing import Literal
 from ftlaunch.durations import format_duration
 from ftlaunch.masking import masked_args, masked_env
 from ftlaunch.rates import format_rate
+from ftlaunch.rules import Rule
 from ftlaunch.spec_error import SpecError
 from ftlaunch.spec_keys import default
+from ftlaunch.spec_notify import Target, as_spec
 
 __all__ = ["JobSpec", "Kind", "SpecError", "resolved"]
 
@@ -39,12 +41,45 @@ class JobSpec:
     run_id: str
     """what ranks are told as TORCHELASTIC_RUN_ID"""
     max_restarts: int = default("max_restarts")
+    max_hang_restarts: int = default("max_restarts")
+    max_same_error: int = default("max_same_error")
+    """times in a row; 0 is off"""
+    max_without_progress: int = default("max_without_progress")
+    """restarts in a row; 0 is off"""
+    restart_window: float | None = default("restart_window")
+    """None is off"""
+    refill_after: int = default("refill_after")
+    """steps; 0 is off"""
+    fault_rules: tuple[Rule, ...] = ()
+    """the job's own, which come before the built-in ones"""
     restart_policy: str = default("restart_policy")
     restart_scope: str = default("restart_scope")
     hang_timeout: float | Literal["auto"] | None = default("hang_timeout")
     """None is off"""
     startup_timeout: float | Literal["auto"] | None = default("startup_timeout")
     """None is off"""
+    eval_timeout: float | Literal["auto"] | None = default("eval_timeout")
+    """None is off"""
+    checkpoint_timeout: float | Literal["auto"] | None = default("checkpoint_timeout")
+    """None is off"""
+    teardown_timeout: float | Literal["auto"] | None = default("teardown_timeout")
+    """None is off"""
+    exit_timeout: float | Literal["auto"] | None = default("exit_timeout")
+    """None is off"""
+    log_timeout: float | None = default("log_timeout")
+    """None is off"""
+    idle_timeout: float | None = default("idle_timeout")
+    """None is off"""
+    on_slow: str = default("on_slow")
+    """warn, restart or off"""
+    on_nan: str = default("on_nan")
+    on_spike: str = default("on_spike")
+    spike_deviations: float = default("spike_deviations")
+    spike_steps: int = default("spike_steps")
+    skip_bad_data: bool = default("skip_bad_data")
+    compare_replicas: int | Literal["auto"] = default("compare_replicas")
+    """steps; 0 is off"""
+    on_divergence: str = default("on_divergence")
     grace: float = default("grace")
     backoff_first: float = default("backoff_first")
     backoff_max: float = default("backoff_max")
@@ -76,6 +111,7 @@ class JobSpec:
     stop_signals: tuple[str, ...] = default("signals_to_handle")
     virtual_local_rank: bool = default("virtual_local_rank")
     python: str = sys.executable
+    notify: tuple[Target, ...] = ()
 
 
 def resolved(spec: JobSpec) -> dict[str, object]:
@@ -90,13 +126,33 @@ def resolved(spec: JobSpec) -> dict[str, object]:
         "checkpoint_dir": str(spec.checkpoint_dir),
         "log_dir": None if spec.log_dir == spec.run_dir / "logs" else str(spec.log_dir.parent),
         "max_restarts": spec.max_restarts,
+        "max_hang_restarts": spec.max_hang_restarts,
+        "max_same_error": spec.max_same_error or "off",
+        "max_without_progress": spec.max_without_progress or "off",
+        "restart_window": _limit(spec.restart_window),
+        "refill_after": spec.refill_after or "off",
         "restart_policy": spec.restart_policy,
+        "fault_rules": [rule.row() for rule in spec.fault_rules] or None,
         "restart_scope": spec.restart_scope,
         "hang_timeout": _limit(spec.hang_timeout),
         "startup_timeout": _limit(spec.startup_timeout),
+        "eval_timeout": _limit(spec.eval_timeout),
+        "checkpoint_timeout": _limit(spec.checkpoint_timeout),
+        "teardown_timeout": _limit(spec.teardown_timeout),
+        "exit_timeout": _limit(spec.exit_timeout),
+        "log_timeout": _limit(spec.log_timeout),
+        "idle_timeout": _limit(spec.idle_timeout),
+        "on_slow": spec.on_slow,
         "grace": format_duration(spec.grace),
         "backoff_first": format_duration(spec.backoff_first),
         "backoff_max": format_duration(spec.backoff_max),
+        "on_nan": spec.on_nan,
+        "on_spike": spec.on_spike,
+        "spike_deviations": f"{spec.spike_deviations:g}",
+        "spike_steps": spec.spike_steps,
+        "skip_bad_data": spec.skip_bad_data,
+        "compare_replicas": spec.compare_replicas,
+        "on_divergence": spec.on_divergence,
         "memory_interval": spec.memory_interval,
         "storage_interval": spec.storage_interval_steps or _limit(spec.storage_interval_seconds),
         "keep": spec.keep,
@@ -116,6 +172,7 @@ def resolved(spec: JobSpec) -> dict[str, object]:
         **_followed(spec.tee_ranks),
         "signals_to_handle": ",".join(spec.stop_signals),
         "virtual_local_rank": spec.virtual_local_rank,
+        "notify": [as_spec(target) for target in spec.notify] or None,
     }
 
 

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ftlaunch import spec_notify
 from ftlaunch import spec_parsers as p
+from ftlaunch.rules import parse_rules
 from ftlaunch.spec_error import RefusedError
 
 
@@ -48,11 +50,15 @@ class Key:
 
 
 _LIMIT = "`auto`, `off` or a duration above zero such as 90s, 30m or 1h30m"
+_SILENCE = "`off` or a duration above zero such as 30m"
 _GRACE = "a duration such as 30s or 2m; 0 is allowed"
 _BACKOFF = "a duration such as 500ms or 10s; 0 is allowed"
 _FOLDER = "a path"
 _YES_NO = "true or false"
+_TIMES = "off or a whole number, 1 or more"
 _POLICIES = ("on-failure", "by-cause", "never")
+_ANSWERS = ("off", "warn", "stop", "rollback")
+_ANSWER = "off, warn, stop or rollback"
 
 _TARGET = (
     Key("script", p.text, "the path of a Python script", None,
@@ -81,19 +87,57 @@ _OURS = (
     Key("max_restarts", p.whole(0), "a whole number, 0 or more", "3",
         "how many times the job may be restarted after a failure (torchrun: 0)", env=("PET_MAX_RESTARTS",)),
     Key("restart_policy", p.one_of(*_POLICIES), "on-failure, by-cause or never", "on-failure",
-        "when to restart: on-failure, by-cause (not available yet) or never"),
+        "when to restart: on-failure; by-cause: as the rule for the failure says; never"),
+    Key("max_hang_restarts", p.whole(0), "a whole number, 0 or more", None,
+        "how many times the job may be restarted after a hang, counted apart; null: as many as max_restarts"),
+    Key("restart_window", p.duration_or_off, "off or a duration above zero such as 90m or 24h", "off",
+        "count only the restarts of the last so long; off: those of the whole job"),
+    Key("refill_after", p.whole_or_off, "off or a whole number of steps, 1 or more", "off",
+        "after so many steps without a failure no restart counts as used; off: never"),
+    Key("max_same_error", p.whole_or_off, _TIMES, "10",
+        "give up when the same error comes so many times in a row without a new step; off: no limit"),
+    Key("max_without_progress", p.whole_or_off, _TIMES, "off",
+        "give up after so many restarts in a row without a new step; off: no limit"),
     Key("restart_scope", p.one_of("job", "rank"), "job or rank", "job",
-        "what to restart: job (all ranks) or rank (only the failed one; not available yet)"),
+        "what to restart: job (all ranks), or rank (only the failed one), for ranks that do not talk to each other"),
     Key("hang_timeout", p.limit, _LIMIT, "auto",
         "how long a rank may go without a step before it counts as hung: auto, off or a duration"),
     Key("startup_timeout", p.limit, _LIMIT, "auto",
-        "how long a rank may take to its first step: auto, off or a duration"),
+        "how long a rank may take to attach() or its first optimizer step: auto, off or a duration"),
+    Key("eval_timeout", p.limit, _LIMIT, "auto",
+        "how long job.phase('eval') may take: auto, off or a duration"),
+    Key("checkpoint_timeout", p.limit, _LIMIT, "auto",
+        "how long job.phase('checkpoint') may take: auto, off or a duration"),
+    Key("teardown_timeout", p.limit, _LIMIT, "auto",
+        "how long a rank may take to its end after the loop: auto, off or a duration"),
+    Key("exit_timeout", p.limit, _LIMIT, "auto",
+        "how long a rank may go on without a step once another is done: auto, off or a duration"),
+    Key("log_timeout", p.duration_or_off, _SILENCE, "off",
+        "how long no rank may write a line of log, whatever else they do; off: for ever"),
+    Key("idle_timeout", p.duration_or_off, _SILENCE, "off",
+        "how long all ranks may do nothing: no step, no processor time, no I/O; off: for ever"),
+    Key("on_slow", p.one_of("warn", "restart", "off"), "warn, restart or off", "warn",
+        "what to do about a rank that the others wait for at every step: warn, restart (all ranks) or off"),
     Key("grace", p.duration(zero=True), _GRACE, "30s",
         "how long a rank told to stop may take before it is killed, on every path"),
     Key("backoff_first", p.duration(zero=True), _BACKOFF, "1s",
         "the wait before the first restart; it doubles with each further one"),
     Key("backoff_max", p.duration(zero=True), _BACKOFF, "60s",
         "the longest wait before a restart"),
+    Key("on_nan", p.one_of(*_ANSWERS), _ANSWER, "warn",
+        "when a loss is NaN or infinite: off, warn, stop, or rollback to the newest healthy checkpoint before it"),
+    Key("on_spike", p.one_of(*_ANSWERS), _ANSWER, "off",
+        "when the loss is in a spike: off, warn, stop or rollback"),
+    Key("spike_deviations", p.number, "a number above 0", "7",
+        "a spike is a loss so many deviations (scaled median absolute ones) above the median of the last 100"),
+    Key("spike_steps", p.whole(1, 10), "a whole number from 1 to 10", "3",
+        "so many such losses in a row"),
+    Key("skip_bad_data", p.switch, _YES_NO, "true",
+        "after a rollback leave out the samples of the bad steps", switch=True),
+    Key("compare_replicas", p.steps, "auto, off or a whole number of steps", "auto",
+        "steps between comparisons of a part of what is equal on all ranks under DDP; auto: 10; off: none"),
+    Key("on_divergence", p.one_of(*_ANSWERS[1:]), "warn, stop or rollback", "warn",
+        "when it is not equal: warn, stop, or rollback to a healthy checkpoint from before"),
     Key("memory_interval", p.steps, "a whole number of steps, auto, or 0 for off", "1",
         "steps between snapshots in memory; auto: as many as keep their cost below 1 % of a step; 0: none"),
     Key("storage_interval", p.steps_or_seconds, "a number of steps, a duration such as 10m, or off", "10m",
@@ -120,6 +164,14 @@ _OURS = (
         "ChatLearn's: false is `fresh: true`", option=False),
     Key("omp_threads", p.threads, "auto or a whole number, 1 or more", "auto",
         "OMP_NUM_THREADS of a rank; auto: 1 where there are several ranks and the environment does not say"),
+)  # fmt: skip
+
+_SPEC_ONLY = (
+    Key("fault_rules", parse_rules, "a list of mappings such as {log: 'link down', class: network, action: wait}", None,
+        "rules for failures, of the form of configs/fault_rules.yaml; they come before those", option=False),
+    Key("notify", spec_notify.targets, "a mapping with `command` or `url`, or a list of such", None,
+        "whom to tell of incidents and of the end: a command or a webhook, each with on, timeout and retries",
+        option=False),
 )  # fmt: skip
 
 _STREAMS = "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or such a choice by rank as in 0:3,1:0"
@@ -207,10 +259,10 @@ _ACCEPTED = (
               note="ranks are not bound to CPUs", pet=False),
 )  # fmt: skip
 
-KEYS = _TARGET + _OURS + _TORCHRUN + _ACCEPTED
+KEYS = _TARGET + _OURS + _SPEC_ONLY + _TORCHRUN + _ACCEPTED
 YAML_KEYS = {key.name: key for key in KEYS if key.yaml}
 OPTIONS = {key.name: key for key in KEYS if key.option}
-SETTINGS = OPTIONS | {key.name: key for key in _TARGET if key.name not in OPTIONS}
+SETTINGS = OPTIONS | {key.name: key for key in _TARGET + _SPEC_ONLY if key.name not in OPTIONS}
 
 
 def default(name: str) -> Any:

@@ -121,6 +121,16 @@ def steps(raw: object) -> int | str:
     return "auto" if raw == "auto" else 0 if raw == "off" else whole(0)(raw)
 
 
+def whole_or_off(raw: object) -> int:
+    """A whole number above 0; 0 for `off`."""
+    return 0 if raw == "off" else whole(1)(raw)
+
+
+def duration_or_off(raw: object) -> float | None:
+    """Seconds above 0; None for `off`."""
+    return None if raw == "off" else duration()(raw)
+
+
 def steps_or_seconds(raw: object) -> tuple[int | None, float | None]:
     """(steps, None), (None, seconds), or (None, None) for `off`."""
     if raw == "off":

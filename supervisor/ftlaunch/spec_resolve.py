@@ -18,8 +18,6 @@ from ftlaunch_hooks import layout
 from ftlaunch_hooks.protocol import default_job_id
 
 _NOT_YET = {
-    ("restart_policy", "by-cause"): "it is not available yet; use `on-failure`",
-    ("restart_scope", "rank"): "it is not available yet; use `job`, which restarts all ranks",
     ("warm", True): "it is not available yet; leave it out, and ranks start as `python -u` would start them",
 }
 
@@ -181,6 +179,8 @@ def _build(
         "log_dir": Path(cwd, value["log_dir"], job_id) if value["log_dir"] else run_dir / "logs",
         "run_id": (not value["standalone"] and value["rdzv_id"]) or job_id,
         "master_port": None if value["standalone"] else value["master_port"],
+        "max_hang_restarts": _or(value["max_hang_restarts"], value["max_restarts"]),
+        "fault_rules": value["fault_rules"] or (),
         "backoff_first": min(value["backoff_first"], value["backoff_max"]),
         "storage_interval_steps": value["storage_interval"][0],
         "storage_interval_seconds": value["storage_interval"][1],
@@ -188,9 +188,14 @@ def _build(
         "tee_ranks": _tee_ranks(value, nproc),
         "stop_signals": value["signals_to_handle"],
         "python": value["python"] or sys.executable,
+        "notify": value["notify"] or (),
     }  # fmt: skip
     same_name = {item.name: value[item.name] for item in fields(JobSpec) if item.name in SETTINGS}
     return JobSpec(**{**same_name, **derived})
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
 
 
 def _load_checkpoint(asked: int | str | None, checkpoint_dir: Path, cwd: str) -> Path | None:

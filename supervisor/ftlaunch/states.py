@@ -32,6 +32,7 @@ class Event(enum.Enum):
 
     START = "start"
     FAILURE_RETRY = "failure, to be retried"  # a rank failed (or could not be started), policy says: again
+    RANK_RETRY = "failure of one rank, to be retried alone"  # restart_scope: rank
     FAILURE_FATAL = "failure, for good"  # likewise, policy says: give up
     HANG = "hang"
     ALL_DONE = "all ranks done"  # every rank ended honestly with exit code 0
@@ -48,6 +49,7 @@ class Action(enum.Enum):
     """What the runner does about it."""
 
     SPAWN = "start an attempt"
+    REPLACE_RANK = "end the rank that failed, and start it again after its delay"
     EXAMINE = "take the stacks of all ranks"
     END_RANKS = "tell all ranks to leave; SIGKILL after the grace"
     ANNOUNCE_STOP = "announce the step to stop at"

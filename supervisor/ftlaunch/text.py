@@ -20,12 +20,17 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """`812 B`, `3.4 MiB`, `1.2 GiB`."""
-    for unit in ("B", "KiB", "MiB"):
+    """`812 B`, `3.4 MiB`, `1.2 GiB`, `2.0 TiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
-    return f"{count:.1f} GiB"
+    return f"{count:.1f} TiB"
+
+
+def printable(line: str) -> str:
+    """A line that commands no terminal, whatever a job has put into it: control characters are written out."""
+    return "".join(c if c.isprintable() or c == "\t" else ascii(c)[1:-1] for c in line)
 
 
 def table(rows: Sequence[tuple[str, ...]], left: Collection[int] = ()) -> list[str]:

@@ -175,3 +175,10 @@ def test_checkpoint_dir_that_cannot_be_written(job: FtJob, tmp_path: Path) -> No
     assert str(file) in job.stderr
     assert not job.run_dir.exists()
     assert not job.memory.exists()
+
+
+def test_the_journal_keeps_no_secret_of_the_command_line(job: FtJob) -> None:
+    job.start("--no-python", script="true", args=("--api-key", "s3cr3t-value", "--rate", "5"), ranks=1)
+    assert job.wait() == 0, job.stderr
+    assert job.events("job_started")[0]["command"] == ["true", "--api-key", "***", "--rate", "5"]
+    assert "s3cr3t" not in job.journal_text + job.stderr

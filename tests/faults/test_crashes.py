@@ -6,7 +6,7 @@ import pytest
 from harness import FtJob, alive
 
 CRASHES = {
-    "sigkill": ("signal", "SIGKILL"),
+    "sigkill": ("killed", "SIGKILL"),
     "sigsegv": ("signal", "SIGSEGV"),
     "abort": ("signal", "SIGABRT"),
     "exception": ("exception", "ZeroDivisionError: division by zero"),
@@ -53,13 +53,15 @@ def test_budget_is_spent_and_the_last_screen_says_what_failed(job: FtJob) -> Non
     for attempt in range(3):
         (job.home / f"attempt{attempt}").touch()
     script = job.home / "broken.py"
-    script.write_text("import time\ntime.sleep(0.2)\nundefined_name\n")
+    script.write_text(  # another error each time: the same one before the first step would not be tried again
+        "import os, time\ntime.sleep(0.2)\neval('undefined_' + 'abc'[int(os.environ['TORCHELASTIC_RESTART_COUNT'])])\n"
+    )
     job.start("--max-restarts", "2", "--backoff-first", "0.1s", script=script, args=())
     assert job.wait() == 1
     assert len(job.events("attempt_started")) == 3
     last = job.stderr.partition("the job has failed")[2]
     for piece in (
-        "NameError: name 'undefined_name' is not defined",
+        "NameError: name 'undefined_c' is not defined",
         "broken.py",
         "2 of 2 restarts",
         "attempt_2",

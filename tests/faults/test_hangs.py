@@ -33,7 +33,7 @@ def test_stacks_are_taken_before_anything_is_killed(job: FtJob) -> None:
     job.start(*LIMITS, env={"FAULT": "spin 1 5"})
     assert job.wait() == 0, job.stderr
     killed = job.events("ranks_killed")[0]
-    seen = job.events("hang_suspected")[0]
+    seen = job.events("hang_seen")[0]
     assert killed["ranks"] == [0, 1], "nobody died before"
     assert killed["mono"] > seen["mono"]
 

@@ -22,6 +22,7 @@ def memory() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["inline", "background"])
 def test_whatever_is_copied_already_the_step_before_is_whole(memory: Path, kind: str) -> None:
     run = subprocess.run(

@@ -15,6 +15,7 @@ import pytest
 from harness import JOBS, FtJob, carriers, wait_for
 
 from ftlaunch.cleaning import sweep
+from ftlaunch.pages import make_private
 from ftlaunch_hooks.page import Page, create_page, page_path
 from ftlaunch_hooks.protocol import memory_root, own_start_time
 
@@ -168,7 +169,7 @@ def test_report_of_a_job_that_lost_a_rank(job: FtJob) -> None:
     assert job.wait() == 0, job.stderr
     told = json.loads(ftctl("report", job.run_dir, "--json", cwd=job.home)[1])
     (incident,) = told["incidents"]
-    assert (incident["kind"], incident["rank"], incident["source"]) == ("signal", 1, None)
+    assert (incident["kind"], incident["rank"], incident["source"]) == ("killed", 1, None)
     assert incident["steps_lost"] == 20  # nothing was in memory: from the beginning
     assert 0 < incident["resumed_after"] < incident["recovered_after"]
     assert abs(sum(told["seconds"].values()) - told["wall_seconds"]) < 1e-6
@@ -302,7 +303,7 @@ def test_sweep_of_what_ranks_without_a_supervisor_left(tmp_path: Path) -> None:
     over, fresh, meeting = (root / f"meeting-{letter}" for letter in "abc")
     job = root / "alone-1-1"  # a strange job id, but a job's: its supervisor's lock says so
     for directory in (living, dead, over, fresh, meeting, job):
-        directory.mkdir(parents=True)
+        make_private(directory)
     (dead / "slot").write_bytes(b"x" * 5000)
     (job / "lock").touch()
     create_page(page_path(meeting, 0))

@@ -59,7 +59,7 @@ def test_a_list(ftctl: Ftctl, place: Path) -> None:
     code, out, _ = ftctl(place)
     assert code == 0
     head, *rows = (line.split() for line in out.splitlines())
-    assert head == ["step", "why", "size", "ranks", "state", "verified", "age"]
+    assert head == ["step", "why", "size", "ranks", "state", "verified", "health", "age"]
     assert [row[0] for row in rows[:5]] == ["40", "30", "20", "15", "10"]
     assert rows[0][4] == "interrupted"
     assert (rows[1][1], rows[1][4:8]) == ("stop", ["2", "complete", "not", "read"])

@@ -80,7 +80,9 @@ def test_forked_children_do_not_hold_it(tmp_path: Path) -> None:
     """A data loader's workers may outlive a rank that was killed."""
     with held(tmp_path / "x", "fork") as holder:
         children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
-        wait_for(children.read_text, "the child")
+        child = wait_for(children.read_text, "the child").strip()
+        lock = str(tmp_path / "x" / CHECKPOINT_LOCK)
+        wait_for(lambda: lock not in [str(fd.readlink()) for fd in Path(f"/proc/{child}/fd").iterdir()], "its closing")
         holder.kill()
         holder.wait()
         Custody(tmp_path / "x", never, print).leave()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,17 +9,12 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.diagnosis import (
-    SIGNALS,
-    Evidence,
-    classify,
-    first_cause,
-    hang,
-    last_traceback,
-    main_thread,
-    spawn_failure,
-    waits_for_peers,
-)
+from ftlaunch import diagnosis
+from ftlaunch.diagnosis import LONG_LIFE, Cause, Evidence, last_traceback
+from ftlaunch.rules import builtin, parse_rules
+from ftlaunch.signal_names import SIGNALS, signal_name
+
+RULES = builtin()
 
 VICTIM = """\
 [rank0]: Traceback (most recent call last):
@@ -41,10 +35,16 @@ ValueError: bad batch 17
 
 
 def evidence(rank: int = 0, returncode: int = 1, log: str = "", **more: Any) -> Evidence:
-    known: dict[str, Any] = {
-        "step": 5, "attached": True, "loop_left": False, "error_file": None, "order": 0, **more,
-    }  # fmt: skip
+    known: dict[str, Any] = {"step": 5, "seen": 0, "error_file": None, "order": 0, **more}
     return Evidence(rank=rank, returncode=returncode, log_tail=log, **known)
+
+
+def classify(left: Evidence) -> Cause:
+    return diagnosis.classify(left, RULES)
+
+
+def first_cause(all_left: list[Evidence]) -> Cause:
+    return diagnosis.first_cause(all_left, RULES)
 
 
 def left_by(source: str, tmp_path: Path) -> Evidence:
@@ -64,7 +64,7 @@ def left_by(source: str, tmp_path: Path) -> Evidence:
          "rank 0 failed with ValueError: bad batch 17 after step 5", "in f"),
         ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise KeyError('x')\n", "exception",
          "failed with KeyError: 'x'", "KeyError"),
-        ("raise RuntimeError('CUDA error: out of memory\\n  Compile with X to see more.')\n", "exception",
+        ("raise RuntimeError('CUDA error: out of memory\\n  Compile with X to see more.')\n", "gpu-memory",
          "failed with RuntimeError: CUDA error: out of memory", "Compile with X"),
         ("import no_such_module_here\n", "exception", "failed with ModuleNotFoundError: No module named", "import"),
         ("def f(:\n", "exception", "failed with SyntaxError: invalid syntax", "def f(:"),
@@ -76,8 +76,8 @@ def left_by(source: str, tmp_path: Path) -> Evidence:
          "rank 0 crashed with SIGSEGV", "Fatal Python error: Segmentation fault"),
         ("import ctypes; ctypes.string_at(0)\n", "signal", "rank 0 crashed with SIGSEGV", ""),
         ("import os; os.abort()\n", "signal", "SIGABRT", ""),
-        ("import os; os.kill(os.getpid(), 9)\n", "signal", "killed by SIGKILL", ""),
-        ("import os; os.kill(os.getpid(), 15)\n", "signal", "rank 0 was ended by SIGTERM", ""),
+        ("import os; os.kill(os.getpid(), 9)\n", "killed", "killed by SIGKILL", ""),
+        ("import os; os.kill(os.getpid(), 15)\n", "preempted", "rank 0 was ended by SIGTERM", ""),
         ("import os, signal; os.kill(os.getpid(), signal.SIGRTMIN)\n", "signal", "ended by signal 34", ""),
         ("import socket as s\na, b = s.socket(), s.socket()\na.bind(('127.0.0.1', 0)); a.listen()\n"
          "b.bind(a.getsockname())\n", "port", "OSError: [Errno 98] Address already in use", "b.bind"),
@@ -157,7 +157,7 @@ def test_words_of_victims(line: str) -> None:
 
 def test_a_victim_that_was_seen_first_yields_to_a_killed_peer() -> None:
     victim, killed = evidence(0, 1, VICTIM, order=1), evidence(1, -9, order=2)
-    assert first_cause([victim, killed]).kind == "signal"
+    assert first_cause([victim, killed]).kind == "killed"
     assert first_cause([victim]).kind == "comm"
 
 
@@ -171,8 +171,9 @@ def test_only_the_last_traceback_counts_and_it_is_short() -> None:
     deep = CULPRIT.replace("    batch", "    frame()\n" * 100 + "    batch")
     trace = last_traceback(f"{handled}went on\n{deep}bye\n")
     assert trace.endswith("ValueError: bad batch 17")
-    assert len(trace.splitlines()) <= 25
-    assert "lines left out" in trace
+    shown = classify(evidence(log=f"{handled}went on\n{deep}bye\n")).trace
+    assert len(shown.splitlines()) <= 25
+    assert "lines left out" in shown
     assert last_traceback("all is well\n") == ""
     assert last_traceback("Traceback (most recent call last):") == "Traceback (most recent call last):"
 
@@ -181,57 +182,90 @@ def test_signal_names_are_the_systems() -> None:
     import signal
 
     assert all(getattr(signal, name) == number for number, name in SIGNALS.items())
+    assert (signal_name(9), signal_name(34)) == ("SIGKILL", "signal 34")
 
 
 def test_other_causes() -> None:
-    assert spawn_failure(2, "train: No such file").sentence == "rank 2 could not be started: train: No such file"
-    assert hang(1, 7, "rank 1 is hung", "File x").signature == "hang"
+    spawn = diagnosis.spawn_failure(2, "train: No such file", RULES)
+    assert (spawn.sentence, spawn.action) == ("rank 2 could not be started: train: No such file", "give-up")
+    hang = diagnosis.hang(1, 7, "rank 1 is hung", "File x", RULES)
+    assert (hang.kind, hang.signature, hang.action) == ("hang", "hang", "restart")
 
 
-# --- stacks -----------------------------------------------------------------------------------------------
-
-DUMP = """\
-import faulthandler, sys, threading
-sys.path.insert(0, {root!r})
-{waiting}
-entered, over = threading.Event(), threading.Event()
-def helper():
-    entered.set()
-    over.wait()
-other = threading.Thread(target=helper)
-other.start()
-entered.wait()
-def train():
-    {body}
-train()
-over.set()
-"""
-DUMP_NOW = "faulthandler.dump_traceback(all_threads=True)"
+def test_what_a_job_says_of_hangs_holds() -> None:
+    rules = parse_rules([{"how": "hang", "class": "hang", "action": "give-up", "meaning": "never seen here"}])
+    hang = diagnosis.hang(1, 7, "rank 1 is hung", "", (*rules, *RULES))
+    assert (hang.action, hang.sentence) == ("give-up", "rank 1 is hung (never seen here)")
 
 
-def dump(tmp_path: Path, body: str, waiting: str = "") -> str:
-    source = DUMP.format(root=str(tmp_path), body=body, waiting=waiting)
-    return "some output\n" + left_by(source, tmp_path).log_tail
+@pytest.mark.parametrize(
+    ("step", "seen", "lived", "kind", "where"),
+    [
+        (0, 0, 1.0, "exception-at-start", "in its first step"),
+        (0, 0, LONG_LIFE, "exception-at-start", "in its first step"),
+        (1, 0, 1.0, "exception", "after step 1"),
+        (-1, 0, LONG_LIFE - 1, "exception-at-start", "before its first step"),
+        (-1, 0, LONG_LIFE, "exception", f"{LONG_LIFE / 60:.0f} min 0 s after its start"),
+        (-1, 3, 1.0, "exception", "after 3 optimizer steps"),
+    ],
+)
+def test_errors_of_the_script_before_the_first_step(step, seen, lived, kind, where) -> None:
+    """Where nothing is known of steps, a script that lived long has made some."""
+    cause = classify(evidence(log=CULPRIT, step=step, seen=seen, lived=lived))
+    assert (cause.kind, cause.sentence) == (kind, f"rank 0 failed with ValueError: bad batch 17 {where}")
 
 
-def test_main_thread_of_a_real_dump(tmp_path: Path) -> None:
-    frames = main_thread(dump(tmp_path, DUMP_NOW))
-    assert re.fullmatch(r'File ".*train\.py", line \d+ in train', frames[0])
-    assert len(frames) == 2
-    assert not any("helper" in frame for frame in frames)
+OOM = "Out of memory: Killed process {} (python) total-vm:1kB, anon-rss:1kB"
+WORKER = "RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. Details are lost."
 
 
-def test_a_rank_inside_a_collective_waits_for_peers(tmp_path: Path) -> None:
-    package = tmp_path / "torch" / "distributed"
-    package.mkdir(parents=True)
-    for directory in (package.parent, package):
-        (directory / "__init__.py").touch()
-    (package / "collective.py").write_text(f"import faulthandler\ndef all_reduce():\n    {DUMP_NOW}\n")
-    stack = dump(tmp_path, "all_reduce()", "from torch.distributed.collective import all_reduce")
-    assert waits_for_peers(stack) is True
-    assert waits_for_peers(dump(tmp_path, DUMP_NOW)) is False
-    assert waits_for_peers("") is None
-    assert waits_for_peers("no dump here\n") is None
+@pytest.mark.parametrize(
+    ("returncode", "log", "kernel", "kind"),
+    [
+        (-9, "", "oom_kill of cgroup /x went from 0 to 1", "host-memory"),
+        (-9, "", "Memory cgroup out of memory: Killed process 42 (python)", "host-memory"),
+        (-9, "", OOM.format(42), "host-memory"),
+        (-9, "", OOM.format(43), "killed"),
+        (-9, "", "eth0: link up", "killed"),
+        (-9, "", "", "killed"),
+        (-11, "", OOM.format(42), "signal"),
+        (1, WORKER, OOM.format(77), "host-memory"),
+        (1, WORKER, OOM.format(78), "killed"),
+        (1, WORKER, "", "killed"),
+    ],
+)
+def test_out_of_memory_is_told_from_other_kills(returncode: int, log: str, kernel: str, kind: str) -> None:
+    trace = f'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n{log}\n' if log else ""
+    cause = classify(evidence(returncode=returncode, log=trace, kernel=kernel, pid=42))
+    assert cause.kind == kind
+    assert ("lack of host memory" in cause.sentence) == (kind == "host-memory")
+
+
+def test_a_traceback_that_was_dealt_with_does_not_explain_a_kill() -> None:
+    log = CULPRIT.replace("ValueError: bad batch 17", "OSError: [Errno 28] No space left on device") + "went on\n"
+    assert classify(evidence(returncode=-9, log=log)).kind == "killed"
+
+
+def test_source_lines_are_no_errors() -> None:
+    log = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    if nan or "EADDRINUSE":\nKeyError: 1\n'
+    assert classify(evidence(log=log)).kind == "exception"
+
+
+def test_the_errors_an_error_came_from_count() -> None:
+    trace = (
+        'Traceback (most recent call last):\n  File "s.py", line 1, in save\nOSError: [Errno 28] No space left\n'
+        "\nThe above exception was the direct cause of the following exception:\n\n"
+        + "Traceback (most recent call last):\n" + '  File "t.py", line 2, in f\n    f()\n' * 40
+        + "RuntimeError: cannot save\n"
+    )  # fmt: skip
+    cause = classify(evidence(error_file={"message": {"extraInfo": {"py_callstack": trace}}}))
+    assert cause.kind == "disk"
+    assert cause.sentence.startswith("rank 0 failed with RuntimeError: cannot save after step 5 (no space left")
+    assert len(cause.trace.splitlines()) <= 25
+
+
+def test_nothing_fits_is_a_class_too() -> None:
+    assert diagnosis.classify(evidence(returncode=3), ()).kind == "unknown"
 
 
 def test_abort_at_exit_behind_a_traceback_is_the_exception() -> None:
@@ -240,5 +274,5 @@ def test_abort_at_exit_behind_a_traceback_is_the_exception() -> None:
         "terminate called without an active exception\nFatal Python error: Aborted\n\n"
         "Thread 0x00007fc094bf2b80 (most recent call first):\n  <no Python frame>\n"
     )
-    cause = classify(Evidence(1, -6, 4, True, False, None, log, 0))
+    cause = classify(Evidence(1, -6, 4, True, None, log, 0))
     assert (cause.kind, cause.sentence) == ("exception", "rank 1 failed with ValueError: odd after step 4")

@@ -8,24 +8,31 @@ from typing import Any
 import pytest
 
 from ftlaunch.health import (
-    AUTO_CEILING,
-    AUTO_FACTOR,
-    AUTO_FLOOR,
-    AUTO_STARTUP,
+    MUTE_FLOOR,
     RankView,
     describe,
     laggard,
     late_ranks,
     limit_for,
-    next_check,
+    of_laggard,
+    suspects,
+    waits,
 )
+from ftlaunch.limits import AUTO_CEILING, BOUNDS, Limits
 
+AUTO_FLOOR, AUTO_STARTUP = BOUNDS["train"][0], BOUNDS["startup"][0]
 START = 1000.0
 LONG = START + AUTO_STARTUP + 1
 TRAINING = RankView(
     rank=0, started=START, beating=True, attached=True, phase="train", step=10, beat=START + 50,
-    first_step_done=True, longest_step=2.0, exited=False,
+    first_step_done=True, exited=False,
 )  # fmt: skip
+
+
+def asked(hang: Any, startup: Any = "auto", longest: float = 2.0, **more: Any) -> Limits:
+    kinds = {name: limit for name, limit in more.items() if name not in ("log", "idle")}
+    rules = {name: limit for name, limit in more.items() if name in ("log", "idle")}
+    return Limits({"train": hang, "startup": startup, **kinds}, {"train": longest}, **rules)
 
 
 def view(**changes: Any) -> RankView:
@@ -34,6 +41,7 @@ def view(**changes: Any) -> RankView:
 
 BARE = view(beating=False, attached=False, phase="startup", step=-1, beat=0.0, first_step_done=False)
 BEGUN = replace(BARE, beating=True, beat=START + 1)
+OBSERVED = view(attached=False, observed=True)
 
 
 @pytest.mark.parametrize(
@@ -41,9 +49,10 @@ BEGUN = replace(BARE, beating=True, beat=START + 1)
     [
         (view(), 5.0, "auto", 5.0),
         (view(), None, "auto", None),
-        (view(longest_step=0.01), "auto", "auto", AUTO_FLOOR),
-        (view(longest_step=AUTO_FLOOR / 8), "auto", "auto", AUTO_FLOOR / 8 * AUTO_FACTOR),
-        (view(longest_step=AUTO_CEILING), "auto", "auto", AUTO_CEILING),
+        (view(), "auto", "auto", AUTO_FLOOR),
+        (view(busy=True), "auto", "auto", AUTO_CEILING),  # a data loader's worker works
+        (view(busy=True), 5.0, "auto", 5.0),
+        (replace(OBSERVED, busy=True), 5.0, "auto", 50.0),
         (view(first_step_done=False), 5.0, "auto", 50.0),  # it compiles
         (view(first_step_done=False), "auto", "auto", AUTO_CEILING),
         (view(phase="eval"), 5.0, "auto", 50.0),
@@ -56,7 +65,7 @@ BEGUN = replace(BARE, beating=True, beat=START + 1)
     ],
 )
 def test_limits(seen: RankView, hang: Any, startup: Any, limit: float | None) -> None:
-    assert limit_for(seen, hang, startup) == limit
+    assert limit_for(waits([seen])[0], asked(hang, startup)) == limit
 
 
 @pytest.mark.parametrize(
@@ -68,7 +77,25 @@ def test_limits(seen: RankView, hang: Any, startup: Any, limit: float | None) ->
         ([view(), view(rank=1, beat=START + 54)], START + 56, 0.0, 5.0, "auto", [0]),
         ([view()], START + 900, START + 897, 5.0, "auto", []),  # the machine was frozen meanwhile
         ([view()], START + 1e6, 0.0, None, "auto", []),
-        ([BARE], START + 1e6, 0.0, 5.0, "auto", []),  # an ordinary script: nothing is known of it
+        ([BARE], START + 1e6, 0.0, "auto", "auto", []),  # an ordinary program: nothing is known of it
+        ([BARE], START + 49, 0.0, 5.0, "auto", []),
+        ([BARE], START + 51, 0.0, 5.0, "auto", [0]),  # but a limit somebody asked for holds, of its activity
+        ([replace(BARE, active=START + 40)], START + 89, 0.0, 5.0, "auto", []),
+        ([replace(BARE, active=START + 40)], START + 91, 0.0, 5.0, "auto", [0]),
+        ([BARE], START + MUTE_FLOOR - 1, 0.0, 0.1, "auto", []),
+        ([replace(BARE, active=START + 40)], START + 69, 0.0, 5.0, 30.0, []),
+        ([replace(BARE, active=START + 40), view(rank=1, beat=START + 69)], START + 69, 0.0, 5.0, 30.0, [0]),
+        ([BEGUN], LONG - 2, 0.0, "auto", "auto", []),  # it has imported torch, and does nothing for half an hour
+        ([BEGUN], LONG + 2, 0.0, "auto", "auto", [0]),
+        ([replace(BEGUN, active=LONG)], LONG + 2, 0.0, "auto", "auto", []),
+        ([OBSERVED], START + 54.9, 0.0, 5.0, "auto", []),
+        ([OBSERVED], START + 55.1, 0.0, 5.0, "auto", [0]),
+        ([replace(OBSERVED, busy=True)], START + 99, 0.0, 5.0, "auto", []),  # it evaluates?
+        ([replace(OBSERVED, busy=True)], START + 101, 0.0, 5.0, "auto", [0]),  # too long even so
+        ([view(busy=True)], START + 55.1, 0.0, 5.0, "auto", [0]),  # who attaches says what it does
+        ([replace(OBSERVED, first_step_done=False)], START + 99, 0.0, 5.0, "auto", []),
+        ([OBSERVED], START + 50 + AUTO_FLOOR - 1, 0.0, "auto", "auto", []),
+        ([OBSERVED], START + 50 + AUTO_FLOOR + 1, 0.0, "auto", "auto", [0]),
         ([BARE], START + 31, 0.0, 5.0, 30.0, [0]),  # but a limit somebody asked for holds
         ([BARE, view(rank=1, beat=LONG)], LONG, 0.0, "auto", "auto", [0]),
         ([BARE, view(rank=1)], LONG, 0.0, None, "auto", []),  # --hang-timeout off
@@ -76,21 +103,12 @@ def test_limits(seen: RankView, hang: Any, startup: Any, limit: float | None) ->
     ],
 )
 def test_late(views: list[RankView], now: float, awake: float, hang: Any, startup: Any, late: list[int]) -> None:
-    assert [entry.rank for entry in late_ranks(views, now, awake, hang, startup)] == late
+    assert [entry.rank for entry in late_ranks(views, now, awake, asked(hang, startup))] == late
 
 
 def test_age_counts_from_the_start_of_the_process_not_from_an_old_beat() -> None:
-    (entry,) = late_ranks([view(started=START + 60, beat=START)], START + 70, 0.0, 5.0, "auto")
+    (entry,) = late_ranks([view(started=START + 60, beat=START)], START + 70, 0.0, asked(5.0))
     assert entry.age == 10.0
-
-
-def test_nobody_is_late_before_the_next_check() -> None:
-    views = [view(), view(rank=1, beat=START + 52, longest_step=9.0), view(rank=2, exited=True)]
-    check = next_check(views, START + 53, "auto", "auto")
-    assert check == START + 50 + AUTO_FLOOR
-    assert not late_ranks(views, check - 0.001, 0.0, "auto", "auto")
-    assert late_ranks(views, check + 0.001, 0.0, "auto", "auto")
-    assert next_check([view(exited=True)], START, 5.0, 5.0) == float("inf")
 
 
 @pytest.mark.parametrize(
@@ -110,6 +128,11 @@ def test_laggard(why: str, culprit: dict[str, Any], place: int) -> None:
     assert laggard(views).rank == place, why
 
 
+def test_of_ranks_that_say_nothing_it_is_the_one_that_does_nothing() -> None:
+    mute = [replace(BARE, rank=rank, active=START + 9 - rank) for rank in range(3)]
+    assert laggard(mute).rank == 2
+
+
 def test_the_dead_are_not_waited_for_unless_all_are_dead() -> None:
     assert laggard([view(step=1, exited=True), view(rank=1)]).rank == 1
     assert laggard([view(exited=True)]).rank == 0
@@ -122,10 +145,133 @@ def test_the_dead_are_not_waited_for_unless_all_are_dead() -> None:
         (view(phase="eval"), "rank 0 is hung in evaluation after step 10: no progress for"),
         (view(phase="checkpoint"), "rank 0 is hung in checkpoint after"),
         (view(stopped=True), "(limit 5.0 s), its process is stopped (SIGSTOP?)"),
-        (BEGUN, "rank 0 has not reached attach() or its first beat 7.0 s after its start (limit 5.0 s)"),
-        (BARE, "rank 0 has not beaten once 7.0 s after its start"),
+        (BEGUN, "rank 0 has not reached attach() or an optimizer step 7.0 s after its start (limit 5.0 s)"),
+        (BARE, "rank 0 has not said anything 7.0 s after its start"),
+        (OBSERVED, "rank 0 is hung: no optimizer step for 7.0 s (limit 5.0 s)"),
+        (replace(OBSERVED, stopped=True), "(limit 5.0 s), its process is stopped (SIGSTOP?)"),
     ],
 )
 def test_describe(culprit: RankView, sentence: str) -> None:
-    (late,) = late_ranks([view()], START + 57, 0.0, 5.0, "auto")
+    (late,) = late_ranks([view()], START + 57, 0.0, asked(5.0))
     assert sentence in describe(late, culprit)
+
+
+def test_who_does_nothing_is_said_to_do_nothing() -> None:
+    (late,) = late_ranks([BEGUN], LONG + 2, 0.0, asked("auto"))
+    assert "has not reached attach() or an optimizer step, has done nothing for 30 min" in describe(late, BEGUN)
+
+
+@pytest.mark.parametrize(
+    ("seen", "age", "hang", "startup", "suspected"),
+    [
+        (view(), 2.4, 5.0, "auto", False),
+        (view(), 2.6, 5.0, "auto", True),
+        (view(phase="eval"), 24.0, 5.0, "auto", False),
+        (view(phase="eval"), 26.0, 5.0, "auto", True),
+        (view(), AUTO_FLOOR / 2 - 1, "auto", "auto", False),
+        (view(), AUTO_FLOOR / 2 + 1, "auto", "auto", True),
+        (view(exited=True), 1e6, 5.0, "auto", False),
+        (view(), 1e6, None, "auto", False),
+    ],
+)
+def test_half_the_limit_makes_a_suspect(seen: RankView, age: float, hang: Any, startup: Any, suspected: bool) -> None:
+    found = suspects([seen], seen.beat + age, 0.0, asked(hang, startup))
+    assert [entry.rank for entry in found] == ([0] if suspected else [])
+    if found:
+        assert found[0].limit == limit_for(waits([seen])[0], asked(hang, startup)), (
+            "the limit itself is told, not its half"
+        )
+
+
+def test_the_suspect_named_is_the_laggard() -> None:
+    views = [view(), view(rank=1, step=9)]
+    found = suspects(views, START + 53, 0.0, asked(5.0))
+    assert of_laggard(found, views).rank == 1
+    assert of_laggard(found[:1], views).rank == 0
+
+
+DONE = view(rank=1, phase="teardown", exited=True, ended=START + 60)
+
+
+@pytest.mark.parametrize(
+    ("views", "age", "limits", "late"),
+    [
+        ([view(), DONE], 9.0, asked(None, exit=10.0), []),
+        ([view(), DONE], 11.0, asked(None, exit=10.0), [(0, "exit")]),
+        ([view(), view(rank=1)], 1e6, asked(None, exit=10.0), []),  # nobody is done
+        ([view(beat=START + 69), DONE], 11.0, asked(None, exit=10.0), []),  # it moves on
+        ([replace(BARE, active=START + 69), DONE], 11.0, asked(None, None, exit=10.0), [(0, "exit")]),
+        ([replace(BARE, active=START + 69), replace(BARE, rank=1, exited=True, ended=START + 60)], 11.0,
+         asked(None, None, exit=10.0), []),
+        ([BARE, replace(BARE, rank=1, exited=True, ended=START + 60)], 1e6, asked("auto"), []),  # nothing known
+        ([BEGUN, replace(BEGUN, rank=1, exited=True, ended=START + 60)], AUTO_CEILING + 9, asked("auto", None),
+         [(0, "exit")]),
+        ([view(phase="teardown"), DONE], 1e6, asked("auto", exit=None, teardown=None), []),
+        ([view(logged=START + 60)], 29.0, asked(None, log=30.0), []),
+        ([view(logged=START + 60, beat=START + 90)], 31.0, asked(None, log=30.0), [(0, "log")]),
+        ([view(logged=START + 60), view(rank=1, logged=START + 65)], 31.0, asked(None, log=30.0), []),
+        ([view(active=START + 60)], 29.0, asked(None, idle=30.0), []),
+        ([view(active=START + 60)], 31.0, asked(None, idle=30.0), [(0, "idle")]),
+        ([view(active=START + 60), view(rank=1, beat=START + 65)], 31.0, asked(None, idle=30.0), []),
+        ([view(phase="eval")], 20.0, asked(None, eval=35.0), []),
+        ([view(phase="eval")], 20.0, asked(None, eval=15.0), [(0, "progress")]),
+        ([view(phase="teardown")], 20.0, asked(1.0, teardown=15.0), [(0, "progress")]),
+        ([view(phase="checkpoint")], 20.0, asked(1.0, checkpoint=None), []),
+    ],
+)  # fmt: skip
+def test_rules_beside_steps(views: list[RankView], age: float, limits: Limits, late: list[tuple[int, str]]) -> None:
+    """Ages are from START + 60."""
+    found = late_ranks(views, START + 60 + age, 0.0, limits)
+    assert [(entry.rank, entry.rule) for entry in found] == late
+
+
+def test_a_machine_that_was_frozen_made_nobody_silent() -> None:
+    seen = view(logged=START + 60, active=START + 60)
+    assert late_ranks([seen], START + 900, START + 890, asked(None, log=30.0, idle=30.0, exit=30.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("views", "limits", "sentence"),
+    [
+        (
+            [view(), DONE],
+            asked(None, exit=10.0),
+            "rank 0 has neither ended nor moved on for 40 s while others are done",
+        ),
+        (
+            [view()],
+            asked(None, log=10.0),
+            "no rank has written a line of log for 100 s (limit 10 s); rank 0 is the one",
+        ),
+        (
+            [view()],
+            asked(None, idle=10.0),
+            "no rank has used a processor, read, written or made a step for 50 s (limit",
+        ),
+    ],
+)
+def test_each_rule_says_what_was_measured(views: list[RankView], limits: Limits, sentence: str) -> None:
+    (late,) = late_ranks(views, START + 100, 0.0, limits)
+    assert sentence in describe(late, laggard(views))
+
+
+EVAL = view(rank=1, phase="eval", beat=START + 52)
+
+
+@pytest.mark.parametrize(
+    ("other", "age", "late"),
+    [
+        (EVAL, 40.0, []),  # ten times five seconds, from START + 52
+        (EVAL, 53.0, [0, 1]),
+        (replace(EVAL, step=9), 40.0, []),
+        (replace(EVAL, step=11), 40.0, [0]),  # it is not what this rank waits for
+        (replace(EVAL, exited=True), 40.0, [0]),
+        (view(rank=1, beat=START + 90, left=START + 90), 43.0, []),  # back in training
+        (view(rank=1, beat=START + 90, left=START + 90), 46.0, [0, 1]),
+        (view(rank=1, beat=START + 90), 41.0, [0]),
+    ],
+)
+def test_who_waits_for_a_rank_that_evaluates(other: RankView, age: float, late: list[int]) -> None:
+    """Ages are of rank 0's last beat, START + 50."""
+    found = late_ranks([view(), other], START + 50 + age, 0.0, asked(5.0))
+    assert sorted(entry.rank for entry in found) == late

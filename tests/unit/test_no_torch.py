@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-MODULES = ["cli", "runner", "ctl", "saver"]
+MODULES = ["cli", "runner", "ctl", "saver", "notifier", "webhook", "checking", "check_disk"]
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -50,6 +50,9 @@ FROZEN = [
     (16, lambda p: setattr(p, "stop_wanted", 15), 15),
     (17, lambda p: setattr(p, "want_save", 7), 7),
     (18, lambda p: setattr(p, "shard_step", 8), 8),
+    (19, lambda p: p.observe(9, 1, 2), 9),
+    (232, lambda p: p.note_own(5), 1),
+    (233, lambda p: p.note_own(5), 5),
     (32, lambda p: p.set_slot(0, 9), 9),
     (33, lambda p: p.set_slot(1, 9), 9),
     (34, lambda p: p.set_slot(2, 9), 9),
@@ -102,7 +105,7 @@ def test_numbers_of_the_protocol_are_frozen() -> None:
         "UNDECIDED", "FRESH", "MEMORY", "PEER", "STORAGE", "REFUSED", "LOADED", "WEIGHTS",
     ]  # fmt: skip
     assert {flag.name: flag.value for flag in Flag} == {
-        "ATTACHED": 1, "STACKS": 2, "LOOP_LEFT": 4, "STOPPED": 8, "MAPPED": 16,
+        "ATTACHED": 1, "STACKS": 2, "LOOP_LEFT": 4, "STOPPED": 8, "MAPPED": 16, "OBSERVED": 32,
     }  # fmt: skip
 
 

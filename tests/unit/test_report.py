@@ -136,3 +136,25 @@ def test_status() -> None:
         "   0  4711    yes  train    12  20 ms ago     500 ms",
         "  10  4712     no      -     -          -          -",
     ]
+
+
+def test_where_the_autopsy_lies() -> None:
+    said = {
+        "sentence": "rank 1 is hung; it sleeps at train.py:88; restarting now",
+        "autopsy": "/runs/x/autopsy/attempt_0",
+    }
+    events = journal(
+        {"s": 0, "event": "job_started", "job_id": "gpt-1a2b", "ranks": 2},
+        {"s": 65, "event": "incident", "rank": 1, "kind": "hang", "verdict": "restart", "step": 60, **said},
+    )
+    text = "\n".join(report_lines(tell(moments(events))))
+    assert "it sleeps at train.py:88" in text
+    assert "autopsy: /runs/x/autopsy/attempt_0" in text
+    answer = {"job_id": "x", "state": "running", "attempt": 1, "restarts_left": 3, "max_restarts": 3, "in_memory": 60,
+              "committed": -1, "ranks": []}  # fmt: skip
+    assert "last incident" not in "\n".join(status_lines(answer | {"last_incident": None}))
+    assert status_lines(answer | {"last_incident": said})[2:4] == [
+        f"last incident: {said['sentence']}", f"  its autopsy: {said['autopsy']}"
+    ]  # fmt: skip
+    killed = said | {"autopsy": None}
+    assert not [line for line in status_lines(answer | {"last_incident": killed}) if "autopsy" in line]

@@ -13,6 +13,7 @@ from ftlaunch.spec_resolve import resolve
 from ftlaunch_hooks import protocol
 
 CONFIGS = Path(__file__).parents[2] / "configs"
+_NO_JOBS = ("default.yaml", "fault_rules.yaml")
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def test_the_hooks_alone_have_the_same_defaults() -> None:
     assert f"{default('storage_interval')[1]:.0f}s" == protocol.DEFAULT_STORAGE_INTERVAL
 
 
-@pytest.mark.parametrize("name", [path.name for path in CONFIGS.glob("*.yaml") if path.name != "default.yaml"])
+@pytest.mark.parametrize("name", [path.name for path in CONFIGS.glob("*.yaml") if path.name not in _NO_JOBS])
 def test_the_example_specs_resolve(name: str, place: Path) -> None:
     content = read_spec_file(str(CONFIGS / name))
     if "script" in content:
@@ -255,3 +256,18 @@ def test_a_checkpoint_to_begin_with_is_a_path_or_a_step(place: Path) -> None:
     job = ask(spec="script: train.py\nload_checkpoint: base/iteration_0000007\nresume_training: false\n")
     assert (job.load_checkpoint, job.resume_training) == (place / "base/iteration_0000007", False)
     assert ask(spec=yaml.safe_dump(resolved(job))) == job
+
+
+def test_rules_and_budgets_of_a_spec_read_back_as_they_are() -> None:
+    text = (
+        "script: train.py\nmax_restarts: 5\nrestart_policy: by-cause\nrestart_window: 24h\nrefill_after: 1000\n"
+        "max_same_error: off\nmax_without_progress: 4\nfault_rules:\n"
+        "  - {exit: 17, log: 'link [0-9]+ down', class: network, action: wait, meaning: 'a switch: restarted'}\n"
+        "  - {exception: ValueError, before_first_step: true, class: data, action: give-up}\n"
+    )
+    job = ask(spec=text)
+    assert (job.max_hang_restarts, job.restart_window, job.max_same_error) == (5, 86400.0, 0)
+    assert [rule.kind for rule in job.fault_rules] == ["network", "data"]
+    assert ask(spec=yaml.safe_dump(resolved(job))) == job
+    assert ask({"max_hang_restarts": "0"}, spec=text).max_hang_restarts == 0
+    assert ask().fault_rules == ()

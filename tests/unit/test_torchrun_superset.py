@@ -113,4 +113,4 @@ def test_our_own_options_have_both_spellings_and_do_not_clash() -> None:
                 assert read_command_line([spelling, *value, "train.py"]).flags == {
                     key.name: "true" if key.switch else "x"
                 }
-    assert len(command.params) == len(OPTIONS) + 4
+    assert len(command.params) == len(OPTIONS) + 5

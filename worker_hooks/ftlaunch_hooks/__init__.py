@@ -47,4 +47,5 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
-bootstrap.install()
+if not bootstrap.torch_is_being_imported():
+    bootstrap.install()

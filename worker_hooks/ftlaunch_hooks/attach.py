@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import platform
 import time
 from collections.abc import Collection, Iterator
@@ -10,8 +12,10 @@ from typing import Any
 
 import torch
 
-from ftlaunch_hooks import alone, bootstrap, layout, protocol
+from ftlaunch_hooks import alone, bootstrap, layout, protocol, skips
 from ftlaunch_hooks.agenda import Agenda
+from ftlaunch_hooks.agreement import Agreement
+from ftlaunch_hooks.losses import NO_SPAN, LossWatch, parse_rule
 from ftlaunch_hooks.overseer import Overseer, Supervised
 from ftlaunch_hooks.pace import Pace
 from ftlaunch_hooks.page import NONE
@@ -21,6 +25,7 @@ from ftlaunch_hooks.resume import restore
 from ftlaunch_hooks.signals import Watcher
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State, StateError
+from ftlaunch_hooks.stopwatch import Stopwatch
 
 _job: Job | None = None
 
@@ -70,6 +75,7 @@ class Job:
                 self._positions.check_ranks(restored.world_size, overseer.world_size)
         except StateError as error:
             raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
+        self._skip_bad_data(overseer)
         if kind == Resume.WEIGHTS:
             step = 0  # it was the step of the checkpoint
         self.step: int = step
@@ -88,6 +94,9 @@ class Job:
             step if kind == Resume.MEMORY else NONE,
             overseer.storage_slots,
         )
+        self._watch = Stopwatch(self._page)
+        self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
+        self._compare_replicas(overseer)
         self._pace, self._spent = Pace(*overseer.memory_interval), 0.0
         self._agenda = Agenda(overseer.rank, overseer.peers, overseer.orders, self._pace, self._snapshots.room)
         self._snapshots.fit(step)
@@ -127,9 +136,16 @@ class Job:
         self._overseer.finish()
 
     def step_done(self, loss: float | None = None) -> None:
-        """Say that a step is complete, in a loop of one's own; within steps() it only notes the loss."""
+        """Say that a step is complete, in a loop of one's own; within steps() it only notes the loss.
+
+        loss: of this rank. One that is no finite number is told the supervisor at once: the script may raise over it.
+        """
         if loss is not None:
             self._page.loss = loss
+            self._losses.note(self._page.loss)
+            if self._in_loop and not math.isfinite(self._page.loss):
+                span = (self._page.consumed, self._positions.ahead()) if self._positions.skippable else NO_SPAN
+                self._losses.judge(self.step + 1, *span)
         if self._in_loop:
             return
         if self._page.phase == Phase.STARTUP:
@@ -146,14 +162,31 @@ class Job:
             raise ValueError(f"cannot enter phase {name!r}: phases are {allowed}") from None
         self._snapshots.fence()  # weights may be swapped in there (an EMA model's), without an optimizer step
         before, self._page.phase = self._page.phase, phase
+        began = time.monotonic_ns()
         try:
             yield
         finally:
+            self._watch.excuse(time.monotonic_ns() - began)
             self._page.phase = before
 
     def save(self) -> None:
         """Ask for a checkpoint of one of the next steps; returns at once. One rank asking is enough."""
         self._page.want_save = self.step
+
+    # --- when it begins -----------------------------------------------------------------------------------
+
+    def _skip_bad_data(self, overseer: Overseer) -> None:
+        try:
+            spans = skips.read(overseer.checkpoint_dir)
+        except (OSError, ValueError) as error:
+            raise AttachError(f"cannot read {overseer.checkpoint_dir / skips.NAME}: {error}") from error
+        self._positions.skip(spans)
+
+    def _compare_replicas(self, overseer: Overseer) -> None:
+        every = int(os.environ.get(protocol.ENV_COMPARE_REPLICAS, "0"))
+        if every and overseer.world_size > 1:
+            directory = overseer.memory_dir if overseer.rank == 0 else None
+            self._snapshots.agreement = Agreement(self._page, every, directory)
 
     # --- step by step -------------------------------------------------------------------------------------
 
@@ -178,10 +211,15 @@ class Job:
 
     def _complete(self, *, last: bool) -> None:
         """The step boundary: snapshot, beat, and whatever is asked."""
+        self._watch.end(time.monotonic_ns())
         step = self.step + 1
         self.step = step
+        span = NO_SPAN
         if self._positions:
-            self._page.consumed = self._positions.advance()
+            span = self._page.consumed, self._positions.advance()
+            self._page.consumed = span[1]
+        self._losses.judge(step, *(span if self._positions.skippable else NO_SPAN))
+        self._snapshots.trouble = self._losses.trouble
         self._overseer.at_boundary(step)
         entry = self._agenda.read(step)
         if entry.meet:
@@ -196,6 +234,7 @@ class Job:
         self._pace.note(seconds, self._snapshots.spent - self._spent, taken)
         self._spent = self._snapshots.spent
         self._page.beat(step, now)
+        self._watch.begin(now)
         if why is not None:
             self._overseer.held(self._snapshots, step, why)
         if why == Why.STOP:

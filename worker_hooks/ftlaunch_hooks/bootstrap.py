@@ -1,7 +1,7 @@
-"""What a rank does the moment the hooks are imported: take its page, and be ready to show its stacks.
+"""What a rank does the moment the hooks are imported: take its page, be ready to show its stacks and last words.
 
 So that a rank that hangs before attach() (in init_process_group, in the data) can be told from one that does
-not use the hooks, and leaves its stacks.
+not use the hooks, and leaves its stacks; and one that fails leaves its exception.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from ftlaunch_hooks import protocol
+from ftlaunch_hooks import lastwords, protocol
 from ftlaunch_hooks.page import Page, page_path
 
 _taken: Page | None = None
@@ -24,9 +24,26 @@ def install() -> None:
         return
     page = Page(page_path(Path(os.environ[protocol.ENV_MEMORY_DIR]), int(os.environ["RANK"])))
     page.begin(int(os.environ[protocol.ENV_ATTEMPT]), os.getpid(), protocol.own_start_time())
-    faulthandler.register(protocol.STACKS_SIGNAL, file=sys.__stderr__ or 2, all_threads=True)
-    page.raise_flag(protocol.Flag.STACKS)
+    _show_stacks(page)
+    lastwords.keep()
     _taken = page
+
+
+def _show_stacks(page: Page) -> None:
+    """Be ready to show all stacks, in a file that nothing else writes to; where there is none, be silent about it."""
+    path = protocol.stacks_path(page.path.parent, int(os.environ["RANK"]))
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return  # the flag is not raised: nobody will ask
+    faulthandler.register(protocol.STACKS_SIGNAL, file=fd, all_threads=True)
+    page.raise_flag(protocol.Flag.STACKS)
+
+
+def torch_is_being_imported() -> bool:
+    """Whether torch imports us: then an error of ours must not be its own (observe.py)."""
+    torch = sys.modules.get("torch")
+    return bool(getattr(getattr(torch, "__spec__", None), "_initializing", False))
 
 
 def own_page() -> Page | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks import digests, distrust, layout
+from ftlaunch_hooks import digests, distrust, layout, marks
 from ftlaunch_hooks.layout import COMMON, METADATA, Chunk, Damaged
 
 _LONGEST_JSON = 256 << 20  # over a million chunks
@@ -158,15 +158,20 @@ class Refusal:
     to: str
 
 
-def newest_verified(checkpoint_dir: Path) -> tuple[int, list[Refusal]]:
+def newest_verified(checkpoint_dir: Path, healthy_before: int | None = None) -> tuple[int, list[Refusal]]:
     """The step of the newest checkpoint that verifies (-1: none), and what was refused on the way.
 
     What is damaged goes to quarantine with a note why. What cannot be moved, or not be read at this moment, stays
-    and is passed over.
+    and is passed over. healthy_before: only those older than this step that are marked healthy come into question; of
+    the others nothing is looked at but their marks.
     """
     refusals = []
     for step, directory in layout.list_iterations(checkpoint_dir):
+        if healthy_before is not None and step >= healthy_before:
+            continue
         try:
+            if healthy_before is not None and not marks.is_normal(read_metadata(directory)):
+                continue
             verify(directory)
         except Damaged as damage:
             try:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from ftlaunch_hooks import skips
+
 _MIX = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: seeds of epochs that no other seed shares
 _STREAM = 0xC2B2AE3D27D4EB4F  # another odd number: seeds of data sets that no epoch shares
 
@@ -55,6 +57,7 @@ class PositionedSampler(Sampler[list[int]]):
         self._global_batch = batch_size * world_size
         self._fixed = dict(fixed)
         self._read_ahead = False
+        self._skipped: skips.Spans = ()
 
     @property
     def consumed(self) -> int:
@@ -65,20 +68,32 @@ class PositionedSampler(Sampler[list[int]]):
         """One global batch has been consumed."""
         raise NotImplementedError
 
+    def skip(self, spans: skips.Spans) -> None:
+        """Pass over samples, by whole batches: [begin, end) of what is consumed over all ranks and epochs.
+
+        A batch that begins in a span is not made; the samples count as consumed. Raises ValueError where batches were
+        read already.
+        """
+        self._expect_not_read()
+        self._skipped = spans
+
     def _share(self, count: int) -> tuple[int, int]:
         """Beginning and end of this rank's part of a global batch of `count` samples."""
         return count * self._rank // self._world_size, count * (self._rank + 1) // self._world_size
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Raises ValueError when `state` is a position in another order, or batches were read already."""
+        self._expect_not_read()
+        for name, value in self._fixed.items():
+            if state[name] != value:
+                raise ValueError(f"cannot resume sampling: {name} is {value}, {state[name]} when it was saved")
+
+    def _expect_not_read(self) -> None:
         if self._read_ahead:
             raise ValueError(
                 "cannot resume sampling: an iterator was made before attach() and has read ahead from the beginning; "
                 "make the DataLoader's iterator after attach()"
             )
-        for name, value in self._fixed.items():
-            if state[name] != value:
-                raise ValueError(f"cannot resume sampling: {name} is {value}, {state[name]} when it was saved")
 
 
 @dataclass(frozen=True)
@@ -167,7 +182,13 @@ class ResumableBatchSampler(PositionedSampler):
             position = self._after(start, count)
 
     def _next(self, position: _Position) -> tuple[_Position, int]:
-        """Where the batch at `position` begins, and how many samples it has over all ranks."""
+        """Where the next batch begins that is not skipped, and how many samples it has over all ranks."""
+        while skips.after(self._skipped, position.consumed) != position.consumed:
+            position = self._after(*self._following(position))
+        return self._following(position)
+
+    def _following(self, position: _Position) -> tuple[_Position, int]:
+        """The same of the batch at `position`, skipped or not."""
         left = self._order.length - position.offset
         if left >= self._global_batch:
             return position, self._global_batch

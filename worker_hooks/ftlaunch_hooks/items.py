@@ -42,6 +42,7 @@ class Item:
     owned: bool  # whether this rank is the one that saves it
     group: str = "opt"  # the kind of file it belongs to, see layout.GROUPS
     settled: bool = False  # changes only inside the step of an attached optimizer
+    replicated: bool = False  # the same on every rank
 
     @property
     def chunk(self) -> Chunk:
@@ -154,7 +155,7 @@ class Shelf:
         else:
             owned = owner == self.rank
         local = tensor.detach()
-        return Item(key, local, (0,) * local.dim(), tuple(local.shape), owned)
+        return Item(key, local, (0,) * local.dim(), tuple(local.shape), owned, replicated=owner is not None)
 
 
 def _sharded_item(path: Path, key: str, tensor: Tensor) -> Item | None:

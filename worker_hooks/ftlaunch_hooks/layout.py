@@ -26,6 +26,7 @@ COMMON = "common.json"
 METADATA = "metadata.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 QUARANTINE = "quarantine"
+SKIPPED = "skipped.json"  # see skips.py
 INCOMPLETE = ".incomplete"
 
 _ITERATION = re.compile(r"iteration_(\d{7,})")
@@ -262,12 +263,12 @@ def refused_before(checkpoint_dir: Path) -> bool:
 def supersede(checkpoint_dir: Path, above: int = -1) -> Path | None:
     """Put committed checkpoints of steps above `above` aside; returns where they are now. Raises OSError.
 
-    All of them, for a fresh start: then those in quarantine go too.
+    All of them, for a fresh start: then those in quarantine go too, and the list of samples to skip.
     """
     found = [path for step, path in list_iterations(checkpoint_dir) if step > above]
-    quarantined = checkpoint_dir / QUARANTINE
-    if above < 0 and quarantined.exists():
-        found.append(quarantined)
+    if above < 0:
+        also = (checkpoint_dir / QUARANTINE, checkpoint_dir / SKIPPED)
+        found += [path for path in also if path.exists()]
     if not found:
         return None
     name = f"superseded-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from ftlaunch_hooks import skips
 from ftlaunch_hooks.data import Order, PositionedSampler
 
 
@@ -67,13 +68,22 @@ class ResumableMixSampler(PositionedSampler):
 
     def advance(self) -> None:
         """One global batch has been consumed."""
-        self._done += self._global_batch
+        self._done = self._next(self._done) + self._global_batch
+
+    def _next(self, done: int) -> int:
+        """Where the next batch begins that is not skipped."""
+        before = sum(self._base)
+        while skips.after(self._skipped, before + done) != before + done:
+            done += self._global_batch
+        return done
 
     def __iter__(self) -> Iterator[list[int]]:
         """This rank's batches from the position on, without end: lists of `batch_size` indices."""
         self._read_ahead = True
-        begin, end = (self._done + part for part in self._share(self._global_batch))
+        done = self._done
         while True:
+            done = self._next(done)
+            begin, end = (done + part for part in self._share(self._global_batch))
             taken, then = self._taken(begin), self._taken(end)
             parts = [
                 iter(order.read(first, last - first))
@@ -81,7 +91,7 @@ class ResumableMixSampler(PositionedSampler):
             ]
             numbers = [self._cycle[sample % len(self._cycle)] for sample in range(begin, end)]
             yield [self._first[number] + next(parts[number]) for number in numbers]
-            begin, end = begin + self._global_batch, end + self._global_batch
+            done += self._global_batch
 
     def _taken(self, done: int) -> list[int]:
         """Samples of each data set, `done` samples after the first cycle began."""

@@ -27,12 +27,14 @@ NONE = -1  # "no step" in every field that holds a step
 
 # --- words of the rank's half
 _MAGIC, _VERSION, _PID, _START, _ATTEMPT, _PHASE, _STEP, _BEAT, _CONSUMED, _STEP_NS, _LOSS = range(11)
-_FLAGS, _SAVE_STEP, _SAVE_WHY, _RESUMED_STEP, _RESUMED_FROM, _STOP_WANTED, _WANT_SAVE, _SHARD = range(11, 19)
+_FLAGS, _SAVE_STEP, _SAVE_WHY, _RESUMED_STEP, _RESUMED_FROM, _STOP_WANTED, _WANT_SAVE, _SHARD, _SEEN = range(11, 20)
 _SLOT_STEP = 32  # SLOTS words
 # what the ranks agree on among themselves, see room.py and agenda.py; empty when a process begins
 ROOM = 40  # 9 words
 _MEMORY = 52  # 4 words
 AGENDA, AGENDA_WORDS = 64, 64
+NUMBERS, _NUMBERS_WORDS = 200, 32  # bad losses (losses.py) and digests of replicas (agreement.py)
+_OWN_STEPS, _OWN_NS = 232, 233
 # --- words of the supervisor's half
 _STOP_AT, _DEADLINE, _LEAVE, _RESUME_KIND, _RESUME_STEP, _PERSIST_AT, _SAVED, _READING = range(256, 264)
 _GRANTED = 264
@@ -152,8 +154,10 @@ class Page:
         q[_FLAGS] = 0
         q[_PHASE] = Phase.STARTUP
         q[_STEP] = q[_SAVE_STEP] = q[_RESUMED_STEP] = q[_WANT_SAVE] = q[_SHARD] = NONE
-        q[_RESUMED_FROM] = q[_STOP_WANTED] = q[_CONSUMED] = q[_STEP_NS] = 0
+        q[_RESUMED_FROM] = q[_STOP_WANTED] = q[_CONSUMED] = q[_STEP_NS] = q[_SEEN] = 0
+        q[_OWN_STEPS] = q[_OWN_NS] = 0
         self._map[8 * ROOM : 8 * (AGENDA + AGENDA_WORDS)] = bytes(8 * (AGENDA + AGENDA_WORDS - ROOM))
+        self._map[8 * NUMBERS : 8 * (NUMBERS + _NUMBERS_WORDS)] = bytes(8 * _NUMBERS_WORDS)
         self.d[_LOSS] = float("nan")
         q[_BEAT] = time.monotonic_ns()
         q[_ATTEMPT] = attempt  # last: from here on the supervisor believes the rest
@@ -162,6 +166,34 @@ class Page:
         """The heartbeat: completed steps and monotonic time in nanoseconds. Two stores."""
         self.q[_STEP] = step
         self.q[_BEAT] = now_ns
+
+    def observe(self, steps: int, step_ns: int, now_ns: int) -> None:
+        """The heartbeat of a script without hooks: optimizer steps, the last one's nanoseconds, monotonic time."""
+        q = self.q
+        q[_STEP_NS], q[_SEEN] = step_ns, steps
+        if not q[_FLAGS] & Flag.OBSERVED:
+            q[_PHASE] = Phase.TRAIN
+            q[_FLAGS] |= Flag.OBSERVED
+        q[_BEAT] = now_ns
+
+    def touch(self, now_ns: int) -> None:
+        """A sign of life that is no step, at a monotonic time."""
+        self.q[_BEAT] = now_ns
+
+    def note_own(self, nanoseconds: int) -> None:
+        """Add the part of a step that was the rank's own doing."""
+        self.q[_OWN_NS] += nanoseconds
+        self.q[_OWN_STEPS] += 1
+
+    @property
+    def own(self) -> tuple[int, float]:
+        """Steps whose own part was measured, and these parts' sum, seconds."""
+        return self.q[_OWN_STEPS], self.q[_OWN_NS] / 1e9
+
+    @property
+    def seen_steps(self) -> int:
+        """Optimizer steps seen in a script without hooks; they begin with 0 in every attempt."""
+        return self.q[_SEEN]
 
     @property
     def pid(self) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks import atomic, checks, digests, distrust, layout
+from ftlaunch_hooks import atomic, checks, digests, distrust, layout, marks
 from ftlaunch_hooks.retention import PART, remove_ours
 
 Spent = Callable[[int], object]  # is told of every so many bytes written, and may wait: bandwidth.Bandwidth.spent
@@ -34,6 +34,7 @@ class Target:
     why: str
     prefix: str  # of the shard files' names
     world_size: int
+    abnormal: str = ""  # what is held against its numbers, besides what the snapshots say
 
 
 def prepare(target: Target) -> Path:
@@ -136,6 +137,7 @@ def commit(target: Target) -> tuple[Path, int]:
         "world_size": target.world_size,
         "tensors": _join_tensors(parts),
         "files": files,
+        marks.KEY: marks.join([marks.of(part["common"]) for part in parts], target.abnormal),
     }
     for path in part_paths:
         path.unlink()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from torch.utils.data import DataLoader
 
+from ftlaunch_hooks.data import PositionedSampler
 from ftlaunch_hooks.encode import StateError
+from ftlaunch_hooks.skips import Spans
 
 
 class Position(Protocol):
@@ -44,6 +47,31 @@ class Positions:
         for position in self._moved:
             position.advance()
         return sum(position.consumed for position in self._moved)
+
+    @property
+    def skippable(self) -> bool:
+        """Whether samples can be told by how many were consumed before: there is one sampler, and it is ours."""
+        return len(self._moved) == 1 and isinstance(self._moved[0], PositionedSampler)
+
+    def ahead(self) -> int:
+        """Samples consumed once the step being made is complete, where they are skippable."""
+        sampler = copy.copy(self._moved[0])  # only its position is replaced
+        sampler.advance()
+        return sampler.consumed
+
+    def skip(self, spans: Spans) -> None:
+        """Pass over what no run is to see again, where it can be done.
+
+        Raises StateError where an iterator has read ahead already.
+        """
+        if not spans or not self.skippable:
+            return
+        sampler = self._moved[0]
+        assert isinstance(sampler, PositionedSampler)
+        try:
+            sampler.skip(spans)
+        except ValueError as error:
+            raise StateError(str(error)) from None
 
     def check_ranks(self, saved: int, now: int) -> None:
         """Raises StateError when a loader was saved by `saved` ranks and there are `now`.

@@ -35,6 +35,8 @@ ENV_GRACE = "FTLAUNCH_GRACE"  # seconds
 ENV_LOAD_CHECKPOINT = "FTLAUNCH_LOAD_CHECKPOINT"  # path to begin with; without a supervisor also a step
 ENV_RESUME_TRAINING = "FTLAUNCH_RESUME_TRAINING"  # 0: of that only the weights (only without a supervisor)
 ENV_FRESH = "FTLAUNCH_FRESH"  # 1: start from nothing whatever is there (only without a supervisor)
+ENV_SPIKE = "FTLAUNCH_SPIKE"  # what counts as a spike, as losses.parse_rule reads it; empty: none is looked for
+ENV_COMPARE_REPLICAS = "FTLAUNCH_COMPARE_REPLICAS"  # steps between digests of replicas; 0: never
 
 # --- exit codes -------------------------------------------------------------------------------------------
 EXIT_DONE = 0
@@ -108,6 +110,7 @@ class Flag(enum.IntFlag):
     LOOP_LEFT = 4  # the training loop was left in the ordinary way: exit 0 is honest from here on
     STOPPED = 8  # left the loop because it was told to stop
     MAPPED = 16  # (no supervisor) has mapped the pages of all its peers
+    OBSERVED = 32  # beats come from torch's optimizers (observe.py), until it attaches
 
 
 def announce_step(newest: int, step_seconds: float) -> int:
@@ -144,6 +147,16 @@ def default_job_id(cwd: str, kind: str, target: str, args: Sequence[str]) -> str
 def memory_root(uid: int) -> Path:
     """Where all jobs of a user keep pages and snapshots (tmpfs, mode 0700)."""
     return Path(f"/dev/shm/ftlaunch-{uid}")  # noqa: S108 - private: made 0700 and checked for its owner
+
+
+def stacks_path(memory_dir: Path, rank: int) -> Path:
+    """Where STACKS_SIGNAL leaves the stacks of a rank and of the children it has forked."""
+    return memory_dir / f"stacks_{rank}"
+
+
+def witness_path(memory_dir: Path, rank: int) -> Path:
+    """The unix socket of a rank's witness (witness.py)."""
+    return memory_dir / f"witness_{rank}"
 
 
 def process_start_time(pid: int) -> int:

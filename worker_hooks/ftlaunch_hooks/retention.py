@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ftlaunch_hooks import checks, layout
+from ftlaunch_hooks import checks, layout, marks
 
 PART = "part_{rank:07d}.json"  # a rank's share of metadata.json, until the commit
 _OURS = re.compile(
@@ -25,15 +25,25 @@ def doomed(
     """The committed checkpoints that are not to be kept, newest first.
 
     Kept are the newest `keep` (one at least) that are complete, every one whose step is a multiple of
-    `keep_every`, and `spare`: the one just committed, should storage have newer ones that nobody resumed from.
-    What is not complete is neither counted nor deleted: it is for the resume to refuse.
+    `keep_every`, `spare` (the one just committed, should storage have newer ones that nobody resumed from), and the
+    newest that is marked healthy. What is not complete is neither counted nor deleted: it is for the resume to refuse.
     """
-    kept = 0
+    kept, healthy = 0, False
     for step, path in layout.list_iterations(checkpoint_dir):
+        complete = checks.is_complete(path)
+        newest_healthy = complete and not healthy and _is_healthy(path)
+        healthy = healthy or newest_healthy
         if kept < max(keep, 1):
-            kept += checks.is_complete(path)
-        elif step != spare and not (keep_every and step % keep_every == 0) and checks.is_complete(path):
+            kept += complete
+        elif complete and step != spare and not (keep_every and step % keep_every == 0) and not newest_healthy:
             yield step, path
+
+
+def _is_healthy(path: Path) -> bool:
+    try:
+        return marks.is_normal(checks.read_metadata(path))
+    except (layout.Damaged, OSError):
+        return False
 
 
 def retire(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
-from ftlaunch_hooks import atomic, layout
+from ftlaunch_hooks import atomic, layout, marks
 from ftlaunch_hooks.copies import Copies, divide
 from ftlaunch_hooks.items import Item
 from ftlaunch_hooks.layout import Chunk
@@ -19,6 +21,7 @@ from ftlaunch_hooks.shards import tensor_over
 
 _MIB = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _BESIDES = 64 << 10  # bytes of a slot besides its tensors: what is not a tensor, and the headers' beginnings
 
 
@@ -116,6 +119,7 @@ class Slot:
         self._common = -1
         self._chunks: dict[str, list[Chunk]] = {}
         self._collected: list[Item] | None = None
+        self._trained: list[tuple[str, Tensor]] = []  # key and copy of what an optimizer changes
 
     @property
     def memory(self) -> int:
@@ -145,6 +149,11 @@ class Slot:
                 raise self._shortage(chunks, error) from error
         ordered = [items[chunk.name] for group in layout.GROUPS for chunk in chunks[group]]
         self.now, self.later = divide(ordered, self._tensors)
+        self._trained = [
+            (item.key, copy)
+            for item, copy in zip(ordered, self._tensors, strict=True)
+            if item.settled and item.group == "model" and copy.dtype in _FLOATS and copy.numel()
+        ]
         self._collected = collected
 
     def _open(self, chunks: dict[str, list[Chunk]], pinned: bool) -> None:
@@ -169,6 +178,27 @@ class Slot:
             f"cannot keep snapshots {where}: {place} has {disk.f_bavail * disk.f_frsize // _MIB} MiB left, "
             f"{-(-needed // _MIB)} MiB needed for another slot"
         )
+
+    def health(self, trouble: str, *, look: bool) -> dict[str, str]:
+        """What is known of its numbers, once it is whole: a mark. trouble: what is held against it.
+
+        look: at the parameters, which costs a pass; for what becomes a checkpoint.
+        """
+        if trouble:
+            return marks.mark(marks.ABNORMAL, trouble)
+        if not look:
+            return marks.mark(marks.UNKNOWN, "its parameters were not looked at")
+        if key := self._not_finite():
+            return marks.mark(marks.ABNORMAL, f"{key} is not finite")
+        return marks.mark(marks.NORMAL)
+
+    def _not_finite(self) -> str:
+        """The key of a trained parameter whose copy holds what is no number, or infinite; empty: there is none."""
+        for key, copy in self._trained:
+            least, most = torch.aminmax(copy)
+            if not (math.isfinite(least) and math.isfinite(most)):
+                return key
+        return ""
 
     def write_common(self, common: bytes) -> None:
         """Write what is not a tensor. Raises NoRoomError, or SnapshotError for other reasons."""
@@ -197,7 +227,7 @@ class Slot:
     def close(self) -> None:
         """Unmap and close; the files stay."""
         self.now, self.later = Copies(), Copies()
-        self._tensors, self._chunks, self._collected = [], {}, None
+        self._tensors, self._chunks, self._collected, self._trained = [], {}, None, []
         for file in self._files.values():
             file.close()
         for fd in self._borrowed.values():

@@ -18,6 +18,8 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from ftlaunch_hooks import marks
+from ftlaunch_hooks.agreement import Agreement
 from ftlaunch_hooks.copies import Flight
 from ftlaunch_hooks.encode import JsonCache
 from ftlaunch_hooks.items import Collected, Item
@@ -39,6 +41,8 @@ class Snapshot:
     consumed: int  # samples
     collected: Collected
     hold: Why | None  # held for the saver, and why
+    trouble: str  # why it is not to be trusted
+    part: int | None  # of the replicas, to be compared with the other ranks'
 
 
 class Snapshotter:
@@ -63,6 +67,8 @@ class Snapshotter:
         """
         self._state, self._page = state, page
         self.room = Room(rank, peers, directory)
+        self.trouble = ""  # why a snapshot of this moment is not to be trusted; set by who knows
+        self.agreement: Agreement | None = None  # set where replicas are compared
         self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
         self._slots = [Slot(directory, rank, number) for number in range(MEMORY_SLOTS)]
         self._slots.append(Slot(directory, rank, STAGED, storage or directory / "storage"))
@@ -110,7 +116,8 @@ class Snapshotter:
         self.spent += time.perf_counter() - began
         ready = self._peers_are_ready()
         began = time.perf_counter()
-        new = Snapshot(step, self._page.consumed, collected, hold)
+        part = self.agreement.due(step, collected.items) if self.agreement is not None else None
+        new = Snapshot(step, self._page.consumed, collected, hold, self.trouble, part)
         taken = ready and self._copy(self._vacate(keep), new)
         if hold is not None and not taken:  # it shall not be lost for want of memory
             taken = self._copy(self._vacate(keep, [STAGED]), new)
@@ -235,6 +242,7 @@ class Snapshotter:
             slot.lay_out(new.collected.items)
             slot.now.run()
             if not slot.later.nbytes and not slot.now.gpus:
+                self._compare(new)
                 self._commit(number, new)
                 return True
         except NoRoomError as error:
@@ -244,6 +252,7 @@ class Snapshotter:
 
         def copy_and_commit() -> None:
             flight.run()
+            self._compare(new)
             try:
                 self._commit(number, new)
             except NoRoomError as error:
@@ -269,13 +278,19 @@ class Snapshotter:
         """Before any optimizer's step: what it is about to change must have been copied."""
         self.fence()
 
-    def _common_json(self, new: Snapshot) -> bytes:
+    def _compare(self, new: Snapshot) -> None:
+        if self.agreement is not None and new.part is not None:
+            self.agreement.tell(new.step, new.part)
+
+    def _common_json(self, slot: Slot, new: Snapshot) -> bytes:
         """What is not a tensor."""
         head = f'"step":{new.step},"consumed_samples":{new.consumed},"versions":{self._versions}'
+        head += f',"{marks.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
         return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
 
     def _commit(self, number: int, new: Snapshot) -> None:
-        self._slots[number].write_common(self._common_json(new))
+        slot = self._slots[number]
+        slot.write_common(self._common_json(slot, new))
         self._page.set_slot(number, new.step)
         self._newest, self._newest_slot = new.step, number
         self.room.took(new.step)

@@ -1,0 +1,244 @@
+"""The autopsy of a hang, in a process of its own: what can be had of every rank, within a time, into files.
+
+Nothing here can hold the supervisor up: it ends this process when the time is over, and goes by the files that are
+there. They are rank_<r>.stack.txt, rank_<r>.proc.json, rank_<r>.flight.json and gpu.txt; what could not be had is in
+rank_<r>.proc.json under `missing`, with its cause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import linecache
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ftlaunch import autopsy_ask, autopsy_proc, flight, stacks
+from ftlaunch_hooks import protocol
+from ftlaunch_hooks.protocol import STACKS_SIGNAL
+
+_STACKS = 0.6  # seconds for a process to write its stacks
+_QUIET = 0.05  # they are complete when nothing was added for so long
+_POLL = 0.005
+_ANSWER = 0.6  # seconds for the witness to answer a question
+_SPAN = 0.25  # seconds between two looks at what threads use
+_CHILDREN = 0.8  # seconds for the stacks of children
+_GPU = 1.5  # seconds for nvidia-smi
+_GPU_COMMAND = (
+    "nvidia-smi",
+    "--query-gpu=index,name,utilization.gpu,memory.used,memory.total,temperature.gpu,clocks.sm,ecc.errors.uncorrected.volatile.total",
+    "--format=csv",
+)
+# libraries older than glibc 2.30 have no function for it
+_TGKILL = {"x86_64": 234, "aarch64": 131}.get(platform.machine())
+_syscall = ctypes.CDLL(None).syscall
+
+
+class Subject:
+    """One rank: what is collected of it."""
+
+    def __init__(self, request: dict[str, Any], directory: Path, memory: Path) -> None:
+        self.rank, self.pid, self.can_show = request["rank"], request["pid"], request["stacks"]
+        self.log, self.why = Path(request["log"]), request["why"]
+        self._directory = directory
+        self._stacks = protocol.stacks_path(memory, self.rank)
+        self._witness = protocol.witness_path(memory, self.rank)
+        self._children: list[dict[str, Any]] = []
+        self._pids: list[int] = []
+        self._sources: dict[str, str] = {}
+        self._lock_held: bool | None = None
+        self.process = autopsy_proc.Process(self.pid, [])
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was, when looked at: it says nothing until it is continued."""
+        main = self.process.main
+        return main is not None and main.state in ("T", "t")
+
+    def look(self, parent_of: dict[int, int]) -> None:
+        """First of all, and without touching anything: what /proc shows."""
+        self.process = autopsy_proc.look(self.pid)
+        self._looked = time.monotonic()
+        self._pids = autopsy_proc.below(self.pid, parent_of)
+        for pid in self._pids:
+            child = autopsy_proc.look(pid)
+            main = child.main
+            if main is not None:
+                self._children.append(
+                    {"pid": pid, "comm": main.comm, "state": main.state, "wchan": main.wchan,
+                     "syscall": main.syscall, "rss": child.rss, "stack": ""}
+                )  # fmt: skip
+
+    def recall(self) -> None:
+        """What its flight recorder holds: its witness is asked, the rank itself feels nothing."""
+        try:
+            dump = flight.kept(autopsy_ask.flight_recorder(self._witness, _ANSWER))
+            self._write("flight.json", json.dumps(dump))
+        except autopsy_ask.NoAnswer as silence:
+            self.process.missing["flight"] = str(silence)
+
+    def examine(self) -> None:
+        """Its stacks, then what takes longer; the files are replaced as more is known."""
+        stack = self._show(self.process) if self.can_show else ""
+        if self.stopped:
+            self.recall()
+        self._write("stack.txt", stack)
+        self._into_log(stack)
+        if not stack:
+            self.process.missing["stack"] = (
+                f"the process did not answer within {_STACKS} s"
+                if self.can_show
+                else "the hooks are not in the process"
+            )
+        self._try_lock()
+        time.sleep(max(self._looked + _SPAN - time.monotonic(), 0.0))
+        autopsy_proc.compare(self.process, autopsy_proc.look(self.pid), time.monotonic() - self._looked)
+        self._note()
+        self._examine_children()
+        self._write("stack.txt", stack + "".join(map(_child_stack, self._children)))
+        self._note()
+        self._sources = dict(_sources(stack))
+        self._note()
+
+    def _examine_children(self) -> None:
+        until = time.monotonic() + _CHILDREN
+        for child in self._children:
+            if time.monotonic() < until and autopsy_proc.shows_stacks(child["pid"], self.pid):
+                child["stack"] = self._show(autopsy_proc.look(child["pid"]))
+
+    def _try_lock(self) -> None:
+        try:
+            self._lock_held = autopsy_ask.lock_held(self._witness, _ANSWER)
+        except autopsy_ask.NoAnswer as silence:
+            self.process.missing["lock_held"] = str(silence)
+
+    def _show(self, process: autopsy_proc.Process) -> str:
+        """The stacks of all threads of a process, whichever of them answers; "" where none does.
+
+        The main thread is asked first: so it is seen where it is, and not where it gets to before another answers.
+        One that cannot be interrupted (state D) leaves it to another.
+        """
+        others = [thread.tid for thread in process.threads if thread.tid != process.pid]
+        for tid in [process.pid, *others[-1:]]:
+            if stack := self._ask(process.pid, tid):
+                return stack
+        return ""
+
+    def _ask(self, pid: int, tid: int) -> str:
+        begin = _size(self._stacks)
+        if not _signal(pid, tid, STACKS_SIGNAL):
+            return ""
+        _signal(pid, pid, signal.SIGCONT)
+        until, size, changed = time.monotonic() + _STACKS, begin, time.monotonic()
+        while (now := time.monotonic()) < until and (size == begin or now - changed < _QUIET):
+            time.sleep(_POLL)
+            if (new := _size(self._stacks)) != size:
+                size, changed = new, time.monotonic()
+        with contextlib.suppress(FileNotFoundError), self._stacks.open("rb") as file:
+            file.seek(begin)
+            return file.read(size - begin).decode(errors="replace")
+        return ""
+
+    def _into_log(self, stack: str) -> None:
+        """People look into the log first."""
+        text = f"\n--- ftlaunch: stacks of rank {self.rank}: {self.why}\n{stack}"
+        with contextlib.suppress(OSError), self.log.open("ab", buffering=0) as file:
+            file.write(text.encode())
+
+    def _note(self) -> None:
+        facts = self.process.as_dict() | {
+            "rank": self.rank,
+            "lock_held": self._lock_held,
+            "children": self._children,
+            "sources": self._sources,
+        }
+        self._write("proc.json", json.dumps(facts, indent=1))
+
+    def _write(self, name: str, text: str) -> None:
+        _write(self._directory / f"rank_{self.rank}.{name}", text)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: its reader may come at any time."""
+    draft = path.with_name(f".{path.name}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def _child_stack(child: dict[str, Any]) -> str:
+    return f"\n--- child {child['pid']} ({child['comm']})\n{child['stack']}" if child["stack"] else ""
+
+
+def _sources(stack: str) -> Iterator[tuple[str, str]]:
+    """The job's own lines that are being executed. Last of all: the disk that they are on may be what hangs."""
+    for thread in stacks.threads(stack):
+        if (own := thread.own) is not None:
+            yield f"{own.path}:{own.line}", linecache.getline(own.path, own.line).strip()[:200]
+
+
+def _signal(pid: int, tid: int, signum: int) -> bool:
+    """Signal one thread (any of the process, on machines whose system calls we do not know); False when it is gone."""
+    if _TGKILL is not None:
+        return bool(_syscall(_TGKILL, pid, tid, int(signum)) == 0)
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _gpus() -> subprocess.Popen[str] | None:
+    try:
+        return subprocess.Popen(_GPU_COMMAND, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    except OSError:
+        return None  # no NVIDIA GPU here
+
+
+def main() -> None:
+    """Read the request (one JSON object) from stdin, and write what can be had."""
+    request = json.load(sys.stdin)
+    directory, memory = Path(request["directory"]), Path(request["memory"])
+    begun = time.monotonic()
+    # a pid is still the rank's while the supervisor is its parent
+    parent_of = autopsy_proc.parents()
+    ranks = [entry for entry in request["ranks"] if parent_of.get(entry["pid"]) == os.getppid()]
+    subjects = [Subject(entry, directory, memory) for entry in ranks]
+    gpus = _gpus()
+    with ThreadPoolExecutor(max_workers=max(len(subjects), 1)) as pool:
+        list(pool.map(lambda subject: subject.look(parent_of), subjects))  # all, before the first is touched
+        list(pool.map(Subject.recall, [subject for subject in subjects if not subject.stopped]))
+        list(pool.map(Subject.examine, [subject for subject in subjects if not subject.stopped]))
+        # last: continued, they may end what the others wait for
+        list(pool.map(Subject.examine, [subject for subject in subjects if subject.stopped]))
+    if gpus is not None:
+        try:
+            text, _ = gpus.communicate(timeout=max(begun + _GPU - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            gpus.kill()
+            text = f"nvidia-smi did not answer within {_GPU} s\n"
+        _write(directory / "gpu.txt", text)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OSError as error:  # of our own files: what cannot be had of a rank is no error
+        sys.exit(f"ftlaunch: the autopsy is not complete: {error.filename}: {error.strerror}")

@@ -1,0 +1,128 @@
+"""The supervisor's end of an autopsy: begin it, see when it is over, read what it has left. Never waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ftlaunch import proc, remains
+from ftlaunch.remains import Remains
+
+KEPT = 10  # autopsies
+TIME = 3.0  # most seconds that one takes
+_OURS = re.compile(r"\.?(?:rank_\d+\.(?:stack\.txt|proc\.json|flight\.json)|gpu\.txt|verdict\.txt)")
+_NAME = re.compile(r"attempt_(\d+)")
+
+
+class Autopsy:
+    """One autopsy under way, or over."""
+
+    def __init__(self, run_dir: Path, attempt: int, memory: Path, ranks: Sequence[dict[str, Any]]) -> None:
+        """Begin it; where it cannot begin, it is over at once and `error` says why.
+
+        ranks: for each rank, pid, log, whether it can show its stacks, and why it is asked.
+        """
+        self.directory = run_dir / "autopsy" / f"attempt_{attempt}"
+        self.error = ""
+        self._ranks = [entry["rank"] for entry in ranks]
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._until = time.monotonic() + TIME
+        request = {"directory": str(self.directory), "memory": str(memory), "ranks": list(ranks)}
+        try:
+            _make_room(self.directory)
+            self._begin(json.dumps(request).encode())
+        except OSError as error:
+            self.error = f"cannot make an autopsy: {error.strerror}"
+
+    def _begin(self, request: bytes) -> None:
+        with os.fdopen(os.memfd_create("autopsy"), "w+b") as file:  # as long as need be: a pipe would fill up
+            file.write(request)
+            file.seek(0)
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", "ftlaunch.autopsy"],
+                stdin=file,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=proc.dies_with(os.getpid()),  # noqa: PLW1509 - the loop is in the main thread
+            )
+
+    @property
+    def pids(self) -> list[int]:
+        """Its process, which is no leftover of the ranks."""
+        return [] if self._popen is None or self._popen.poll() is not None else [self._popen.pid]
+
+    def over(self) -> bool:
+        """Whether it is over, or its time is."""
+        if self._popen is None or self._popen.poll() is not None:
+            return True
+        if time.monotonic() < self._until:
+            return False
+        self.error = f"the autopsy was not over within {TIME:.0f} s"
+        self.end()
+        return True
+
+    def end(self) -> None:
+        """No more of it."""
+        if self._popen is not None and self._popen.poll() is None:
+            self._popen.kill()
+
+    def remains(self) -> dict[int, Remains]:
+        """What it has left of each rank."""
+        return {rank: self._read(rank) for rank in self._ranks}
+
+    def _read(self, rank: int) -> Remains:
+        base = self.directory / f"rank_{rank}"
+        stack = _text(base.with_name(f"{base.name}.stack.txt")).partition("\n--- child ")[0]
+        facts = _json(base.with_name(f"{base.name}.proc.json"))
+        recorder = _json(base.with_name(f"{base.name}.flight.json"))
+        return remains.read(rank, stack, facts or {}, recorder)
+
+    def conclude(self, sentence: str) -> None:
+        """Put what was found beside what it was found from."""
+        try:
+            path = self.directory / "verdict.txt"
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as file:
+                file.write(f"{sentence}\n")
+        except OSError as error:
+            self.error = f"cannot write {self.directory}: {error.strerror}"
+
+
+def _make_room(directory: Path) -> None:
+    """An empty private directory; of those beside it the newest stay. Raises OSError."""
+    directory.parent.mkdir(mode=0o700, exist_ok=True)
+    if directory.exists():  # an earlier run of the job had this number
+        _remove(directory)
+    ours = [path for path in directory.parent.iterdir() if _NAME.fullmatch(path.name)]
+    for old in sorted(ours, key=lambda path: path.stat().st_mtime)[: len(ours) - KEPT + 1 if len(ours) >= KEPT else 0]:
+        _remove(old)
+    directory.mkdir(mode=0o700)
+
+
+def _remove(directory: Path) -> None:
+    """What we wrote, and the directory when nothing else is in it. Raises OSError."""
+    for path in directory.iterdir():
+        if _OURS.fullmatch(path.name):
+            path.unlink()
+    directory.rmdir()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:  # it was not written, or cannot be read: then that much is not known
+        return ""
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(_text(path))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,157 @@
+"""What /proc shows of a process that hangs: its threads, its files, its children. Only reads; never waits.
+
+See proc(5). What may not be read is left out, and `missing` says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ftlaunch_hooks.protocol import STACKS_SIGNAL
+
+_X86 = {
+    0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev", 23: "select",
+    35: "nanosleep", 45: "recvfrom", 47: "recvmsg", 61: "wait4", 74: "fsync", 75: "fdatasync", 202: "futex",
+    217: "getdents64", 230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 257: "openat", 270: "pselect6",
+    271: "ppoll", 281: "epoll_pwait", 288: "accept4",
+}  # fmt: skip
+_ARM = {
+    22: "epoll_pwait", 56: "openat", 61: "getdents64", 63: "read", 64: "write", 65: "readv", 66: "writev",
+    67: "pread64", 68: "pwrite64", 72: "pselect6", 73: "ppoll", 82: "fsync", 83: "fdatasync", 95: "waitid",
+    98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 207: "recvfrom", 212: "recvmsg", 242: "accept4",
+    260: "wait4",
+}  # fmt: skip
+_NAMES = {"x86_64": _X86, "aarch64": _ARM}.get(platform.machine(), {})
+# their first argument is a descriptor
+_ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "fsync", "fdatasync", "getdents64"}
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class Thread:
+    """One thread."""
+
+    tid: int
+    comm: str
+    state: str  # R, S, D, T, ...
+    cpu: float  # seconds it has run
+    wchan: str = ""  # where in the kernel it waits
+    syscall: str = ""
+    file: str = ""  # that the system call is about
+    busy: float = 0.0  # processors used or wanted, between two looks
+    wanted: float = field(default=0.0, repr=False)  # seconds it has run or waited for a processor
+
+
+@dataclass
+class Process:
+    """One process."""
+
+    pid: int
+    threads: list[Thread]
+    rss: int = 0  # bytes
+    fds: int = 0
+    missing: dict[str, str] = field(default_factory=dict)  # what -> why
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+    @property
+    def main(self) -> Thread | None:
+        """Its main thread, while it lives."""
+        return next((thread for thread in self.threads if thread.tid == self.pid), None)
+
+
+def look(pid: int) -> Process:
+    """What /proc shows of a process at this moment; one that has ended has no threads."""
+    process = Process(pid, [])
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for tid in sorted(int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                process.threads.append(_thread(process, tid))
+        process.rss = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+        try:
+            process.fds = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        except PermissionError as error:
+            process.missing["fds"] = str(error.strerror)
+    return process
+
+
+def compare(before: Process, now: Process, elapsed: float) -> None:
+    """Note in `before` how busy its threads were in the `elapsed` seconds until `now`."""
+    later = {thread.tid: thread.wanted for thread in now.threads}
+    for thread in before.threads:
+        thread.busy = round(max(later.get(thread.tid, thread.wanted) - thread.wanted, 0.0) / elapsed, 3)
+
+
+def _thread(process: Process, tid: int) -> Thread:
+    base = Path(f"/proc/{process.pid}/task/{tid}")
+    head, _, rest = (base / "stat").read_text().rpartition(")")
+    fields = rest.split()
+    cpu = (int(fields[11]) + int(fields[12])) / _TICKS
+    thread = Thread(tid, head.partition("(")[2], fields[0], cpu)
+    thread.wanted = _wanted(base, cpu)
+    thread.wchan = _read(process, base, "wchan").strip("0")
+    words = _read(process, base, "syscall").split()
+    if words and words[0].isdigit():
+        thread.syscall = _NAMES.get(int(words[0]), f"system call {words[0]}")
+        if thread.syscall in _ON_FILE:
+            with contextlib.suppress(OSError):
+                thread.file = str(Path(f"/proc/{process.pid}/fd/{int(words[1], 16)}").readlink())
+    return thread
+
+
+def _wanted(base: Path, cpu: float) -> float:
+    """On a busy machine a thread that spins waits for a processor most of its time: that counts."""
+    try:
+        ran, waited = (base / "schedstat").read_text().split()[:2]
+    except FileNotFoundError:  # a kernel without it
+        return cpu
+    return (int(ran) + int(waited)) / 1e9
+
+
+def _read(process: Process, base: Path, name: str) -> str:
+    try:
+        return (base / name).read_text()
+    except PermissionError as error:
+        process.missing[name] = str(error.strerror)
+        return ""
+
+
+# --- children -------------------------------------------------------------------------------------------------
+
+
+def parents() -> dict[int, int]:
+    """pid -> its parent's, of all processes."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    return found
+
+
+def below(pid: int, parent_of: dict[int, int]) -> list[int]:
+    """The descendants of a process, the eldest first."""
+    found = [pid]
+    for candidate in found:
+        found.extend(child for child, parent in parent_of.items() if parent == candidate)
+    return sorted(found[1:])
+
+
+def shows_stacks(pid: int, leader: int) -> bool:
+    """Whether a descendant of a rank answers STACKS_SIGNAL as the rank does: it was forked, and runs the same."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:"))
+        same = Path(f"/proc/{pid}/exe").readlink() == Path(f"/proc/{leader}/exe").readlink()
+        same = same and Path(f"/proc/{pid}/cmdline").read_bytes() == Path(f"/proc/{leader}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return same and bool(caught >> (STACKS_SIGNAL - 1) & 1)

@@ -1,0 +1,72 @@
+"""How fast a folder takes what is written: run as `python -m ftlaunch.check_disk FOLDER`, answers with JSON.
+
+A process of its own: a file system that does not answer can hold it for ever, and then it alone is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.text import duration
+from ftlaunch_hooks import atomic
+
+_BLOCK, _BLOCKS = 1 << 20, 32
+_ENOUGH = 5.0  # seconds after which no further block is written
+_SYNCS = 5
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    """Bytes and seconds of a write with its fsync, and seconds of the median small fsync. Raises OSError."""
+    block = os.urandom(_BLOCK)  # a file system that compresses gains nothing
+    # It has no name from here on: whatever kills us, nothing is left.
+    with tempfile.TemporaryFile(dir=folder, prefix=".ftlaunch-check-", buffering=0) as file:
+        began, written = time.monotonic(), 0
+        while written < _BLOCK * _BLOCKS and time.monotonic() - began < _ENOUGH:
+            atomic.write_all(file.fileno(), block)
+            written += _BLOCK
+        os.fsync(file.fileno())
+        seconds = time.monotonic() - began
+        syncs = []
+        for _ in range(_SYNCS):
+            atomic.write_all(file.fileno(), block[:4096])
+            at = time.monotonic()
+            os.fsync(file.fileno())
+            syncs.append(time.monotonic() - at)
+    return {"error": "", "bytes": written, "seconds": seconds, "fsync": sorted(syncs)[_SYNCS // 2]}
+
+
+def ask(folder: Path, limit: float) -> dict[str, Any]:
+    """What `measure` says in a process of its own, or {"error"}; waits `limit` seconds at most."""
+    command = [sys.executable, "-m", "ftlaunch.check_disk", str(folder)]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        said, _ = child.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        child.kill()  # and not waited for: in a write that does not end it cannot die
+        return {"error": f"no answer within {duration(limit)}"}
+    try:
+        answer: dict[str, Any] = json.loads(said)
+    except ValueError:
+        return {"error": f"the process that wrote ended with status {child.returncode}"}
+    return answer
+
+
+def main() -> int:
+    """Answer for the folder on the command line."""
+    try:
+        answer = measure(Path(sys.argv[1]))
+    except OSError as error:
+        answer = {"error": str(error.strerror).lower()}
+    sys.stdout.write(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Asks the job's interpreter, and then one process a rank, started as ranks are; none of them is left at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ftlaunch import environment, proc
+from ftlaunch.logs import tail
+from ftlaunch.signal_names import signal_name
+from ftlaunch.spec import JobSpec
+from ftlaunch.text import duration
+from ftlaunch_hooks import protocol
+
+_PROBE = Path(protocol.__file__).with_name("probe.py")
+_WINDED_UP = 0.05  # seconds between looks for the end of what was killed
+_SWEEP = 5.0  # most seconds for that
+
+
+@dataclass
+class Answers:
+    """What the processes said; for those that said nothing, what became of them."""
+
+    told: dict[int, dict[str, Any]] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+
+
+def ask_facts(spec: JobSpec, limit: float) -> Answers:
+    """Python, torch and devices, as rank 0 would see them."""
+    return _ask(spec, "facts", [0], limit, 0)
+
+
+def ask_ranks(spec: JobSpec, limit: float) -> Answers:
+    """Every rank's matrix product and all_reduce."""
+    try:
+        port = spec.master_port or proc.free_port(spec.master_addr)
+    except OSError as error:
+        return Answers(failures={0: f"has no port: {error.strerror}"})
+    return _ask(spec, "rank", range(spec.nproc), limit, port)
+
+
+def _ask(spec: JobSpec, what: str, ranks: Iterable[int], limit: float, port: int) -> Answers:
+    """Start the processes, wait `limit` seconds at most, sweep. The caller is a subreaper."""
+    deadline = time.monotonic() + limit
+    with tempfile.TemporaryDirectory(prefix="ftlaunch-check-") as place:
+        folder, started = Path(place), dict[int, proc.RankProcess]()
+        try:
+            with _uninterrupted():
+                for rank in ranks:
+                    started[rank] = _start(spec, what, rank, port, folder)
+            _wait(started, deadline)
+            return _judge(started, folder, limit)
+        except OSError as error:
+            return Answers(failures={len(started): f"cannot be started: {error.strerror}"})
+        finally:
+            _sweep(started)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C counts at the end: Python swallows a KeyboardInterrupt that comes while hooks around a fork run."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, _: came.append(signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+def _start(spec: JobSpec, what: str, rank: int, port: int, folder: Path) -> proc.RankProcess:
+    argv = [spec.python, str(_PROBE), what, str(folder / f"{rank}.json")]
+    env = environment.rank_env(spec, os.environ, rank, 0, port, folder, folder / "none", restarts=0)
+    return proc.RankProcess(rank, argv, env, folder / f"{rank}.log", f"{protocol.ENV_MEMORY_DIR}={folder}")
+
+
+def _wait(started: Mapping[int, proc.RankProcess], deadline: float) -> None:
+    """Until all have ended, one has failed (the others would wait for it in vain), or the time is over."""
+    with selectors.DefaultSelector() as selector:
+        for process in started.values():
+            selector.register(process.pidfd, selectors.EVENT_READ, process)
+        while selector.get_map() and (left := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                selector.unregister(key.fd)
+                if key.data.reap() and key.data.returncode != 0:
+                    return
+
+
+def _judge(started: Mapping[int, proc.RankProcess], folder: Path, limit: float) -> Answers:
+    answers = Answers()
+    failed = any(process.returncode for process in started.values())
+    for rank, process in started.items():
+        answer = folder / f"{rank}.json"
+        if answer.exists():
+            answers.told[rank] = json.loads(answer.read_text())
+        elif process.returncode is not None:
+            answers.failures[rank] = _ended(process)
+        elif not failed:
+            answers.failures[rank] = f"gave no answer within {duration(limit)} ({_last_words(process)})"
+    return answers
+
+
+def _ended(process: proc.RankProcess) -> str:
+    code = process.returncode or 0
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    return f"{how} ({_last_words(process)})"
+
+
+def _last_words(process: proc.RankProcess) -> str:
+    words = [line.strip() for line in tail(process.log).splitlines() if line.strip()]
+    return words[-1][:200] if words else "it said nothing"
+
+
+def _sweep(started: Mapping[int, proc.RankProcess]) -> None:
+    """Kill what is left, and wait for its end: a process that the kernel holds is given up after a while."""
+    until = time.monotonic() + _SWEEP
+    for process in started.values():
+        process.kill_group()
+    pids = [process.pid for process in started.values()]
+    while True:
+        gone = [process.reap() for process in started.values()]
+        if (all(gone) and proc.kill_descendants([], pids)) or time.monotonic() > until:
+            return
+        time.sleep(_WINDED_UP)

@@ -1,0 +1,74 @@
+"""All checks of a job, in the order in which a person reads them. Makes nothing that stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ftlaunch import check_disk, check_probes, check_ranks, check_view, proc
+from ftlaunch import check_rules as rules
+from ftlaunch.check_rules import Finding
+from ftlaunch.devices import count_gpus
+from ftlaunch.spec import JobSpec
+from ftlaunch_hooks.protocol import memory_root
+
+RANKS_LIMIT = 120.0  # seconds: importing torch on a cold network disk takes its time
+_DISK_LIMIT = 30.0
+
+
+def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Finding]:
+    """What there is to say of the job and this machine; `limit` seconds at most for each asking of processes."""
+    proc.become_subreaper()
+    gpus = count_gpus({**os.environ, **spec.env})
+    findings = [
+        rules.memory(check_probes.free_memory(), spec.nproc),
+        _shared_memory(spec.nproc),
+        _disk(spec.checkpoint_dir),
+        rules.port(spec.master_addr, spec.master_port, check_probes.why_no_port(spec.master_addr, spec.master_port)),
+        rules.clock(time.time(), Path(__file__).stat().st_mtime, check_probes.clock_synchronised()),
+        rules.limits(*check_probes.limits(), gpus > 0),
+    ]
+    return [*_interpreter(spec, gpus, limit, rules.could_run(findings)), *findings]
+
+
+def say(findings: Sequence[Finding], seconds: float) -> str:
+    """The findings as text."""
+    return "\n".join(check_view.lines(findings, seconds))
+
+
+def _shared_memory(nproc: int) -> Finding:
+    root = _nearest(memory_root(os.getuid()))
+    if not os.access(root, os.W_OK | os.X_OK):
+        return Finding(rules.SHM, "bad", f"no permission to write in {root}", "pages and snapshots lie there")
+    return rules.shared_memory(check_probes.free_room(root), nproc)
+
+
+def _disk(folder: Path) -> Finding:
+    """Measured where the checkpoint directory is, or would be made."""
+    place = _nearest(folder)
+    facts = check_disk.ask(place, _DISK_LIMIT)
+    if not facts["error"]:
+        facts["free"] = check_probes.free_room(place)
+    return rules.disk(facts, str(place))
+
+
+def _interpreter(spec: JobSpec, gpus: int, limit: float, rest_fine: bool) -> list[Finding]:
+    """What only the job's own interpreter can say."""
+    if spec.kind == "program":
+        return [Finding("python", "skip", "the job is a program of its own: torch and the ranks are not looked at")]
+    facts = check_ranks.ask_facts(spec, limit)
+    if facts.failures:
+        return [Finding("python", "bad", f"{spec.python} {facts.failures[0]}", "give another `python` in the job spec")]
+    told = facts.told[0]
+    findings = [rules.python(told), rules.torch(told), rules.devices(told, spec.nproc, gpus)]
+    if not (rest_fine and rules.could_run(findings)):
+        return [*findings, Finding("ranks", "skip", "not started, for what is bad elsewhere")]
+    answers = check_ranks.ask_ranks(spec, limit)
+    return findings + rules.ranks(answers.told, answers.failures, spec.nproc)
+
+
+def _nearest(folder: Path) -> Path:
+    """The nearest part of the path that exists."""
+    return next(part for part in (folder, *folder.parents) if part.exists())

@@ -1,0 +1,66 @@
+"""The command `ftctl check`: could a job run here, and how well."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import click
+
+from ftlaunch import check_view, checking
+from ftlaunch.check_rules import could_run
+from ftlaunch.devices import count_gpus
+from ftlaunch.durations import parse_duration
+from ftlaunch.spec import JobSpec, SpecError
+from ftlaunch.spec_resolve import resolve
+from ftlaunch_hooks.protocol import EXIT_USAGE
+
+_NO = 1
+
+
+class Refused(click.ClickException):
+    """The job spec cannot be read, or the job cannot be as it asks."""
+
+    exit_code = EXIT_USAGE
+
+
+def seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:
+    """A duration on the command line."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; write 90s or 5m") from None
+
+
+@click.command(short_help="Check whether a job could run on this machine.")
+@click.argument("job", metavar="[SPEC_OR_SCRIPT]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.option("--timeout", callback=seconds, default=f"{checking.RANKS_LIMIT:.0f}s", show_default=True,
+              help="longest wait for the processes that are asked")  # fmt: skip
+def check(job: str | None, as_json: bool, timeout: float) -> int:
+    """Check whether a job could run on this machine: Python, torch, devices, memory, disk, ranks, port, clock, limits.
+
+    Without SPEC_OR_SCRIPT one rank for each GPU is tried, or one. Exit code 0: it could run, though there may be
+    warnings; 1: it could not; 2: bad usage or job spec.
+    """
+    began = time.monotonic()
+    try:
+        spec = _spec(job)
+    except SpecError as error:
+        raise Refused(str(error)) from None
+    findings = checking.check(spec, timeout)
+    seconds = time.monotonic() - began
+    if as_json:
+        click.echo(json.dumps(check_view.data(findings, seconds, spec.job_id), indent=1))
+    else:
+        click.echo(checking.say(findings, seconds))
+    return 0 if could_run(findings) else _NO
+
+
+def _spec(job: str | None) -> JobSpec:
+    """The job to check; without one any module will do: none is run."""
+    if job is not None:
+        return resolve(job, (), {}, os.environ)
+    ranks = "gpu" if count_gpus(os.environ) else "1"
+    return resolve("torch", (), {"module": "true", "nproc_per_node": ranks, "job_id": "check"}, os.environ)

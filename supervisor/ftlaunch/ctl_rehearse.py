@@ -1,0 +1,81 @@
+"""The command `ftctl rehearse`: does this job survive what will happen to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from ftlaunch import rehearsal_view
+from ftlaunch.ctl_check import Refused, seconds
+from ftlaunch.options import read_command_line
+from ftlaunch.rehearsal import CannotRehearse, Outcome, Rehearsal
+from ftlaunch.spec import JobSpec, SpecError
+from ftlaunch.spec_resolve import resolve
+
+_NO = 1
+
+
+@click.command(
+    short_help="Break a job on purpose, and see whether it survives.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option("--steps", type=click.IntRange(3), default=20, show_default=True, help="steps of each run")
+@click.option("--limit", callback=seconds, default="10m", show_default=True, help="longest time a run may take")
+@click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
+              help="where the runs write [default: the job's run dir]; removed when all went well")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.argument("words", metavar="[OPTIONS OF ftlaunch] SPEC_OR_SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words: tuple[str, ...]) -> int:
+    """Run the job for a few steps undisturbed, then with a rank killed, a rank frozen, preempted, and storage full.
+
+    Says which of these it survives, how many steps each has cost, and whether the state afterwards equals the
+    undisturbed run's bit for bit. The job's own files are written as in any run. Exit code 0: it survives, and goes on
+    as if nothing had happened; 1: it does not; 2: bad usage or job spec.
+    """
+    spec = _spec(words)
+    parent = folder or spec.run_dir
+    parent.mkdir(parents=True, exist_ok=True)
+    home = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=parent))
+    rehearsal = Rehearsal(spec, home, steps, limit)
+    if not as_json:
+        click.echo(f"rehearsing {spec.target} on {spec.nproc} ranks, {steps} steps a run, in {home}")
+    outcomes, deterministic = [], True
+    try:
+        for outcome in _runs(rehearsal):
+            outcomes.append(outcome)
+            if not as_json:
+                click.echo(rehearsal_view.line(outcome, steps))
+        if any(outcome.survived and not outcome.good for outcome in outcomes):
+            deterministic = rehearsal.undisturbed("undisturbed again").good
+    except CannotRehearse as error:
+        raise click.ClickException(f"cannot rehearse {spec.target}: {error}") from None
+    if as_json:
+        click.echo(json.dumps(rehearsal_view.data(outcomes, steps, deterministic), indent=1))
+    else:
+        click.echo(rehearsal_view.verdict(outcomes, deterministic))
+    if not all(outcome.good for outcome in outcomes):
+        return _NO
+    shutil.rmtree(home)
+    return 0
+
+
+def _spec(words: tuple[str, ...]) -> JobSpec:
+    if not words:
+        raise click.UsageError("it names no script and no job spec")
+    try:
+        request = read_command_line(words)
+        return resolve(request.target, request.args, request.flags, os.environ)
+    except SpecError as error:
+        raise Refused(str(error)) from None
+
+
+def _runs(rehearsal: Rehearsal) -> Iterator[Outcome]:
+    yield rehearsal.undisturbed()
+    for fault in (rehearsal.kill, rehearsal.freeze, rehearsal.preempt, rehearsal.full_disk):
+        yield fault()

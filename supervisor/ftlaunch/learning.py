@@ -1,0 +1,62 @@
+"""The limits of a job as it runs: what its ranks teach is noted in the run dir, for later runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ftlaunch import limits_file
+from ftlaunch.gaps import Gaps
+from ftlaunch.health import RankView
+from ftlaunch.limits import Limits, asked_by
+from ftlaunch.spec import JobSpec
+
+_NOTE_EVERY = 60.0  # seconds between writes: what a killed supervisor forgets at most,
+_WORTH = 1.1  # but for what has grown by less than a tenth
+
+
+class Learning:
+    """Knows the limits, and keeps what they are learned from."""
+
+    def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
+        """Read what earlier runs have noted; what cannot be used is said, and left out."""
+        self.spec, self._say = spec, say
+        self._noted = {} if spec.fresh else self._read()
+        self._gaps = Gaps(dict(self._noted))
+        self._note_at = 0.0  # the first look decides
+        self.limits: Limits = asked_by(spec, self._gaps.longest)
+
+    def _read(self) -> dict[str, float]:
+        try:
+            return limits_file.read(self.spec.run_dir, self.spec.job_id)
+        except limits_file.NotOurs as error:
+            why = str(error)
+        except OSError as error:
+            why = str(error.strerror)
+        self._say(f"cannot use {self.spec.run_dir / limits_file.LIMITS}: {why}; limits are learned anew")
+        return {}
+
+    def begin_attempt(self) -> None:
+        """The ranks begin anew."""
+        self._gaps.begin_attempt()
+
+    def look(self, views: Sequence[RankView], awake_since: float, now: float) -> None:
+        """See what the ranks did, while none has failed."""
+        self._gaps.look(views, awake_since)
+        if now < self._note_at:
+            return
+        if self._note_at and any(
+            longest > _WORTH * self._noted.get(k, 0.0) for k, longest in self._gaps.longest.items()
+        ):
+            self.note()
+        self._note_at = now + _NOTE_EVERY
+
+    def note(self) -> None:
+        """Write down what is not written yet. What cannot be written is said once."""
+        longest = dict(self._gaps.longest)
+        if longest == self._noted:
+            return
+        self._noted = longest
+        try:
+            limits_file.write(self.spec.run_dir, self.spec.job_id, longest)
+        except OSError as error:
+            self._say(f"cannot write {self.spec.run_dir / limits_file.LIMITS}: {error.strerror}")

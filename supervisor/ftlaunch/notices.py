@@ -1,0 +1,53 @@
+"""Which events somebody is told of, and in which words. Pure.
+
+Nothing that looks like a secret leaves: texts are masked by name and address, and by the values that the job was
+given under a secret's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ftlaunch.masking import masked_text
+from ftlaunch.text import duration
+
+# name in the journal -> what `on:` calls it
+KIND_OF = {
+    "incident": "incident",
+    "job_failed": "give_up",
+    "job_finished": "done",
+    "rank_slow": "slow",
+    "hang_suspected": "hang_suspected",
+}
+_LONGEST = 8000  # characters of one text: of a long traceback the end counts
+
+
+def payload(job: Mapping[str, Any], line: Mapping[str, Any], secrets: Collection[str]) -> dict[str, Any]:
+    """What is sent for a journalled event of a kind in KIND_OF.
+
+    job: job_id, run_dir and host. The event's own fields keep their names; `text` is what chat programs show.
+    """
+    kind = KIND_OF[line["event"]]
+    text = f"{job['job_id']}: {_sentence(kind, line)}"
+    told: dict[str, Any] = _clean({"notify": kind, "text": text, **job, **line}, secrets)
+    return told
+
+
+def _sentence(kind: str, line: Mapping[str, Any]) -> str:
+    if kind == "done":
+        return f"done; {line.get('restarts', 0)} restarts used"
+    if kind == "give_up":
+        return f"given up: {line.get('sentence') or line.get('cause') or 'see the journal'}"
+    if kind == "hang_suspected":
+        age, limit = duration(line.get("age", 0.0)), duration(line.get("limit", 0.0))
+        return f"rank {line.get('rank')} has made no progress for {age}; at {limit} it counts as hung"
+    return str(line.get("sentence") or line.get("cause") or kind)
+
+
+def _clean(value: Any, secrets: Collection[str]) -> Any:
+    if isinstance(value, str):
+        return masked_text(value, secrets)[-_LONGEST:]
+    if isinstance(value, Mapping):
+        return {name: _clean(item, secrets) for name, item in value.items()}
+    return [_clean(item, secrets) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,226 @@
+"""The notifier: a process that tells others what happened, as often and as long as that takes.
+
+Runs as `python -m ftlaunch.notifier` with a socket as its stdin, one JSON object a message, both ways:
+
+    {"id", "to": number of the target, "target": {...}, "body"}
+        -> {"id", "tries", "seconds", "error"}; the error is empty once it was taken
+
+At the end of its stdin it has FAREWELL seconds for what is left; what that leaves undone is answered as failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from ftlaunch import proc
+from ftlaunch.text import duration
+
+FAREWELL = 5.0  # most seconds that the end of a job waits for its notices
+_MOST = 100  # notices waiting for one target; of a job that fails faster than it can be told, the oldest count
+_BACKOFF_FIRST, _BACKOFF_MOST = 0.5, 30.0
+
+
+class Trial:
+    """One try to deliver: a process with the message as its stdin, its output kept only where it is our own."""
+
+    def __init__(self, target: Mapping[str, Any], body: str, now: float) -> None:
+        """Start it. Raises OSError."""
+        self.url = bool(target["url"])
+        self.timeout = float(target["timeout"])
+        self.deadline = now + self.timeout
+        argv = target["argv"] or ["/bin/sh", "-c", target["shell"]]
+        if self.url:
+            argv = [sys.executable, "-m", "ftlaunch.webhook"]
+            body = json.dumps({"url": target["url"], "body": body, "timeout": target["timeout"]})
+        given, self._said = os.memfd_create("body"), os.memfd_create("answer")
+        try:
+            os.write(given, body.encode())  # in memory: nothing waits for a reader
+            os.lseek(given, 0, os.SEEK_SET)
+            self._popen = subprocess.Popen(
+                argv,
+                stdin=given,
+                stdout=self._said if self.url else subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # what a command prints may be secret
+                start_new_session=True,
+                preexec_fn=proc.dies_with(os.getpid()),  # noqa: PLW1509 - this process has no threads
+            )
+        except OSError:
+            os.close(self._said)
+            raise
+        finally:
+            os.close(given)
+        self.pidfd = os.pidfd_open(self._popen.pid)
+
+    def end(self, now: float) -> tuple[str, bool] | None:
+        """Why it failed ("": it did not) and whether for good; None while it runs and may."""
+        status = self._popen.poll()
+        if status is None and now < self.deadline:
+            return None
+        self.kill()
+        reason = f"no end within {duration(self.timeout)}" if status is None else _reason(status)
+        said = self._answer() if self.url and status else None
+        os.close(self._said)
+        return said or (reason, False)
+
+    def kill(self) -> None:
+        """SIGKILL to whatever is left of it."""
+        with contextlib.suppress(ProcessLookupError):  # it is gone, and so are its children
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait()
+
+    def _answer(self) -> tuple[str, bool] | None:
+        try:
+            answer = json.loads(os.pread(self._said, 1 << 16, 0))
+        except ValueError:
+            return None  # it was killed before it could say anything
+        return answer["error"], answer["final"]
+
+
+def _reason(status: int) -> str:
+    if status == 0:
+        return ""
+    return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+
+
+class Route:
+    """What waits for one target, in order, one at a time: a target that hangs holds up no other."""
+
+    def __init__(self) -> None:
+        self.queue: deque[dict[str, Any]] = deque()
+        self.trial: Trial | None = None
+        self._tries, self._began, self._error = 0, 0.0, ""
+        self._retry_at = 0.0
+
+    def patience(self, now: float) -> float:
+        """Seconds until this route has something to do by the clock."""
+        if self.trial is not None:
+            return self.trial.deadline - now
+        return self._retry_at - now if self.queue else float("inf")
+
+    def advance(self, now: float) -> dict[str, Any] | None:
+        """Whatever can be done now; the answer to a notice that is done with."""
+        if self.trial is None:
+            return self._begin(now) if self.queue and now >= self._retry_at else None
+        ended = self.trial.end(now)
+        if ended is None:
+            return None
+        os.close(self.trial.pidfd)
+        self.trial = None
+        return self._judge(*ended, now)
+
+    def _begin(self, now: float) -> dict[str, Any] | None:
+        notice = self.queue[0]
+        if self._tries == 0:
+            self._began = now
+        self._tries += 1
+        try:
+            self.trial = Trial(notice["target"], notice["body"], now)
+        except OSError as error:
+            return self._judge(f"it cannot be started: {error.strerror}", isinstance(error, FileNotFoundError), now)
+        return None
+
+    def _judge(self, error: str, final: bool, now: float) -> dict[str, Any] | None:
+        self._error = error
+        if not error or final or self._tries > self.queue[0]["target"]["retries"]:
+            return self.close(now)
+        self._retry_at = now + min(_BACKOFF_FIRST * 2 ** (self._tries - 1), _BACKOFF_MOST)
+        return None
+
+    def close(self, now: float, why: str = "") -> dict[str, Any]:
+        """Be done with the first notice, as it stands."""
+        notice = self.queue.popleft()
+        seconds = round(now - self._began, 3) if self._tries else 0.0
+        error = "; ".join(part for part in (self._error, why) if part)
+        answer = {"id": notice["id"], "tries": self._tries, "seconds": seconds, "error": error}
+        self._tries, self._error, self._retry_at = 0, "", 0.0
+        return answer
+
+
+class Notifier:
+    """The one loop of the process: its socket, the tries under way, and the next deadline."""
+
+    def __init__(self, link: socket.socket) -> None:
+        """link: to the supervisor."""
+        self._link = link
+        self._routes: dict[int, Route] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(link, selectors.EVENT_READ)
+        self._leave_at = float("inf")
+
+    def run(self) -> None:
+        """Serve until there is nothing more to come and to do."""
+        while self._leave_at == float("inf") or (self._busy() and time.monotonic() < self._leave_at):
+            for key, _ in self._selector.select(self._patience()):
+                if key.fileobj is self._link:
+                    self._hear()
+            for route in self._routes.values():
+                self._advance(route)
+        self._give_up()
+
+    def _busy(self) -> bool:
+        return any(route.queue for route in self._routes.values())
+
+    def _patience(self) -> float | None:
+        now = time.monotonic()
+        waits = [self._leave_at - now, *(route.patience(now) for route in self._routes.values())]
+        return None if min(waits) == float("inf") else max(min(waits), 0.0)
+
+    def _hear(self) -> None:
+        message = self._link.recv(1 << 20)
+        if not message:
+            self._selector.unregister(self._link)
+            self._leave_at = time.monotonic() + FAREWELL
+            return
+        notice = json.loads(message)
+        route = self._routes.setdefault(notice["to"], Route())
+        if len(route.queue) >= _MOST:
+            self._answer({"id": notice["id"], "tries": 0, "seconds": 0.0, "error": f"{_MOST} others wait already"})
+            return
+        route.queue.append(notice)
+
+    def _advance(self, route: Route) -> None:
+        before = route.trial
+        answer = route.advance(time.monotonic())
+        if before is not None and route.trial is not before:
+            self._selector.unregister(before.pidfd)
+        if route.trial is not None and route.trial is not before:
+            self._selector.register(route.trial.pidfd, selectors.EVENT_READ)
+        if answer is not None:
+            self._answer(answer)
+
+    def _give_up(self) -> None:
+        for route in self._routes.values():
+            if route.trial is not None:
+                route.trial.kill()
+            while route.queue:
+                self._answer(route.close(time.monotonic(), f"the job has ended, and {duration(FAREWELL)} are over"))
+        proc.kill_descendants([], [])  # what a command has started in a session of its own
+
+    def _answer(self, answer: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the supervisor is gone: nobody is left who wants to know
+            self._link.send(json.dumps(answer).encode())
+
+
+def main() -> int:
+    """Serve the socket that is stdin."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Meant for the job, whose end is what there is to tell. A handler, as commands would inherit SIG_IGN.
+        signal.signal(signum, lambda *_: None)
+    proc.become_subreaper()
+    Notifier(socket.socket(fileno=sys.stdin.fileno())).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

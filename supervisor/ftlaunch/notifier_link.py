@@ -1,0 +1,156 @@
+"""The supervisor's end of the notifier: hand over what happened, hear what became of it, never wait.
+
+Only the end of a job waits, for FAREWELL seconds and a little at most.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ftlaunch import proc
+from ftlaunch.masking import secret_values
+from ftlaunch.notices import KIND_OF, payload
+from ftlaunch.notifier import FAREWELL
+from ftlaunch.spec import JobSpec
+
+_MARGIN = 1.0  # seconds that the notifier gets to leave, its own time being over
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a notice."""
+
+    kind: str
+    target: str
+    error: str  # "": it was taken
+    tries: int = 0
+    seconds: float = 0.0
+
+
+class NotifierLink:
+    """Who is to be told of what, and the process that does it; no process where nobody is."""
+
+    def __init__(self, spec: JobSpec, environ: dict[str, str]) -> None:
+        """environ: what the ranks inherit; what its secret variables hold is masked."""
+        self._targets = spec.notify
+        self._job = {"job_id": spec.job_id, "run_dir": str(spec.run_dir), "host": socket.gethostname()}
+        self._secrets = secret_values(environ, ()) | secret_values(spec.env, spec.args)
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._waiting: dict[int, tuple[str, str]] = {}  # id -> kind, target
+        self._lost: list[Outcome] = []
+        self._number = 0
+        if self._targets:
+            self._start()  # now: at an incident there are better things to do
+
+    @property
+    def pids(self) -> list[int]:
+        """The notifier's process, which is no leftover of the ranks."""
+        return [] if self._popen is None else [self._popen.pid]
+
+    def hand(self, line: dict[str, Any]) -> None:
+        """Take a journalled event, and pass it on to those who want it."""
+        kind = KIND_OF.get(line["event"])
+        wanted = [number for number, target in enumerate(self._targets) if kind in target.on]
+        if kind is None or not wanted:
+            return
+        body = json.dumps(payload(self._job, line, self._secrets))
+        for number in wanted:
+            self._send(kind, number, body)
+
+    def _send(self, kind: str, number: int, body: str) -> None:
+        target = self._targets[number]
+        self._number += 1
+        message = {"id": self._number, "to": number, "target": asdict(target), "body": body}
+        error = self._pass(json.dumps(message).encode())
+        if error:
+            self._lost.append(Outcome(kind, target.name, error))
+        else:
+            self._waiting[self._number] = (kind, target.name)
+
+    def _pass(self, message: bytes) -> str:
+        """Why the notifier has not got it; one that has died is replaced."""
+        if self._socket is not None:
+            try:
+                self._socket.send(message)
+                return ""
+            except ConnectionError:
+                self._lost += self._buried()
+            except OSError as error:  # it does not read, and there is no room for more
+                return f"the notifier takes nothing: {error.strerror}"
+        self._start()
+        if self._socket is None:
+            return "the notifier cannot be started"
+        self._socket.send(message)  # a new socket has room
+        return ""
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self._popen = subprocess.Popen(
+                    [sys.executable, "-m", "ftlaunch.notifier"],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,  # a signal to the supervisor's group is not meant for it
+                )
+            except OSError:
+                ours.close()
+                return
+        ours.setblocking(False)
+        self._socket = ours
+
+    def outcomes(self) -> list[Outcome]:
+        """What is known since the last call; never waits."""
+        heard, self._lost = self._lost, []
+        return [*heard, *self._hear()] if self._waiting else heard
+
+    def _hear(self) -> Iterator[Outcome]:
+        while self._socket is not None:
+            try:
+                message = self._socket.recv(1 << 16)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                message = b""
+            if not message:
+                yield from self._buried()
+                return
+            answer = json.loads(message)
+            kind, target = self._waiting.pop(answer["id"])
+            yield Outcome(kind, target, answer["error"], answer["tries"], answer["seconds"])
+
+    def _buried(self) -> list[Outcome]:
+        """The notifier is gone: so is what it was given. The next notice starts another."""
+        assert self._socket is not None
+        assert self._popen is not None
+        self._socket.close()
+        self._popen.kill()
+        status = self._popen.wait()
+        self._socket = self._popen = None
+        gone = [Outcome(kind, target, f"the notifier ended ({status}) before it had answered")
+                for kind, target in self._waiting.values()]  # fmt: skip
+        self._waiting = {}
+        return gone
+
+    def close(self) -> list[Outcome]:
+        """Let it finish, FAREWELL and a little at most; what is known then of everything handed over."""
+        heard = self.outcomes()
+        if self._socket is None:
+            return heard
+        self._socket.shutdown(socket.SHUT_WR)
+        until = time.monotonic() + FAREWELL + _MARGIN
+        while self._socket is not None and select.select([self._socket], [], [], max(until - time.monotonic(), 0))[0]:
+            heard += self._hear()
+        if self._socket is not None:
+            heard += self._buried()
+            proc.kill_descendants([], [])  # its commands, orphaned, have come to us
+        return heard

@@ -1,0 +1,71 @@
+"""What a rehearsal has found, for a person and for a program. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ftlaunch.rehearsal import Outcome
+from ftlaunch.text import duration
+
+_NAMED = 3  # of what differs
+
+
+def line(outcome: Outcome, steps: int) -> str:
+    """One run."""
+    return f"{'ok' if outcome.good else 'BAD':<4}  {outcome.fault:<20}  {_told(outcome, steps)}"
+
+
+def _told(outcome: Outcome, steps: int) -> str:
+    if not outcome.survived:
+        return f"does not survive: {outcome.trouble}"
+    if outcome.back_after is None and not outcome.steps_lost and outcome.likeness is None:
+        return f"{steps} steps in {duration(outcome.seconds)}"
+    back = "goes on" if outcome.back_after is None else f"back in {duration(outcome.back_after)}"
+    lost = "1 step lost" if outcome.steps_lost == 1 else f"{outcome.steps_lost} steps lost"
+    return f"{back}, {lost}, {_state(outcome, steps)}"
+
+
+def _state(outcome: Outcome, steps: int) -> str:
+    found = outcome.likeness
+    assert found is not None
+    if found.equal:
+        return f"its state at step {steps} equals the undisturbed one bit for bit"
+    names = [*found.others, *found.tensors]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"its state at step {steps} differs from the undisturbed one: {', '.join(names[:_NAMED])}{more}"
+
+
+def verdict(outcomes: Sequence[Outcome], deterministic: bool) -> str:
+    """One sentence on all."""
+    bad = [outcome.fault for outcome in outcomes if not outcome.survived]
+    if bad:
+        return f"the job does not survive when {', '.join(bad)}"
+    if all(outcome.good for outcome in outcomes):
+        return f"the job survives all of it, and goes on as if nothing had happened{_unseeded(outcomes)}"
+    if not deterministic:
+        return "the job survives all of it; it is not deterministic: two undisturbed runs differ as well"
+    return "the job survives all of it, but does not go on as it would have: something that matters is not attached"
+
+
+def _unseeded(outcomes: Sequence[Outcome]) -> str:
+    found = {key for outcome in outcomes if outcome.likeness is not None for key in outcome.likeness.generators}
+    kinds = sorted({key.split(".")[1] for key in found})
+    return (
+        f" (random numbers of {', '.join(kinds)} differ from run to run: the script does not seed them)"
+        if kinds
+        else ""
+    )
+
+
+def data(outcomes: Sequence[Outcome], steps: int, deterministic: bool) -> dict[str, Any]:
+    """For --json."""
+    return {
+        "steps": steps,
+        "survives": all(outcome.survived for outcome in outcomes),
+        "equal": all(outcome.good for outcome in outcomes),
+        "deterministic": deterministic,
+        "verdict": verdict(outcomes, deterministic),
+        "runs": [asdict(outcome) | {"good": outcome.good} for outcome in outcomes],
+    }

@@ -1,0 +1,236 @@
+"""A job's life under drawn faults, on a virtual clock: the real state machine and the real policy. Pure.
+
+What the rest of the supervisor does (starting, seeing, saving) takes the times a `Job` says. It knows nothing of the
+formulas in `plan_model`, and is what they are checked against.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ftlaunch.diagnosis import Cause
+from ftlaunch.ledger import DETECTING, LOST, RESTARTING, STOPPING, USEFUL
+from ftlaunch.machine import advance
+from ftlaunch.plan_model import Intervals, Job, Kind
+from ftlaunch.policy import Backoff, Budget, Limits, judge
+from ftlaunch.states import ENDS, Action, Event, State
+from ftlaunch.training import Training
+
+SAVING = "saving"
+_TRAINING = "training"
+Random = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is simulated: so many seconds of wall time."""
+
+    job: Job
+    intervals: Intervals
+    seconds: float
+    limits: Limits
+    backoff: Backoff
+
+
+@dataclass
+class Life:
+    """How it went. Seconds by class; they add up to `wall`."""
+
+    wall: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    restarts: int = 0
+    stops: int = 0
+    gave_up: str = ""  # the verdict's sentence
+
+    @property
+    def effective(self) -> float:
+        """Share of the wall time that made steps which count."""
+        return self.seconds[USEFUL] / self.wall
+
+
+def simulate(scene: Scene, random: Random) -> Life:
+    """One life of `scene`. random: uniform in [0, 1), every call anew."""
+    return _World(scene, random).live()
+
+
+class _World:
+    """The node, the ranks and the storage, as far as the supervisor sees them."""
+
+    def __init__(self, scene: Scene, random: Random) -> None:
+        self._scene, self._random = scene, random
+        self._job = scene.job
+        self._life = Life(faults={kind.name: 0 for kind in scene.job.kinds})
+        self._training = Training(scene.job, scene.intervals)
+        self._now = 0.0
+        self._state, self._budget = State.READY, Budget(scene.limits)
+        self._doing = RESTARTING  # what the time that passes is spent on
+        self._spent = dict.fromkeys((_TRAINING, DETECTING, RESTARTING, STOPPING), 0.0)
+        self._next: tuple[float, Event | None] = (math.inf, None)  # what comes if nothing happens; None: ranks train
+        self._fault: Kind | None = None  # what ranks have died of, or are hung of
+        self._memory = True  # the snapshots are there
+        self._restart = 0.0  # seconds the start under way takes
+        self._start_is = RESTARTING  # or STOPPING: the job starts again because it was told to stop
+        self._delay = 0.0  # what policy said to wait
+        self._started_at = 0  # snapshots made when training last began
+
+    def live(self) -> Life:
+        """Until the time is over, or policy gives up."""
+        fault, stop = self._draw(self._job.rate), self._draw(self._job.stops)
+        self._tell(Event.START)
+        while not self._life.gave_up and self._now < self._scene.seconds:
+            at = min(fault, stop, self._next[0], self._scene.seconds)
+            self._spent[self._doing] += at - self._now
+            self._now = at
+            if at == self._next[0]:
+                self._come(self._next[1])
+            elif at == fault:
+                fault = at + self._draw(self._job.rate)
+                self._strike(self._which())
+            elif at == stop:
+                stop = at + self._draw(self._job.stops)
+                self._life.stops += 1
+                self._tell(Event.STOP)
+        return self._close()
+
+    def _close(self) -> Life:
+        if self._doing == _TRAINING:
+            self._training.pause(self._now)
+        life, intervals = self._life, self._scene.intervals
+        made = self._training.made
+        useful = made * intervals.work(self._job)
+        saving = made * self._job.snapshot_stall + made // intervals.snapshots * self._job.checkpoint_stall
+        life.wall = self._now
+        life.seconds = {
+            USEFUL: useful,
+            SAVING: saving,
+            DETECTING: self._spent[DETECTING],
+            RESTARTING: self._spent[RESTARTING],
+            LOST: self._spent[_TRAINING] - useful - saving,
+            STOPPING: self._spent[STOPPING],
+        }
+        return life
+
+    # --- faults ---------------------------------------------------------------------------------------
+
+    def _draw(self, rate: float) -> float:
+        return -math.log1p(-self._random()) / rate if rate > 0 else math.inf
+
+    def _which(self) -> Kind:
+        left = self._random() * self._job.rate
+        for kind in self._job.kinds:
+            left -= kind.rate
+            if left < 0:
+                return kind
+        return self._job.kinds[-1]
+
+    def _strike(self, kind: Kind) -> None:
+        self._life.faults[kind.name] += 1
+        trained = self._doing == _TRAINING
+        if trained:
+            self._training.pause(self._now)
+        if not kind.from_memory:
+            self._memory = False
+            self._training.lose_writing(self._now)
+        if self._state in (State.STOPPING, State.LAST_GASP):  # what is not in memory any more cannot be saved
+            if self._state is State.STOPPING or not self._memory:
+                self._next = (self._now, Event.ALL_GONE if self._state is State.STOPPING else Event.SAVE_FAILED)
+        elif trained or self._spawning():
+            self._fault, self._doing = kind, DETECTING
+            self._next = (self._now + kind.detect, Event.HANG if kind.name == "hang" else Event.FAILURE_RETRY)
+        elif not kind.from_memory:
+            self._fault = kind  # found when the ranks are started again
+
+    def _spawning(self) -> bool:
+        return self._state is State.RUNNING and self._doing in (RESTARTING, STOPPING)
+
+    # --- events and actions ---------------------------------------------------------------------------
+
+    def _come(self, event: Event | None) -> None:
+        self._next = (math.inf, None)
+        if event is None:
+            self._ready()
+        elif event is Event.FAILURE_RETRY:
+            self._rule()
+        else:
+            if event is Event.ALL_GONE and self._doing == _TRAINING:
+                self._training.pause(self._now)
+            self._tell(event)
+
+    def _ready(self) -> None:
+        """All ranks have their state, and train."""
+        self._fault, self._doing = None, _TRAINING
+        self._training.resume(self._now, from_memory=self._memory)
+        self._memory = True
+        self._started_at = self._training.made
+
+    def _rule(self) -> None:
+        """Policy's verdict on the failure."""
+        assert self._fault is not None
+        name, made = self._fault.name, self._training.made
+        cause = Cause(name, 0, made, f"{name} failed", name)
+        verdict = judge(
+            cause, self._budget, self._scene.backoff, policy="on-failure", progressed=made > self._started_at,
+            random=self._random(), now=self._now, step=made * self._scene.intervals.steps,
+        )  # fmt: skip
+        self._budget, self._delay, self._restart = verdict.budget, verdict.delay, self._fault.restart
+        self._start_is = RESTARTING
+        if verdict.restart:
+            self._life.restarts += 1
+            self._tell(Event.FAILURE_RETRY)
+        else:
+            self._life.gave_up = verdict.sentence
+            self._tell(Event.FAILURE_FATAL)
+
+    def _tell(self, event: Event) -> None:
+        self._state, actions = advance(self._state, event)
+        for action in actions:
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        if action is Action.EXAMINE:
+            self._rule()  # the time of looking is part of detecting
+        elif action in (Action.END_RANKS, Action.KILL_RANKS):
+            if self._doing == _TRAINING:
+                self._training.pause(self._now)
+            self._doing = RESTARTING
+            self._next = (self._now, Event.ALL_GONE)
+        elif action is Action.ARM_BACKOFF:
+            self._next = (self._now + self._delay, Event.BACKOFF_OVER)
+        elif action is Action.SPAWN:
+            self._spawn()
+        elif action is Action.ANNOUNCE_STOP:
+            boundary = self._training.to_boundary(self._now) if self._doing == _TRAINING else 0.0
+            self._next = (self._now + boundary, Event.ALL_GONE)
+        elif action is Action.SAVE_NEWEST:
+            self._doing = STOPPING
+            saves = self._state is State.LAST_GASP and self._memory
+            self._next = (self._now + self._job.write, Event.SAVED) if saves else (self._now, Event.SAVE_FAILED)
+        elif action is Action.FINISH:
+            self._finish()
+
+    def _spawn(self) -> None:
+        if self._fault is not None:  # the worst that has happened meanwhile
+            self._restart = max(self._restart, self._fault.restart)
+        self._doing = self._start_is
+        self._next = (self._now + self._restart, None)
+
+    def _finish(self) -> None:
+        """The supervisor has ended. Told to stop, the scheduler gives the same command again, on other nodes."""
+        assert self._state in ENDS
+        if self._life.gave_up:
+            return
+        if self._memory:
+            self._training.save_newest()
+        self._memory = False
+        self._state, self._budget, self._fault = State.READY, Budget(self._scene.limits), None
+        self._restart, self._start_is = max(self._job.stop_cost - self._job.write, 0.0), STOPPING
+        self._tell(Event.START)
+
+
+def lives(scene: Scene, random: Random, count: int) -> Iterator[Life]:
+    """So many, one after the other."""
+    for _ in range(count):
+        yield simulate(scene, random)

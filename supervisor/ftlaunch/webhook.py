@@ -1,0 +1,76 @@
+"""One POST to a webhook, in a process of its own: it can be killed at its time limit, whatever it hangs in.
+
+stdin: {"url", "body", "timeout"}. The address is not on the command line, where every user of the machine could read
+it. Exit status 0: taken. Else stdout has {"error", "final"}; final: trying again is of no use.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import sys
+import urllib.error
+import urllib.request
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from ftlaunch import __version__
+
+_TRY_AGAIN = (408, 425, 429)  # the only client errors that pass by themselves
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect with the same body, never to another scheme, and without credentials to another host."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        old, new = urlsplit(req.full_url), urlsplit(newurl)
+        if new.scheme != old.scheme:
+            refusal = f"and redirects from {old.scheme} to {new.scheme}, which is not followed"
+            raise urllib.error.HTTPError(req.full_url, code, refusal, headers, None)
+        kept = {k: v for k, v in req.header_items() if k != "Authorization" or new.netloc == old.netloc}
+        return urllib.request.Request(newurl, None if code == 303 else req.data, kept)  # noqa: S310 - scheme as before
+
+    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_307  # Python 3.10 does not know it
+
+
+def request(url: str, body: str) -> urllib.request.Request:
+    """The POST; user and password of an address become a header."""
+    parts = urlsplit(url)
+    headers = {"Content-Type": "application/json", "User-Agent": f"ftlaunch/{__version__}"}
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
+    return urllib.request.Request(bare, body.encode(), headers)  # noqa: S310 - http(s), the spec's parser sees to it
+
+
+def post(url: str, body: str, timeout: float) -> tuple[str, bool]:
+    """("", False) once it was taken, else why not, without the address, and whether that is final."""
+    try:
+        with urllib.request.build_opener(_Redirects).open(request(url, body), timeout=timeout):
+            return "", False
+    except urllib.error.HTTPError as error:
+        error.close()
+        return f"the server says {error.code} {error.msg}", error.code < 500 and error.code not in _TRY_AGAIN
+    except urllib.error.URLError as error:
+        reason = error.reason
+        return (reason.strerror or str(reason)) if isinstance(reason, OSError) else str(reason), False
+    except OSError as error:
+        return error.strerror or str(error), False
+    except http.client.HTTPException as error:
+        return f"the answer is no HTTP ({type(error).__name__})", False
+
+
+def main() -> int:
+    """Do what stdin asks for."""
+    error, final = post(**json.load(sys.stdin))
+    if error:
+        sys.stdout.write(json.dumps({"error": " ".join(error.split()), "final": final}))
+    return 1 if error else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

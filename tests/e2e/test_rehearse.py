@@ -1,0 +1,79 @@
+"""`ftctl rehearse`: a job is broken on purpose, and what it lost is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import JOBS, TINY
+
+
+def rehearse(home: Path, *words: str) -> tuple[int, dict[str, Any], str]:
+    """Exit code, the JSON, stderr."""
+    command = [sys.executable, "-m", "ftlaunch.ctl", "rehearse", "--json", *words]
+    done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False, timeout=300)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def left(home: Path) -> list[Path]:
+    """Folders of rehearsals that stay to be looked at."""
+    return list(home.glob("runs/*/rehearsal-*"))
+
+
+@pytest.mark.slow
+def test_a_job_with_the_two_lines_survives_everything(tmp_path: Path) -> None:
+    script = (str(TINY), "--out", str(tmp_path / "out"), "--steps", "100000", "--step-time", "0.05")
+    code, found, stderr = rehearse(tmp_path, "--steps", "30", "--nproc-per-node", "2", *script)
+    assert (code, stderr) == (0, "")
+    assert [run["fault"] for run in found["runs"]] == [
+        "undisturbed", "a rank is killed", "a rank is frozen", "the job is preempted", "storage is full"
+    ]  # fmt: skip
+    assert all(run["survived"] and run["good"] for run in found["runs"])
+    assert all(run["back_after"] > 0 for run in found["runs"][1:4])
+    assert left(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_what_is_not_attached_is_found_out(tmp_path: Path) -> None:
+    """The weights depend on a counter that starts again with each life."""
+    script = tmp_path / "forgetful.py"
+    script.write_text(
+        "import os, time, torch, ftlaunch_hooks as ft\n"
+        "torch.manual_seed(1)\n"
+        "model, lives = torch.nn.Linear(2, 2), 0\n"
+        "job = ft.attach(model=model)\n"
+        "for step in job.steps(100000):\n"
+        "    lives += 1\n"
+        "    model.weight.data.add_(0.001 * lives)\n"
+        "    time.sleep(0.03)\n"
+    )
+    code, found, _ = rehearse(tmp_path, "--steps", "20", str(script))
+    assert code == 1
+    assert [run["good"] for run in found["runs"]] == [True, False, False, False, True]
+    assert found["runs"][1]["likeness"]["tensors"] == ["model.weight"]
+    assert found["deterministic"]
+    assert "something that matters is not attached" in found["verdict"]
+    assert len(left(tmp_path)) == 1
+
+
+def test_a_script_without_the_two_lines_is_told_so(tmp_path: Path) -> None:
+    code, found, stderr = rehearse(tmp_path, "--steps", "5", str(JOBS / "unmodified.py"), "out", "100000", "0.01")
+    assert (code, found) == (1, {})
+    assert "does not attach()" in stderr
+
+
+def test_a_job_that_fails_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("import nothing_of_that_name")
+    code, _, stderr = rehearse(tmp_path, "bad.py")
+    assert code == 1
+    assert "cannot rehearse bad.py: rank 0 failed with ModuleNotFoundError" in stderr
+
+
+def test_usage(tmp_path: Path) -> None:
+    assert rehearse(tmp_path)[0] == 2
+    assert rehearse(tmp_path, "--stepps", "3")[0] == 2
+    assert rehearse(tmp_path, "nothing.py")[0] == 2

@@ -1,0 +1,147 @@
+"""Scripts and programs that know nothing of us: their progress is seen, and its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from harness import JOBS, FtJob, wait_for
+
+UNMODIFIED = JOBS / "unmodified.py"
+
+
+def start(job: FtJob, *options: str, fault: str = "none -1 -1", steps: int = 400, seconds: float = 0.02) -> None:
+    args = (str(job.out), str(steps), str(seconds))
+    job.start("--grace", "1s", *options, script=UNMODIFIED, args=args, env={"FAULT": fault})
+
+
+def test_steps_are_seen_and_the_job_ends_as_any_other(job: FtJob) -> None:
+    start(job)
+    status = wait_for(
+        lambda: (s := job.status()) and s["ranks"] and all(r["seen"] > 5 for r in s["ranks"]) and s, "steps"
+    )
+    assert [rank["phase"] for rank in status["ranks"]] == ["train", "train"]
+    assert [rank["step"] for rank in status["ranks"]] == [-1, -1], "steps of ours there are none"
+    assert job.wait() == 0, job.stderr
+    assert job.events("incident") == []
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("kind", ["sleep", "fork"])
+def test_a_rank_that_makes_no_step_any_more(job: FtJob, kind: str) -> None:
+    """A forked child's optimizer steps are not the rank's."""
+    start(job, "--hang-timeout", "3s", fault=f"{kind} 1 50")
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == [kind]
+    [incident] = job.events("incident")
+    assert (incident["kind"], incident["rank"]) == ("hang", 1)
+    assert "rank 1 is hung: no optimizer step for" in incident["sentence"]
+    assert "unmodified.py" in job.log(0, 1), "its stacks"
+    job.assert_clean()
+
+
+def test_a_rank_that_is_busy_without_a_step_has_longer(job: FtJob) -> None:
+    """It may be evaluating: ten times the limit."""
+    start(job, "--hang-timeout", "3s", fault="evaluate 1 50")
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == ["evaluate"]
+    assert job.events("incident") == []
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_busy_for_ever_is_hung_all_the_same(job: FtJob) -> None:
+    start(job, "--hang-timeout", "800ms", fault="spin 1 50", steps=100)
+    assert job.wait() == 0, job.stderr
+    [incident] = job.events("incident")
+    assert (incident["kind"], incident["rank"]) == ("hang", 1)
+    job.assert_clean()
+
+
+CALLS = """
+import sys, time
+from pathlib import Path
+import torch
+from torch.nn.modules.module import _global_forward_hooks as hooks
+model, seen = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), set()
+end = time.monotonic() + 60
+while time.monotonic() < end and not Path("enough").exists():
+    model(torch.ones(2))
+    seen.add(len(hooks))
+    time.sleep(0.01)
+assert seen == {0}, "a call takes the hook away"
+"""
+
+
+def test_calls_of_modules_are_signs_of_life_where_there_is_no_optimizer(job: FtJob, tmp_path: Path) -> None:
+    """The beat of attach() or of an optimizer's first step never comes: without passes.py there is one at import."""
+    (tmp_path / "calls.py").write_text(CALLS)
+    job.start(script=tmp_path / "calls.py", args=(), ranks=1)
+    beats: list[float] = []
+
+    def often_enough() -> bool:
+        status = job.status()
+        if status and status["ranks"] and (age := status["ranks"][0]["beat_age"]) is not None:
+            beat = time.monotonic() - age
+            if not beats or beat > beats[-1] + 0.5:
+                beats.append(beat)
+        return len(beats) >= 4
+
+    wait_for(often_enough, "beats")
+    (job.home / "enough").touch()
+    assert job.wait() == 0, job.stderr
+    job.assert_clean()
+
+
+def test_a_program_without_torch_that_does_nothing(job: FtJob) -> None:
+    code = (
+        "import os, pathlib, time\n"
+        "if os.environ['RANK'] == '1' and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "    pathlib.Path('fired').touch()\n"
+        "    time.sleep(1000)\n"
+    )
+    job.start("--grace", "1s", "--hang-timeout", "1s", "--no-python", script=sys.executable, args=("-c", code))
+    assert job.wait() == 0, job.stderr
+    assert (job.home / "fired").exists()
+    [incident] = job.events("incident")
+    assert (incident["kind"], incident["rank"]) == ("hang", 1)
+    assert "rank 1 has not said anything, has done nothing for" in incident["sentence"]
+    job.assert_clean()
+
+
+@pytest.mark.slow
+def test_a_program_that_works_without_a_word_is_left_alone(job: FtJob) -> None:
+    code = "import time\nend = time.monotonic() + 22\nwhile time.monotonic() < end: pass\n"
+    job.start("--hang-timeout", "1s", "--no-python", script=sys.executable, args=("-c", code), ranks=1)
+    assert job.wait() == 0, job.stderr
+    assert job.events("hang_suspected") == []
+
+
+def test_without_a_supervisor_nothing_is_observed(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "import torch.optim\n"
+        "assert not sys.modules['torch.optim.optimizer']._global_optimizer_post_hooks\n"
+        "import ftlaunch_hooks.bootstrap as b\n"
+        "assert b.own_page() is None\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
+
+
+def test_torch_is_imported_whatever_became_of_our_memory(tmp_path: Path) -> None:
+    """The page is gone: that is said, and torch is there."""
+    code = (
+        "import os, subprocess, sys\n"
+        "os.environ['FTLAUNCH_SUPERVISOR'] = f'{os.getpid()}:1'\n"
+        "sys.exit(subprocess.run([sys.executable, '-c', 'import torch; print(torch.ones(1))'],"
+        " start_new_session=True).returncode)\n"
+    )
+    env = {**os.environ, "FTLAUNCH_MEMORY_DIR": str(tmp_path / "gone"), "RANK": "0", "FTLAUNCH_ATTEMPT": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "tensor([1.])\n"), done.stderr
+    assert "ftlaunch: cannot report this rank's progress" in done.stderr

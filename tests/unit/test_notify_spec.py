@@ -1,0 +1,152 @@
+"""`notify:` in a spec: what it may say, what is refused, and that no secret comes out again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ftlaunch.masking import masked_text, secret_values
+from ftlaunch.notices import KIND_OF, payload
+from ftlaunch.spec import JobSpec, SpecError, resolved
+from ftlaunch.spec_notify import KINDS, Target
+from ftlaunch.spec_resolve import resolve
+
+ALL_BUT_SLOW = ("incident", "give_up", "done", "hang_suspected")
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+
+
+def ask(notify: str) -> JobSpec:
+    Path("job.yaml").write_text(f"script: train.py\nnotify: {notify}\n")
+    return resolve("job.yaml", [], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("notify", "targets"),
+    [
+        ("null", ()),
+        ("[]", ()),
+        ("{command: [./tell, --loud]}", (Target(argv=("./tell", "--loud")),)),
+        ("{command: 'cat > out'}", (Target(shell="cat > out"),)),
+        ("[{url: 'https://h/x', on: [slow, done]}]", (Target(url="https://h/x", on=("slow", "done")),)),
+        ("{url: 'http://[::1]:8080', on: 'done, slow'}", (Target(url="http://[::1]:8080", on=("done", "slow")),)),
+        ("{command: a, timeout: 500ms, retries: 0}", (Target(shell="a", timeout=0.5, retries=0),)),
+    ],
+)
+def test_read(notify: str, targets: tuple[Target, ...]) -> None:
+    assert ask(notify).notify == targets
+    assert Target().on == ALL_BUT_SLOW
+
+
+@pytest.mark.parametrize(
+    ("notify", "expected"),
+    [
+        ("x", "`notify` is x; it must be a mapping with `command` or `url`, or a list of such"),
+        ("[x]", "`notify[0]` is x; it must be a mapping"),
+        ("{}", "`notify` is a mapping; it must have either `command` or `url`"),
+        ("[{url: 'https://h', command: x}]", "`notify[0]` is a mapping; it must have either"),
+        ("{ulr: 'https://h'}", "`notify.ulr` is set; the keys here are command, url, on, timeout, retries; did you"),
+        ("{url: 'ftp://h/x'}", "`notify.url` is set; it must be an address that begins with https:// or http://"),
+        ("{url: 'https://h:x/'}", "`notify.url` is set"),
+        ("{url: 'https:///x'}", "`notify.url` is set"),
+        ("{command: []}", "`notify.command` is set; it must be a list of words, run as they are, or one text"),
+        ("{command: ''}", "`notify.command` is set"),
+        ("{command: x, on: [finished]}", "`notify.on` is finished; it must be some of incident, give_up, done, slow"),
+        ("{command: x, on: []}", "`notify.on` is a list"),
+        ("{command: x, timeout: 0}", "`notify.timeout` is 0; it must be a duration such as 10s, 5m at most"),
+        ("{command: x, timeout: 6m}", "`notify.timeout` is 6m"),
+        ("{command: x, retries: 11}", "`notify.retries` is 11; it must be a whole number from 0 to 10"),
+    ],
+)
+def test_refused(notify: str, expected: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        ask(notify)
+    assert expected in str(refused.value)
+
+
+def test_a_refused_address_is_not_repeated() -> None:
+    with pytest.raises(SpecError) as refused:
+        ask("{url: 'htps://me:hunter2@h/T0/sesame'}")
+    assert "hunter2" not in str(refused.value)
+    assert "sesame" not in str(refused.value)
+
+
+def test_a_dry_run_is_a_spec_again_but_for_secrets() -> None:
+    said = resolved(ask("[{command: [tell, --token, hunter2]}, {url: 'https://me:hunter2@h/sesame?key=hunter2'}]"))
+    assert "hunter2" not in str(said)
+    assert "sesame" not in str(said)
+    again = ask(yaml.safe_dump(said["notify"], default_flow_style=True, width=1000)).notify
+    assert [target.argv for target in again] == [("tell", "--token", "***"), ()]
+    plain = ask("{command: [tell, me], on: [done], timeout: 1s, retries: 1}")
+    assert ask(yaml.safe_dump(resolved(plain)["notify"], default_flow_style=True)).notify == plain.notify
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        (Target(url="https://me:pw@hooks.example:8443/T/B?x=1"), "https://hooks.example:8443/***"),
+        (Target(url="http://h"), "http://h"),
+        (Target(argv=("./tell", "--token", "x")), "./tell"),
+        (Target(shell="curl -d @- https://h/secret"), "curl"),
+        (Target(shell="TOKEN=x curl h"), "***"),
+    ],
+)
+def test_names_without_secrets(target: Target, name: str) -> None:
+    assert target.name == name
+
+
+def test_every_kind_but_none_other_comes_from_an_event() -> None:
+    assert set(KIND_OF.values()) == set(KINDS)
+
+
+# --- what is sent -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ({"event": "job_finished", "restarts": 2}, "j: done; 2 restarts used"),
+        ({"event": "job_failed", "sentence": "no restarts left"}, "j: given up: no restarts left"),
+        ({"event": "incident", "sentence": "rank 1 died"}, "j: rank 1 died"),
+        (
+            {"event": "hang_suspected", "rank": 3, "age": 45.0, "limit": 90.0},
+            "j: rank 3 has made no progress for 45 s; at 90 s it counts as hung",
+        ),
+    ],
+)
+def test_the_text_is_a_sentence(line: dict[str, object], text: str) -> None:
+    told = payload({"job_id": "j", "run_dir": "/r", "host": "h"}, line, ())
+    assert told["text"] == text
+    assert told["notify"] == KIND_OF[str(line["event"])]
+    assert {**told, **line} == told
+
+
+def test_no_secret_is_sent() -> None:
+    secrets = secret_values({"HF_TOKEN": "hf_abc123", "LANG": "C"}, ["--api-key", "sk-42", "--lr", "0.1"])
+    assert secrets == {"hf_abc123", "sk-42"}
+    trace = (
+        'client(token="t-9", url="pg://me:p-9@db/x")\nAuthorization: Bearer b-99999\n'
+        "refused hf_abc123 in {'password': 'w-9'}\ntool --auth-token a-9 --lr 0.1"
+    )
+    told = payload({"job_id": "j"}, {"event": "incident", "cause": "with sk-42", "trace": [trace]}, secrets)
+    for secret in ("hf_abc123", "sk-42", "t-9", "p-9", "b-99999", "w-9", "a-9"):
+        assert secret not in str(told), secret
+    assert "--lr 0.1" in str(told)
+
+
+@pytest.mark.parametrize("text", ["KeyError: 'w1'", "rank 1: step=12, lr=0.1", "https://h/x?page=2", "token ring"])
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert masked_text(text) == text
+
+
+@pytest.mark.timeout(20)  # a search that begins anew at every letter took a minute
+def test_a_long_text_keeps_its_end() -> None:
+    told = payload({"job_id": "j"}, {"event": "incident", "trace": "x" * 100_000 + "the end"}, ())
+    assert told["trace"].endswith("the end")
+    assert len(told["trace"]) < 10_000

@@ -1,0 +1,78 @@
+"""The witness answers while the main thread is stuck, and is otherwise not noticed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ftlaunch import autopsy_ask
+from ftlaunch_hooks.protocol import witness_path
+
+CALL = "import pathlib, sys, torch\nfrom ftlaunch_hooks import witness\nwitness.call(pathlib.Path(sys.argv[1]), 0)\n"
+
+
+def run(code: str, memory: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", CALL + code, str(memory)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_nothing_is_said_and_a_forked_child_ends(tmp_path: Path) -> None:
+    """Destroyed in the child, the witness would join a thread that is not there, for ever."""
+    code = "import os\nif os.fork() == 0:\n    sys.exit(3)\nprint(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+    done = run(code, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
+
+
+def test_one_of_the_attempt_before_is_replaced(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert run("", tmp_path).stderr == ""
+        assert witness_path(tmp_path, 0).is_socket()
+
+
+@pytest.mark.parametrize("hindrance", ["a path too long", "no standard error", "no such class"])
+def test_where_it_cannot_be_it_is_not(tmp_path: Path, hindrance: str) -> None:
+    memory = tmp_path / ("x" * 120 if hindrance == "a path too long" else "x")
+    memory.mkdir()
+    before = {"no standard error": "import os\nos.close(2)\n",
+              "no such class": "import torch.distributed\ndel torch._C._distributed_c10d._WorkerServer\n"}  # fmt: skip
+    code = before.get(hindrance, "") + "witness.call(pathlib.Path(sys.argv[1]), 0)\nprint('on it goes')\n"
+    command = [sys.executable, "-c", CALL.rpartition("witness.call")[0] + code, str(memory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "on it goes\n", "")
+
+
+def test_it_tells_whether_the_lock_is_held(tmp_path: Path) -> None:
+    """pthread_mutex_lock on a locked mutex, called so that the interpreter's lock is kept."""
+    code = (
+        "import ctypes\n"
+        "mutex, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)\n"
+        "library.pthread_mutex_lock(mutex)\n"
+        "print('free', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "print('held', flush=True)\n"
+        "library.pthread_mutex_lock(mutex)\n"
+    )
+    command = [sys.executable, "-c", CALL + code, str(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        try:
+            assert process.stdout.readline() == "free\n"
+            assert not autopsy_ask.lock_held(witness_path(tmp_path, 0), 30.0)
+            assert autopsy_ask.flight_recorder(witness_path(tmp_path, 0), 30.0).get("entries", []) == []
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "held\n"
+            assert autopsy_ask.lock_held(witness_path(tmp_path, 0), 1.0)
+            assert autopsy_ask.flight_recorder(witness_path(tmp_path, 0), 30.0).get("entries", []) == []
+        finally:
+            process.kill()
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    with pytest.raises(autopsy_ask.NoAnswer, match="no witness: No such file or directory"):
+        autopsy_ask.lock_held(witness_path(tmp_path, 0), 1.0)

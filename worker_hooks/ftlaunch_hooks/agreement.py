@@ -1,0 +1,134 @@
+"""Whether what must be equal on all ranks is: each digests the same small part of it at the same step, in turn.
+
+Looked at is what DistributedDataParallel keeps equal (`replicas.py`), parameters and their optimizer state, as far as
+it lies in this process's memory without gaps; not what lies on a GPU. The supervisor compares the digests, by the page.
+A part is about a 256th of it all, 16 MiB at most: half a millisecond, in the thread that copies snapshots.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import xxhash
+from torch import Tensor
+
+from ftlaunch_hooks.items import Item
+from ftlaunch_hooks.page import Page
+from ftlaunch_hooks.replica_words import NAMES, Told, tell
+
+_TURNS = 256  # parts, if they do not become too large
+_LARGEST = 16 << 20  # bytes of a part, unless there were more than can be numbered
+_MOST = 2048  # parts
+_SMALLEST = 64 << 10  # bytes: nothing shorter is taken apart
+
+
+class Piece(NamedTuple):
+    """A stretch of a tensor's bytes."""
+
+    name: str
+    tensor: Tensor
+    begin: int
+    end: int
+
+
+class Plan:
+    """What is compared, in parts."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        """items: of a rank's state. The same on every rank that holds the same tensors."""
+        chosen = sorted((item for item in items if _can_be_compared(item)), key=lambda item: item.key)
+        total = sum(item.tensor.nbytes for item in chosen)
+        most = max(min(total // _TURNS, _LARGEST), total // _MOST, 1)
+        self.parts = _parts([piece for item in chosen for piece in _pieces(item, max(most, _SMALLEST))], most)
+        self.names = [_name(part) for part in self.parts]
+        said = "\n".join(f"{piece.name} {piece.begin} {piece.end}" for part in self.parts for piece in part)
+        self.table = zlib.crc32(said.encode())
+
+    def digest(self, index: int) -> int:
+        """Of one part, as it is now."""
+        found = xxhash.xxh3_64()
+        for piece in self.parts[index]:
+            size = piece.end - piece.begin
+            found.update((ctypes.c_char * size).from_address(piece.tensor.data_ptr() + piece.begin))
+        return found.intdigest()
+
+
+def _can_be_compared(item: Item) -> bool:
+    tensor = item.tensor
+    return (
+        item.replicated
+        and item.settled
+        and tensor.device.type == "cpu"
+        and tensor.nbytes > 0
+        and tensor.is_contiguous()
+    )
+
+
+def _pieces(item: Item, most: int) -> list[Piece]:
+    size = item.tensor.nbytes
+    return [Piece(item.key, item.tensor, begin, min(begin + most, size)) for begin in range(0, size, most)]
+
+
+def _parts(pieces: Sequence[Piece], most: int) -> list[list[Piece]]:
+    """Pieces put together as long as they are small."""
+    numbers, number, filled = [], 0, 0
+    for piece in pieces:
+        size = piece.end - piece.begin
+        if filled and filled + size > most:
+            number, filled = number + 1, 0
+        filled += size
+        numbers.append(number)
+    paired = zip(numbers, pieces, strict=True)
+    return [[piece for _, piece in group] for _, group in groupby(paired, key=lambda pair: pair[0])]
+
+
+def _name(part: Sequence[Piece]) -> str:
+    names = list(dict.fromkeys(piece.name for piece in part))
+    return names[0] if len(names) == 1 else f"{names[0]} or one of {len(names) - 1} after it"
+
+
+class Agreement:
+    """What one rank tells of its replicas."""
+
+    def __init__(self, page: Page, every: int, directory: Path | None) -> None:
+        """every: steps between digests. directory: for the names of the parts; None: another rank leaves them."""
+        self._page, self._every, self._directory = page, every, directory
+        self._items: Sequence[Item] | None = None
+        self._plan = Plan(())
+        self._next = self._count = 0
+
+    def due(self, step: int, items: Sequence[Item]) -> int | None:
+        """The part to be told at `step`, in the training loop's thread; None: none."""
+        if step < self._next:
+            return None
+        self._next = step + self._every
+        if items is not self._items:
+            self._items, self._plan = items, Plan(items)
+            self._leave_names()
+        if not self._plan.parts:
+            return None
+        self._count += 1
+        return self._count % len(self._plan.parts)
+
+    def tell(self, step: int, index: int) -> None:
+        """Digest a part and put it on the page; nothing may change it meanwhile."""
+        tell(self._page, self._count, Told(step, index, self._plan.table, self._plan.digest(index)))
+
+    def _leave_names(self) -> None:
+        if self._directory is None:
+            return
+        path = self._directory / NAMES
+        temporary = path.with_name(f"{NAMES}.tmp")
+        with suppress(OSError):  # then the supervisor says the part's number
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "w") as file:
+                json.dump(self._plan.names, file)
+            temporary.rename(path)

@@ -1,0 +1,175 @@
+"""Losses to worry about: those that are no numbers, and spikes. Judged by every rank at every step, told on its page.
+
+A spike is a loss above the median of the last 100 by so many deviations (scaled median absolute deviations, which one
+outlier does not move: Iglewicz and Hoaglin, "How to detect and handle outliers", 1993), and above nine in ten of
+them. Seven is where the OLMo 2 report's spike score begins to count. Standard library only.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from bisect import bisect_left, insort
+from collections import deque
+from typing import NamedTuple
+
+from ftlaunch_hooks.page import NONE, NUMBERS, Page
+
+WINDOW, _ENOUGH = 100, 20  # losses that a spike is measured against: at most, and at least
+CALM = 10  # steps in a row without another that end an episode
+_SCALE = 1.4826  # of a median absolute deviation to a standard deviation, where the noise is Gaussian
+_LEAST_RISE = 0.01  # of the median: where losses hardly differ nothing smaller is a spike
+_STEP, _VALUE, _BEGIN, _END, _LIMIT, _EPISODES, _NEWEST = range(7)  # words of a record
+_WORDS = 8
+
+
+class Kind(enum.IntEnum):
+    """What is wrong with a loss; also which record of the page speaks of it."""
+
+    NAN = 0
+    SPIKE = 1
+
+
+class Bad(NamedTuple):
+    """What one rank says of its losses of one kind, in this attempt."""
+
+    kind: Kind
+    step: int  # the first bad one; for the loss of the n-th step it is n
+    value: float  # its loss
+    begin: int  # samples consumed over all ranks before it; NONE where no sampler says
+    end: int  # and after the last bad one of the row that was judged
+    limit: float  # that it exceeded
+    episodes: int  # so far
+    newest: int  # the first step of the newest
+
+
+class Rule(NamedTuple):
+    """What counts as a spike."""
+
+    deviations: float  # above the median
+    steps: int  # in a row
+
+
+def parse_rule(text: str) -> Rule | None:
+    """The rule from the environment: "7 3", or nothing. Raises ValueError."""
+    if not text:
+        return None
+    deviations, steps = text.split()
+    return Rule(float(deviations), int(steps))
+
+
+def told(page: Page) -> list[Bad]:
+    """What a rank's page says: a record of each kind of which there was any."""
+    found = []
+    for kind in Kind:
+        q, d, at = page.q, page.d, NUMBERS + _WORDS * kind
+        if step := q[at + _STEP]:
+            numbers = q[at + _BEGIN], q[at + _END], d[at + _LIMIT], q[at + _EPISODES], q[at + _NEWEST]
+            found.append(Bad(kind, step, d[at + _VALUE], *numbers))
+    return found
+
+
+def _tell(page: Page, bad: Bad) -> None:
+    """The first episode in full, of later ones their number and where the newest began."""
+    q, d, at = page.q, page.d, NUMBERS + _WORDS * bad.kind
+    q[at + _NEWEST] = bad.newest
+    q[at + _EPISODES] = bad.episodes
+    if not q[at + _STEP]:
+        d[at + _VALUE], d[at + _LIMIT] = bad.value, bad.limit
+        q[at + _BEGIN], q[at + _END] = bad.begin, bad.end
+        q[at + _STEP] = bad.step  # last: from here on the supervisor believes the rest
+
+
+class Window:
+    """The last losses, and what would be a spike after them."""
+
+    def __init__(self, deviations: float) -> None:
+        self._deviations = deviations
+        self._losses: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def add(self, loss: float) -> float:
+        """Take one in; returns the limit that it exceeds, or infinity."""
+        limit = self._limit(loss)
+        self._losses.append(loss)
+        insort(self._sorted, loss)
+        if len(self._losses) > WINDOW:
+            del self._sorted[bisect_left(self._sorted, self._losses.popleft())]
+        return limit if loss > limit else math.inf
+
+    def _limit(self, loss: float) -> float:
+        known, count = self._sorted, len(self._sorted)
+        if count < _ENOUGH or loss <= known[count * 9 // 10]:
+            return math.inf
+        median = known[count // 2]
+        deviation = sorted(abs(other - median) for other in known)[count // 2]
+        return median + max(self._deviations * _SCALE * deviation, _LEAST_RISE * abs(median))
+
+
+class _Episodes:
+    """Bad steps of one kind: so many in a row begin an episode, CALM good ones end it."""
+
+    def __init__(self, page: Page, kind: Kind, row: int) -> None:
+        self._page, self._kind, self._needed = page, kind, row
+        self._row = self._calm = self._count = 0
+        self._first: Bad | None = None
+        self.on: Bad | None = None
+
+    def good(self) -> None:
+        """One that is not."""
+        self._row = 0
+        self._calm += 1
+        if self._calm >= CALM:
+            self.on = None
+
+    def bad(self, step: int, value: float, span: tuple[int, int], limit: float) -> None:
+        """One that is; span: samples consumed before and after it."""
+        self._calm = 0
+        self._row += 1
+        if self._row == 1 or self._first is None:
+            self._first = Bad(self._kind, step, value, *span, limit, self._count + 1, step)
+        if self._row >= self._needed and self.on is None:
+            self.on = self._first._replace(end=span[1])
+            self._count += 1
+            _tell(self._page, self.on)
+
+
+class LossWatch:
+    """Judges a rank's losses."""
+
+    def __init__(self, page: Page, rule: Rule | None) -> None:
+        """rule: of spikes; None: none is looked for."""
+        self._noted: float | None = None
+        self._nan = _Episodes(page, Kind.NAN, 1)
+        self._spike = _Episodes(page, Kind.SPIKE, rule.steps if rule else 1)
+        self._window = Window(rule.deviations) if rule else None
+
+    def note(self, loss: float) -> None:
+        """The loss of the step being made; of several the last counts, but one that is no number stays."""
+        if self._noted is None or math.isfinite(self._noted):
+            self._noted = loss
+
+    def judge(self, step: int, begin: int, end: int) -> None:
+        """The step is complete. begin, end: samples consumed over all ranks before and after it, or NONE."""
+        loss, self._noted = self._noted, None
+        if loss is None:
+            return
+        if not math.isfinite(loss):
+            self._nan.bad(step, loss, (begin, end), math.inf)
+            return
+        self._nan.good()
+        if self._window is not None:
+            limit = self._window.add(loss)
+            if loss > limit:
+                self._spike.bad(step, loss, (begin, end), limit)
+            else:
+                self._spike.good()
+
+    @property
+    def trouble(self) -> str:
+        """Why a snapshot of this moment is not to be trusted; empty where nothing is known against it."""
+        bad = self._nan.on or self._spike.on
+        return "" if bad is None else f"the loss was {bad.value:g} at step {bad.step}"
+
+
+NO_SPAN = (NONE, NONE)

@@ -1,0 +1,70 @@
+"""Progress of a script that knows nothing of us: every step of an optimizer is a beat; without one see passes.py.
+
+torch calls `install` at the end of `import torch` in every process of an environment in which this package is
+installed (entry point group `torch.backends`). In all but a supervisor's ranks it does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from ftlaunch_hooks import bootstrap, witness
+from ftlaunch_hooks.page import Page
+from ftlaunch_hooks.protocol import Flag
+
+_observer: Observer | None = None
+
+
+def install() -> None:
+    """Observe this rank; where that cannot be, say so and let torch be imported all the same."""
+    global _observer  # noqa: PLW0603 - one process is one rank
+    try:
+        page = bootstrap.own_page()
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"ftlaunch: cannot report this rank's progress: {error}\n")
+        return
+    if page is not None and _observer is None:
+        _observer = Observer(page)
+        witness.call(page.path.parent, int(os.environ["RANK"]))
+
+
+class Observer:
+    """Beats at every optimizer step, until attach() makes steps of its own known."""
+
+    def __init__(self, page: Page) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415 - torch calls us first
+
+        from ftlaunch_hooks.passes import Passes  # noqa: PLC0415 - likewise
+        from ftlaunch_hooks.stopwatch import Stopwatch  # noqa: PLC0415
+
+        self._page: Page | None = page
+        self._steps: Counter[int] = Counter()  # by optimizer: a script may step several in turn
+        self._last = time.monotonic_ns()
+        self._watch, self._passes = Stopwatch(page), Passes(page)
+        self._hook = register_optimizer_step_post_hook(self._stepped)
+        os.register_at_fork(after_in_child=self.close)  # a child's steps are not the rank's
+
+    def _stepped(self, optimizer: object, args: Any, kwargs: Any) -> None:
+        page = self._page
+        if page is None or page.flags & Flag.ATTACHED:
+            self.close()
+            return
+        self._steps[id(optimizer)] += 1
+        made, now = self._steps[id(optimizer)], time.monotonic_ns()
+        if made < page.seen_steps:
+            return  # one that steps less often than another
+        self._watch.end(now)
+        self._watch.begin(now)
+        page.observe(made, now - self._last, now)
+        self._last = now
+
+    def close(self) -> None:
+        """Beat no more."""
+        self._page = None
+        self._hook.remove()
+        self._watch.close()
+        self._passes.close()

@@ -1,0 +1,59 @@
+"""Signs of life of a script without an optimizer: once a second it is looked whether a module is called.
+
+A hook that runs at every call of every module would cost as much as a small step. This one is put there by a thread,
+takes itself away at the first call, and is not put there while optimizers step. Nor where torch's compiler is loaded:
+it takes other ways around modules with global hooks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ftlaunch_hooks.page import Page
+from ftlaunch_hooks.protocol import Flag
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+_EVERY = 1.0  # seconds
+
+
+class Passes:
+    """Beats when a module is called, until steps are seen."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._hook: RemovableHandle | None = None
+        self._over = threading.Event()
+        threading.Thread(target=self._watch, name="ftlaunch-passes", daemon=True).start()
+        os.register_at_fork(after_in_child=self.close)  # a child's calls are not the rank's
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._take_away()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_EVERY):
+            if self._page.flags & (Flag.OBSERVED | Flag.ATTACHED):
+                self.close()
+            elif self._hook is None and "torch._dynamo" not in sys.modules:
+                self._put_there()
+
+    def _put_there(self) -> None:
+        from torch.nn.modules.module import register_module_forward_hook  # noqa: PLC0415 - torch calls us first
+
+        self._hook = register_module_forward_hook(self._called)
+
+    def _called(self, module: Any, args: Any, result: Any) -> None:
+        self._take_away()
+        self._page.touch(time.monotonic_ns())
+
+    def _take_away(self) -> None:
+        hook, self._hook = self._hook, None
+        if hook is not None:
+            hook.remove()

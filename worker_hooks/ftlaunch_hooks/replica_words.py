@@ -1,0 +1,57 @@
+"""Digests of replicas on a rank's page: a ring of eight, each of a step, a part and its value. Standard library only.
+
+What was overwritten before anybody looked is not compared: what is unequal stays so, and its turn comes again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ftlaunch_hooks.page import NUMBERS, Page
+
+NAMES = "replicas.json"  # in the memory directory: the names of the parts, by rank 0
+_RING, _ENTRIES = NUMBERS + 16, 8
+_TABLE_BITS, _INDEX_BITS = 20, 12
+
+
+class Told(NamedTuple):
+    """One digest."""
+
+    step: int
+    part: int
+    table: int  # a checksum of what the parts are; only those of one table can be compared
+    digest: int  # 64 bits
+
+    @property
+    def key(self) -> int:
+        """What was digested, in one word: 31 bits of step, 12 of part, 20 of table."""
+        table = self.table & (1 << _TABLE_BITS) - 1
+        return self.step << _INDEX_BITS + _TABLE_BITS | self.part << _TABLE_BITS | table
+
+
+def tell(page: Page, number: int, told: Told) -> None:
+    """The rank: the `number`-th digest of this attempt."""
+    q, at = page.q, _RING + 2 * (number % _ENTRIES)
+    q[at] = 0
+    q[at + 1] = told.digest - (told.digest >> 63 << 64)
+    q[at] = told.key
+
+
+def told(page: Page) -> dict[int, int]:
+    """What is there now: key -> digest."""
+    q, found = page.q, {}
+    for at in range(_RING, _RING + 2 * _ENTRIES, 2):
+        key, digest = q[at], q[at + 1]
+        if key and q[at] == key:
+            found[key] = digest
+    return found
+
+
+def step_of(key: int) -> int:
+    """The step of a key."""
+    return key >> _INDEX_BITS + _TABLE_BITS
+
+
+def index_of(key: int) -> int:
+    """The part of a key."""
+    return key >> _TABLE_BITS & (1 << _INDEX_BITS) - 1

@@ -1,0 +1,74 @@
+"""Samples that no run of this job is to see again: `skipped.json` in the checkpoint directory. Standard library only.
+
+A list of [begin, end): samples consumed over all ranks, as a sampler counts them. The supervisor writes it when it goes
+back because of a bad step; every attempt reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from ftlaunch_hooks import atomic, distrust, layout
+
+NAME = layout.SKIPPED
+
+Spans = Sequence[tuple[int, int]]
+
+
+def read(checkpoint_dir: Path) -> list[tuple[int, int]]:
+    """All spans, in order; none where there is no file. Raises OSError, or ValueError for what is no such list."""
+    try:
+        data = (checkpoint_dir / NAME).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = distrust.parse(data)
+    if not isinstance(found, list):
+        raise ValueError(f"{NAME} is not a list")
+    spans = []
+    for entry in found:
+        span = distrust.extents(entry, f"an entry of {NAME}")
+        if len(span) != 2:
+            raise ValueError(f"an entry of {NAME} is not a beginning and an end")
+        spans.append((span[0], span[1]))
+    return spans
+
+
+def add(checkpoint_dir: Path, begin: int, end: int) -> tuple[int, int]:
+    """Note one more; returns what is to be skipped for it. Raises OSError, ValueError.
+
+    Where the bad step follows at once on what is skipped already, skipping that has not helped: the samples before are
+    taken too, as it may have been their update that ruined the state.
+    """
+    spans = read(checkpoint_dir)
+    span = widened(spans, begin, end)
+    atomic.replace_durable(checkpoint_dir / NAME, json.dumps(joined([*spans, span])).encode())
+    return span
+
+
+def widened(spans: Spans, begin: int, end: int) -> tuple[int, int]:
+    """See `add`."""
+    for first, last in spans:
+        if first <= begin <= last <= end and first < last:
+            return max(first - (end - last), 0), end
+    return begin, end
+
+
+def joined(spans: Spans) -> list[tuple[int, int]]:
+    """In order, those that touch made one."""
+    result: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if result and begin <= result[-1][1]:
+            result[-1] = result[-1][0], max(result[-1][1], end)
+        else:
+            result.append((begin, end))
+    return result
+
+
+def after(spans: Spans, consumed: int) -> int:
+    """Where sampling goes on from a position: itself, or the end of the span it lies in."""
+    for begin, end in spans:
+        if begin <= consumed < end:
+            return end
+    return consumed

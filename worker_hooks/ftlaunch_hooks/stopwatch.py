@@ -1,0 +1,67 @@
+"""How much of a step is a rank's own doing: what the others may have to wait for.
+
+A step has two parts that are a rank's own: from its beginning to the last gradient of the backward pass (data, forward,
+backward), and from the optimizer's step to the boundary. Between the two a rank waits for the others' gradients. The
+last gradient is that of the first parameter of an optimizer; DistributedDataParallel reduces gradients meanwhile, and
+waits after it. What is launched on a GPU counts for as long as the launch takes, unless the script waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+from weakref import WeakSet
+
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ftlaunch_hooks.page import Page
+
+
+class Stopwatch:
+    """Sums up a rank's own time in its page. Costs some 7 microseconds a step (two hooks, four stamps)."""
+
+    def __init__(self, page: Page) -> None:
+        """The first step is not measured: it begins before `begin` was ever called."""
+        self._page: Page | None = page
+        self._began = self._ready = self._stepped = self._excused = 0  # nanoseconds, monotonic
+        self._known: WeakSet[Optimizer] = WeakSet()
+        self._hooks: list[Any] = [register_optimizer_step_pre_hook(self._before_step)]
+        os.register_at_fork(after_in_child=self.close)  # a child's steps are not the rank's
+
+    def begin(self, now_ns: int) -> None:
+        """A step begins."""
+        self._began, self._ready, self._stepped, self._excused = now_ns, 0, 0, 0
+
+    def excuse(self, nanoseconds: int) -> None:
+        """So much of this step was said to be something else: an evaluation, a checkpoint."""
+        self._excused += nanoseconds
+
+    def end(self, now_ns: int) -> None:
+        """The step is over; one without a backward pass and an optimizer's step is not measured."""
+        if self._page is not None and 0 < self._began < self._ready <= self._stepped:
+            own = self._ready - self._began + now_ns - self._stepped - self._excused
+            self._page.note_own(max(own, 0))
+
+    def close(self) -> None:
+        """Measure no more."""
+        self._page = None
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._stepped = time.monotonic_ns()
+        if optimizer in self._known:
+            return
+        self._known.add(optimizer)
+        parameters = (one for group in optimizer.param_groups for one in group["params"])
+        first = next((one for one in parameters if isinstance(one, Parameter) and one.requires_grad), None)
+        if first is not None:
+            self._hooks.append(first.register_hook(self._on_gradient))  # type: ignore[no-untyped-call]
+
+    def _on_gradient(self, gradient: Tensor) -> None:
+        self._ready = time.monotonic_ns()
