@@ -268,7 +268,10 @@ def _kill(pid: int) -> bool:
     """SIGKILL; whether it hit a living process."""
     if not _alive(pid):
         return False
-    os.kill(pid, signal.SIGKILL)
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:  # it ended meanwhile
+        return False
     return True
 
 
