@@ -223,10 +223,7 @@ class Runner:
             where = f"going back to a healthy checkpoint from before step {finding.before}"
             self._fail(replace(cause, sentence=f"{finding.sentence}; {where}{skipping}"))
             return
-        sentence = f"{finding.sentence}; not restarting (on_{finding.kind}: stop)"
-        self.cause, self.verdict = cause, policy.Verdict(False, 0.0, sentence, self.budget)
-        self.reporter.incident(cause, self.verdict, self.gang)
-        self._post(Event.FAILURE_FATAL)
+        self._give_up(cause, f"{finding.sentence}; not restarting (on_{finding.kind}: stop)")
 
     def _judge_failures(self) -> bool:
         """Whether a rank has failed."""
@@ -540,7 +537,10 @@ class Runner:
             page.decide_resume(Resume.WEIGHTS if load.weights_only else Resume.LOADED, step)
 
     def _cannot_resume(self, sentence: str) -> None:
-        cause = diagnosis.Cause("resume", -1, NONE, sentence, "resume")
+        self._give_up(diagnosis.Cause("resume", -1, NONE, sentence, "resume"), sentence)
+
+    def _give_up(self, cause: diagnosis.Cause, sentence: str) -> None:
+        """What no policy is asked about."""
         self.cause, self.verdict = cause, policy.Verdict(False, 0.0, sentence, self.budget)
         self.reporter.incident(cause, self.verdict, self.gang)
         self._post(Event.FAILURE_FATAL)

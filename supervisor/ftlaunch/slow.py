@@ -16,10 +16,8 @@ from ftlaunch.check_rules import outliers
 from ftlaunch.text import duration
 
 WINDOW_STEPS, WINDOW_SECONDS = 10, 1.0  # the least that makes a window
-WINDOWS, WINDOWS_WELL = (
-    3,
-    10,
-)  # in a row: to be slow, to be so no longer (one that comes and goes is not news each time)
+WINDOWS = 3  # in a row: to be slow
+WINDOWS_WELL = 10  # in a row: to be so no longer (one that comes and goes is not news each time)
 LEAST_SHARE = 0.1  # of a step
 
 Own = tuple[int, float]  # steps measured so far, seconds of them that were the rank's own
