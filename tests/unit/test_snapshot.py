@@ -112,6 +112,16 @@ def test_waiting_for_a_rank_ends_when_told_to_leave(pair: list[Rank]) -> None:
     assert pair[0].snapshots.newest == 1
 
 
+def test_a_rank_told_to_leave_still_takes_what_nobody_must_wait_for(memory: Path, pair: list[Rank]) -> None:
+    """Its step is done, and nothing else would keep it."""
+    for rank in pair:
+        rank.take(1)
+    pair[0].page.leave = True
+    assert pair[0].take(2)
+    assert content(memory, pair[0].page) == {1: 1, 2: 2}
+    assert not pair[0].take(3)  # the other rank has not taken 2
+
+
 # --- lives ------------------------------------------------------------------------------------------------
 
 

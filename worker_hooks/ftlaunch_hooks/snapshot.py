@@ -184,17 +184,25 @@ class Snapshotter:
         return busy - {NONE}
 
     def _peers_are_ready(self) -> bool:
-        """Wait until the snapshot before the newest is not needed any more; False when none is to be taken."""
-        if self.room.slots > 1 and self._newest != NONE:
-            wait_until(lambda: self._page.leave or self.room.any_failed() or self.room.all_have(self._newest), math.inf)
-        return not self._page.leave and not self.room.any_failed()
+        """Wait until the snapshot before the newest is not needed any more; False when none is to be taken.
+
+        A rank that is told to leave waits for nobody, but what it can take at once it takes: its step is done.
+        """
+
+        def ready() -> bool:
+            if self.room.slots < 2:  # the only slot is about to be written over
+                return not self._page.leave
+            return self._newest == NONE or self.room.all_have(self._newest)
+
+        wait_until(lambda: self._page.leave or self.room.any_failed() or ready(), math.inf)
+        return ready() and not self.room.any_failed()
 
     def _look(self) -> Slots:
         exists = [slot.exists for slot in self._slots]
         return Slots(self._page.slot_steps(), exists, self._newest_slot, self._busy())
 
     def _vacate(self, keep: int, among: list[int] | None = None) -> int | None:
-        """Wait for a slot that may be overwritten, and withdraw its word; None when told to leave.
+        """Wait for a slot that may be overwritten, and withdraw its word; None when told to leave meanwhile.
 
         among: the slots that come into question; None: as agreed on.
         """
@@ -208,7 +216,7 @@ class Snapshotter:
             free = slots.free(chosen, keep)
             return page.leave or bool(free)
 
-        while wait_until(ready, math.inf) and not page.leave:
+        while wait_until(ready, math.inf) and free:
             number = free[0]
             page.set_slot(number, NONE)
             if page.reading == slots.steps[number] != NONE:
