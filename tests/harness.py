@@ -20,6 +20,7 @@ from ftlaunch_hooks.protocol import memory_root
 
 JOBS = Path(__file__).parent / "jobs"
 TINY = JOBS / "tiny.py"
+WITHOUT_TORCH = ("apart.py", "beats.py", "causes.py", "healthy.py", "saves.py")
 DEADLINE = 90.0  # seconds: of any one wait; generous, for a loaded machine
 
 T = TypeVar("T")
@@ -69,6 +70,8 @@ class FtJob:
     ) -> subprocess.Popen[str]:  # fmt: skip
         """Start `ftlaunch`; args default to tiny.py's --out."""
         words = ("--out", str(self.out)) if args is None else args
+        if Path(script).name in WITHOUT_TORCH:  # nothing to keep warm
+            options = ("--no-warm", *options)
         command = [
             sys.executable, "-m", "ftlaunch", "--nproc-per-node", str(ranks), "--job-id", self.job_id,
             "--run-dir", str(self.run_dir), *options, str(script), *words,

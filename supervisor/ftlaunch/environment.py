@@ -34,14 +34,25 @@ def rank_env(
 ) -> dict[str, str]:
     """The environment of one rank of one attempt; restarts: how many it is told there were."""
     return {
+        **_everybodys(spec, base),
+        **_torchrun(spec, rank, attempt, port),
+        "TORCHELASTIC_RESTART_COUNT": str(restarts),
+        **_ours(spec, attempt, memory_dir, control),
+    }
+
+
+def warm_env(spec: JobSpec, base: Mapping[str, str], memory_dir: Path) -> dict[str, str]:
+    """The environment of the warm parent: a rank's, without what makes a process a rank."""
+    return {**_everybodys(spec, base), protocol.ENV_MEMORY_DIR: str(memory_dir)}
+
+
+def _everybodys(spec: JobSpec, base: Mapping[str, str]) -> dict[str, str]:
+    return {
         **base,
         **({} if spec.omp_threads is None else {"OMP_NUM_THREADS": str(spec.omp_threads)}),
         "PYTHONFAULTHANDLER": base.get("PYTHONFAULTHANDLER", "1"),  # a crash in C leaves a Python stack
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         **spec.env,
-        **_torchrun(spec, rank, attempt, port),
-        "TORCHELASTIC_RESTART_COUNT": str(restarts),
-        **_ours(spec, attempt, memory_dir, control),
     }
 
 

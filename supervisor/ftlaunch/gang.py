@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ftlaunch.logs import tail
 from ftlaunch.pages import Pages
 from ftlaunch.signs import Signs
 from ftlaunch.spec import JobSpec
+from ftlaunch.warm_link import Order, Warm
 from ftlaunch_hooks.page import Page
 from ftlaunch_hooks.protocol import EXIT_SAVED, Flag, Phase, Resume
 
@@ -31,7 +33,7 @@ class SpawnFailed(Exception):
 class Member:
     """A rank: its process and what was noticed about it."""
 
-    def __init__(self, process: proc.RankProcess, started: float) -> None:
+    def __init__(self, process: proc.Leader, started: float) -> None:
         self.process = process
         self.started = started
         self.order = -1  # of its end
@@ -48,8 +50,9 @@ class Member:
 class Gang:
     """All ranks of an attempt."""
 
-    def __init__(self, spec: JobSpec, pages: Pages, gpus: Gpus, attempt: int, now: float) -> None:
+    def __init__(self, spec: JobSpec, pages: Pages, gpus: Gpus, warm: Warm, attempt: int, now: float) -> None:
         self.spec, self.pages, self.attempt, self.started = spec, pages, attempt, now
+        self._warm = warm
         self.members: dict[int, Member] = {}
         self.port = 0
         self._signs = Signs(spec, gpus, now)
@@ -64,24 +67,30 @@ class Gang:
             self.port = self.spec.master_port or proc.free_port(self.spec.master_addr)
         except OSError as error:
             raise SpawnFailed(0, f"no port on {self.spec.master_addr}: {error.strerror}") from error
-        for rank in range(self.spec.nproc):
-            self._spawn_rank(rank, self.attempt, self.started, base_env, control, marker)
+        self._start(range(self.spec.nproc), self.attempt, self.started, base_env, control, marker)
 
-    def _spawn_rank(
-        self, rank: int, restarts: int, now: float, base_env: Mapping[str, str], control: Path, marker: str
+    def _start(
+        self, ranks: Iterable[int], restarts: int, now: float, base_env: Mapping[str, str], control: Path, marker: str
     ) -> None:
-        """restarts: how many there were before, as the rank is told. Raises SpawnFailed."""
-        argv = environment.rank_argv(self.spec)
+        """restarts: how many there were before, as the ranks are told. Raises SpawnFailed."""
         places = self.pages.directory, control
-        env = environment.rank_env(self.spec, base_env, rank, self.attempt, self.port, *places, restarts=restarts)
-        try:
-            environment.error_file(self.spec, self.attempt, rank).unlink(missing_ok=True)  # of an earlier run
-            log_from = _size(self.log(rank))
-            process = proc.RankProcess(rank, argv, env, self.log(rank), marker)
-        except OSError as error:
-            raise SpawnFailed(rank, f"{argv[0]}: {error.strerror}") from error
-        self.members[rank] = Member(process, now)
-        self.members[rank].log_from = log_from
+        orders = {}
+        for rank in ranks:
+            env = environment.rank_env(self.spec, base_env, rank, self.attempt, self.port, *places, restarts=restarts)
+            orders[rank] = Order(env, self.log(rank))
+        log_from = {rank: _size(order.log) for rank, order in orders.items()}
+        with _failing_at(min(orders), "a rank cannot be forked"):
+            for rank in orders:
+                environment.error_file(self.spec, self.attempt, rank).unlink(missing_ok=True)  # of an earlier run
+            started: dict[int, proc.Leader] = self._warm.fork(orders, marker)
+        for rank in sorted(orders, key=lambda rank: rank not in started):  # those that live are members at once
+            if rank not in started:
+                argv = environment.rank_argv(self.spec)
+                with _failing_at(rank, argv[0]):
+                    started[rank] = proc.RankProcess(rank, argv, orders[rank].env, orders[rank].log, marker)
+            self.members[rank] = Member(started[rank], now)
+            self.members[rank].log_from = log_from[rank]
+        self.members = dict(sorted(self.members.items()))
 
     # --- one rank alone ----------------------------------------------------------------------------------
 
@@ -109,7 +118,7 @@ class Gang:
         """Start one rank again. Raises SpawnFailed."""
         self.members[rank].due = None
         self.pages[rank].vacate()
-        self._spawn_rank(rank, restarts, now, base_env, control, marker)
+        self._start([rank], restarts, now, base_env, control, marker)
 
     def log(self, rank: int) -> Path:
         """A rank's log of this attempt."""
@@ -286,6 +295,14 @@ class Gang:
             for rank, member in self.members.items()
             if member.process.returncode is None
         ]
+
+
+@contextlib.contextmanager
+def _failing_at(rank: int, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SpawnFailed(rank, f"{what}: {error.strerror}") from error
 
 
 def _size(path: Path) -> int:

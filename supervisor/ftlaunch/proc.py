@@ -40,39 +40,24 @@ def dies_with(parent: int) -> Callable[[], None]:
     return ask
 
 
-class RankProcess:
-    """One rank's process: its session leader, with a pidfd to wait on."""
+class Leader:
+    """One rank's process, a child of ours whoever forked it: its session leader, with a pidfd to wait on."""
 
-    def __init__(self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: Path, marker: str) -> None:
-        """Start it, output appended to `log`. Must be called in the main thread. Raises OSError.
-
-        marker: NAME=VALUE in `env` by which leftovers of this attempt are recognised.
-        """
-        self.rank = rank
-        self.log = log
-        self.marker = marker
-        # O_APPEND: ranks and their children never block on it, and nothing overwrites what another wrote
-        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            self._popen = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=dict(env),
-                start_new_session=True,
-                preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509
-            )
-        finally:
-            os.close(out)
-        self.pid = self._popen.pid
-        self.pidfd = os.pidfd_open(self.pid)
+    def __init__(self, rank: int, pid: int, log: Path, marker: str) -> None:
+        """marker: NAME=VALUE in its environment by which leftovers of this attempt are recognised. Raises OSError."""
+        self.rank, self.pid, self.log, self.marker = rank, pid, log, marker
+        self.pidfd = os.pidfd_open(pid)
         self.returncode: int | None = None
+
+    def _poll(self) -> int | None:
+        """The exit status as subprocess gives it, or None while there is none."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if pid else None
 
     def reap(self) -> bool:
         """Take the exit status when there is one; True when the process is gone."""
         if self.returncode is None:
-            self.returncode = self._popen.poll()
+            self.returncode = self._poll()
             if self.returncode is not None:
                 os.close(self.pidfd)
         return self.returncode is not None
@@ -94,6 +79,31 @@ class RankProcess:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
             return ""
+
+
+class RankProcess(Leader):
+    """A rank that is a program of its own."""
+
+    def __init__(self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: Path, marker: str) -> None:
+        """Start it, output appended to `log`. Must be called in the main thread. Raises OSError."""
+        # O_APPEND: ranks and their children never block on it, and nothing overwrites what another wrote
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            self._popen = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=dict(env),
+                start_new_session=True,
+                preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509
+            )
+        finally:
+            os.close(out)
+        super().__init__(rank, self._popen.pid, log, marker)
+
+    def _poll(self) -> int | None:
+        return self._popen.poll()
 
 
 def descendants(keep: Iterable[int]) -> list[psutil.Process]:

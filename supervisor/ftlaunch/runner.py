@@ -17,7 +17,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ftlaunch import diagnosis, findings, health, machine, policy, proc, recovery, rules, screen, slow, stacks
+from ftlaunch import (
+    diagnosis,
+    environment,
+    findings,
+    health,
+    machine,
+    policy,
+    proc,
+    recovery,
+    rules,
+    screen,
+    slow,
+    stacks,
+)
 from ftlaunch.autopsy_link import Autopsy
 from ftlaunch.control import Client, Control
 from ftlaunch.gang import Gang, SpawnFailed
@@ -36,6 +49,7 @@ from ftlaunch.signals import Signals
 from ftlaunch.soundness import Soundness
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import ENDS, Action, Event, State
+from ftlaunch.warm_link import Warm
 from ftlaunch_hooks import layout, loading, protocol
 from ftlaunch_hooks.protocol import Resume, Why
 
@@ -73,7 +87,12 @@ class Runner:
         self.save_error = ""
         self.attempt = -1
         self._gpus = Gpus()
-        self.gang = Gang(spec, self.pages, self._gpus, -1, 0.0)
+        self._base_env = dict(os.environ)
+        self._marker = f"{protocol.ENV_MEMORY_DIR}={home.memory_dir}"
+        # before all else that takes time: the first attempt waits for it
+        warm_env = environment.warm_env(spec, self._base_env, home.memory_dir)
+        self.warm = Warm(spec, warm_env, spec.log_dir / "warm.log", reporter.log)
+        self.gang = Gang(spec, self.pages, self._gpus, self.warm, -1, 0.0)
         self._events: deque[Event] = deque()
         self._selector = selectors.DefaultSelector()
         self._batch = 0
@@ -87,19 +106,18 @@ class Runner:
         self._stop_reason = ""
         self._interrupted_at = 0.0
         self._awake_since = self._looked = time.monotonic()
-        self._base_env = dict(os.environ)
-        self._marker = f"{protocol.ENV_MEMORY_DIR}={home.memory_dir}"
         self.soundness = Soundness(spec, self.pages)
         self.saving = Saving(spec, self.pages, self._start_saver, self.soundness.abnormal)
         self.control = Control(home.memory_dir)
         self._register(self.control.fd, self._on_connect)
         self._register(signals.fd, self._on_signals)
+        self._listen_to_warm()
 
     # --- the loop -----------------------------------------------------------------------------------------
 
     def run(self) -> State:
         """Run until the job has ended."""
-        self._post(Event.START)
+        self._notice_warm(time.monotonic())
         while self.state not in ENDS:
             self._settle()
             self._batch += 1
@@ -111,6 +129,7 @@ class Runner:
 
     def close(self) -> None:
         """Let the saver go and stop listening."""
+        self.warm.close()
         self.learning.note()
         self.control.close()
         self.kernel.close()
@@ -129,7 +148,7 @@ class Runner:
         """Seconds to wait for something to happen."""
         if self._events or self.state in ENDS:
             return 0.0
-        slow = self.state in (State.RUNNING, State.BACKOFF, State.WRAP_UP, State.LAST_GASP, State.SALVAGE)
+        slow = self.state in (State.READY, State.RUNNING, State.BACKOFF, State.WRAP_UP, State.LAST_GASP, State.SALVAGE)
         resuming = self.reporter.resume_awaited and self.gang.resuming()
         tick = _FAST_TICK if not slow or resuming or self.gang.refilling else _TICK
         now = time.monotonic()
@@ -142,6 +161,7 @@ class Runner:
             self._awake_since = now
         self._looked = now
         self.reporter.notice_outcomes()
+        self._notice_warm(now)
         if now >= self._grace_at:
             self._grace_at = float("inf")
             self._post(Event.GRACE_OVER)
@@ -301,7 +321,7 @@ class Runner:
     def _helpers(self) -> list[int]:
         """Our own processes, which no sweep ends."""
         autopsy = [] if self._autopsy is None else self._autopsy.pids
-        return [self.saving.link.pid, *self.reporter.notifier.pids, *autopsy]
+        return [self.saving.link.pid, *self.warm.pids, *self.reporter.notifier.pids, *autopsy]
 
     def _lived_long(self, rank: int) -> bool:
         """Whether a rank that says nothing of its steps has lived so long that its end is a new story."""
@@ -363,6 +383,30 @@ class Runner:
             return self.reporter.status(self)
         return {"ok": False, "error": "cannot do that: known are `status` and `stop`"}
 
+    # --- the warm parent ----------------------------------------------------------------------------------
+
+    def _listen_to_warm(self) -> None:
+        if self.warm.link is not None:
+            self._register(self.warm.link.fd, self._on_warm)
+
+    def _on_warm(self) -> None:
+        assert self.warm.link is not None
+        self._selector.unregister(self.warm.link.fd)
+        self.warm.hear()
+        self._listen_to_warm()
+
+    def _notice_warm(self, now: float) -> None:
+        """Begin once it is ready, or will not be."""
+        if self.warm.late(now):
+            assert self.warm.link is not None
+            self._selector.unregister(self.warm.link.fd)
+            self.warm.give_up()
+        if self.warm.news:
+            self.reporter.say(f"starting plain processes: {self.warm.news}")
+            self.warm.news = ""
+        if self.state is State.READY and not self.warm.starting:
+            self._post(Event.START)
+
     # --- the saver ----------------------------------------------------------------------------------------
 
     def _start_saver(self) -> SaverLink:
@@ -421,7 +465,7 @@ class Runner:
     def _spawn(self) -> None:
         self.attempt += 1
         now = time.monotonic()
-        self.gang = Gang(self.spec, self.pages, self._gpus, self.attempt, now)
+        self.gang = Gang(self.spec, self.pages, self._gpus, self.warm, self.attempt, now)
         self._late = self._autopsy = None
         self._lives = {}
         self.learning.begin_attempt()

@@ -93,7 +93,8 @@ class JobSpec:
     """steps; 0 is off"""
     storage_bandwidth: float | None = default("storage_bandwidth")
     """bytes a second; None is off"""
-    warm: bool = default("warm")
+    warm: bool | Literal["auto"] = default("warm")
+    preload: tuple[str, ...] = ()
     fresh: bool = default("fresh")
     load_checkpoint: Path | None = None
     """a checkpoint, or a folder of some"""
@@ -159,6 +160,7 @@ def resolved(spec: JobSpec) -> dict[str, object]:
         "keep_every": spec.keep_every or "off",
         "storage_bandwidth": "off" if spec.storage_bandwidth is None else format_rate(spec.storage_bandwidth),
         "warm": spec.warm,
+        "preload": list(spec.preload) or None,
         "fresh": spec.fresh,
         "load_checkpoint": None if spec.load_checkpoint is None else str(spec.load_checkpoint),
         "resume_training": spec.resume_training,

@@ -148,8 +148,11 @@ _OURS = (
         "keep every checkpoint whose step is a multiple of this for ever besides; off: none"),
     Key("storage_bandwidth", p.bandwidth, "a rate such as 200MB/s or 1.5GiB/s, or off", "off",
         "bytes a second that saving beside the training may write; off: as fast as storage takes them"),
-    Key("warm", p.switch, _YES_NO, "false",
-        "fork ranks from a process that has imported torch already (not available yet)", switch=True),
+    Key("warm", p.switch_or_auto, "auto, true or false", "auto",
+        "fork ranks from a process that has imported torch already; auto: where that can be, and say nothing"
+        " where it cannot", switch=True),
+    Key("preload", p.modules, "names of modules with commas between them, or a list of them", None,
+        "modules that this process imports besides torch: none that change between attempts"),
     Key("fresh", p.switch, _YES_NO, "false",
         "start from the beginning, whatever earlier runs left", switch=True),
     Key("load_checkpoint", p.step_or_path, "a path, or the number of a step", None,

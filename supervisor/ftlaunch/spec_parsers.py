@@ -94,6 +94,11 @@ def switch(raw: object) -> bool:
     return value in _TRUE
 
 
+def switch_or_auto(raw: object) -> bool | str:
+    """`auto`, or what switch() takes."""
+    return "auto" if raw == "auto" else switch(raw)
+
+
 def duration(zero: bool = False) -> Callable[[object], float]:
     """Seconds above 0; from 0 where `zero` makes sense."""
 
@@ -226,6 +231,14 @@ def text_list(raw: object) -> tuple[str, ...]:
         if not isinstance(item, str) or not _can_be_passed(item):
             raise RefusedError("it must be one word or text; quote it if it must stay so", f"[{index}]", item)
     return tuple(raw)
+
+
+def modules(raw: object) -> tuple[str, ...]:
+    """Names of Python modules: a YAML list, or with commas between them."""
+    names = text_list(raw) if isinstance(raw, list) else word(raw).split(",")
+    if not all(part.isidentifier() for name in names for part in name.split(".")):
+        raise RefusedError
+    return tuple(names)
 
 
 def text_map(raw: object) -> dict[str, str]:

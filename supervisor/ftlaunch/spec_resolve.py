@@ -17,10 +17,6 @@ from ftlaunch.spec_keys import OPTIONS, SETTINGS, YAML_KEYS, Key
 from ftlaunch_hooks import layout
 from ftlaunch_hooks.protocol import default_job_id
 
-_NOT_YET = {
-    ("warm", True): "it is not available yet; leave it out, and ranks start as `python -u` would start them",
-}
-
 
 class _Given(NamedTuple):
     """A parsed value, what a person wrote for it, and where."""
@@ -141,9 +137,6 @@ def _target_of_file(path: str, layer: _Layer) -> tuple[Kind, str]:
 
 
 def _check_combinations(asked: _Layer) -> None:
-    for (name, value), reason in _NOT_YET.items():
-        if asked[name].value == value:
-            raise asked[name].error(name, reason)
     if asked["nnodes"].value[1] > 1:
         raise asked["nnodes"].error("nnodes", "more than one node is not available yet; use 1")
     if asked["node_rank"].value > 0:
@@ -189,6 +182,7 @@ def _build(
         "stop_signals": value["signals_to_handle"],
         "python": value["python"] or sys.executable,
         "notify": value["notify"] or (),
+        "preload": value["preload"] or (),
     }  # fmt: skip
     same_name = {item.name: value[item.name] for item in fields(JobSpec) if item.name in SETTINGS}
     return JobSpec(**{**same_name, **derived})

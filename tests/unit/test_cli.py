@@ -59,7 +59,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
          "cannot use `--nnodes 2`: more than one node is not available yet; use 1"),
         (["--node-rank=1", "train.py"],
          "cannot use `--node-rank 1`: more than one node is not available yet"),
-        (["--warm", "train.py"], "cannot use `--warm`: it is not available yet"),
+        (["--preload", "a-b", "train.py"], "cannot use `--preload a-b`: it must be names of modules with commas"),
         (["--restart-policy", "maybe", "train.py"], "it must be on-failure, by-cause or never"),
         (["--fault-rules", "x", "train.py"], "cannot use `--fault-rules`: there is no such option"),
         (["bad.yaml"], "cannot read bad.yaml: `hang_timout` is not a key; did you mean `hang_timeout`?"),

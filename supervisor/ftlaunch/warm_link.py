@@ -1,0 +1,241 @@
+"""The supervisor's end of the warm parent: start it, have it fork ranks, notice its death.
+
+What it cannot give is started as a plain process: nothing here may keep a job from running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftlaunch.logs import tail
+from ftlaunch.proc import Leader, dies_with
+from ftlaunch.spec import JobSpec
+from ftlaunch_hooks import atomic
+
+PROGRAM = Path(atomic.__file__).with_name("warm.py")
+_IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itself is watched by health
+_FORK_PATIENCE = 2.0  # seconds without a rank forked: it is stopped, or swaps
+_DYING = 2.0  # seconds from its last word to its exit status: torch is taken apart
+_MOST_LIVES = 20
+_BATCH = 16  # ranks of one order: the first need not wait for the last of a thousand
+
+
+def is_for(spec: JobSpec) -> bool:
+    """Whether the ranks are such as can be forked: Python sources, not programs, folders or archives."""
+    return spec.kind == "module" or (spec.kind == "script" and spec.target.endswith(".py"))
+
+
+@dataclass(frozen=True)
+class Order:
+    """A rank to be forked."""
+
+    env: Mapping[str, str]
+    log: Path
+
+
+def _batches(ranks: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The first goes ahead: rank 0 hosts the store, and who asks before it listens tries again 0.3 to 0.7 s later."""
+    yield ranks[:1]
+    for start in range(1, len(ranks), _BATCH):
+        yield ranks[start : start + _BATCH]
+
+
+class WarmLink:
+    """One warm parent. `fd` becomes readable when it has something to say, or is gone."""
+
+    def __init__(self, spec: JobSpec, env: Mapping[str, str], log: Path) -> None:
+        """Start it, what it and torch's import print appended to `log`. Main thread only. Raises OSError."""
+        self._args = list(spec.args)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with theirs, log.open("ab") as out:
+            argv = [spec.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.kind, spec.target]
+            argv.append(",".join(spec.preload))
+            try:
+                self._popen = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    env=dict(env),
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                    preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509
+                )
+            except OSError:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        self._socket = ours
+        self.pid, self.fd = self._popen.pid, ours.fileno()
+
+    def hear(self) -> dict[str, object] | None:
+        """What it says, empty when that is nothing; None when it is gone."""
+        try:
+            message = self._socket.recv(1 << 16)
+        except BlockingIOError:
+            return {}
+        except ConnectionResetError:
+            return None
+        return dict(json.loads(message)) if message else None
+
+    def fork(self, orders: Mapping[int, Order], marker: str) -> dict[int, Leader]:
+        """Have ranks forked; those that could be had. Waits for them, as starting a process waits for its exec.
+
+        Nothing else is there to be watched meanwhile: an attempt begins with none of its ranks alive.
+        """
+        gate, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with gate:
+            with theirs:
+                if not self._order(list(orders.values()), theirs):
+                    return {}
+            return self._admit(gate, orders, marker)
+
+    def _order(self, orders: list[Order], gate: socket.socket) -> bool:
+        shared = orders[0].env
+        ranks = [
+            {"log": str(order.log), "env": {k: v for k, v in order.env.items() if shared.get(k) != v}}
+            for order in orders
+        ]
+        order = {"supervisor": os.getpid(), "args": self._args, "env": dict(shared), "ranks": ranks}
+        file = os.memfd_create("ftlaunch-order")
+        try:
+            atomic.write_all(file, json.dumps(order).encode())
+            os.lseek(file, 0, os.SEEK_SET)
+            socket.send_fds(self._socket, [b"fork"], [file, gate.fileno()])
+        except OSError:
+            return False
+        finally:
+            os.close(file)
+        return True
+
+    def _admit(self, gate: socket.socket, orders: Mapping[int, Order], marker: str) -> dict[int, Leader]:
+        """Each rank says who it is, and is let go once we hold it."""
+        found: dict[int, Leader] = {}
+        by_number = list(orders)
+        gate.settimeout(_FORK_PATIENCE)
+        while len(found) < len(orders):
+            try:
+                said = gate.recv(64)
+            except OSError:
+                self.kill()
+                break
+            if not said:
+                break
+            number, pid = map(int, said.split())
+            rank = by_number[number]
+            found[rank] = Leader(rank, pid, orders[rank].log, marker)
+            found[rank].signal(signal.SIGCONT)
+        return found
+
+    def kill(self) -> None:
+        """End it, without waiting: `fd` tells."""
+        self._popen.kill()
+
+    def close(self, patience: float = 0.0) -> int:
+        """End it, unless it ends by itself in `patience` seconds; its exit status."""
+        self._socket.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._popen.wait(patience)
+        self._popen.kill()
+        return self._popen.wait()
+
+
+class Warm:
+    """The warm parent of a job, started again when it dies; and whether there is one."""
+
+    def __init__(self, spec: JobSpec, env: Mapping[str, str], log: Path, tell: Callable[..., None]) -> None:
+        """env: of the warm parent. tell: journals an event."""
+        self._spec, self._env, self._log, self._tell = spec, env, log, tell
+        self.link: WarmLink | None = None
+        self._ready = False
+        self._lives, self._started = 0, 0.0
+        self.news = ""  # why there is none, where somebody wants to know
+        if spec.warm is False:
+            return
+        if is_for(spec):
+            self._start()
+        elif spec.warm is True:
+            self.news = "a rank is forked from a warm process only where it is a .py file or a module"
+
+    def _start(self) -> None:
+        self._lives, self._started, self._ready = self._lives + 1, time.monotonic(), False
+        try:
+            self.link = WarmLink(self._spec, self._env, self._log)
+        except OSError as error:
+            self._without(f"{error.strerror}: {error.filename or self._spec.python}")
+
+    def _without(self, reason: str, *, quiet: bool = False) -> None:
+        self._tell("warm_parent", state="none", why=reason)
+        if not quiet or self._spec.warm is True:
+            self.news = reason
+        if self.link is not None:
+            self.link.close()
+        self.link, self._ready = None, False
+
+    @property
+    def starting(self) -> bool:
+        """It imports; the first attempt waits for that, since its ranks would be no faster."""
+        return self.link is not None and not self._ready
+
+    @property
+    def pids(self) -> list[int]:
+        """Its process, which is no leftover of the ranks."""
+        return [] if self.link is None else [self.link.pid]
+
+    def late(self, now: float) -> bool:
+        """Whether its import takes so long that nobody waits for it any longer."""
+        return self.starting and now - self._started > _IMPORT_PATIENCE
+
+    def give_up(self) -> None:
+        """Do without it."""
+        self._without(f"the warm parent has not imported its modules in {_IMPORT_PATIENCE:.0f} s")
+
+    def hear(self) -> None:
+        """Heed what it says, or start another in its place; `link` is another afterwards, or None."""
+        assert self.link is not None
+        said = self.link.hear()
+        if said is None:
+            self._died()
+        elif said.get("cannot"):
+            self._without(str(said["cannot"]), quiet=bool(said.get("quiet")))
+        elif said.get("ready"):
+            self._ready = True
+            self._tell("warm_parent", state="ready", pid=self.link.pid)
+
+    def _died(self) -> None:
+        assert self.link is not None
+        was_ready, status = self._ready, self.link.close(_DYING)
+        self._tell("warm_parent", state="ended", pid=self.link.pid, status=status)
+        self.link = None
+        if was_ready and self._lives < _MOST_LIVES:
+            self._start()
+        else:
+            words = tail(self._log).strip().rpartition("\n")[2]
+            self._without(f"the warm parent ended with {status}{words and f': {words}'} (see {self._log})")
+
+    def fork(self, orders: Mapping[int, Order], marker: str) -> dict[int, Leader]:
+        """Those of the ranks that could be forked; the others are to be started."""
+        found: dict[int, Leader] = {}
+        for batch in _batches(list(orders)):
+            if self.link is None or not self._ready:
+                break
+            found |= self.link.fork({rank: orders[rank] for rank in batch}, marker)
+            if batch[-1] not in found:
+                break
+        return found
+
+    def close(self) -> None:
+        """The job is over."""
+        if self.link is not None:
+            self.link.close()
+            self.link = None

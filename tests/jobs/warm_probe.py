@@ -1,0 +1,189 @@
+"""What a rank finds when its script begins, and how it may end; for comparing forked ranks with started ones.
+
+warm_probe.py look OUT        writes what it sees, as JSON, to OUT
+warm_probe.py end HOW         ends so: exit N, signal NAME, raise, hook, interrupt, text, thread
+warm_probe.py children OUT METHOD...   starts children in every way that is named, and writes what they answered to OUT
+"""
+
+import atexit
+import json
+import os
+import sys
+
+SEEN_FIRST = {
+    "modules": sorted({"torch", "ftlaunch_hooks"} & set(sys.modules)),
+    "argv": list(sys.argv),
+    "orig_argv": sys.orig_argv[1:],
+    "path": list(sys.path),
+    "main": {
+        k: repr(v).partition(" object at ")[0]
+        for k, v in globals().items()
+        if k.startswith("__") and k not in ("__loader__", "__doc__")
+    },
+    "loader": [type(__loader__).__name__, getattr(__loader__, "name", ""), getattr(__loader__, "path", "")],
+    "is_main": sys.modules["__main__"].__dict__ is globals(),
+    "environ": dict(os.environ),
+}
+
+import ctypes  # noqa: E402
+import faulthandler  # noqa: E402
+import gc  # noqa: E402
+import importlib.util  # noqa: E402
+import multiprocessing  # noqa: E402
+import multiprocessing.pool  # noqa: E402
+import pickle  # noqa: E402
+import random  # noqa: E402
+import resource  # noqa: E402
+import signal  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
+import warnings  # noqa: E402
+from concurrent.futures import ProcessPoolExecutor  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import torch  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.tensor([index, os.getpid()])
+
+
+class Kept:
+    value = 7
+
+
+def square(number, queue=None):
+    if queue is not None:
+        queue.put(number * number)
+    return number * number
+
+
+def spawned(index, directory):
+    Path(directory, f"spawned{index}").write_text(str(square(index)))
+
+
+def status(name):
+    lines = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    return lines[name]
+
+
+def look():
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_char_p
+    death = ctypes.c_int()
+    libc.prctl(2, ctypes.byref(death), 0, 0, 0)
+    return SEEN_FIRST | {
+        "flags": repr(sys.flags),
+        "executable": sys.executable,
+        "c_environ": {name: (libc.getenv(name.encode()) or b"").decode() for name in os.environ},
+        "umask": status("Umask"),
+        "cwd": os.getcwd(),
+        "limits": [resource.getrlimit(getattr(resource, n)) for n in dir(resource) if n.startswith("RLIMIT_")],
+        "nice": os.nice(0),
+        "affinity": sorted(os.sched_getaffinity(0)),
+        "fds": {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in map(str, range(3))},
+        "open": sum(os.path.exists(f"/proc/self/fd/{fd}") for fd in range(256)),
+        "handlers": {str(number): repr(signal.getsignal(number)) for number in sorted(signal.valid_signals())},
+        "kernel": {name: status(name) for name in ("SigBlk", "SigIgn", "SigCgt", "ShdPnd", "SigPnd", "NoNewPrivs")},
+        "leader": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid()],
+        "parent": str(os.getppid()) == os.environ["FTLAUNCH_SUPERVISOR"].partition(":")[0],
+        "death": death.value,
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "main_thread": [
+            threading.main_thread() is threading.current_thread(),
+            threading.get_native_id() == os.getpid(),
+        ],
+        "streams": [
+            [s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.write_through, type(s.buffer).__name__]
+            for s in (sys.stdin, sys.stdout, sys.stderr)
+        ],
+        "stdin": sys.stdin.read(),
+        "append": os.get_blocking(1) and bool(__import__("fcntl").fcntl(1, 3) & os.O_APPEND),
+        "warnings": [list(map(str, row)) for row in warnings.filters],
+        "faulthandler": faulthandler.is_enabled(),
+        "recursion": sys.getrecursionlimit(),
+        "gc": [gc.isenabled(), gc.get_threshold()],
+        "hooks": [sys.excepthook.__module__, sys.displayhook.__name__],
+        "num_threads": torch.get_num_threads(),
+        "cuda": torch.cuda.is_initialized(),
+        "torch": [repr(torch.__spec__.loader)[:40], torch.__spec__.name, importlib.util.find_spec("torch") is not None],
+        "page": "_taken" in vars(sys.modules["ftlaunch_hooks.bootstrap"])
+        and sys.modules["ftlaunch_hooks.bootstrap"]._taken is not None,
+        "meta_path": [getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta_path],
+    }
+
+
+def draws():
+    import numpy
+
+    return [
+        random.random(),
+        torch.rand(1).item(),
+        numpy.random.random(),
+        multiprocessing.current_process().authkey.hex(),
+    ]
+
+
+def end(how, word=""):
+    atexit.register(print, "at exit")
+    if how == "exit":
+        sys.exit(int(word))
+    if how == "os_exit":
+        os._exit(int(word))
+    if how == "signal":
+        os.kill(os.getpid(), getattr(signal, word))
+        time.sleep(60)
+    if how == "segv":
+        ctypes.string_at(0)
+    if how == "text":
+        sys.exit("a last word")
+    if how == "interrupt":
+        raise KeyboardInterrupt
+    if how == "thread":
+        threading.Thread(target=lambda: (time.sleep(0.2), print("the thread is done"))).start()
+    if how == "hook":
+        sys.excepthook = lambda *_: 1 / 0
+    if how in ("raise", "hook"):
+        try:
+            {}["no such key"]
+        except KeyError as error:
+            raise ValueError("a bad\nvalue") from error
+
+
+def children(out, methods):
+    answers = {}
+    for method in methods:
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        child = context.Process(target=square, args=(5, queue))
+        child.start()
+        answers[method] = [queue.get(timeout=60), child.join(60), child.exitcode]
+        loader = torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=1, multiprocessing_context=method)
+        batches = list(loader)
+        answers[f"loader {method}"] = [
+            [batch[:, 0].tolist() for batch in batches],
+            os.getpid() == int(batches[0][0, 1]),
+        ]
+    if "spawn" in methods:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            answers["pool"] = list(pool.map(square, [1, 2, 3]))
+        mp.spawn(spawned, args=(str(out.parent),), nprocs=1)
+        answers["torch"] = (out.parent / "spawned0").read_text()
+    answers["pickle"] = [pickle.loads(pickle.dumps(Kept())).value, Kept.__module__]
+    answers["compile"] = torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item()
+    return answers
+
+
+if __name__ == "__main__":
+    what, rest = sys.argv[1], sys.argv[2:]
+    if what == "end":
+        end(*rest)
+    else:
+        answer = {"look": look, "draws": draws}[what]() if what != "children" else children(Path(rest[0]), rest[1:])
+        Path(f"{rest[0]}.{os.environ['RANK']}").write_text(json.dumps(answer))
+        time.sleep(0.2)

@@ -1,0 +1,147 @@
+"""A forked process becomes what `python -u script.py` or `python -u -m module` would have made of it.
+
+Read https://docs.python.org/3/using/cmdline.html for what a script finds, and Python's sys.excepthook for how it ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import importlib
+import importlib.abc
+import os
+import runpy
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+
+
+def see_modules(kind: str, target: str) -> None:
+    """Find modules where the rank will, at the head of sys.path."""
+    if not getattr(sys.flags, "safe_path", False):
+        folder = os.path.dirname(os.path.realpath(target)) if kind == "script" else os.getcwd()  # noqa: PTH109, PTH120
+        sys.path.insert(0, folder)
+
+
+def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) -> None:
+    """Run the rank in this process, to its end: returns, or raises SystemExit or KeyboardInterrupt, as Python goes on.
+
+    kind, target: as in `script train.py` or `module pkg.train`. env: the whole environment.
+    """
+    os.environ.clear()
+    os.environ.update(env)
+    option = ["-m", target] if kind == "module" else [target]
+    sys.orig_argv[:] = [sys.orig_argv[0], "-u", *option, *args]
+    sys.argv[:] = ["-m" if kind == "module" else target, *args]
+    importlib.invalidate_caches()
+    _draw_anew()
+    _hide()
+    main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = main
+    try:
+        if kind == "module":
+            runpy._run_module_as_main(target)  # type: ignore[attr-defined] # what Python itself calls
+        else:
+            exec(_code(target, main), main.__dict__)  # noqa: S102 - the user's script
+        return
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever the script ends with
+        end = error.with_traceback(_of_the_script(error.__traceback__))
+    _show(end)
+    if isinstance(end, KeyboardInterrupt):
+        sys.excepthook = lambda *_: None  # it is shown
+        raise KeyboardInterrupt  # Python ends such a process by SIGINT
+    raise SystemExit(1)
+
+
+def _code(target: str, main: ModuleType) -> CodeType:
+    """The script's code, read now: it may have changed since the last attempt."""
+    path = target if os.path.isabs(target) else f"{os.getcwd()}/{target}"  # noqa: PTH109, PTH117 - as Python makes it
+    main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+    try:
+        return compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    except (OSError, SyntaxError, ValueError):  # Python itself shall say what is wrong with it
+        os.execvp(sys.orig_argv[0], sys.orig_argv)  # noqa: S606 - this very process, with what it had
+
+
+def _show(error: BaseException) -> None:
+    """As Python shows what nobody caught."""
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit:
+        raise
+    except BaseException as second:  # noqa: BLE001 - the hook may be the script's
+        failed = second.with_traceback(_of_the_script(second.__traceback__))
+    else:
+        return
+    sys.stderr.write("Error in sys.excepthook:\n")
+    sys.__excepthook__(type(failed), failed, failed.__traceback__)
+    sys.stderr.write("\nOriginal exception was:\n")
+    sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without what lies below the script."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def _draw_anew() -> None:
+    """No two ranks draw the same random numbers, unless they are told to. Python's `random` sees to itself."""
+    if (numpy := sys.modules.get("numpy.random")) is not None:
+        numpy.seed()
+    sys.modules["torch"].default_generator.seed()
+    if (processes := sys.modules.get("multiprocessing")) is not None:
+        processes.current_process().authkey = os.urandom(32)
+
+
+def _hide() -> None:
+    """torch and these hooks act when they are imported: they have not been, by this script."""
+    hooks, observe = sys.modules.get("ftlaunch_hooks"), sys.modules.get("ftlaunch_hooks.observe")
+    Door("torch", observe.install if observe is not None else _nothing)
+    if hooks is not None:
+        Door("ftlaunch_hooks", hooks.bootstrap.install)
+
+
+def _nothing() -> None:
+    """There are no hooks in this Python."""
+
+
+class Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """A package that lies ready in memory, until the script imports it."""
+
+    def __init__(self, package: str, imported: Callable[[], object]) -> None:
+        """imported: what the package does when it is imported."""
+        self._package, self._imported = package, imported
+        names = [name for name in sys.modules if name.partition(".")[0] == package]
+        self._modules = {name: sys.modules.pop(name) for name in names}
+        self._spec = self._modules[package].__spec__
+        sys.meta_path.insert(0, self)
+        atexit.register(self._open)  # Python takes apart only what it knows of
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """The package's own, when it is imported, or any of its modules: Python asks for the package first."""
+        return ModuleSpec(name, self) if name == self._package else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The one that lies ready."""
+        self._open()
+        return self._modules[self._package]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It is as it was after its import."""
+        module.__spec__ = self._spec
+        self._imported()
+
+    def _open(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            sys.modules.update(self._modules)
