@@ -158,6 +158,17 @@ class Rehearsal:
         return Trial(spec, self.limit)
 
 
+def _heeding(parent: int) -> Callable[[], None]:
+    """For a preexec_fn. A shell has what runs in the background ignore SIGINT, and a trial is ended by SIGINT."""
+    die_too = proc.dies_with(parent)
+
+    def heed() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        die_too()
+
+    return heed
+
+
 class _TrialError(Exception):
     """The job did not survive; the message says how."""
 
@@ -196,7 +207,7 @@ class Trial:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                preexec_fn=proc.dies_with(os.getpid()),  # noqa: PLW1509
+                preexec_fn=_heeding(os.getpid()),  # noqa: PLW1509
             )
 
     def stop(self) -> int:

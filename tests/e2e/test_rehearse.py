@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,10 @@ import pytest
 from harness import JOBS, TINY
 
 
-def rehearse(home: Path, *words: str) -> tuple[int, dict[str, Any], str]:
+def rehearse(home: Path, *words: str, **popen: Any) -> tuple[int, dict[str, Any], str]:
     """Exit code, the JSON, stderr."""
     command = [sys.executable, "-m", "ftlaunch.ctl", "rehearse", "--json", *words]
-    done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False, timeout=300, **popen)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
@@ -61,7 +62,9 @@ def test_what_is_not_attached_is_found_out(tmp_path: Path) -> None:
 
 
 def test_a_script_without_the_two_lines_is_told_so(tmp_path: Path) -> None:
-    code, found, stderr = rehearse(tmp_path, "--steps", "5", str(JOBS / "unmodified.py"), "out", "100000", "0.01")
+    """In the background of a shell, where SIGINT is ignored."""
+    words = ("--steps", "5", str(JOBS / "unmodified.py"), "out", "100000", "0.01")
+    code, found, stderr = rehearse(tmp_path, *words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     assert (code, found) == (1, {})
     assert "does not attach()" in stderr
 
