@@ -106,34 +106,45 @@ class RankProcess(Leader):
         return self._popen.poll()
 
 
-def descendants(keep: Iterable[int]) -> list[psutil.Process]:
-    """Our living descendants but those whose pid is in `keep`, and theirs."""
-    kept = set(keep)
+def children(pid: int) -> list[int]:
+    """A process's children, those not yet reaped included; empty when it is gone.
+
+    As the kernel lists them (proc(5)): complete where nobody but the caller reaps them. psutil looks at every process
+    of the machine instead, which makes a restart the slower the more there are; it is asked where nothing is listed.
+    """
     found = []
-    for child in psutil.Process().children():
-        if child.pid in kept:
-            continue
-        found.append(child)
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found.extend(child.children(recursive=True))
-    return [p for p in found if _status(p) != psutil.STATUS_ZOMBIE]
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if not (listed := task / "children").exists() and task.exists():
+                return [child.pid for child in psutil.Process(pid).children()]
+            found += [int(word) for word in listed.read_text().split()]
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All below a process, as far as they can be listed while they come and go."""
+    below = children(pid)
+    for child in below:
+        below.extend(children(child))
+    return below
 
 
 def kill_descendants(keep: Iterable[int], managed: Iterable[int]) -> bool:
-    """SIGKILL every descendant but `keep`; reap adopted ones. True when none is left.
+    """SIGKILL every descendant but `keep` and theirs; reap adopted ones. True when none is left.
 
     managed: pids whose exit status their RankProcess reads.
     """
-    kept = set(keep)
-    own = set(managed) | kept
-    for process in descendants(kept):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    for child in psutil.Process().children():
-        if child.pid not in own:
+    own = set(keep)
+    strangers = [pid for pid in children(os.getpid()) if pid not in own]
+    own.update(managed)
+    for pid in strangers:
+        for process in (*descendants(pid), pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        if pid not in own:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(child.pid, os.WNOHANG)
-    return not [p for p in psutil.Process().children() if p.pid not in own]
+                os.waitpid(pid, os.WNOHANG)
+    return own.issuperset(children(os.getpid()))
 
 
 def kill_marked(marker: str) -> int:
@@ -150,13 +161,6 @@ def kill_marked(marker: str) -> int:
                 process.kill()
                 count += 1
     return count
-
-
-def _status(process: psutil.Process) -> str:
-    try:
-        return str(process.status())
-    except psutil.NoSuchProcess:
-        return str(psutil.STATUS_ZOMBIE)
 
 
 def free_port(address: str) -> int:

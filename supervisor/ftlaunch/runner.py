@@ -129,11 +129,12 @@ class Runner:
 
     def close(self) -> None:
         """Let the saver go and stop listening."""
-        self.warm.close()
+        self.warm.dismiss()
         self.learning.note()
         self.control.close()
         self.kernel.close()
         self.saving.link.close(self.spec.grace)
+        self.warm.close()
 
     def _settle(self) -> None:
         """Take every posted event through the table."""

@@ -234,8 +234,13 @@ class Warm:
                 break
         return found
 
+    def dismiss(self) -> None:
+        """The job is over. Does not wait: the kernel takes its time with so much memory."""
+        if self.link is not None:
+            self.link.kill()
+
     def close(self) -> None:
-        """The job is over."""
+        """Wait for its end."""
         if self.link is not None:
             self.link.close()
             self.link = None
