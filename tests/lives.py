@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ftlaunch.gaps import Gaps
-from ftlaunch.health import Late, RankView, late_ranks
+from ftlaunch.health import Late, RankView, late_ranks, waits
 from ftlaunch.limits import Limits
 
 LOOK = 5.0  # seconds between looks, as at activity
@@ -89,10 +89,10 @@ class Life:
         at = 0.0
         while at <= max(self.now) + goes_on:
             views = self.views(at)
-            gaps.look(views, 0.0)
+            gaps.look(waits(views), 0.0)
             if all(view.exited for view in views):
                 return []
-            late = late_ranks(views, at, 0.0, Limits({}, gaps.longest))
+            late = late_ranks(waits(views), at, 0.0, Limits({}, gaps.longest))
             if late:
                 return late
             at += LOOK

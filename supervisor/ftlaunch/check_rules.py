@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -41,16 +42,24 @@ def could_run(findings: Sequence[Finding]) -> bool:
 
 def outliers(seconds: Mapping[int, float]) -> list[int]:
     """The ranks that are slower than the others, each measured against the others alone."""
-    slow = []
+    slow, ordered = [], sorted(seconds.values())
     for rank, own in seconds.items():
-        others = [value for other, value in seconds.items() if other != rank]
-        if not others:
+        middle = median_of_others(own, ordered)
+        if own <= OUTLIER_FACTOR * middle:
             continue
-        middle = median(others)
-        spread = _SIGMA * median(abs(value - middle) for value in others)
-        if own > OUTLIER_FACTOR * middle and own - middle > OUTLIER_SIGMAS * spread:
+        spread = _SIGMA * median(abs(value - middle) for other, value in seconds.items() if other != rank)
+        if own - middle > OUTLIER_SIGMAS * spread:
             slow.append(rank)
     return slow
+
+
+def median_of_others(own: float, ordered: Sequence[float]) -> float:
+    """The median of all but one of the values in order, found without going through them; of one value its own."""
+    if len(ordered) == 1:
+        return own
+    number, half = bisect_left(ordered, own), (len(ordered) - 1) // 2
+    least, most = (ordered[at + (at >= number)] for at in ((len(ordered) - 2) // 2, half))
+    return (least + most) / 2
 
 
 def python(facts: Mapping[str, Any]) -> Finding:

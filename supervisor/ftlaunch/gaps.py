@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ftlaunch.health import RankView, Wait, waits
+from ftlaunch.health import Wait
 
 
 class Gaps:
@@ -23,12 +23,12 @@ class Gaps:
         """Forget what ranks were doing: those of the next attempt begin anew."""
         self._before.clear()
 
-    def look(self, views: Sequence[RankView], awake_since: float) -> None:
+    def look(self, waited: Sequence[Wait], awake_since: float) -> None:
         """Learn from what has ended since the last look, while no rank has failed.
 
         awake_since: what began earlier teaches nothing, the supervisor was held up meanwhile.
         """
-        for wait in waits(views):
+        for wait in waited:
             key = wait.view.rank, wait.kind == "exit"
             before = self._before.get(key)
             if before is not None and before.since >= awake_since:

@@ -7,6 +7,7 @@ AIMaster's rule) and idleness of all processes.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -76,30 +77,52 @@ def waits(views: Sequence[RankView]) -> list[Wait]:
     what is waited for, and when the other is back in training this one's wait begins anew.
     """
     hooked = any(view.attached for view in views)
+    others, ends = _Others(views), sorted(view.ended for view in views if view.exited)
     found = []
     for view in views:
         idle = _is_mute(view) and not hooked
         since = max(view.beat, view.started, view.active if idle else 0.0)
-        found.append(_for_whom(Wait(view, kind_of(view), since, idle), views))
-        ends = [
-            other.ended for other in views if other.exited and other is not view and not 0 < view.ended < other.ended
-        ]
-        if ends:
-            found.append(Wait(view, "exit", max(since, *ends), idle))
+        found.append(others.waited_for(Wait(view, kind_of(view), since, idle)))
+        if ends and (end := _end_before(view, ends)) is not None:
+            found.append(Wait(view, "exit", max(since, end), idle))
     return found
 
 
-def _for_whom(wait: Wait, views: Sequence[RankView]) -> Wait:
-    """The wait itself, or that of another rank which is not ahead and does something that takes longer than a step."""
-    if wait.kind != "train" or not wait.view.attached:
-        return wait
-    others = [view for view in views if view is not wait.view and not view.exited and view.step <= wait.view.step]
-    since = max([wait.since, *(view.left for view in others)])
-    slow = [view for view in others if kind_of(view) != "train"]
-    if not slow:
-        return replace(wait, since=since)
-    last = max(slow, key=lambda view: max(view.beat, view.started))
-    return replace(wait, kind=kind_of(last), since=max(since, last.beat, last.started))
+class _Others:
+    """The ranks alive in the order of their steps: the wait of each is found without looking at all for each."""
+
+    def __init__(self, views: Sequence[RankView]) -> None:
+        self._steps: list[int] = []
+        self._left: list[float] = []  # of those up to a step, when the last came back to training
+        self._slow: list[Wait | None] = []  # and the last of those that do something else
+        left, slow = 0.0, None
+        for view in sorted((view for view in views if not view.exited), key=lambda view: view.step):
+            left, since = max(left, view.left), max(view.beat, view.started)
+            if (kind := kind_of(view)) != "train" and (slow is None or since > slow.since):
+                slow = Wait(view, kind, since)
+            self._steps.append(view.step)
+            self._left.append(left)
+            self._slow.append(slow)
+
+    def waited_for(self, wait: Wait) -> Wait:
+        """The wait itself, or that of another rank which is not ahead and does what takes longer than a step."""
+        if wait.kind != "train" or not wait.view.attached:
+            return wait
+        number = bisect_right(self._steps, wait.view.step) - 1
+        if number < 0:
+            return wait
+        since, slow = max(wait.since, self._left[number]), self._slow[number]
+        if slow is None:
+            return wait if since == wait.since else replace(wait, since=since)
+        return replace(wait, kind=slow.kind, since=max(since, slow.since))
+
+
+def _end_before(view: RankView, ends: Sequence[float]) -> float | None:
+    """When the last of the other ranks ended that did so before this one; None: none did. ends: in order."""
+    number = bisect_right(ends, view.ended) if view.ended > 0 else len(ends)
+    if view.exited and number and ends[number - 1] == view.ended:
+        number -= 1  # its own
+    return ends[number - 1] if number else None
 
 
 def kind_of(view: RankView) -> str:
@@ -127,18 +150,18 @@ def limit_for(wait: Wait, limits: Limits) -> float | None:
     return limits.of(wait.kind, busy=view.busy and not _is_mute(view) and (view.observed or limits.hang == "auto"))
 
 
-def late_ranks(views: Sequence[RankView], now: float, awake_since: float, limits: Limits) -> list[Late]:
+def late_ranks(waited: Sequence[Wait], now: float, awake_since: float, limits: Limits) -> list[Late]:
     """Every rank over its limit, by any rule.
 
     awake_since: ages count from here at the earliest; the caller moves it when it was itself held up
     (a frozen machine is no hang).
     """
-    return _overdue(views, now, awake_since, limits, 1.0) or _all_silent(views, now, awake_since, limits)
+    return _overdue(waited, now, awake_since, limits, 1.0) or _all_silent(waited, now, awake_since, limits)
 
 
-def suspects(views: Sequence[RankView], now: float, awake_since: float, limits: Limits) -> list[Late]:
+def suspects(waited: Sequence[Wait], now: float, awake_since: float, limits: Limits) -> list[Late]:
     """Every rank over half its limit: nothing is done to it, but somebody may want to know."""
-    return _overdue(views, now, awake_since, limits, SUSPECT_SHARE)
+    return _overdue(waited, now, awake_since, limits, SUSPECT_SHARE)
 
 
 def of_laggard(late: Sequence[Late], views: Sequence[RankView]) -> Late:
@@ -148,10 +171,10 @@ def of_laggard(late: Sequence[Late], views: Sequence[RankView]) -> Late:
 
 
 def _overdue(
-    views: Sequence[RankView], now: float, awake_since: float, limits: Limits, share: float
+    waited: Sequence[Wait], now: float, awake_since: float, limits: Limits, share: float
 ) -> list[Late]:  # fmt: skip
     late = []
-    for wait in waits(views):
+    for wait in waited:
         view, age = wait.view, now - max(wait.since, awake_since)
         limit = limit_for(wait, limits)
         if limit is not None and not view.exited and age > limit * share:
@@ -160,8 +183,11 @@ def _overdue(
     return late
 
 
-def _all_silent(views: Sequence[RankView], now: float, awake_since: float, limits: Limits) -> list[Late]:
+def _all_silent(waited: Sequence[Wait], now: float, awake_since: float, limits: Limits) -> list[Late]:
     """The laggard, where no rank writes a line, or none does anything, for longer than was asked for."""
+    if limits.log is None and limits.idle is None:
+        return []
+    views = [wait.view for wait in waited]
     started = max((view.started for view in views), default=now)
     logged = max((view.logged for view in views), default=now)
     moved = max((max(view.active, view.beat) for view in views), default=now)

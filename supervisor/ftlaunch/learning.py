@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ftlaunch import limits_file
 from ftlaunch.gaps import Gaps
-from ftlaunch.health import RankView
+from ftlaunch.health import Wait
 from ftlaunch.limits import Limits, asked_by
 from ftlaunch.spec import JobSpec
 
@@ -39,9 +39,9 @@ class Learning:
         """The ranks begin anew."""
         self._gaps.begin_attempt()
 
-    def look(self, views: Sequence[RankView], awake_since: float, now: float) -> None:
+    def look(self, waited: Sequence[Wait], awake_since: float, now: float) -> None:
         """See what the ranks did, while none has failed."""
-        self._gaps.look(views, awake_since)
+        self._gaps.look(waited, awake_since)
         if now < self._note_at:
             return
         if self._note_at and any(

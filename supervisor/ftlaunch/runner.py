@@ -55,6 +55,11 @@ from ftlaunch_hooks.protocol import Resume, Why
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
+_SHARE, _FAST_SHARE = (
+    0.02,
+    0.2,
+)  # of a core, that looking at the pages of many ranks may take: then it is done less often,
+_SLOWEST_TICK = 1.0  # but no less often than this
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so long after the first
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 
@@ -106,6 +111,8 @@ class Runner:
         self._stop_reason = ""
         self._interrupted_at = 0.0
         self._awake_since = self._looked = time.monotonic()
+        self._watched, self._watching = 0.0, 0.0  # when the pages were looked at, and how long that took
+        self._ended = False  # a rank has, since then
         self.soundness = Soundness(spec, self.pages)
         self.saving = Saving(spec, self.pages, self._start_saver, self.soundness.abnormal)
         self.control = Control(home.memory_dir)
@@ -149,11 +156,15 @@ class Runner:
         """Seconds to wait for something to happen."""
         if self._events or self.state in ENDS:
             return 0.0
+        return max(0.0, min(self._next_watch(), self._grace_at, self._backoff_at) - time.monotonic())
+
+    def _next_watch(self) -> float:
+        """When to look at the pages again, if nothing happens before: what happens is heard at once."""
         slow = self.state in (State.READY, State.RUNNING, State.BACKOFF, State.WRAP_UP, State.LAST_GASP, State.SALVAGE)
         resuming = self.reporter.resume_awaited and self.gang.resuming()
-        tick = _FAST_TICK if not slow or resuming or self.gang.refilling else _TICK
-        now = time.monotonic()
-        return max(0.0, min(tick, min(self._grace_at, self._backoff_at) - now))
+        fast = not slow or resuming or self.gang.refilling
+        least, share = (_FAST_TICK, _FAST_SHARE) if fast else (_TICK, _SHARE)
+        return self._watched + min(max(least, self._watching / share), _SLOWEST_TICK)
 
     def _look(self) -> None:
         """Everything that is due by the clock, and everything that shows by looking."""
@@ -169,6 +180,9 @@ class Runner:
         if now >= self._backoff_at:
             self._backoff_at = float("inf")
             self._post(Event.BACKOFF_OVER)
+        if now < self._next_watch() and not self._ended:
+            return
+        self._ended = False
         if self.state is State.RUNNING:
             self._watch(now)
         elif self.state is State.EXAMINING:
@@ -177,6 +191,8 @@ class Runner:
             self._watch_stop(now)
         elif self.state in (State.CLEARING, State.ABANDONING, State.LEAVING):
             self._watch_clearing()
+        self._watched = time.monotonic()
+        self._watching = self._watched - now
 
     def _post(self, event: Event) -> None:
         self._events.append(event)
@@ -194,11 +210,12 @@ class Runner:
         if self._judge_numbers() or self._judge_failures():
             return
         views = self.gang.views()
-        self.learning.look(views, self._awake_since, now)
+        waited = health.waits(views)
+        self.learning.look(waited, self._awake_since, now)
         if self._judge_ends():
             return
         self._tend_saver(now)
-        late = health.late_ranks(views, now, self._awake_since, self.learning.limits)
+        late = health.late_ranks(waited, now, self._awake_since, self.learning.limits)
         if late:
             self._late = health.of_laggard(late, views)
             self._hang_views = views
@@ -206,7 +223,7 @@ class Runner:
             return
         if self.spec.on_slow != "off":
             self._watch_slow_ranks(now)
-        suspects = health.suspects(views, now, self._awake_since, self.learning.limits)
+        suspects = health.suspects(waited, now, self._awake_since, self.learning.limits)
         self.reporter.notice_silence(suspects, views)
 
     def _watch_slow_ranks(self, now: float) -> None:
@@ -340,6 +357,7 @@ class Runner:
             self._register(pidfd, lambda: self._on_exit(rank))
             return
         member.order, member.ended = self._batch, time.monotonic()
+        self._ended = True
         self.reporter.rank_exited(rank, member, self.gang.page(rank))
 
     def _on_signals(self) -> None:

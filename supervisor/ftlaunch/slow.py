@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 
-from ftlaunch.check_rules import outliers
+from ftlaunch.check_rules import median_of_others, outliers
 from ftlaunch.text import duration
 
 WINDOW_STEPS, WINDOW_SECONDS = 10, 1.0  # the least that makes a window
@@ -68,9 +67,9 @@ class SlowRanks:
         return self._judge(means, (now - since) / max(made.values()))
 
     def _judge(self, means: Mapping[int, float], step: float) -> list[News]:
-        found, news = outliers(means), []
+        found, news, ordered = outliers(means), [], sorted(means.values())
         for rank, mean in means.items():
-            others = median([value for other, value in means.items() if other != rank] or [mean])
+            others = median_of_others(mean, ordered)
             slow = rank in found and mean - others > LEAST_SHARE * step
             row = self._rows.get(rank, 0)
             self._rows[rank] = max(row, 0) + 1 if slow else min(row, 0) - 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 from typing import Any
 
 import pytest
 
 from ftlaunch import check_rules as rules
-from ftlaunch.check_rules import GIB, MIB, Finding
+from ftlaunch.check_rules import GIB, MIB, Finding, median_of_others
 from ftlaunch.check_view import data, lines, verdict
 
 FACTS: dict[str, Any] = {
@@ -112,3 +114,14 @@ def test_a_line_a_check_and_a_verdict() -> None:
         "found": "slow",
         "advice": "wait",
     }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_median_of_the_others(seed: int) -> None:
+    chance = random.Random(seed)
+    for count in range(2, 9):
+        values = [float(chance.randint(0, 5)) for _ in range(count)]
+        for number, own in enumerate(values):
+            others = values[:number] + values[number + 1 :]
+            assert median_of_others(own, sorted(values)) == statistics.median(others)
+    assert median_of_others(2.0, [2.0]) == 2.0

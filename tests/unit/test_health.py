@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from ftlaunch.health import (
     MUTE_FLOOR,
     RankView,
     describe,
+    kind_of,
     laggard,
     late_ranks,
     limit_for,
@@ -103,11 +105,11 @@ def test_limits(seen: RankView, hang: Any, startup: Any, limit: float | None) ->
     ],
 )
 def test_late(views: list[RankView], now: float, awake: float, hang: Any, startup: Any, late: list[int]) -> None:
-    assert [entry.rank for entry in late_ranks(views, now, awake, asked(hang, startup))] == late
+    assert [entry.rank for entry in late_ranks(waits(views), now, awake, asked(hang, startup))] == late
 
 
 def test_age_counts_from_the_start_of_the_process_not_from_an_old_beat() -> None:
-    (entry,) = late_ranks([view(started=START + 60, beat=START)], START + 70, 0.0, asked(5.0))
+    (entry,) = late_ranks(waits([view(started=START + 60, beat=START)]), START + 70, 0.0, asked(5.0))
     assert entry.age == 10.0
 
 
@@ -152,12 +154,12 @@ def test_the_dead_are_not_waited_for_unless_all_are_dead() -> None:
     ],
 )
 def test_describe(culprit: RankView, sentence: str) -> None:
-    (late,) = late_ranks([view()], START + 57, 0.0, asked(5.0))
+    (late,) = late_ranks(waits([view()]), START + 57, 0.0, asked(5.0))
     assert sentence in describe(late, culprit)
 
 
 def test_who_does_nothing_is_said_to_do_nothing() -> None:
-    (late,) = late_ranks([BEGUN], LONG + 2, 0.0, asked("auto"))
+    (late,) = late_ranks(waits([BEGUN]), LONG + 2, 0.0, asked("auto"))
     assert "has not reached attach() or an optimizer step, has done nothing for 30 min" in describe(late, BEGUN)
 
 
@@ -175,7 +177,7 @@ def test_who_does_nothing_is_said_to_do_nothing() -> None:
     ],
 )
 def test_half_the_limit_makes_a_suspect(seen: RankView, age: float, hang: Any, startup: Any, suspected: bool) -> None:
-    found = suspects([seen], seen.beat + age, 0.0, asked(hang, startup))
+    found = suspects(waits([seen]), seen.beat + age, 0.0, asked(hang, startup))
     assert [entry.rank for entry in found] == ([0] if suspected else [])
     if found:
         assert found[0].limit == limit_for(waits([seen])[0], asked(hang, startup)), (
@@ -185,7 +187,7 @@ def test_half_the_limit_makes_a_suspect(seen: RankView, age: float, hang: Any, s
 
 def test_the_suspect_named_is_the_laggard() -> None:
     views = [view(), view(rank=1, step=9)]
-    found = suspects(views, START + 53, 0.0, asked(5.0))
+    found = suspects(waits(views), START + 53, 0.0, asked(5.0))
     assert of_laggard(found, views).rank == 1
     assert of_laggard(found[:1], views).rank == 0
 
@@ -221,13 +223,13 @@ DONE = view(rank=1, phase="teardown", exited=True, ended=START + 60)
 )  # fmt: skip
 def test_rules_beside_steps(views: list[RankView], age: float, limits: Limits, late: list[tuple[int, str]]) -> None:
     """Ages are from START + 60."""
-    found = late_ranks(views, START + 60 + age, 0.0, limits)
+    found = late_ranks(waits(views), START + 60 + age, 0.0, limits)
     assert [(entry.rank, entry.rule) for entry in found] == late
 
 
 def test_a_machine_that_was_frozen_made_nobody_silent() -> None:
     seen = view(logged=START + 60, active=START + 60)
-    assert late_ranks([seen], START + 900, START + 890, asked(None, log=30.0, idle=30.0, exit=30.0)) == []
+    assert late_ranks(waits([seen]), START + 900, START + 890, asked(None, log=30.0, idle=30.0, exit=30.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_a_machine_that_was_frozen_made_nobody_silent() -> None:
     ],
 )
 def test_each_rule_says_what_was_measured(views: list[RankView], limits: Limits, sentence: str) -> None:
-    (late,) = late_ranks(views, START + 100, 0.0, limits)
+    (late,) = late_ranks(waits(views), START + 100, 0.0, limits)
     assert sentence in describe(late, laggard(views))
 
 
@@ -273,5 +275,44 @@ EVAL = view(rank=1, phase="eval", beat=START + 52)
 )
 def test_who_waits_for_a_rank_that_evaluates(other: RankView, age: float, late: list[int]) -> None:
     """Ages are of rank 0's last beat, START + 50."""
-    found = late_ranks([view(), other], START + 50 + age, 0.0, asked(5.0))
+    found = late_ranks(waits([view(), other]), START + 50 + age, 0.0, asked(5.0))
     assert sorted(entry.rank for entry in found) == late
+
+
+# --- many ranks --------------------------------------------------------------------------------------------
+
+
+def waited_for(seen: RankView, views: list[RankView]) -> tuple[str, float]:
+    """What the progress of one attached rank in training waits for, as health.py words it, one rank after another."""
+    since = max(seen.beat, seen.started)
+    others = [other for other in views if other is not seen and not other.exited and other.step <= seen.step]
+    since = max([since, *(other.left for other in others)])
+    slow = [other for other in others if kind_of(other) != "train"]
+    if not slow:
+        return "train", since
+    last = max(slow, key=lambda other: max(other.beat, other.started))
+    return kind_of(last), max(since, last.beat, last.started)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_wait_of_each_of_many_ranks(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(300):
+        views = []
+        for rank in range(chance.randint(1, 7)):
+            started, ended = chance.random(), chance.random() if chance.random() < 0.3 else 0.0
+            seen = view(rank=rank, started=started, beat=chance.random(), step=chance.randint(-1, 3), ended=ended)
+            phase = chance.choice(["train", "train", "eval", "checkpoint"])
+            left = chance.random() * max(seen.beat, started)
+            views.append(replace(seen, exited=ended > 0, phase=phase, first_step_done=chance.random() < 0.8, left=left))
+        waited = waits(views)
+        progress = [wait for wait in waited if wait.kind != "exit"]
+        assert [wait.view for wait in progress] == views
+        for wait in progress:
+            if kind_of(wait.view) == "train":
+                assert (wait.kind, wait.since) == waited_for(wait.view, views)
+        for seen in views:
+            ends = [other.ended for other in views if other.exited and other is not seen]
+            ends = [end for end in ends if not 0 < seen.ended < end]
+            exits = [wait.since for wait in waited if wait.kind == "exit" and wait.view is seen]
+            assert exits == [max(seen.beat, seen.started, *ends)] * bool(ends)

@@ -12,7 +12,7 @@ import pytest
 
 from ftlaunch import limits_file
 from ftlaunch.gaps import Gaps
-from ftlaunch.health import RankView
+from ftlaunch.health import RankView, waits
 from ftlaunch.learning import Learning
 from ftlaunch.limits import AUTO_CEILING, BOUNDS, LEAST_FACTOR, Limits, learned
 from ftlaunch.spec import JobSpec
@@ -55,14 +55,14 @@ def test_never_below_five_times_the_longest_healthy_wait(seed: int) -> None:
     for attempt in range(3):
         gaps.begin_attempt()
         seen = replace(TRAIN, beat=now)
-        gaps.look([seen], 0.0)
+        gaps.look(waits([seen]), 0.0)
         for _ in range(200):
             wait = 10 ** chance.uniform(-3, 5)
             kind = seen.phase
             truth[kind] = max(truth[kind], wait)
             now += wait
             seen = replace(seen, phase=chance.choice(["train", "eval", "checkpoint", "teardown"]), beat=now)
-            gaps.look([seen], 0.0)
+            gaps.look(waits([seen]), 0.0)
         for kind, (floor, ceiling) in BOUNDS.items():
             assert longest.get(kind, 0.0) == pytest.approx(truth[kind]), attempt
             limit = Limits({}, longest).of(kind)
@@ -78,7 +78,7 @@ def test_learned_grows_with_what_was_seen() -> None:
 
 
 def look(gaps: Gaps, *views: RankView, awake: float = 0.0) -> dict[str, float]:
-    gaps.look(views, awake)
+    gaps.look(waits(views), awake)
     return gaps.longest
 
 
@@ -173,7 +173,7 @@ def test_it_is_noted_once_a_minute_where_it_is_worth_it(tmp_path: Path) -> None:
     said: list[str] = []
     job, found = learning(tmp_path, said), []
     for now, beat in ((0, 0), (1, 10), (62, 20), (70, 60), (123, 61), (190, 102), (251, 103)):
-        job.look([replace(TRAIN, beat=float(beat))], 0.0, float(now))
+        job.look(waits([replace(TRAIN, beat=float(beat))]), 0.0, float(now))
         found.append(limits_file.read(tmp_path, "job").get("train"))
     assert found == [None, None, 10.0, 10.0, 40.0, 40.0, 40.0], "41 is not worth it"
     job.note()
@@ -187,8 +187,8 @@ def test_it_is_noted_once_a_minute_where_it_is_worth_it(tmp_path: Path) -> None:
 def test_a_run_dir_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     said: list[str] = []
     job = learning(tmp_path / "gone", said)
-    job.look([replace(TRAIN, beat=1.0)], 0.0, 0.0)
-    job.look([replace(TRAIN, beat=9.0)], 0.0, 1.0)
+    job.look(waits([replace(TRAIN, beat=1.0)]), 0.0, 0.0)
+    job.look(waits([replace(TRAIN, beat=9.0)]), 0.0, 1.0)
     job.note()
     job.note()
     assert said == [f"cannot write {tmp_path / 'gone' / 'limits.json'}: No such file or directory"]
