@@ -37,7 +37,6 @@ class Member:
         self.process = process
         self.started = started
         self.order = -1  # of its end
-        self.first_step = -1
         self.phase, self.left = Phase.STARTUP, started  # when it last came back from another phase to training
         self.active = started  # when it last did anything, as far as one can see from outside
         self.usage, self.looked = activity.Usage(), started  # what it had used then
@@ -134,8 +133,8 @@ class Gang:
         page = self.pages[rank]
         return page if page.attempt == self.attempt else None
 
-    def notice_steps(self) -> None:
-        """Keep the step at which each rank was first seen to say its steps, and when it came back to training."""
+    def notice_phases(self) -> None:
+        """Keep when each rank came back to training from something else."""
         for rank, member in self.members.items():
             page = self.page(rank)
             if page is None:
@@ -143,8 +142,6 @@ class Gang:
             before, member.phase = member.phase, page.phase
             if before != Phase.TRAIN and member.phase == Phase.TRAIN:
                 member.left = page.beat_ns / 1e9
-            if member.first_step < 0 and page.flags & (Flag.ATTACHED | Flag.OBSERVED):
-                member.first_step = page.step if page.flags & Flag.ATTACHED else page.seen_steps
 
     def notice_signs(self, now: float) -> None:
         """Look now and then whether ranks are doing anything, and are writing logs, where that may be judged."""
@@ -179,7 +176,7 @@ class Gang:
             phase=page.phase.name.lower(),
             step=page.step,
             beat=page.beat_ns / 1e9,
-            first_step_done=0 <= member.first_step < (page.step if attached else page.seen_steps),
+            first_step_done=page.step > page.resumed[1] if attached else page.seen_steps > 1,
             exited=exited,
             ended=member.ended,
             left=member.left,

@@ -204,7 +204,7 @@ class Runner:
 
     def _watch(self, now: float) -> None:
         self._refill(now)
-        self.gang.notice_steps()
+        self.gang.notice_phases()
         self.gang.notice_signs(now)
         self.reporter.notice_progress(self.gang, self.attempt, now)
         if self._judge_numbers() or self._judge_failures():

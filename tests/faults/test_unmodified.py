@@ -31,15 +31,16 @@ def test_steps_are_seen_and_the_job_ends_as_any_other(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.parametrize("kind", ["sleep", "fork"])
-def test_a_rank_that_makes_no_step_any_more(job: FtJob, kind: str) -> None:
-    """A forked child's optimizer steps are not the rank's."""
-    start(job, "--hang-timeout", "3s", fault=f"{kind} 1 50")
+@pytest.mark.parametrize(("kind", "step", "seconds"), [("sleep", 50, 0.02), ("fork", 50, 0.02), ("sleep", 5, 0.001)])
+def test_a_rank_that_makes_no_step_any_more(job: FtJob, kind: str, step: int, seconds: float) -> None:
+    """A forked child's optimizer steps are not the rank's. Five steps are over before anybody looks."""
+    start(job, "--hang-timeout", "3s", fault=f"{kind} 1 {step}", seconds=seconds)
     assert job.wait() == 0, job.stderr
     assert job.fired() == [kind]
     [incident] = job.events("incident")
     assert (incident["kind"], incident["rank"]) == ("hang", 1)
     assert "rank 1 is hung: no optimizer step for" in incident["sentence"]
+    assert "(limit 3.0 s)" in incident["sentence"]
     assert "unmodified.py" in job.log(0, 1), "its stacks"
     job.assert_clean()
 
