@@ -16,7 +16,7 @@ CONSTRAINED_BY := $(VENV)/.constrained-by
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format bench bench-checkpoints chaos sweep clean distclean FORCE
+.PHONY: help setup demo test lint format bench bench-costs bench-checkpoints chaos sweep clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -39,8 +39,11 @@ format: $(STAMP)  ## let ruff put the style right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## measure: restart, stall, heartbeat, size
-	$(BIN)/python scripts/bench.py
+bench: $(STAMP)  ## measure restarts next to torchrun and ft_launcher, and up to 1,024 ranks (ten minutes)
+	$(BIN)/python scripts/bench
+
+bench-costs: $(STAMP)  ## measure what the supervisor and the hooks cost: size, reaction, beat, snapshot
+	$(BIN)/python scripts/bench_costs.py
 
 bench-checkpoints: $(STAMP)  ## measure checkpoints against torch's and plain copies (some minutes)
 	$(BIN)/python scripts/bench_checkpoint

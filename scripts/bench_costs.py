@@ -1,6 +1,6 @@
 """What the supervisor and the hooks cost on this machine.
 
-    make bench
+    make bench-costs
 
 measures, each with median and range over several rounds: the supervisor's resident memory and CPU with eight
 idle ranks, the time from the death of a rank to the loop's reaction, the cost of a beat, what a script pays that is

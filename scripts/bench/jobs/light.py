@@ -1,0 +1,27 @@
+"""A rank without torch that does nothing but beat, once a second, until it is told to stop."""
+
+import os
+import sys
+import time
+
+from ftlaunch_hooks.bootstrap import own_page
+from ftlaunch_hooks.page import NONE
+from ftlaunch_hooks.protocol import EXIT_SAVED, Flag, Phase, Resume
+
+page = own_page()
+assert page is not None
+while page.resume[0] == Resume.UNDECIDED:
+    time.sleep(0.001)
+page.set_resumed(*page.resume)
+page.raise_flag(Flag.ATTACHED)
+page.phase = Phase.TRAIN
+step = max(page.resume[1], 0)
+while True:
+    step += 1
+    page.step_seconds = 1.0
+    page.beat(step, time.monotonic_ns())
+    if page.leave or NONE != page.stop_at <= step:
+        page.raise_flag(Flag.STOPPED)
+        sys.stdout.flush()
+        os._exit(EXIT_SAVED)
+    time.sleep(1.0)

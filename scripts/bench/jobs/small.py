@@ -1,0 +1,50 @@
+"""A small job: a process group, twenty steps with an all-reduce each, and rank 1 broken as BENCH_FAULT says.
+
+BENCH_FAULT: `deaths N`, so many SIGKILLs, each some steps later than the one before; `hang`, once. With BENCH_CLIENT
+set, NVIDIA's launcher is told of every step, which it must be to see hangs.
+"""
+
+from notes import RANK, note, noted
+
+note("line")
+
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+STEPS, AT, LATER = 20, 5, 3
+fault, _, count = os.environ.get("BENCH_FAULT", "").partition(" ")
+dist.init_process_group("gloo")
+client = None
+if "BENCH_CLIENT" in os.environ:
+    from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient
+
+    client = RankMonitorClient()
+    client.init_workload_monitoring()
+note("ready")
+
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(STEPS):
+    model(torch.randn(4, 8)).square().sum().backward()
+    if RANK == 1 and fault == "deaths" and noted("dies") < int(count) and step == AT + LATER * noted("dies"):
+        note("dies", step)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if RANK == 1 and fault == "hang" and step == AT and not noted("hangs"):
+        note("hangs", step)
+        time.sleep(1000)
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+    optimizer.zero_grad()
+    if client is not None:
+        client.send_heartbeat()
+    time.sleep(0.01)
+if client is not None:
+    client.shutdown_workload_monitoring()
+dist.destroy_process_group()
+time.sleep(0.2)  # torch 2.13 may abort when the interpreter ends right after the last collective
+note("end")

@@ -1,0 +1,101 @@
+"""What is measured of every launcher: three runs, each a dictionary of figures. Seconds, MiB, shares of a core."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from peers import Launcher
+from trial import Failed, Trial, cpu_seconds
+
+RANKS, DEATHS = 2, 2
+_PATIENCE = 20.0  # seconds: several times what any of them takes when it works
+_WATCHED = 2.0  # seconds in which the launcher's processor time is taken
+
+Figures = dict[str, float]
+
+
+def restarts(home: Path, launcher: Launcher) -> Figures:
+    """Start, rank 1 killed twice, end: how long each takes, and how many restarts led anywhere."""
+    found: Figures = {}
+    with Trial(home, launcher, RANKS) as trial:
+        deaths = DEATHS if launcher.restarts else 0
+        trial.start("small.py", env={"BENCH_FAULT": f"deaths {deaths}"})
+        found["launch to first line"] = trial.all_noted("line", 0.0, _PATIENCE) - trial.began
+        found["launch to ready"] = trial.all_noted("ready", 0.0, _PATIENCE) - trial.began
+        if deaths:
+            found["deaths"] = found["restarts that succeeded"] = 0
+        for number in range(deaths):
+            trial.wait(lambda wanted=number: len(trial.notes("dies")) > wanted, _PATIENCE, "death")  # type: ignore[misc]
+            died = trial.notes("dies")[-1].at
+            found["deaths"] += 1
+            try:
+                found[f"death to ready {number}"] = trial.all_noted("ready", died, _PATIENCE) - died
+            except Failed:
+                return found
+            found["restarts that succeeded"] += 1
+        ended = trial.all_noted("end", 0.0, _PATIENCE)
+        last, launcher_ended = trial.ranks_and_launcher_ended(_PATIENCE)
+        found["last line to exit"] = launcher_ended - ended
+        if launcher.restarts:
+            found["last rank's end to exit"] = launcher_ended - last
+    return found
+
+
+def hang(home: Path, launcher: Launcher) -> Figures:
+    """Rank 1 sleeps for good, where 3 s without a step are a hang."""
+    if not launcher.sees_hangs:
+        return {}
+    env = {"BENCH_FAULT": "hang"} | ({"BENCH_CLIENT": "1"} if launcher.kept_by == "file" else {})
+    with Trial(home, launcher, RANKS) as trial:
+        trial.start("small.py", more=launcher.hang_argv, env=env)
+        trial.wait(lambda: bool(trial.notes("hangs")), _PATIENCE, "hang")
+        hung = trial.notes("hangs")[0].at
+        return {"hang (limit 3 s) to ready": trial.all_noted("ready", hung, 2 * _PATIENCE) - hung}
+
+
+def training(home: Path, launcher: Launcher) -> Figures:
+    """The example job: a death, the first new step, then what it costs to be watched, then SIGTERM."""
+    if not launcher.restarts:
+        return {}
+    found: Figures = {}
+    with Trial(home, launcher, RANKS) as trial:
+        trial.start("example.py", launcher.kept_by, "100000")
+        trial.wait(lambda: bool(trial.notes("dies")), _PATIENCE, "death")
+        died = trial.notes("dies")[0]
+        # the step that rank 1 did not finish is the first one that is new
+        _wait_for_step(trial, died.step + 1, died.at)
+        first = next(note for note in trial.notes("step", died.at) if note.step > died.step)
+        found["death to first new step"] = first.at - died.at
+        found["steps lost at the death"] = died.step + 1 - trial.notes("step", died.at)[0].step
+        _wait_for_step(trial, first.step + 10, first.at)
+        own = trial.own()
+        before, began = cpu_seconds(own), time.monotonic()
+        time.sleep(_WATCHED)
+        found["launcher, share of a core"] = (cpu_seconds(own) - before) / (time.monotonic() - began)
+        found["launcher, resident"] = sum(process.memory_info().rss for process in own) / 2**20
+        everything = [*own, *(process for process in trial.below() if process not in own)]
+        found["job with launcher, memory"] = sum(process.memory_full_info().pss for process in everything) / 2**20
+        told = trial.tell(signal.SIGTERM)
+        found["SIGTERM to exit"] = trial.ended(3 * _PATIENCE) - told
+        found["steps lost at SIGTERM"] = trial.notes("step")[-1].step - _saved(home, launcher)
+    return found
+
+
+def _wait_for_step(trial: Trial, step: int, since: float) -> None:
+    trial.wait(lambda: any(note.step >= step for note in trial.notes("step", since)), _PATIENCE, f"step {step}")
+
+
+def _saved(home: Path, launcher: Launcher) -> int:
+    """The step in storage."""
+    if launcher.kept_by == "hooks":
+        (tracker,) = home.glob("runs/*/checkpoints/latest_checkpointed_iteration.txt")
+        return int(tracker.read_text())
+    import torch
+
+    return int(torch.load(home / "state.pt", weights_only=True)["step"])
+
+
+RACES: dict[str, Callable[[Path, Launcher], Figures]] = {"restarts": restarts, "hang": hang, "training": training}

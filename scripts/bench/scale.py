@@ -1,0 +1,103 @@
+"""How the supervisor grows with the ranks of one machine: ranks that only beat, so that it is measured, not they."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from trial import JOBS, cpu_seconds
+
+from ftlaunch.control import SOCKET, ask
+from ftlaunch.journal import read_events
+from ftlaunch.pages import memory_dir
+
+_PATIENCE = 120.0
+
+
+class Crowd:
+    """A job of many light ranks."""
+
+    def __init__(self, home: Path, ranks: int, deaths: int) -> None:
+        self.home, self.ranks = home, ranks
+        self._job = f"bench-{os.getpid()}-{ranks}"
+        self._socket = memory_dir(self._job) / SOCKET
+        home.mkdir()
+        budget = ("--max-restarts", str(2 * deaths), "--max-without-progress", "1000", "--backoff-first", "1ms")
+        command = [sys.executable, "-m", "ftlaunch", "--nproc-per-node", str(ranks), "--job-id", self._job, *budget]
+        with (home / "terminal").open("wb") as out:
+            self.began = time.monotonic()
+            self._process = subprocess.Popen([*command, JOBS / "light.py"], cwd=home, stdout=out, stderr=out)
+        self.supervisor = psutil.Process(self._process.pid)
+
+    def status(self) -> dict[str, Any]:
+        """What it says of itself; empty while it does not listen."""
+        try:
+            return ask(self._socket, {"do": "status"})
+        except (OSError, ValueError):
+            return {}
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Of its journal."""
+        return [event for event in read_events(self.home / "runs" / self._job) if event["event"] == name]
+
+    def wait_for_all(self, attempt: int) -> float:
+        """When all ranks of an attempt were seen to beat. Raises TimeoutError."""
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            status = self.status()
+            beating = [rank for rank in status.get("ranks", ()) if rank["alive"] and rank["step"] > 0]
+            if status.get("attempt") == attempt and len(beating) == self.ranks:
+                return time.monotonic()
+            if self._process.poll() is not None:
+                raise RuntimeError(f"ftlaunch ended:\n{(self.home / 'terminal').read_text()}")
+            time.sleep(0.01)
+        raise TimeoutError(f"{self.ranks} ranks did not beat within {_PATIENCE:.0f} s")
+
+    def kill_one(self) -> tuple[int, float]:
+        """SIGKILL to any rank: its pid, and when."""
+        pid = random.choice(self.status()["ranks"])["pid"]
+        at = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        return pid, at
+
+    def end(self) -> float:
+        """SIGTERM; seconds to the end."""
+        began = time.monotonic()
+        self._process.terminate()
+        self._process.wait()
+        return time.monotonic() - began
+
+
+def measure(home: Path, ranks: int, rounds: int, watched: float) -> dict[str, list[float]]:
+    """One job of so many ranks; a list of measurements for each figure. Seconds, MiB, shares of a core."""
+    crowd = Crowd(home, ranks, rounds)
+    found: dict[str, list[float]] = {"start": [crowd.wait_for_all(0) - crowd.began]}
+    names = ("death to seen", "seen to all gone", "gone to all started", "death to all beating", "CPU", "answer")
+    found |= {name: [] for name in names}
+    for number in range(rounds):
+        began = time.monotonic()
+        crowd.status()
+        found["answer"].append(time.monotonic() - began)
+        before, began = cpu_seconds([crowd.supervisor]), time.monotonic()
+        time.sleep(watched)
+        found["CPU"].append((cpu_seconds([crowd.supervisor]) - before) / (time.monotonic() - began))
+        pid, died = crowd.kill_one()
+        beating = crowd.wait_for_all(number + 1)
+        exits = [event for event in crowd.events("rank_exited") if event["mono"] >= died]
+        seen = next(event["mono"] for event in exits if event["pid"] == pid)
+        started = crowd.events("attempt_started")[-1]["mono"]
+        gone = max(event["mono"] for event in exits)
+        found["death to seen"].append(seen - died)
+        found["seen to all gone"].append(gone - seen)
+        found["gone to all started"].append(started - gone)
+        found["death to all beating"].append(beating - died)
+    found["resident"] = [crowd.supervisor.memory_info().rss / 2**20]
+    found["SIGTERM to exit"] = [crowd.end()]
+    return found

@@ -1,0 +1,168 @@
+"""One run of one launcher: started, watched through what its ranks note, ended, and cleaned up behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+from peers import Launcher, by_hand
+
+JOBS = Path(__file__).parent / "jobs"
+_LOOK = 0.002  # seconds between looks at the notes
+
+
+class Note(NamedTuple):
+    """See jobs/notes.py."""
+
+    what: str
+    rank: int
+    pid: int
+    at: float  # monotonic seconds
+    step: int
+
+
+class Failed(Exception):
+    """The run did not get where it should; the message says where it was."""
+
+
+class Trial:
+    """A run in a folder of its own."""
+
+    def __init__(self, home: Path, launcher: Launcher, ranks: int) -> None:
+        self.home, self.launcher, self.ranks = home, launcher, ranks
+        self._notes = home / "notes"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.began = 0.0
+
+    def __enter__(self) -> Trial:
+        self.home.mkdir()
+        self._notes.touch()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            below = self.below() if process.poll() is None else []
+            below += [psutil.Process(pid) for pid in self._pids() if psutil.pid_exists(pid)]
+            for one in [*below, process]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            process.wait()
+
+    def start(self, script: str, *args: str, more: tuple[str, ...] = (), env: dict[str, str] | None = None) -> None:
+        """Begin; more: options of the launcher. Times are monotonic seconds from here on."""
+        command = [*self.launcher.argv, *more, str(JOBS / script), *args]
+        environ = {**os.environ, **self.launcher.env, "BENCH_NOTES": str(self._notes), "OMP_NUM_THREADS": "1"}
+        environ |= {"BENCH_STATE": str(self.home / "state.pt"), **(env or {})}
+        envs = [environ] if self.launcher.restarts else [environ | rank for rank in by_hand(self.ranks)]
+        with (self.home / "terminal").open("wb") as out:
+            self.began = time.monotonic()
+            for one in envs:
+                self._processes.append(subprocess.Popen(command, cwd=self.home, stdout=out, stderr=out, env=one))
+
+    # --- what it notes --------------------------------------------------------------------------------------
+
+    def notes(self, what: str, since: float = 0.0) -> list[Note]:
+        """Those of one kind, not before a time."""
+        found = []
+        for line in self._notes.read_text().splitlines():
+            kind, rank, pid, at, step = line.split()
+            if kind == what and float(at) >= since:
+                found.append(Note(kind, int(rank), int(pid), float(at), int(step)))
+        return found
+
+    def _pids(self) -> set[int]:
+        return {int(line.split()[2]) for line in self._notes.read_text().splitlines()}
+
+    def wait(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
+        """Until `ready()`. Raises Failed where the launcher ends before, or it takes too long."""
+        until = time.monotonic() + seconds
+        while not ready():
+            if all(process.poll() is not None for process in self._processes):
+                if ready():
+                    return
+                raise Failed(f"it ended with {self._processes[0].returncode} before {what}")
+            if time.monotonic() > until:
+                raise Failed(f"no {what} within {seconds:.0f} s")
+            time.sleep(_LOOK)
+
+    def all_noted(self, what: str, since: float, seconds: float) -> float:
+        """When the last rank has noted it, for the first time since `since`. Raises Failed."""
+        self.wait(lambda: len({note.rank for note in self.notes(what, since)}) == self.ranks, seconds, what)
+        first: dict[int, float] = {}
+        for note in self.notes(what, since):
+            first.setdefault(note.rank, note.at)
+        return max(first.values())
+
+    # --- its processes --------------------------------------------------------------------------------------
+
+    def below(self) -> list[psutil.Process]:
+        """All processes below the launcher."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self._processes[0].pid).children(recursive=True)
+        return []
+
+    def own(self) -> list[psutil.Process]:
+        """The launcher's processes: it and all below that are neither ranks nor below ranks."""
+        ranks = self._pids()
+        beneath = {child.pid for pid in ranks if psutil.pid_exists(pid) for child in _children(pid)}
+        return [
+            psutil.Process(self._processes[0].pid),
+            *(process for process in self.below() if process.pid not in ranks | beneath),
+        ]
+
+    def tell(self, signum: int) -> float:
+        """Signal the launcher; when."""
+        at = time.monotonic()
+        self._processes[0].send_signal(signum)
+        return at
+
+    def ended(self, seconds: float) -> float:
+        """When the last process that was started here has ended. Raises Failed."""
+        return self._wait_for(_opened(process.pid for process in self._processes if process.poll() is None), seconds)
+
+    def ranks_and_launcher_ended(self, seconds: float) -> tuple[float, float]:
+        """When the last rank has ended, and when the launcher has. Raises Failed."""
+        ranks = _opened({note.pid for note in self.notes("ready")[-self.ranks :]})
+        launcher = _opened(process.pid for process in self._processes if process.poll() is None)
+        return self._wait_for(ranks, seconds), self._wait_for(launcher, seconds)
+
+    def _wait_for(self, pidfds: list[int], seconds: float) -> float:
+        try:
+            for pidfd in pidfds:
+                if not select.select([pidfd], [], [], seconds)[0]:
+                    raise Failed(f"it did not end within {seconds:.0f} s")
+            return time.monotonic()
+        finally:
+            for pidfd in pidfds:
+                os.close(pidfd)
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def _opened(pids: object) -> list[int]:
+    found = []
+    for pid in pids:  # type: ignore[attr-defined]
+        with contextlib.suppress(ProcessLookupError):
+            found.append(os.pidfd_open(pid))
+    return found
+
+
+def cpu_seconds(processes: list[psutil.Process]) -> float:
+    """Processor time of all their threads so far, as the scheduler counts it."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for task in Path(f"/proc/{process.pid}/task").iterdir():
+                total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
