@@ -24,12 +24,13 @@ _NAME = re.compile(r"attempt_(\d+)")
 class Autopsy:
     """One autopsy under way, or over."""
 
-    def __init__(self, run_dir: Path, attempt: int, memory: Path, ranks: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, run_dir: Path, name: str, memory: Path, ranks: Sequence[dict[str, Any]]) -> None:
         """Begin it; where it cannot begin, it is over at once and `error` says why.
 
+        name: of its directory; an autopsy that lies there is replaced.
         ranks: for each rank, pid, log, whether it can show its stacks, and why it is asked.
         """
-        self.directory = run_dir / "autopsy" / f"attempt_{attempt}"
+        self.directory = run_dir / "autopsy" / name
         self.error = ""
         self._ranks = [entry["rank"] for entry in ranks]
         self._popen: subprocess.Popen[bytes] | None = None

@@ -128,6 +128,11 @@ class Gang:
         """No leader is left."""
         return all(m.process.returncode is not None for m in self.members.values())
 
+    @property
+    def living(self) -> list[int]:
+        """The ranks whose leaders are left."""
+        return [rank for rank, member in self.members.items() if member.process.returncode is None]
+
     def page(self, rank: int) -> Page | None:
         """The rank's page, where it speaks of this attempt."""
         page = self.pages[rank]

@@ -260,11 +260,13 @@ class Reporter:
         where = f"to step {step}" if step >= 0 else "to the beginning: there was no checkpoint yet"
         self.say(f"going back {where}" + (f"; later checkpoints are now in {aside}" if aside else ""))
 
-    def killing(self, gang: Gang) -> None:
-        """SIGKILL goes out."""
+    def killing(self, gang: Gang, why: str) -> None:
+        """SIGKILL goes out; why: where that is before the grace is over."""
         alive = [rank for rank, member in gang.members.items() if member.process.returncode is None]
         if alive:
-            self.log("ranks_killed", ranks=alive)
+            self.log("ranks_killed", ranks=alive, why=why or None)
+            if why:
+                self.say(why)
 
     # --- stopping and saving --------------------------------------------------------------------------------
 

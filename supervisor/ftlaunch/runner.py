@@ -32,6 +32,7 @@ from ftlaunch import (
     stacks,
 )
 from ftlaunch.autopsy_link import Autopsy
+from ftlaunch.clearing import Clearing
 from ftlaunch.control import Client, Control
 from ftlaunch.gang import Gang, SpawnFailed
 from ftlaunch.gpus import Gpus
@@ -106,6 +107,7 @@ class Runner:
         self._late: health.Late | None = None
         self._hang_views: list[health.RankView] = []
         self._autopsy: Autopsy | None = None
+        self.clearing = Clearing(spec.run_dir, home.pages.directory)
         self._deciding = False
         self._saving_last = False
         self._stop_reason = ""
@@ -309,7 +311,10 @@ class Runner:
     def _watch_clearing(self) -> None:
         if self.gang.empty and self.gang.sweep(self._helpers):
             self._grace_at = float("inf")
+            self.clearing.end()
             self._post(Event.ALL_GONE)
+        elif self.clearing.look(self.gang, time.monotonic()):
+            self._post(Event.GRACE_OVER)  # of no use to any of them
 
     def _fail(self, cause: diagnosis.Cause) -> None:
         """Judge an incident, and post the verdict."""
@@ -339,7 +344,7 @@ class Runner:
     def _helpers(self) -> list[int]:
         """Our own processes, which no sweep ends."""
         autopsy = [] if self._autopsy is None else self._autopsy.pids
-        return [self.saving.link.pid, *self.warm.pids, *self.reporter.notifier.pids, *autopsy]
+        return [self.saving.link.pid, *self.warm.pids, *self.reporter.notifier.pids, *autopsy, *self.clearing.pids]
 
     def _lived_long(self, rank: int) -> bool:
         """Whether a rank that says nothing of its steps has lived so long that its end is a new story."""
@@ -617,7 +622,7 @@ class Runner:
             self.pages.ask_leave()  # it must be continued for its stacks: it shall not train on
         self._hang_views = [replace(view, stopped=view.rank in stopped) for view in self._hang_views]
         subjects = self.gang.subjects(health.measured(late))
-        self._autopsy = Autopsy(self.spec.run_dir, self.attempt, self.pages.directory, subjects)
+        self._autopsy = Autopsy(self.spec.run_dir, f"attempt_{self.attempt}", self.pages.directory, subjects)
 
     def _end_ranks(self) -> None:
         """Tell all to leave. After a hang those with hooks have nothing to do with a grace: they are killed."""
@@ -627,7 +632,9 @@ class Runner:
             self._kill_ranks()
             return
         self.gang.ask_to_leave()
-        self._grace_at = time.monotonic() + self.spec.grace
+        now = time.monotonic()
+        self._grace_at = now + self.spec.grace
+        self.clearing.begin(None if self.state is State.LEAVING else self.cause, self.gang, now)
 
     def _announce_stop(self) -> None:
         """Announce the step to stop at; half of the grace is for reaching it, the other for saving."""
@@ -652,7 +659,8 @@ class Runner:
     def _kill_ranks(self) -> None:
         self._end_autopsy()
         self._grace_at = float("inf")
-        self.reporter.killing(self.gang)
+        self.reporter.killing(self.gang, self.clearing.why)
+        self.clearing.end()
         self.gang.kill()
 
     def _arm_backoff(self) -> None:

@@ -44,6 +44,11 @@ class Frame:
     line: int
     function: str
 
+    @property
+    def foreign(self) -> bool:
+        """Of an installed package, of Python or of torch: not the job's own."""
+        return bool(_FOREIGN.search(self.path))
+
     def __str__(self) -> str:
         """`train.py:88 (in fetch)`."""
         name = self.path.rpartition("/")[2]
@@ -60,7 +65,7 @@ class Stack:
     def own(self) -> Frame | None:
         """The innermost frame of the job's own code; where all is installed code, the outermost but Python's own."""
         for frame in self.frames:
-            if not _FOREIGN.search(frame.path):
+            if not frame.foreign:
                 return frame
         return next((f for f in reversed(self.frames) if "-packages/" in f.path), None)
 

@@ -1,0 +1,121 @@
+"""Which of the ranks that are left after another's death can only be blocked on it: no grace helps those. Pure.
+
+A signal handler in Python runs when the main thread returns to the interpreter. One that stands in a collective with a
+dead rank does not return before the collective's timeout, minutes later.
+
+A rank is stranded when its main thread stands in a call of torch.distributed that waits for others in C++, and no
+thread or child of it is at work. Who cannot be seen is not. It is lost only when all that are left are stranded, twice,
+in the same place: while one works, it may yet bring what the others wait for, or need them to save; and a restart
+waits for the last one anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ftlaunch import stacks
+from ftlaunch.conduct import in_collective
+from ftlaunch.flight import Collective
+from ftlaunch.remains import BUSY, Child, Remains
+from ftlaunch.stacks import Frame, Stack
+
+_C10D = re.compile(r"torch/distributed/distributed_c10d\.py$")
+_IN_C10D = re.compile(
+    r"^_?(?:all_(?:reduce|gather|to_all)|reduce|broadcast|gather|scatter|send|recv|(?:monitored_|store_based_)?barrier"
+    r"|batch_isend_irecv|coalescing_manager|wait$|init_process_group|new_(?:group|process_group_helper)"
+    r"|(?:split|shrink)_group)"
+)
+# rooms of torch.distributed that do nothing long but wait for peers, or for the store
+_OTHERS = re.compile(r"torch/distributed/(?:_functional_collectives|rendezvous|elastic/utils/store)\.py$")
+_CALLS_OPERATOR = re.compile(r"torch/_ops\.py$")  # between _functional_collectives.py and C++
+_BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")  # DistributedDataParallel waits in it, in C++
+_DISTRIBUTED = re.compile(r"/torch/distributed/")
+# a handler that interrupted the job's own code looks like any call: its name has to do
+_HANDLER = re.compile(
+    r"sig_?(?:term|int|usr|handle)|handler|handle_sig|on_(?:sig|term)|preempt|graceful", re.IGNORECASE
+)
+_SAVING_PATH = re.compile(r"torch/(?:serialization\.py$|distributed/checkpoint/)|/safetensors/|checkpoint[^/]*\.py$")
+_SAVING = re.compile(r"save|checkpoint|upload", re.IGNORECASE)
+_IDLE = re.compile(r"/(?:selectors|socketserver)\.py$")
+_RESTS = ("lock", "loader")  # `Stack.wait` of a thread that is given nothing to do
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Where a stranded rank stands."""
+
+    main: Stack
+    pending: Collective | None
+    told: str  # `in all_reduce #5 at train.py:95`
+
+
+def waits(remains: Mapping[int, Remains]) -> dict[int, Wait]:
+    """Where the ranks that are left stand, if all of them are stranded; else nothing."""
+    found = {rank: wait for rank, one in remains.items() if (wait := _wait(one)) is not None}
+    return found if len(found) == len(remains) else {}
+
+
+def lost(before: Mapping[int, Wait], now: Mapping[int, Wait]) -> bool:
+    """Whether all that are left at the second look stand where they stood at the first."""
+    return bool(now) and all(before.get(rank) == wait for rank, wait in now.items())
+
+
+def sentence(dead: int, found: Mapping[int, Wait]) -> str:
+    """Why they are killed."""
+    told = ", ".join(f"rank {rank} {wait.told}" for rank, wait in sorted(found.items()))
+    return f"without rank {dead} all that are left can only be blocked: {told}; killing them without grace"
+
+
+def _wait(remains: Remains) -> Wait | None:
+    main = remains.main
+    if main is None or remains.stopped or remains.lock_held or remains.state == "D":
+        return None
+    if not (_for_peers(main) or _in_backward(main, remains)) or _in_handler(main):
+        return None
+    threads = stacks.threads(remains.stack)[:-1]
+    if not all(map(_rests, threads)) or any(map(_works, remains.children)):
+        return None
+    return Wait(main, remains.pending, in_collective(remains))
+
+
+def _for_peers(stack: Stack) -> bool:
+    """A thread stands in a call that waits for other ranks: its innermost frame is that call's."""
+    inner = next((frame for frame in stack.frames if not _CALLS_OPERATOR.search(frame.path)), None)
+    if inner is None:
+        return False
+    return bool(_C10D.search(inner.path) and _IN_C10D.search(inner.function)) or bool(_OTHERS.search(inner.path))
+
+
+def _in_backward(main: Stack, remains: Remains) -> bool:
+    """It stands still in the backward pass, and a collective that it has entered is not over."""
+    inner = main.frames[0]
+    inside = inner.path.endswith(_BACKWARD[0]) and inner.function == _BACKWARD[1]
+    return inside and remains.pending is not None and remains.busy < BUSY
+
+
+def _in_handler(main: Stack) -> bool:
+    """A signal handler runs: it came in the middle of a call of torch.distributed, or is called like one."""
+    if any(_HANDLER.search(f.function) for f in main.frames if not _DISTRIBUTED.search(f.path)):
+        return True
+    return any(_C10D.search(outer.path) and not inner.foreign for inner, outer in pairwise(main.frames))
+
+
+def _rests(thread: Stack) -> bool:
+    """A thread that is not the main one has nothing to finish."""
+    if any(map(_saves, thread.frames)):
+        return False
+    idle = not thread.frames or bool(_IDLE.search(thread.frames[0].path))
+    return idle or thread.wait in _RESTS or _for_peers(thread)
+
+
+def _works(child: Child) -> bool:
+    """A process that it has started may have something to finish: a checkpoint written by one, say."""
+    saves = any(_saves(frame) for thread in stacks.threads(child.stack) for frame in thread.frames)
+    return saves or child.state in ("R", "D")
+
+
+def _saves(frame: Frame) -> bool:
+    return bool(_SAVING_PATH.search(frame.path) or _SAVING.search(frame.function))
