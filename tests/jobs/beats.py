@@ -2,7 +2,8 @@
 
 beats.py STEPS SECONDS: so many steps of so many seconds. FAULT="RANK STEP": that rank is killed there, in attempt 0.
 LATE="SECONDS": so long it takes to restore.
-HELD=1: every step's snapshot is said to be in memory (its bytes are not).
+HELD=1: every step's snapshot is said to be in memory (its bytes are not); HELD=withdrawn: no more at a stop, where it
+would be saved.
 """
 
 import os
@@ -41,5 +42,7 @@ while step < steps:
         time.sleep(0.001)
     if NONE != page.stop_at <= step:
         page.raise_flag(Flag.STOPPED)
+        for slot in range(SLOTS) if os.environ.get("HELD") == "withdrawn" else ():
+            page.set_slot(slot, NONE)
         sys.exit(EXIT_SAVED)
 page.raise_flag(Flag.LOOP_LEFT)
