@@ -1,0 +1,118 @@
+"""A rank dies in any phase of its life, the warm parent too, or before it: the end is that of an undisturbed run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import psutil
+import pytest
+from harness import JOBS, FtJob, wait_for
+
+SCRIPT = JOBS / "phases.py"
+SAVED = 6
+OPTIONS = ("--storage-interval", str(SAVED), "--storage-bandwidth", "8kB/s")  # then a save takes seconds
+PRELOAD = ("--warm", "--preload", "torch._dynamo")  # an optimizer imports it
+PHASES = {  # where the next attempt begins: from what, and at which step
+    "import": (None, 0),
+    "init": (None, 0),
+    "restore": (None, 0),
+    "step 0": ("memory", 0),
+    "snapshot 4": ("memory", 3),
+    f"checkpoint {SAVED}": ("memory", SAVED),
+    "teardown": ("memory", 10),
+}
+
+
+def start(job: FtJob, how: tuple[str, ...], phase: str, end: str) -> None:
+    job.start(*how, *OPTIONS, script=SCRIPT, args=(str(job.out), phase, end))
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> FtJob:
+    """Nothing happens to it."""
+    job = FtJob(tmp_path_factory.mktemp("calm"))
+    try:
+        start(job, PRELOAD, "none", "SIGKILL")
+        assert job.wait() == 0, job.stderr
+    finally:
+        job.dispose()
+    assert len(job.losses()) == 10
+    return job
+
+
+def assert_as_if_nothing_had_been(job: FtJob, calm: FtJob, phase: str) -> None:
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == [f"{phase} 1"]
+    assert [(i["kind"], i["rank"], i["attempt"]) for i in job.events("incident")] == [("killed", 1, 0)], (
+        job.journal_text
+    )
+    resumed = job.events("resumed")[-1]
+    assert (resumed["attempt"], resumed["source"], resumed["step"]) == (1, *PHASES[phase])
+    assert resumed["steps_lost"] in (0, None)
+    assert [job.losses(rank) for rank in range(2)] == [calm.losses(rank) for rank in range(2)]
+    assert job.final() == calm.final()
+    committed = [event["step"] for event in job.events("checkpoint_committed")]
+    assert committed[-1] == 10
+    assert SAVED in committed or not phase.startswith("checkpoint"), "the save under way goes on"
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("how", [PRELOAD, ("--no-warm",)], ids=["forked", "plain"])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_rank_is_killed(job: FtJob, calm: FtJob, phase: str, how: tuple[str, ...]) -> None:
+    start(job, how, phase, "SIGKILL")
+    assert_as_if_nothing_had_been(job, calm, phase)
+
+
+def end(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):  # the helpers die with the parent
+            process.kill()
+
+
+def warm_parent(job: FtJob) -> list[psutil.Process]:
+    """The warm parent and its helpers."""
+    (ready,) = job.events("warm_parent")
+    parent = psutil.Process(ready["pid"])
+    wait_for(lambda: len(parent.children()) == 2, "two helpers")
+    return [parent, *parent.children()]
+
+
+def stopped(job: FtJob) -> int:
+    """The pid of rank 1, once it has come to where it is to be killed."""
+    victim = psutil.Process(job.wait_event("attempt_started")["pids"][1])
+    wait_for(lambda: job.fired() and victim.status() == psutil.STATUS_STOPPED, "rank 1 in the phase")
+    return victim.pid
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_warm_parent_is_killed_and_then_a_rank(job: FtJob, calm: FtJob, phase: str) -> None:
+    """The next parent still imports when the rank is killed."""
+    start(job, PRELOAD, phase, "SIGSTOP")
+    rank = stopped(job)
+    end(warm_parent(job))
+    ended = job.wait_event("warm_parent", 2)
+    assert (ended["state"], ended["status"]) == ("ended", -signal.SIGKILL)
+    os.kill(rank, signal.SIGKILL)
+    assert_as_if_nothing_had_been(job, calm, phase)
+
+
+def test_the_warm_parent_is_killed_while_it_is_to_fork(job: FtJob, calm: FtJob) -> None:
+    """Nobody has taken the order yet, and the supervisor waits at the gate."""
+    start(job, PRELOAD, "step 0", "SIGSTOP")
+    rank, family = stopped(job), warm_parent(job)
+    for process in family:
+        process.suspend()
+    before = sockets(job.supervisor.pid)
+    os.kill(rank, signal.SIGKILL)
+    wait_for(lambda: sockets(job.supervisor.pid) == before + 1, "the gate")
+    end(family)
+    ended = job.wait_event("warm_parent", 2)
+    assert (ended["state"], ended["status"]) == ("ended", -signal.SIGKILL)
+    assert_as_if_nothing_had_been(job, calm, "step 0")
+
+
+def sockets(pid: int) -> int:
+    return sum(os.readlink(entry.path).startswith("socket:") for entry in os.scandir(f"/proc/{pid}/fd"))

@@ -1,0 +1,103 @@
+"""A tiny gloo job of ten steps, in which rank 1 of attempt 0 comes to grief in the phase of its life that it is told.
+
+phases.py OUT PHASE END: END is SIGKILL, or SIGSTOP for a test that does something meanwhile. `<out>/fired` says that it
+came so far. Losses and final states as in tiny.py.
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+OUT, PHASE, END = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+RANK, STEPS = int(os.environ["RANK"]), 10
+STRUCK = RANK == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+OUT.mkdir(exist_ok=True)
+
+
+def strike() -> None:
+    with (OUT / "fired").open("a") as file:
+        file.write(f"{PHASE} {RANK}\n")
+    os.kill(os.getpid(), signal.Signals[END])
+
+
+def here(*phase: object) -> bool:
+    return STRUCK and PHASE.split() == [str(word) for word in phase]
+
+
+if here("import"):
+    strike()
+
+import hashlib  # noqa: E402
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+import ftlaunch_hooks as ft  # noqa: E402
+from ftlaunch_hooks.page import NONE, Page, page_path  # noqa: E402
+
+
+class InMidCopy(TorchDispatchMode):
+    """Strikes when a snapshot's first tensor is copied, and the others are not."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten._foreach_copy_.default:
+            torch.ops.aten.copy_.default(args[0][0], args[1][0])
+            strike()
+        return func(*args, **(kwargs or {}))
+
+
+def until_rank_0_waits() -> None:
+    """For us, in init_process_group: its store listens."""
+    store = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(store) == 0:
+                return
+        time.sleep(0.01)
+
+
+def until_the_saver_reads() -> None:
+    page = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), RANK))
+    while page.reading == NONE:
+        time.sleep(0.001)
+
+
+if here("init"):
+    until_rank_0_waits()
+    strike()
+dist.init_process_group("gloo")
+torch.manual_seed(7 + RANK)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.2), nn.Linear(16, 1)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+if here("restore"):
+    strike()
+job = ft.attach(model=model, optimizer=optimizer)
+with (OUT / f"loss_{RANK}.csv").open("a", buffering=1) as losses:
+    for step in job.steps(STEPS):
+        if here("step", step):
+            strike()
+        if here("checkpoint", step):
+            until_the_saver_reads()
+            strike()
+        x = torch.randn(4, 16)
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.write(f"{step} {loss.item().hex()}\n")
+        if here("snapshot", step + 1):
+            InMidCopy().__enter__()
+if here("teardown"):
+    strike()
+digest = hashlib.sha256(torch.get_rng_state().numpy().tobytes())
+for tensor in [*model.state_dict().values(), *(state["momentum_buffer"] for state in optimizer.state.values())]:
+    digest.update(tensor.numpy().tobytes())
+(OUT / f"final_{RANK}").write_text(digest.hexdigest())
+dist.destroy_process_group()
+time.sleep(0.2)  # torch 2.13 aborts where the interpreter ends within milliseconds of the last collective
