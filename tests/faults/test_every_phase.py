@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from typing import Any
 
 import psutil
 import pytest
@@ -13,7 +14,6 @@ from harness import JOBS, FtJob, wait_for
 SCRIPT = JOBS / "phases.py"
 SAVED = 6
 OPTIONS = ("--storage-interval", str(SAVED), "--storage-bandwidth", "8kB/s")  # then a save takes seconds
-PRELOAD = ("--warm", "--preload", "torch._dynamo")  # an optimizer imports it
 PHASES = {  # where the next attempt begins: from what, and at which step
     "import": (None, 0),
     "init": (None, 0),
@@ -25,8 +25,13 @@ PHASES = {  # where the next attempt begins: from what, and at which step
 }
 
 
-def start(job: FtJob, how: tuple[str, ...], phase: str, end: str) -> None:
-    job.start(*how, *OPTIONS, script=SCRIPT, args=(str(job.out), phase, end))
+def phases(*telling: str) -> list[Any]:
+    """All phases; the others than these are for `make sweep`."""
+    return [pytest.param(phase, marks=() if phase in telling else pytest.mark.slow) for phase in PHASES]
+
+
+def start(job: FtJob, how: str, phase: str, end: str) -> None:
+    job.start(how, *OPTIONS, script=SCRIPT, args=(str(job.out), phase, end))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +39,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> FtJob:
     """Nothing happens to it."""
     job = FtJob(tmp_path_factory.mktemp("calm"))
     try:
-        start(job, PRELOAD, "none", "SIGKILL")
+        start(job, "--warm", "none", "SIGKILL")
         assert job.wait() == 0, job.stderr
     finally:
         job.dispose()
@@ -59,11 +64,18 @@ def assert_as_if_nothing_had_been(job: FtJob, calm: FtJob, phase: str) -> None:
     job.assert_clean()
 
 
-@pytest.mark.parametrize("how", [PRELOAD, ("--no-warm",)], ids=["forked", "plain"])
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_rank_is_killed(job: FtJob, calm: FtJob, phase: str, how: tuple[str, ...]) -> None:
-    start(job, how, phase, "SIGKILL")
+def test_a_rank_is_killed(job: FtJob, calm: FtJob, phase: str) -> None:
+    start(job, "--warm", phase, "SIGKILL")
     assert_as_if_nothing_had_been(job, calm, phase)
+    assert [event["state"] for event in job.events("warm_parent")] == ["ready"], "both attempts were forked"
+
+
+@pytest.mark.parametrize("phase", phases("init", "snapshot 4"))
+def test_a_rank_that_was_not_forked_is_killed(job: FtJob, calm: FtJob, phase: str) -> None:
+    start(job, "--no-warm", phase, "SIGKILL")
+    assert_as_if_nothing_had_been(job, calm, phase)
+    assert not job.events("warm_parent")
 
 
 def end(processes: list[psutil.Process]) -> None:
@@ -87,10 +99,10 @@ def stopped(job: FtJob) -> int:
     return victim.pid
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", phases("import", "init", "step 0", f"checkpoint {SAVED}"))
 def test_the_warm_parent_is_killed_and_then_a_rank(job: FtJob, calm: FtJob, phase: str) -> None:
     """The next parent still imports when the rank is killed."""
-    start(job, PRELOAD, phase, "SIGSTOP")
+    start(job, "--warm", phase, "SIGSTOP")
     rank = stopped(job)
     end(warm_parent(job))
     ended = job.wait_event("warm_parent", 2)
@@ -101,7 +113,7 @@ def test_the_warm_parent_is_killed_and_then_a_rank(job: FtJob, calm: FtJob, phas
 
 def test_the_warm_parent_is_killed_while_it_is_to_fork(job: FtJob, calm: FtJob) -> None:
     """Nobody has taken the order yet, and the supervisor waits at the gate."""
-    start(job, PRELOAD, "step 0", "SIGSTOP")
+    start(job, "--warm", "step 0", "SIGSTOP")
     rank, family = stopped(job), warm_parent(job)
     for process in family:
         process.suspend()

@@ -1,7 +1,8 @@
 """A tiny gloo job of ten steps, in which rank 1 of attempt 0 comes to grief in the phase of its life that it is told.
 
 phases.py OUT PHASE END: END is SIGKILL, or SIGSTOP for a test that does something meanwhile. `<out>/fired` says that it
-came so far. Losses and final states as in tiny.py.
+came so far. Losses and final states as in tiny.py. DistributedDataParallel and torch.optim would each import
+torch._dynamo, a second in every rank: the gradients are averaged and descended by hand.
 """
 
 import os
@@ -35,7 +36,6 @@ import hashlib  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import ftlaunch_hooks as ft  # noqa: E402
@@ -50,6 +50,28 @@ class InMidCopy(TorchDispatchMode):
             torch.ops.aten.copy_.default(args[0][0], args[1][0])
             strike()
         return func(*args, **(kwargs or {}))
+
+
+class Descent:
+    """With momentum."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.pairs = [(parameter, torch.zeros_like(parameter)) for parameter in model.parameters()]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter, momentum in self.pairs:
+            dist.all_reduce(parameter.grad)
+            momentum.mul_(0.9).add_(parameter.grad)
+            parameter.sub_(momentum, alpha=0.005)
+            parameter.grad = None
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {str(number): momentum for number, (_, momentum) in enumerate(self.pairs)}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        for number, (_, momentum) in enumerate(self.pairs):
+            momentum.copy_(state[str(number)])
 
 
 def until_rank_0_waits() -> None:
@@ -72,9 +94,10 @@ if here("init"):
     until_rank_0_waits()
     strike()
 dist.init_process_group("gloo")
+torch.manual_seed(7)
+model = nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.2), nn.Linear(16, 1))
+optimizer = Descent(model)
 torch.manual_seed(7 + RANK)
-model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.2), nn.Linear(16, 1)))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 if here("restore"):
     strike()
 job = ft.attach(model=model, optimizer=optimizer)
@@ -89,14 +112,13 @@ with (OUT / f"loss_{RANK}.csv").open("a", buffering=1) as losses:
         loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
         loss.backward()
         optimizer.step()
-        optimizer.zero_grad()
         losses.write(f"{step} {loss.item().hex()}\n")
         if here("snapshot", step + 1):
             InMidCopy().__enter__()
 if here("teardown"):
     strike()
 digest = hashlib.sha256(torch.get_rng_state().numpy().tobytes())
-for tensor in [*model.state_dict().values(), *(state["momentum_buffer"] for state in optimizer.state.values())]:
+for tensor in [*model.state_dict().values(), *optimizer.state_dict().values()]:
     digest.update(tensor.numpy().tobytes())
 (OUT / f"final_{RANK}").write_text(digest.hexdigest())
 dist.destroy_process_group()
