@@ -22,6 +22,7 @@ from ftlaunch.warm_link import Order, Warm
 
 PROBE = JOBS / "warm_probe.py"
 MARKER = "FT_TEST_WARM=1"
+either = pytest.mark.parametrize("how", ["--warm", "--no-warm"])
 
 
 def command(pid: int) -> str:
@@ -78,19 +79,21 @@ def test_a_rank_sees_what_a_started_one_sees(job: FtJob, kind: str) -> None:
     job.assert_clean()
 
 
-def test_no_two_ranks_draw_the_same(job: FtJob) -> None:
+@either
+def test_no_two_ranks_draw_the_same(job: FtJob, how: str) -> None:
     out = job.home / "draws"
-    job.start("--warm", "--preload", "numpy,numpy.random", script=PROBE, args=("draws", str(out)), ranks=2)
+    job.start(how, "--preload", "numpy,numpy.random", script=PROBE, args=("draws", str(out)), ranks=2)
     assert job.wait() == 0, job.stderr
     draws = [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(2)]
     assert all(one != other for one, other in zip(*draws, strict=True)), draws
 
 
+@either
 @pytest.mark.parametrize("methods", ["fork", pytest.param("fork spawn forkserver", marks=pytest.mark.slow)])
-def test_children_of_every_kind(job: FtJob, methods: str) -> None:
+def test_children_of_every_kind(job: FtJob, methods: str, how: str) -> None:
     """DataLoader workers, pools, processes, torch's own: all find the script's classes and functions."""
     out = job.home / "children"
-    job.start("--warm", script=PROBE, args=("children", str(out), *methods.split()), ranks=1)
+    job.start(how, script=PROBE, args=("children", str(out), *methods.split()), ranks=1)
     assert job.wait() == 0, job.stderr
     answers = json.loads(Path(f"{out}.0").read_text())
     for method in methods.split():
@@ -240,20 +243,22 @@ def test_one_that_does_not_answer_is_done_without(job: FtJob) -> None:
     job.assert_clean()
 
 
-def test_the_ranks_end_with_the_supervisor(job: FtJob) -> None:
-    job.start("--warm", args=("--out", str(job.out), "--step-time", "0.05"))
+@either
+def test_the_ranks_end_with_the_supervisor(job: FtJob, how: str) -> None:
+    job.start(how, args=("--out", str(job.out), "--step-time", "0.05"))
     job.wait_step(2)
     pids = [*job.pids(), *parents(job)]
-    assert is_forked(job)
+    assert is_forked(job) is (how == "--warm")
     job.supervisor.kill()
     wait_for(lambda: not any(map(alive, pids)), "the end of all ranks")
 
 
-def test_what_has_changed_is_read_again(job: FtJob) -> None:
+@either
+def test_what_has_changed_is_read_again(job: FtJob, how: str) -> None:
     script, module = job.home / "changing.py", job.home / "beside.py"
     script.write_text("import beside, sys\nprint('old', beside.word)\nsys.exit(5)\n")
     module.write_text("word = 'one'\n")
-    job.start("--warm", "--backoff-first", "1s", script=script, args=(), ranks=1)
+    job.start(how, "--backoff-first", "1s", script=script, args=(), ranks=1)
     job.wait_event("rank_exited")
     module.write_text("word = 'another'\n")
     script.write_text("import beside\nprint('new', beside.word)\n")
