@@ -84,8 +84,19 @@ def until_rank_0_waits() -> None:
         time.sleep(0.01)
 
 
+def page_of(rank: int) -> Page:
+    return Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), rank))
+
+
+def until_rank_0_has(step: int) -> None:
+    """In memory too: else this rank's death would cost the job that step."""
+    page = page_of(0)
+    while page.step < step:
+        time.sleep(0.001)
+
+
 def until_the_saver_reads() -> None:
-    page = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), RANK))
+    page = page_of(RANK)
     while page.reading == NONE:
         time.sleep(0.001)
 
@@ -104,6 +115,7 @@ job = ft.attach(model=model, optimizer=optimizer)
 with (OUT / f"loss_{RANK}.csv").open("a", buffering=1) as losses:
     for step in job.steps(STEPS):
         if here("step", step):
+            until_rank_0_has(step)
             strike()
         if here("checkpoint", step):
             until_the_saver_reads()
@@ -116,6 +128,7 @@ with (OUT / f"loss_{RANK}.csv").open("a", buffering=1) as losses:
         if here("snapshot", step + 1):
             InMidCopy().__enter__()
 if here("teardown"):
+    until_rank_0_has(STEPS)
     strike()
 digest = hashlib.sha256(torch.get_rng_state().numpy().tobytes())
 for tensor in [*model.state_dict().values(), *optimizer.state_dict().values()]:
