@@ -19,6 +19,7 @@ import psutil
 import pytest
 from harness import JOBS, TINY, FtJob, wait_for
 
+PASSING = re.compile(r"attempt_|limits\.json")  # an attempt's own, and what is learned and written now and then
 WARM_UP = 5  # restarts after which everything has been used once
 # KiB, for what Python's allocator takes and does not give back; 200 restarts were seen to take 8 KiB of it. The
 # environment of one rank is 4 KiB: what an attempt leaves behind shows after 200 of them, and megabytes after 20.
@@ -35,7 +36,7 @@ class Held:
     files: dict[int, Counter[str]]  # open ones, and sockets, of those that last, by kind
     sockets: dict[int, list[str]]  # of the internet: none is to be open in those that last
     shared: set[str]  # names in /dev/shm
-    folders: set[str]  # in the run directory, without what is an attempt's own
+    folders: set[str]  # in the run directory, without what is PASSING
 
     @classmethod
     def by(cls, job: FtJob) -> Held:
@@ -55,7 +56,7 @@ class Held:
             {process.pid: open_files(process.pid) for process in lasting},
             {process.pid: [str(c.laddr) for c in process.net_connections("inet")] for process in lasting},
             {str(path) for path in shared if ours.search(str(path))},
-            {str(p.relative_to(job.run_dir)) for p in job.run_dir.rglob("*") if "attempt_" not in str(p)},
+            {str(p.relative_to(job.run_dir)) for p in job.run_dir.rglob("*") if not PASSING.search(str(p))},
         )
 
     def differs_from(self, other: Held) -> str:
