@@ -138,6 +138,15 @@ class FtJob:
 
         return wait_for(there, f"event {name} no. {count}", seconds)
 
+    def wait_warm(self, state: str) -> dict[str, Any]:
+        """Wait until the warm parent was in a state; the last such event."""
+
+        def there() -> list[dict[str, Any]]:
+            assert self.supervisor.poll() is None, f"the supervisor ended:\n{self.stderr}"
+            return [event for event in self.events("warm_parent") if event["state"] == state]
+
+        return wait_for(there, f"a warm parent that is {state}")[-1]
+
     def status(self) -> dict[str, Any] | None:
         try:
             return ask(self.memory / SOCKET, {"do": "status"})

@@ -23,9 +23,10 @@ from ftlaunch_hooks import atomic
 
 PROGRAM = Path(atomic.__file__).with_name("warm.py")
 _IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itself is watched by health
-_FORK_PATIENCE = 2.0  # seconds without a rank forked: it is stopped, or swaps
+_FORK_PATIENCE = 4.0  # seconds without a rank forked: it is stopped, or swaps; it may be importing for 1 or 2
 _DYING = 2.0  # seconds from its last word to its exit status: torch is taken apart
 _MOST_LIVES = 20
+_LATER = ("torch._dynamo", "ftlaunch_hooks.job")  # torch's optimizers and DistributedDataParallel import the former
 _BATCH = 16  # ranks of one order: the first need not wait for the last of a thousand
 
 
@@ -59,7 +60,7 @@ class WarmLink:
         log.parent.mkdir(parents=True, exist_ok=True)
         with theirs, log.open("ab") as out:
             argv = [spec.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.kind, spec.target]
-            argv.append(",".join(spec.preload))
+            argv += [",".join(spec.preload), ",".join(_LATER)]
             try:
                 self._popen = subprocess.Popen(
                     argv,
@@ -211,6 +212,8 @@ class Warm:
         elif said.get("ready"):
             self._ready = True
             self._tell("warm_parent", state="ready", pid=self.link.pid)
+        elif said.get("complete"):
+            self._tell("warm_parent", state="complete", pid=self.link.pid)
 
     def _died(self) -> None:
         assert self.link is not None

@@ -46,20 +46,26 @@ def is_forked(job: FtJob) -> bool:
 # --- what a rank sees ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["script", "link", "module"])
+@pytest.mark.parametrize("kind", ["script", "link", "module", "again"])
 def test_a_rank_sees_what_a_started_one_sees(job: FtJob, kind: str) -> None:
+    """`again`: in the second attempt, when the warm parent has imported more."""
     link = job.home / "sub" / "link.py"
     link.parent.mkdir()
     link.symlink_to(PROBE)
     out = job.home / "seen"
-    script = {"script": str(PROBE), "link": "./sub/../sub/link.py", "module": "warm_probe"}[kind]
-    options = ["--max-restarts", "0", *(["-m"] if kind == "module" else [])]
+    script = {"link": "./sub/../sub/link.py", "module": "warm_probe"}.get(kind, str(PROBE))
+    options = ["--max-restarts", "1" if kind == "again" else "0", *(["-m"] if kind == "module" else [])]
     seen = []
     old = os.umask(0o027)
     try:
         for warm in ("--warm", "--no-warm"):
             env = {"PYTHONPATH": str(JOBS), "OMP_NUM_THREADS": "2", "PYTHONWARNINGS": "error::UserWarning:nowhere"}
-            job.start(warm, *options, script=script, args=("look", str(out)), env=env, ranks=1)
+            job.start(warm, *options, script=script, args=("look", str(out)), env=env | {"AGAIN": kind}, ranks=1)
+            if kind == "again":
+                if warm == "--warm":
+                    job.wait_warm("complete")
+                (rank,) = job.wait_event("attempt_started", len(seen) * 2 + 1)["pids"]
+                os.kill(rank, signal.SIGKILL)
             assert job.wait() == 0, job.stderr
             seen.append(json.loads(Path(f"{out}.0").read_text()))
     finally:
@@ -214,8 +220,8 @@ def test_its_end_is_not_noticed_by_the_job(job: FtJob, calm: FtJob, victim: str)
     os.kill(target, signal.SIGKILL)
     wait_for(lambda: not alive(target), "its end")
     if victim == "parent":
-        assert job.wait_event("warm_parent", 2)["state"] == "ended"
-        assert job.wait_event("warm_parent", 3)["state"] == "ready"
+        job.wait_warm("ended")
+        wait_for(lambda: job.wait_warm("ready")["pid"] != first, "another")
     os.kill(ranks[1], signal.SIGKILL)
     job.wait_event("attempt_started", 2)
     assert is_forked(job)
@@ -303,6 +309,36 @@ def test_without_torch_it_is_said_only_to_who_asked(job: FtJob, asked: bool) -> 
     assert job.wait() == 0, job.stderr
     assert ("torch is not installed" in job.stderr) is asked
     assert job.log(0, 0) == "script.py\n"
+
+
+LATE = """
+import importlib, threading, time
+importing = importlib.import_module
+def spoilt(name, package=None):
+    if name == "torch._dynamo":
+        threading.Thread(target=time.sleep, args=(99,), daemon=True).start()
+    return importing(name, package)
+importlib.import_module = spoilt
+"""
+
+
+def test_what_is_imported_later_and_cannot_be_shared_is_left_out(job: FtJob) -> None:
+    """The same process begins anew, without it."""
+    (job.home / "late.py").write_text(LATE)
+    script = job.home / "script.py"
+    script.write_text("import os, signal\nos.environ['FTLAUNCH_ATTEMPT'] == '0' and signal.pause()\n")
+    job.start("--preload", "late", script=script, args=(), ranks=1)
+    (rank,) = job.wait_event("attempt_started")["pids"]
+    parent = job.wait_warm("ready")["pid"]
+    wait_for(lambda: len(job.events("warm_parent")) == 2, "another beginning")
+    assert [(event["state"], event["pid"]) for event in job.events("warm_parent")] == [("ready", parent)] * 2
+    os.kill(rank, signal.SIGKILL)
+    job.wait_event("attempt_started", 2)
+    assert is_forked(job)
+    assert job.wait() == 0, job.stderr
+    log = (job.run_dir / "logs" / "warm.log").read_text()
+    assert log.startswith("doing without torch._dynamo, ftlaunch_hooks.job: a module starts a thread"), log
+    job.assert_clean()
 
 
 def test_told_to_stop_while_it_imports(job: FtJob) -> None:

@@ -1,11 +1,9 @@
 """What a rank finds when its script begins, and how it may end; for comparing forked ranks with started ones.
 
-warm_probe.py look OUT        writes what it sees, as JSON, to OUT
-warm_probe.py end HOW         ends so: exit N, signal NAME, raise, hook, interrupt, text, thread
+warm_probe.py look OUT        writes what it sees, as JSON, to OUT; with AGAIN=again in the second attempt only
 warm_probe.py children OUT METHOD...   starts children in every way that is named, and writes what they answered to OUT
 """
 
-import atexit
 import json
 import os
 import sys
@@ -129,32 +127,6 @@ def draws():
     ]
 
 
-def end(how, word=""):
-    atexit.register(print, "at exit")
-    if how == "exit":
-        sys.exit(int(word))
-    if how == "os_exit":
-        os._exit(int(word))
-    if how == "signal":
-        os.kill(os.getpid(), getattr(signal, word))
-        time.sleep(60)
-    if how == "segv":
-        ctypes.string_at(0)
-    if how == "text":
-        sys.exit("a last word")
-    if how == "interrupt":
-        raise KeyboardInterrupt
-    if how == "thread":
-        threading.Thread(target=lambda: (time.sleep(0.2), print("the thread is done"))).start()
-    if how == "hook":
-        sys.excepthook = lambda *_: 1 / 0
-    if how in ("raise", "hook"):
-        try:
-            {}["no such key"]
-        except KeyError as error:
-            raise ValueError("a bad\nvalue") from error
-
-
 def children(out, methods):
     answers = {}
     for method in methods:
@@ -181,9 +153,8 @@ def children(out, methods):
 
 if __name__ == "__main__":
     what, rest = sys.argv[1], sys.argv[2:]
-    if what == "end":
-        end(*rest)
-    else:
-        answer = {"look": look, "draws": draws}[what]() if what != "children" else children(Path(rest[0]), rest[1:])
-        Path(f"{rest[0]}.{os.environ['RANK']}").write_text(json.dumps(answer))
-        time.sleep(0.2)
+    if os.environ.get("AGAIN") == "again" and os.environ["FTLAUNCH_ATTEMPT"] == "0":
+        signal.pause()
+    answer = {"look": look, "draws": draws}[what]() if what != "children" else children(Path(rest[0]), rest[1:])
+    Path(f"{rest[0]}.{os.environ['RANK']}").write_text(json.dumps(answer))
+    time.sleep(0.2)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ftlaunch_hooks import bootstrap
 
 if TYPE_CHECKING:
-    from ftlaunch_hooks.attach import Job, attach
     from ftlaunch_hooks.data import ResumableBatchSampler
+    from ftlaunch_hooks.job import Job, attach
     from ftlaunch_hooks.mix import ResumableMixSampler
     from ftlaunch_hooks.storage import CheckpointStorageReader, CheckpointStorageWriter
 
@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Job": "attach",
-    "attach": "attach",
+    "Job": "job",
+    "attach": "job",
     "ResumableBatchSampler": "data",
     "ResumableMixSampler": "mix",
     "CheckpointStorageReader": "storage",

@@ -1,13 +1,15 @@
 """The warm parent: a process that has torch imported, from which the ranks of every attempt are forked.
 
-    warm.py FD KIND TARGET PRELOAD
+    warm.py FD KIND TARGET PRELOAD LATER
 
 FD: a SOCK_SEQPACKET socket to the supervisor. KIND and TARGET: what the ranks run (`script train.py`, `module
-pkg.train`). PRELOAD: modules to import besides torch, with commas between them. It says {"ready": true} or {"cannot":
-reason}; a module that cannot be imported ends it, with a traceback on stderr. Each message from the supervisor
-brings two descriptors, an order (a file of JSON) and a gate, and each rank says `RANK PID` at the gate and waits for
-SIGCONT. The ranks are the supervisor's own children, so that it reads their exit statuses: a helper forks them and
-ends, and the supervisor, which is a child subreaper, inherits them.
+pkg.train`). PRELOAD: modules to import besides torch, with commas between them. LATER: the same, but once the first
+attempt has begun, and only those there are: what training scripts import without knowing, as torch's optimizers do
+torch._dynamo, which takes as long as torch itself. It says {"ready": true} or {"cannot": reason}, then, with LATER,
+{"complete": true}; a module of PRELOAD that cannot be imported ends it, with a traceback on stderr. Each message from
+the supervisor brings two descriptors, an order (a file of JSON) and a gate, and each rank says `RANK PID` at the gate
+and waits for SIGCONT. The ranks are the supervisor's own children, so that it reads their exit statuses: a helper forks
+them and ends, and the supervisor, which is a child subreaper, inherits them.
 
 Run as a file: where the job has a Python of its own, these hooks need not be installed in it.
 """
@@ -28,20 +30,22 @@ import os
 import select
 import signal
 import socket
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _HELPERS = 2  # an attempt begins with two orders: rank 0, and the others
-_OVER = 3  # exit code of a helper: the supervisor is gone
+_QUIET = 0.3  # seconds without an order, after which an attempt has begun
+_OVER, _RELIEVED = 3, 4  # exit codes of a helper: the supervisor is gone; others take the orders
 
 
 def main() -> None:
     """Import, say so, and fork; returns only in a rank, once its script is to be run."""
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
-    kind, target, preload = sys.argv[2:5]
+    kind, target, preload, later = sys.argv[2:6]
     rank = _sibling("warm_rank")
     before = dict(os.environ)
     rank.see_modules(kind, target)
@@ -52,12 +56,17 @@ def main() -> None:
     reason = _unfit(link)
     if reason:
         _decline(link, reason)
-    imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    gc.collect()
-    gc.freeze()  # what is never looked at by the collector is never copied
+    _freeze()
     link.send(b'{"ready": true}')
-    order = _fork(link)
+    imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    order = _fork(link, list(filter(None, later.split(","))))
     rank.become(kind, target, order["args"], {**order["env"], **imported})
+
+
+def _freeze() -> None:
+    """What is never looked at by the collector is never copied."""
+    gc.collect()
+    gc.freeze()
 
 
 def _sibling(name: str) -> ModuleType:
@@ -75,8 +84,8 @@ def _decline(link: socket.socket, reason: str, *, quiet: bool = False) -> None:
     os._exit(0)
 
 
-def _unfit(link: socket.socket) -> str:
-    """Why no rank can be forked from this process; empty when they can."""
+def _unfit(link: socket.socket, known: Collection[int] = ()) -> str:
+    """Why no rank can be forked from this process; empty when they can. known: descriptors besides the link's."""
     import torch  # noqa: PLC0415 - it is what takes a second
 
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -91,7 +100,7 @@ def _unfit(link: socket.socket) -> str:
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         return f"a module starts a thread when it is imported ({threads - 1} run), and threads do not survive a fork"
-    files = _open_files() - {0, 1, 2, link.fileno()}
+    files = _open_files() - {0, 1, 2, link.fileno(), *known}
     if files:
         names = ", ".join(sorted(str(Path(f"/proc/self/fd/{fd}").readlink()) for fd in files))
         return f"a module leaves files open when it is imported, which ranks would share: {names}"
@@ -103,27 +112,90 @@ def _open_files() -> set[int]:
     return {int(path.name) for path in listed if path.is_symlink()}  # without that of the listing
 
 
-def _fork(link: socket.socket) -> dict[str, Any]:
-    """Keep helpers ready that wait for an order each; returns in a rank, with what it is to be."""
-    parent, helpers = os.getpid(), set[int]()
+def _fork(link: socket.socket, later: list[str]) -> dict[str, Any]:
+    """Keep helpers ready that wait for an order each; returns in a rank, with what it is to be.
+
+    Once the first attempt has begun `later` is imported, and helpers that have it relieve those that have not.
+    """
+    parent, helpers, relieved, begun = os.getpid(), dict[int, int](), os.pipe(), False
     while True:
         while len(helpers) < _HELPERS:
             helper = os.fork()
             if helper == 0:
                 _die_with(parent)
-                return _help(link)
-            helpers.add(helper)
-        ended, status = os.wait()
-        helpers.discard(ended)
+                os.close(relieved[1])
+                for pidfd in helpers.values():
+                    os.close(pidfd)
+                return _help(link, relieved[0])
+            helpers[helper] = os.pidfd_open(helper)
+        if _wait_for_any(helpers, _QUIET if begun and later else None):
+            begun = _reap(helpers) or begun
+            continue
+        _import_later(link, later, {*relieved, *helpers.values()})
+        for fd in (*relieved, *helpers.values()):  # the helpers leave, but for one that has an order
+            os.close(fd)
+        relieved, later, helpers = os.pipe(), [], {}
+        link.send(b'{"complete": true}')
+
+
+def _wait_for_any(helpers: Mapping[int, int], seconds: float | None) -> bool:
+    """Whether one of the helpers has ended; None: wait for ever. helpers: pid -> pidfd."""
+    wait = select.poll()
+    for pidfd in helpers.values():
+        wait.register(pidfd, select.POLLIN)
+    return bool(wait.poll(None if seconds is None else 1000 * seconds))
+
+
+def _reap(helpers: dict[int, int]) -> bool:
+    """Forget helpers that have ended; whether one of them has served an order."""
+    served = False
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return served
+        if pid == 0:
+            return served
+        if (pidfd := helpers.pop(pid, None)) is not None:  # else it has been relieved
+            os.close(pidfd)
         if os.waitstatus_to_exitcode(status) == _OVER:
             os._exit(0)
+        served = served or status == 0
 
 
-def _help(link: socket.socket) -> dict[str, Any]:
-    """Wait for one order, fork its ranks, end; returns in a rank."""
-    message, received, _, _ = socket.recv_fds(link, 16, 2)
+def _import_later(link: socket.socket, modules: list[str], known: Collection[int]) -> None:
+    """Import those of the modules that can be. Where ranks cannot be forked any more begin anew, without them."""
+    try:
+        for name in modules:
+            if importlib.util.find_spec(name.partition(".")[0]) is not None:
+                importlib.import_module(name)
+        reason = _unfit(link, known)
+    except Exception as error:  # noqa: BLE001 - a rank that imports it will see
+        reason = repr(error)
+    if reason:
+        sys.stderr.write(f"doing without {', '.join(modules)}: {reason}\n")
+        link.set_inheritable(True)
+        os.execv(sys.executable, [*sys.orig_argv[:-1], ""])  # noqa: S606 - this very program
+    _freeze()
+
+
+def _help(link: socket.socket, relieved: int) -> dict[str, Any]:
+    """Wait for one order, fork its ranks, end; returns in a rank. At the end of the pipe `relieved`: leave."""
+    wait = select.poll()
+    wait.register(link, select.POLLIN)
+    wait.register(relieved, select.POLLIN)
+    while True:
+        heard = {fd for fd, _ in wait.poll()}
+        if link.fileno() in heard:
+            try:
+                message, received, _, _ = socket.recv_fds(link, 16, 2, socket.MSG_DONTWAIT)
+                break
+            except BlockingIOError:  # another helper has it
+                continue
+        os._exit(_RELIEVED)
     if not message:
         os._exit(_OVER)
+    os.close(relieved)
     link.close()
     with open(received[0], "rb") as file:  # noqa: PTH123 - a descriptor
         order = json.load(file)
