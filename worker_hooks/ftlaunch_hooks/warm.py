@@ -30,6 +30,7 @@ import os
 import select
 import signal
 import socket
+import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -166,9 +167,10 @@ def _reap(helpers: dict[int, int]) -> bool:
 def _import_later(link: socket.socket, modules: list[str], known: Collection[int]) -> None:
     """Import those of the modules that can be. Where ranks cannot be forked any more begin anew, without them."""
     try:
-        for name in modules:
-            if importlib.util.find_spec(name.partition(".")[0]) is not None:
-                importlib.import_module(name)
+        with warnings.catch_warnings():  # their filters are not for scripts that do not import them
+            for name in modules:
+                if importlib.util.find_spec(name.partition(".")[0]) is not None:
+                    importlib.import_module(name)
         reason = _unfit(link, known)
     except Exception as error:  # noqa: BLE001 - a rank that imports it will see
         reason = repr(error)
