@@ -27,6 +27,7 @@ _FORK_PATIENCE = 4.0  # seconds without a rank forked: it is stopped, or swaps; 
 _DYING = 2.0  # seconds from its last word to its exit status: torch is taken apart
 _MOST_LIVES = 20
 _LATER = ("torch._dynamo", "ftlaunch_hooks.job")  # torch's optimizers and DistributedDataParallel import the former
+_HELPERS = 2  # so many orders wait for nothing, see ftlaunch_hooks/warm.py
 _BATCH = 16  # ranks of one order: the first need not wait for the last of a thousand
 
 
@@ -89,25 +90,25 @@ class WarmLink:
             return None
         return dict(json.loads(message)) if message else None
 
-    def fork(self, orders: Mapping[int, Order], marker: str) -> dict[int, Leader]:
-        """Have ranks forked; those that could be had. Waits for them, as starting a process waits for its exec.
+    def fork(self, orders: Mapping[int, Order], marker: str, more: bool) -> dict[int, Leader]:
+        """Have ranks forked; those that could be had. more: further orders follow than there are helpers.
 
-        Nothing else is there to be watched meanwhile: an attempt begins with none of its ranks alive.
+        Waits for them, as starting a process waits for its exec. Nothing else is there to be watched meanwhile: an attempt begins with none of its ranks alive.
         """
         gate, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with gate:
             with theirs:
-                if not self._order(list(orders.values()), theirs):
+                if not self._order(list(orders.values()), theirs, more):
                     return {}
             return self._admit(gate, orders, marker)
 
-    def _order(self, orders: list[Order], gate: socket.socket) -> bool:
+    def _order(self, orders: list[Order], gate: socket.socket, more: bool) -> bool:
         shared = orders[0].env
         ranks = [
             {"log": str(order.log), "env": {k: v for k, v in order.env.items() if shared.get(k) != v}}
             for order in orders
         ]
-        order = {"supervisor": os.getpid(), "args": self._args, "env": dict(shared), "ranks": ranks}
+        order = {"supervisor": os.getpid(), "args": self._args, "env": dict(shared), "ranks": ranks, "more": more}
         file = os.memfd_create("ftlaunch-order")
         try:
             atomic.write_all(file, json.dumps(order).encode())
@@ -229,10 +230,11 @@ class Warm:
     def fork(self, orders: Mapping[int, Order], marker: str) -> dict[int, Leader]:
         """Those of the ranks that could be forked; the others are to be started."""
         found: dict[int, Leader] = {}
-        for batch in _batches(list(orders)):
+        batches = list(_batches(list(orders)))
+        for number, batch in enumerate(batches, 1):
             if self.link is None or not self._ready:
                 break
-            found |= self.link.fork({rank: orders[rank] for rank in batch}, marker)
+            found |= self.link.fork({rank: orders[rank] for rank in batch}, marker, number < len(batches) > _HELPERS)
             if batch[-1] not in found:
                 break
         return found
