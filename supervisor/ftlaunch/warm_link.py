@@ -93,7 +93,8 @@ class WarmLink:
     def fork(self, orders: Mapping[int, Order], marker: str, more: bool) -> dict[int, Leader]:
         """Have ranks forked; those that could be had. more: further orders follow than there are helpers.
 
-        Waits for them, as starting a process waits for its exec. Nothing else is there to be watched meanwhile: an attempt begins with none of its ranks alive.
+        Waits for them, as starting a process waits for its exec. Nothing else is there to be watched meanwhile: an
+        attempt begins with none of its ranks alive.
         """
         gate, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with gate:
