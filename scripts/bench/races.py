@@ -11,7 +11,7 @@ from peers import Launcher
 from trial import Failed, Trial, cpu_seconds
 
 RANKS, DEATHS = 2, 2
-_PATIENCE = 20.0  # seconds: several times what any of them takes when it works
+_PATIENCE = 10.0  # seconds: several times what any of them takes when it works
 _WATCHED = 2.0  # seconds in which the launcher's processor time is taken
 
 Figures = dict[str, float]
