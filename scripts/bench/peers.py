@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import socket
@@ -33,7 +34,12 @@ class Launcher:
 
 
 def prepare() -> str:
-    """Make the environment of the others where there is none; what is in it. Raises CalledProcessError."""
+    """Make the environment of the others where there is none; what is in it. Raises CalledProcessError.
+
+    What is not compiled to bytecode yet is compiled, as pip does it: a first start is not what is measured.
+    """
+    for folder in ("supervisor", "worker_hooks", "scripts"):
+        compileall.compile_dir(ROOT / folder, quiet=1)
     python = PEERS / "bin" / "python"
     done = PEERS / ".installed"
     if not done.exists():

@@ -58,7 +58,9 @@ class Trial:
     def start(self, script: str, *args: str, more: tuple[str, ...] = (), env: dict[str, str] | None = None) -> None:
         """Begin; more: options of the launcher. Times are monotonic seconds from here on."""
         command = [*self.launcher.argv, *more, str(JOBS / script), *args]
-        environ = {**os.environ, **self.launcher.env, "BENCH_NOTES": str(self._notes), "OMP_NUM_THREADS": "1"}
+        settings = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # of this shell, not of those who are measured
+        environ = {name: value for name, value in os.environ.items() if name not in settings}
+        environ |= {**self.launcher.env, "BENCH_NOTES": str(self._notes), "OMP_NUM_THREADS": "1"}
         environ |= {"BENCH_STATE": str(self.home / "state.pt"), **(env or {})}
         envs = [environ] if self.launcher.restarts else [environ | rank for rank in by_hand(self.ranks)]
         with (self.home / "terminal").open("wb") as out:

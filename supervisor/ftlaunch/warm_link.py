@@ -26,7 +26,8 @@ _IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itse
 _FORK_PATIENCE = 4.0  # seconds without a rank forked: it is stopped, or swaps; it may be importing for 1 or 2
 _DYING = 2.0  # seconds from its last word to its exit status: torch is taken apart
 _MOST_LIVES = 20
-_LATER = ("torch._dynamo", "ftlaunch_hooks.job")  # torch's optimizers and DistributedDataParallel import the former
+# torch's optimizers and DistributedDataParallel import the first
+_LATER = ("torch._dynamo", "ftlaunch_hooks.job", "ftlaunch_hooks.passes")
 _HELPERS = 2  # so many orders wait for nothing, see ftlaunch_hooks/warm.py
 _BATCH = 16  # ranks of one order: the first need not wait for the last of a thousand
 

@@ -39,12 +39,12 @@ class Filling:
 
     def run(self) -> None:
         """Read all. Raises OSError, or Damaged where a file ends before."""
-        shares = _shares(list(self._reads.values()))
-        if len(shares) <= 1:
+        shares, threads = _shares(list(self._reads.values())), _threads()
+        if threads == 1 or sum(size for *_, size in self._reads.values()) <= _STRETCH:
             for share in shares:
                 _read_share(share)
             return
-        with ThreadPoolExecutor(_threads()) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             list(pool.map(_read_share, shares))
 
 

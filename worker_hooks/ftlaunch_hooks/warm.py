@@ -31,7 +31,7 @@ import select
 import signal
 import socket
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,7 +63,7 @@ def main() -> None:
     gc.enable()
     link.send(b'{"ready": true}')
     imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    order = _fork(link, list(filter(None, later.split(","))))
+    order = _fork(link, list(filter(None, later.split(","))), rank.hide_torch)
     rank.become(kind, target, order["args"], {**order["env"], **imported})
 
 
@@ -110,12 +110,12 @@ def _open_files() -> set[int]:
     return {int(path.name) for path in listed if path.is_symlink()}  # without that of the listing
 
 
-def _fork(link: socket.socket, later: list[str]) -> dict[str, Any]:
-    """Keep helpers ready; returns in a rank, with what it is to be.
+def _fork(link: socket.socket, later: list[str], prepare: Callable[[], None]) -> dict[str, Any]:
+    """Keep helpers ready; returns in a rank, with what it is to be. prepare: called in a helper.
 
     What can be done when an attempt has begun is not done while it begins: its ranks need the processors.
     """
-    helpers, begun = Helpers(link), False
+    helpers, begun = Helpers(link, prepare), False
     while True:
         if (order := helpers.fill()) is not None:
             return order
@@ -135,8 +135,8 @@ def _fork(link: socket.socket, later: list[str]) -> dict[str, Any]:
 class Helpers:
     """Children that wait for an order each."""
 
-    def __init__(self, link: socket.socket) -> None:
-        self._link, self._parent = link, os.getpid()
+    def __init__(self, link: socket.socket, prepare: Callable[[], None]) -> None:
+        self._link, self._prepare, self._parent = link, prepare, os.getpid()
         self._pidfds: dict[int, int] = {}  # by pid
         self._relieved = os.pipe()  # closed: those that have no order leave
 
@@ -148,6 +148,7 @@ class Helpers:
                 _die_with(self._parent)
                 for fd in (self._relieved[1], *self._pidfds.values()):
                     os.close(fd)
+                self._prepare()
                 return _help(self._link, self._relieved[0])
             self._pidfds[helper] = os.pidfd_open(helper)
         return None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
+from typing import Any
 
 
 def see_modules(kind: str, target: str) -> None:
@@ -37,7 +38,6 @@ def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) 
     sys.argv[:] = ["-m" if kind == "module" else target, *args]
     importlib.invalidate_caches()
     _draw_anew()
-    _hide()
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
@@ -98,13 +98,20 @@ def _draw_anew() -> None:
     """No two ranks draw the same random numbers, unless they are told to. Python's `random` sees to itself."""
     if (numpy := sys.modules.get("numpy.random")) is not None:
         numpy.seed()
-    sys.modules["torch"].default_generator.seed()
+    _generator[0].seed()
     if (processes := sys.modules.get("multiprocessing")) is not None:
         processes.current_process().authkey = os.urandom(32)
 
 
-def _hide() -> None:
-    """torch and these hooks act when they are imported: they have not been, by this script."""
+_generator: list[Any] = []  # torch's
+
+
+def hide_torch() -> None:
+    """torch and these hooks act when they are imported: they have not been, by the script that is to be run here.
+
+    Takes milliseconds, as every module is touched: it is done before there is anything to hurry for.
+    """
+    _generator.append(sys.modules["torch"].default_generator)
     hooks, observe = sys.modules.get("ftlaunch_hooks"), sys.modules.get("ftlaunch_hooks.observe")
     Door("torch", observe.install if observe is not None else _nothing)
     if hooks is not None:
