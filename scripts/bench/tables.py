@@ -23,7 +23,8 @@ def race(rounds: Rounds) -> str:
     for figure in ("steps lost at the death", "steps lost at SIGTERM"):
         rows.append([figure, *(_spread(_values(rounds[name], figure), "", 1) for name in names)])
     rows.append(["restarts that succeeded", *(_successes(rounds[name]) for name in names)])
-    rows.append(["runs that got to their ends", *(_ends(rounds[name]) for name in names)])
+    rows.append(["small jobs that got to their ends", *(_count(rounds[name], "last line to exit") for name in names)])
+    rows.append(["example jobs that went on", *(_went_on(rounds[name]) for name in names)])
     for figure in _MIB:
         rows.append([figure, *(_spread(_values(rounds[name], figure), "MiB", 1) for name in names)])
     rows.append(
@@ -43,7 +44,7 @@ def ratios(rounds: Rounds, ours: str, others: Sequence[str]) -> str:
         mine = _values(rounds[ours], figure)
         if found and mine:
             best = min(found, key=lambda name: found[name])
-            rows.append([figure, f"{best}, {1000 * found[best]:.3g} ms", f"{found[best] / median(mine):.3g}"])
+            rows.append([figure, f"{best}, {_digits(1000 * found[best])} ms", f"{found[best] / median(mine):.3g}"])
     return _table(rows)
 
 
@@ -66,8 +67,13 @@ def _successes(rounds: Sequence[Mapping[str, float]]) -> str:
     return f"{sum(one.get('restarts that succeeded', 0) for one in rounds):.0f} of {deaths:.0f}" if deaths else ""
 
 
-def _ends(rounds: Sequence[Mapping[str, float]]) -> str:
-    return f"{sum('last line to exit' in one for one in rounds)} of {len(rounds)}"
+def _went_on(rounds: Sequence[Mapping[str, float]]) -> str:
+    tried = sum("example jobs" in one for one in rounds)
+    return f"{sum('death to first new step' in one for one in rounds)} of {tried}" if tried else ""
+
+
+def _count(rounds: Sequence[Mapping[str, float]], figure: str) -> str:
+    return f"{sum(figure in one for one in rounds)} of {len(rounds)}"
 
 
 def _table(rows: list[list[str]]) -> str:
@@ -78,5 +84,10 @@ def _table(rows: list[list[str]]) -> str:
 def _spread(values: Sequence[float], unit: str, factor: float) -> str:
     if not values:
         return ""
-    least, middle, most = (f"{factor * value:.3g}" for value in (min(values), median(values), max(values)))
+    least, middle, most = (_digits(factor * value) for value in (min(values), median(values), max(values)))
     return f"{middle} {unit}".strip() if least == most else f"{middle} {unit} ({least} to {most})".replace("  ", " ")
+
+
+def _digits(value: float) -> str:
+    """Three of them, and no exponents."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
