@@ -16,7 +16,7 @@ CONSTRAINED_BY := $(VENV)/.constrained-by
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format bench bench-costs bench-checkpoints chaos sweep clean distclean FORCE
+.PHONY: help setup demo test test-plain lint format bench bench-costs bench-checkpoints chaos sweep clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ demo: $(STAMP)  ## train a small GPT, break it on purpose, and watch it come bac
 
 test: $(STAMP)  ## run the tests, without the long sweeps
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+
+test-plain: $(STAMP)  ## run the tests that start jobs with ranks that are not forked from the warm parent
+	FT_TEST_PLAIN=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" tests/faults tests/e2e $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## check style, types and who imports whom
 	$(BIN)/ruff check .

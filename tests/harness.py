@@ -70,7 +70,7 @@ class FtJob:
     ) -> subprocess.Popen[str]:  # fmt: skip
         """Start `ftlaunch`; args default to tiny.py's --out."""
         words = ("--out", str(self.out)) if args is None else args
-        if Path(script).name in WITHOUT_TORCH:  # nothing to keep warm
+        if Path(script).name in WITHOUT_TORCH or "FT_TEST_PLAIN" in os.environ:  # nothing to keep warm, or not wanted
             options = ("--no-warm", *options)
         command = [
             sys.executable, "-m", "ftlaunch", "--nproc-per-node", str(ranks), "--job-id", self.job_id,

@@ -113,7 +113,7 @@ class Runner:
         self._stop_reason = ""
         self._interrupted_at = 0.0
         self._awake_since = self._looked = time.monotonic()
-        self._watched, self._watching = 0.0, 0.0  # when the pages were looked at, and how long that took
+        self._watched, self._watching = 0.0, 0.0  # when the pages were looked at, and what that took of a processor
         self._ended = False  # a rank has, since then
         self.soundness = Soundness(spec, self.pages)
         self.saving = Saving(spec, self.pages, self._start_saver, self.soundness.abnormal)
@@ -184,7 +184,7 @@ class Runner:
             self._post(Event.BACKOFF_OVER)
         if now < self._next_watch() and not self._ended:
             return
-        self._ended = False
+        self._ended, began = False, time.thread_time()
         if self.state is State.RUNNING:
             self._watch(now)
         elif self.state is State.EXAMINING:
@@ -194,7 +194,7 @@ class Runner:
         elif self.state in (State.CLEARING, State.ABANDONING, State.LEAVING):
             self._watch_clearing()
         self._watched = time.monotonic()
-        self._watching = self._watched - now
+        self._watching = time.thread_time() - began  # what others had of the processor meanwhile does not count
 
     def _post(self, event: Event) -> None:
         self._events.append(event)

@@ -50,7 +50,8 @@ class Signs:
         found = activity.usage(quiet, {pid: log for pid, (_, log) in quiet.items()}, self._gpus.busy)
         for pid, used in found.items():
             member = quiet[pid][0]
-            known = now - member.looked < 3 * self._every  # else it was not looked at meanwhile
+            # else it was not looked at meanwhile
+            known = member.looked >= self._looked or now - member.looked < 3 * self._every
             if known and activity.is_active(member.usage, used, now - member.looked):
                 member.active = now
             member.usage, member.looked = used, now
