@@ -111,6 +111,23 @@ def test_children_of_every_kind(job: FtJob, methods: str, how: str) -> None:
     job.assert_clean()
 
 
+def test_what_the_script_sets_before_it_imports_torch(job: FtJob) -> None:
+    """Numbers of threads are heeded; of what torch has read before, it is told."""
+    script = job.home / "script.py"
+    script.write_text(
+        "import os\nos.environ.update(OMP_NUM_THREADS='3', TORCH_LOGS='dynamo', MINE='1')\n"
+        "import torch\nprint(torch.get_num_threads())\n"
+    )
+    job.start("--warm", script=script, args=(), ranks=1)
+    assert job.wait() == 0, job.stderr
+    told, threads = job.log(0, 0).splitlines()
+    assert told.startswith("ftlaunch: TORCH_LOGS, set by the script before it imports torch, may come too late")
+    assert threads == "3"
+    job.start("--no-warm", script=script, args=(), ranks=1)
+    assert job.wait() == 0, job.stderr
+    assert job.log(0, 0).splitlines()[-1] == "3"
+
+
 # --- how a rank ends -----------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import builtins
 import importlib
 import importlib.abc
 import os
+import re
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) 
     """
     os.environ.clear()
     os.environ.update(env)
+    _given.update(env)
     option = ["-m", target] if kind == "module" else [target]
     sys.orig_argv[:] = [sys.orig_argv[0], "-u", *option, *args]
     sys.argv[:] = ["-m" if kind == "module" else target, *args]
@@ -104,6 +106,9 @@ def _draw_anew() -> None:
 
 
 _generator: list[Any] = []  # torch's
+_given: dict[str, str] = {}  # the environment that the rank began with
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_READ_AT_IMPORT = re.compile(r"(?:OMP|MKL|KMP|GOMP|OPENBLAS|TORCH|PYTORCH)_")
 
 
 def hide_torch() -> None:
@@ -113,9 +118,28 @@ def hide_torch() -> None:
     """
     _generator.append(sys.modules["torch"].default_generator)
     hooks, observe = sys.modules.get("ftlaunch_hooks"), sys.modules.get("ftlaunch_hooks.observe")
-    Door("torch", observe.install if observe is not None else _nothing)
+    observing = observe.install if observe is not None else _nothing
+
+    def imported() -> None:
+        _heed_environment(sys.modules["torch"])
+        observing()
+
+    Door("torch", imported)
     if hooks is not None:
         Door("ftlaunch_hooks", hooks.bootstrap.install)
+
+
+def _heed_environment(torch: ModuleType) -> None:
+    """What the script has set for torch to find when it is imported: threads are set, of the rest it is told."""
+    late = {name: value for name, value in os.environ.items() if _given.get(name) != value}
+    if (threads := late.get(_THREADS[0], late.get(_THREADS[1], ""))).isdecimal() and int(threads):
+        torch.set_num_threads(int(threads))
+    lost = sorted(name for name in late if _READ_AT_IMPORT.match(name) and name not in _THREADS)
+    if lost:
+        sys.stderr.write(
+            f"ftlaunch: {', '.join(lost)}, set by the script before it imports torch, may come too late: a warm process"
+            " has imported it already; --no-warm starts plain ones\n"
+        )
 
 
 def _nothing() -> None:
