@@ -71,7 +71,7 @@ def main() -> None:
         if args.rounds:
             out["peers"] = peers.prepare()
             out["race"], out["wrong"] = run_races(home, args.rounds)
-        out["scale"] = {ranks: scale.measure(home / f"scale-{ranks}", ranks, args.deaths, 2.0) for ranks in args.scale}
+        out["scale"] = {ranks: scale.measure(home / f"scale-{ranks}", ranks, args.deaths, 1.0) for ranks in args.scale}
     finally:
         shutil.rmtree(home)
     out["load_after"] = os.getloadavg()
