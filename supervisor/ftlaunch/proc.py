@@ -81,6 +81,25 @@ class Leader:
             return ""
 
 
+def start_session(
+    argv: Sequence[str], env: Mapping[str, str], out: int, pass_fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own that ends with us, with no input, what it prints going to `out`.
+
+    Must be called in the main thread. Raises OSError.
+    """
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=out,
+        env=dict(env),
+        pass_fds=pass_fds,
+        start_new_session=True,
+        preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509
+    )
+
+
 class RankProcess(Leader):
     """A rank that is a program of its own."""
 
@@ -89,15 +108,7 @@ class RankProcess(Leader):
         # O_APPEND: ranks and their children never block on it, and nothing overwrites what another wrote
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            self._popen = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=dict(env),
-                start_new_session=True,
-                preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509
-            )
+            self._popen = start_session(argv, env, out)
         finally:
             os.close(out)
         super().__init__(rank, self._popen.pid, log, marker)
@@ -132,7 +143,7 @@ def descendants(pid: int) -> list[int]:
 def kill_descendants(keep: Iterable[int], managed: Iterable[int]) -> bool:
     """SIGKILL every descendant but `keep` and theirs; reap adopted ones. True when none is left.
 
-    managed: pids whose exit status their RankProcess reads.
+    managed: pids whose exit status their Leader reads.
     """
     own = set(keep)
     strangers = [pid for pid in children(os.getpid()) if pid not in own]

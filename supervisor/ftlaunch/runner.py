@@ -56,11 +56,9 @@ from ftlaunch_hooks.protocol import Resume, Why
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
-_SHARE, _FAST_SHARE = (
-    0.02,
-    0.2,
-)  # of a core, that looking at the pages of many ranks may take: then it is done less often,
-_SLOWEST_TICK = 1.0  # but no less often than this
+# of a core, what looking at the pages of many ranks may take: it is done less often then, once a second at least
+_SHARE, _FAST_SHARE = 0.02, 0.2
+_SLOWEST_TICK = 1.0
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so long after the first
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch.logs import tail
-from ftlaunch.proc import Leader, dies_with
+from ftlaunch.proc import Leader, start_session
 from ftlaunch.spec import JobSpec
 from ftlaunch_hooks import atomic
 
@@ -64,16 +64,7 @@ class WarmLink:
             argv = [spec.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.kind, spec.target]
             argv += [",".join(spec.preload), ",".join(_LATER)]
             try:
-                self._popen = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    env=dict(env),
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                    preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509
-                )
+                self._popen = start_session(argv, env, out.fileno(), (theirs.fileno(),))
             except OSError:
                 ours.close()
                 raise
