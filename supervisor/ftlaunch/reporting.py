@@ -46,7 +46,7 @@ class Reporter:
         self.progressed = True  # a new step was made since the last restart
         self.resume_awaited = False
         self._memory = MemoryNews()
-        self._last_incident: dict[str, Any] | None = None
+        self.last_incident: dict[str, Any] | None = None
         self._abnormal = False  # the newest checkpoint is marked so
         self._incident_at: float | None = None
         self._last_progress = self._noted = time.monotonic()
@@ -206,7 +206,7 @@ class Reporter:
 
     def incident(self, cause: diagnosis.Cause, verdict: Verdict, gang: Gang, autopsy: str | None = None) -> None:
         """A failure and what was decided; autopsy: where that of a hang lies."""
-        self._last_incident = {"sentence": verdict.sentence, "autopsy": autopsy}
+        self.last_incident = {"sentence": verdict.sentence, "autopsy": autopsy}
         now = time.monotonic()
         step = gang.least_step()
         if step > self._reached:
@@ -355,11 +355,11 @@ class Reporter:
             self.say(f"cannot write {report}: {error.strerror}")
 
     def _failed(self, runner: Runner, code: int) -> None:
-        cause, verdict = runner.cause, runner.verdict
-        sentence = runner.save_error or (verdict.sentence if verdict else "")
+        cause, verdict, unsaved = runner.cause, runner.verdict, runner.last_save.error
+        sentence = unsaved or (verdict.sentence if verdict else "")
         self.log("job_failed", code=code, cause=cause.sentence if cause else None, sentence=sentence)
-        if runner.save_error:
-            self.say(f"the last snapshot could not be saved: {runner.save_error}; it stays in {self.home.memory_dir}")
+        if unsaved:
+            self.say(f"the last snapshot could not be saved: {unsaved}; it stays in {self.home.memory_dir}")
         if cause is None or verdict is None:
             return
         committed = runner.saving.committed
@@ -367,38 +367,3 @@ class Reporter:
         logs = self.spec.log_dir / f"attempt_{runner.attempt}"
         for line in screen.failure(cause, verdict.budget, verdict.sentence, logs, state):
             self.terminal.say(line)
-
-    def status(self, runner: Runner) -> dict[str, Any]:
-        """The answer to `ftctl status`."""
-        now = time.monotonic()
-        ranks = []
-        for view in runner.gang.views():
-            member = runner.gang.members[view.rank]
-            page = runner.gang.page(view.rank)
-            ranks.append(
-                {
-                    "rank": view.rank,
-                    "pid": member.process.pid,
-                    "alive": not view.exited,
-                    "phase": view.phase,
-                    "step": view.step,
-                    "seen": page.seen_steps if page else 0,
-                    "beat_age": round(now - view.beat, 3) if view.beating else None,
-                    "step_seconds": round(page.step_seconds, 6) if page else None,
-                }
-            )
-        return {
-            "ok": True,
-            "job_id": self.spec.job_id,
-            "state": runner.state.value,
-            "attempt": runner.attempt,
-            "restarts_left": runner.budget.left,
-            "max_restarts": runner.budget.limits.restarts,
-            "committed": runner.saving.committed,
-            "in_memory": runner.pages.newest_common(),
-            "run_dir": str(self.spec.run_dir),
-            "checkpoint_dir": str(self.spec.checkpoint_dir),
-            "last_incident": self._last_incident,
-            "ranks": ranks,
-            "slow": [news.sentence for news in runner.slow.slow.values()],
-        }

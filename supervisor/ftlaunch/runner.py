@@ -6,7 +6,6 @@ machine, policy, health and diagnosis.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import selectors
@@ -20,29 +19,28 @@ from typing import Any
 from ftlaunch import (
     diagnosis,
     environment,
-    findings,
     health,
     machine,
     policy,
     proc,
-    recovery,
     rules,
     screen,
     slow,
-    stacks,
 )
-from ftlaunch.autopsy_link import Autopsy
 from ftlaunch.clearing import Clearing
 from ftlaunch.control import Client, Control
+from ftlaunch.examining import Examining
 from ftlaunch.gang import Gang, SpawnFailed
 from ftlaunch.gpus import Gpus
 from ftlaunch.home import Home, Unusable
 from ftlaunch.kernel import Kernel
+from ftlaunch.last_save import LastSave
 from ftlaunch.learning import Learning
 from ftlaunch.logs import Terminal
 from ftlaunch.numerics import Finding
 from ftlaunch.recovery import NONE
 from ftlaunch.reporting import Reporter
+from ftlaunch.resuming import Resuming
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.signal_names import signal_name
@@ -50,9 +48,10 @@ from ftlaunch.signals import Signals
 from ftlaunch.soundness import Soundness
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import ENDS, Action, Event, State
+from ftlaunch.status import status
 from ftlaunch.warm_link import Warm
-from ftlaunch_hooks import layout, loading, protocol
-from ftlaunch_hooks.protocol import Resume, Why
+from ftlaunch_hooks import protocol
+from ftlaunch_hooks.protocol import Why
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
@@ -88,7 +87,6 @@ class Runner:
         self.backoff = policy.Backoff(spec.backoff_first, spec.backoff_max)
         self.cause: diagnosis.Cause | None = None
         self.verdict: policy.Verdict | None = None
-        self.save_error = ""
         self.attempt = -1
         self._gpus = Gpus()
         self._base_env = dict(os.environ)
@@ -102,12 +100,8 @@ class Runner:
         self._batch = 0
         self._grace_at = self._backoff_at = float("inf")
         self._lives: dict[int, int] = {}  # rank -> how often it was started again, alone or with all
-        self._late: health.Late | None = None
-        self._hang_views: list[health.RankView] = []
-        self._autopsy: Autopsy | None = None
+        self.examining = Examining(spec.run_dir, home.pages.directory, self.rules, reporter)
         self.clearing = Clearing(spec.run_dir, home.pages.directory)
-        self._deciding = False
-        self._saving_last = False
         self._stop_reason = ""
         self._interrupted_at = 0.0
         self._awake_since = self._looked = time.monotonic()
@@ -115,6 +109,8 @@ class Runner:
         self._ended = False  # a rank has, since then
         self.soundness = Soundness(spec, self.pages)
         self.saving = Saving(spec, self.pages, self._start_saver, self.soundness.abnormal)
+        self.last_save = LastSave(self.saving, self.pages, self.soundness, self._post)
+        self.resuming = Resuming(spec, home, self.saving, self.soundness, reporter, self._cannot_resume)
         self.control = Control(home.memory_dir)
         self._register(self.control.fd, self._on_connect)
         self._register(signals.fd, self._on_signals)
@@ -186,7 +182,7 @@ class Runner:
         if self.state is State.RUNNING:
             self._watch(now)
         elif self.state is State.EXAMINING:
-            self._watch_autopsy()
+            self._watch_examination()
         elif self.state is State.STOPPING:
             self._watch_stop(now)
         elif self.state in (State.CLEARING, State.ABANDONING, State.LEAVING):
@@ -217,8 +213,7 @@ class Runner:
         self._tend_saver(now)
         late = health.late_ranks(waited, now, self._awake_since, self.learning.limits)
         if late:
-            self._late = health.of_laggard(late, views)
-            self._hang_views = views
+            self.examining.suspect(health.of_laggard(late, views), views)
             self._post(Event.HANG)
             return
         if self.spec.on_slow != "off":
@@ -279,23 +274,10 @@ class Runner:
             return True
         return False
 
-    def _watch_autopsy(self) -> None:
-        late, autopsy = self._late, self._autopsy
-        assert late is not None
-        assert autopsy is not None
-        if not autopsy.over():
-            return
-        remains = autopsy.remains()
-        alone = self._can_replace(late.rank)  # then no rank waits for another
-        views = [view for view in self._hang_views if view.rank == late.rank or not alone]
-        culprit = health.laggard(findings.seen(views, remains))
-        found = findings.verdict(culprit.rank, remains)
-        sentence = "; ".join(filter(None, [health.describe(late, culprit), found]))
-        autopsy.conclude(sentence)
-        if autopsy.error:
-            self.reporter.say(autopsy.error)
-        trace = stacks.main_lines(remains[culprit.rank].stack) if culprit.rank in remains else []
-        self._fail(diagnosis.hang(culprit.rank, culprit.step, sentence, "\n".join(trace[:12]), self.rules))
+    def _watch_examination(self) -> None:
+        cause = self.examining.look(self._can_replace)
+        if cause is not None:
+            self._fail(cause)
 
     def _watch_stop(self, now: float) -> None:
         self.reporter.notice_progress(self.gang, self.attempt, now)
@@ -328,9 +310,7 @@ class Runner:
             alone=self._can_replace(cause.rank),
         )
         self.cause, self.verdict, self.budget = cause, verdict, verdict.budget
-        autopsy = str(self._autopsy.directory) if self._autopsy is not None else None
-        self._autopsy = None
-        self.reporter.incident(cause, verdict, self.gang, autopsy)
+        self.reporter.incident(cause, verdict, self.gang, self.examining.let_go())
         retry = Event.RANK_RETRY if self._can_replace(cause.rank) else Event.FAILURE_RETRY
         self._post(retry if verdict.restart else Event.FAILURE_FATAL)
 
@@ -341,8 +321,8 @@ class Runner:
     @property
     def _helpers(self) -> list[int]:
         """Our own processes, which no sweep ends."""
-        autopsy = [] if self._autopsy is None else self._autopsy.pids
-        return [self.saving.link.pid, *self.warm.pids, *self.reporter.notifier.pids, *autopsy, *self.clearing.pids]
+        lookers = (*self.examining.pids, *self.clearing.pids)
+        return [self.saving.link.pid, *self.warm.pids, *self.reporter.notifier.pids, *lookers]
 
     def _lived_long(self, rank: int) -> bool:
         """Whether a rank that says nothing of its steps has lived so long that its end is a new story."""
@@ -402,7 +382,7 @@ class Runner:
             self._stop(str(request.get("why", "asked on the control socket"))[:200])
             return {"ok": True}
         if request.get("do") == "status":
-            return self.reporter.status(self)
+            return status(self)
         return {"ok": False, "error": "cannot do that: known are `status` and `stop`"}
 
     # --- the warm parent ----------------------------------------------------------------------------------
@@ -449,51 +429,26 @@ class Runner:
             self.reporter.saver_died(answer)
         elif answer["did"] == "save":
             self.reporter.saved(answer)
-            if self._saving_last:
-                self._after_last_save(answer)
-        elif answer["did"] == "find":
-            self._decide_from_storage(answer)
-        if self._saving_last:
-            self._save_newest()
-
-    def _after_last_save(self, answer: Answer) -> None:
-        if "error" in answer and answer["step"] == self.pages.newest_common():
-            self.save_error = answer["error"]
-            self._saving_last = False
-            self._post(Event.SAVE_FAILED)
-
-    def _hurry_saver(self) -> None:
-        with contextlib.suppress(OSError):  # it has died: the loop will hear it
-            self.saving.hurry()
-
-    def _save_newest(self) -> None:
-        """SAVE_NEWEST: commit the newest step all ranks have, unless storage has it; then SAVED."""
-        self._saving_last = True
-        if self.saving.busy:
-            self._hurry_saver()
-            return  # its answer leads here again
-        step = self.pages.newest_common()
-        rotten = self.soundness.rotten
-        bad = rotten is not None and step >= rotten
-        if bad or step <= self.saving.committed or (step == 0 and self.saving.committed == NONE):
-            self._saving_last = False
-            self._post(Event.SAVED)
-            return
-        why = {State.LAST_GASP: Why.STOP, State.SALVAGE: Why.INCIDENT, State.WRAP_UP: Why.END}[self.state]
-        self.saving.save(step, why)
+        elif self.state is State.RUNNING:
+            self.resuming.heed(answer)
+        self.last_save.heed(answer)
 
     # --- actions ------------------------------------------------------------------------------------------
+
+    def _save_newest(self) -> None:
+        why = {State.LAST_GASP: Why.STOP, State.SALVAGE: Why.INCIDENT, State.WRAP_UP: Why.END}[self.state]
+        self.last_save.begin(why)
 
     def _spawn(self) -> None:
         self.attempt += 1
         now = time.monotonic()
         self.gang = Gang(self.spec, self.pages, self._gpus, self.warm, self.attempt, now)
-        self._late = self._autopsy = None
+        self.examining.begin_attempt()
         self._lives = {}
         self.learning.begin_attempt()
         self.slow.begin_attempt()
         self.soundness.begin(self.gang)
-        kind, step = self._decide_resume()
+        kind, step = self.resuming.decide(first=self.attempt == 0)
         self.pages.prepare(kind, step, self.saving.first_due(max(step, 0)))
         self.saving.begin_attempt(now)
         self.kernel.begin()
@@ -524,84 +479,6 @@ class Runner:
             self._register(self.gang.members[rank].process.pidfd, lambda rank=rank: self._on_exit(rank))  # type: ignore[misc]
             self.reporter.rank_restarted(rank, self.gang.members[rank], restarts)
 
-    def _decide_resume(self) -> tuple[Resume, int]:
-        """Where this attempt takes its state from; UNDECIDED while the saver verifies what storage has."""
-        if self.soundness.back_before is not None:
-            self._deciding = True
-            self._hurry_saver()  # a save under way holds up all ranks
-            self.saving.find(healthy_before=self.soundness.back_before)
-            return Resume.UNDECIDED, NONE  # and nothing that is in memory
-        stored = [step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)]
-        plan = recovery.on_one_node(self.pages.slots(), len(self.pages), stored)
-        refused = plan.kind is Resume.FRESH and layout.refused_before(self.spec.checkpoint_dir)
-        load = self.home.load if plan.kind is Resume.FRESH and not refused else None
-        if plan.kind is not Resume.STORAGE and not refused and load is None:
-            if plan.kind is Resume.FRESH and self.attempt == 0 and self.home.checkpoints.unfinished:
-                self.reporter.say("no checkpoint was ever finished: starting from the beginning")
-            return plan.kind, plan.step
-        self._deciding = True
-        self.saving.find(load.path if load is not None else None)
-        return Resume.UNDECIDED, self.pages.newest_common()  # the next rung, should storage have nothing usable
-
-    def _decide_from_storage(self, answer: Answer) -> None:
-        """The saver's answer: what verified, and what was refused."""
-        if not self._deciding or self.state is not State.RUNNING:
-            return
-        self._deciding = False
-        rejected, verified = answer.get("rejected", []), answer["step"]
-        if "load" in answer:
-            self.reporter.rejected(rejected, verified)
-            self._begin_with(verified)
-            return
-        if "healthy_before" in answer:
-            self.reporter.rejected(rejected, verified)
-            self._go_back(verified, answer["healthy_before"])
-            return
-        stored = [] if verified == NONE else [verified]
-        plan = recovery.on_one_node(self.pages.slots(), len(self.pages), stored)
-        found = plan.kind is not Resume.FRESH
-        self.reporter.rejected(rejected, plan.step if found else NONE)
-        if found:
-            self.saving.committed = verified
-            self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
-            return
-        sentence = (
-            f"cannot resume: no checkpoint in {self.spec.checkpoint_dir} is usable (see its quarantine/); "
-            "--fresh starts over"
-        )
-        self._cannot_resume(sentence)
-
-    def _go_back(self, step: int, before: int) -> None:
-        """Take up the healthy checkpoint of `step`; without any older than `before`, begin where the job began."""
-        older = [found for found, _ in layout.list_iterations(self.spec.checkpoint_dir) if found < before]
-        if step == NONE and older:
-            self._cannot_resume(
-                f"cannot go back: of the checkpoints older than step {before} in {self.spec.checkpoint_dir} none is"
-                " both usable and marked healthy (`ftctl checkpoints` shows the marks)"
-            )
-            return
-        try:
-            self.reporter.went_back(step, self.soundness.went_back(step))
-        except OSError as error:
-            self._cannot_resume(f"cannot put later checkpoints aside: {error}")
-            return
-        self.saving.went_back(step)
-        kind, found = (Resume.STORAGE, step) if step != NONE else self._decide_resume()
-        if kind is not Resume.UNDECIDED:
-            self.pages.decide(kind, found, self.saving.first_due(found))
-
-    def _begin_with(self, step: int) -> None:
-        """The checkpoint to begin with is verified, or not."""
-        load = self.home.load
-        assert load is not None
-        if step == NONE:
-            self._cannot_resume(loading.none_usable(load))
-            return
-        self.reporter.beginning(load, step)
-        for page in self.pages.pages:
-            page.persist_at = self.saving.first_due(0 if load.weights_only else step)
-            page.decide_resume(Resume.WEIGHTS if load.weights_only else Resume.LOADED, step)
-
     def _cannot_resume(self, sentence: str) -> None:
         self._give_up(diagnosis.Cause("resume", -1, NONE, sentence, "resume"), sentence)
 
@@ -611,20 +488,9 @@ class Runner:
         self.reporter.incident(cause, self.verdict, self.gang)
         self._post(Event.FAILURE_FATAL)
 
-    def _examine(self) -> None:
-        late = self._late
-        assert late is not None
-        self.reporter.hang_seen(late)
-        stopped = self.gang.stopped()
-        if stopped:
-            self.pages.ask_leave()  # it must be continued for its stacks: it shall not train on
-        self._hang_views = [replace(view, stopped=view.rank in stopped) for view in self._hang_views]
-        subjects = self.gang.subjects(health.measured(late))
-        self._autopsy = Autopsy(self.spec.run_dir, f"attempt_{self.attempt}", self.pages.directory, subjects)
-
     def _end_ranks(self) -> None:
         """Tell all to leave. After a hang those with hooks have nothing to do with a grace: they are killed."""
-        self._end_autopsy()
+        self.examining.end()
         self.pages.ask_leave()
         if self.cause is not None and self.cause.kind == "hang" and self.gang.all_attached():
             self._kill_ranks()
@@ -638,7 +504,7 @@ class Runner:
         """Announce the step to stop at; half of the grace is for reaching it, the other for saving."""
         now = time.monotonic()
         self._grace_at = now + self.spec.grace / 2
-        self._hurry_saver()
+        self.saving.hurry()
         if not self.gang.all_attached():
             # nobody has made a step in this attempt: what is in memory from before is all there is to save
             self.pages.ask_leave()
@@ -649,13 +515,8 @@ class Runner:
         self.pages.ask_stop(step, int(self._grace_at * 1e9))
         self.reporter.stop_announced(step, front)
 
-    def _end_autopsy(self) -> None:
-        """Somebody asked to stop meanwhile: no more of it."""
-        if self._autopsy is not None:
-            self._autopsy.end()
-
     def _kill_ranks(self) -> None:
-        self._end_autopsy()
+        self.examining.end()
         self._grace_at = float("inf")
         self.reporter.killing(self.gang, self.clearing.why)
         self.clearing.end()
@@ -671,7 +532,7 @@ class Runner:
     _perform: Mapping[Action, Callable[[Runner], None]] = {
         Action.SPAWN: _spawn,
         Action.REPLACE_RANK: _replace_rank,
-        Action.EXAMINE: _examine,
+        Action.EXAMINE: lambda self: self.examining.begin(self.gang),
         Action.END_RANKS: _end_ranks,
         Action.ANNOUNCE_STOP: _announce_stop,
         Action.KILL_RANKS: _kill_ranks,
@@ -699,7 +560,7 @@ def run(spec: JobSpec) -> int:
         code = _exit_code(state, runner.saving.committed)
         reporter.ended(runner, code)
         reporter.farewell()
-        home.leave(keep_memory=bool(runner.save_error))
+        home.leave(keep_memory=bool(runner.last_save.error))
         terminal.close()
     return code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -110,9 +111,10 @@ class Saving:
         )
 
     def hurry(self) -> None:
-        """The job waits for the save under way: it need not keep to its bandwidth. Raises OSError."""
+        """The job waits for the save under way: it need not keep to its bandwidth."""
         if self.busy:
-            self.link.hurry()
+            with contextlib.suppress(OSError):  # the saver has died: the loop will hear it
+                self.link.hurry()
 
     def find(self, load: Path | None = None, healthy_before: int | None = None) -> None:
         """Ask for the newest checkpoint that verifies, or the one to load, once the saver is free. Raises OSError.

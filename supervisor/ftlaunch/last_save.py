@@ -1,0 +1,53 @@
+"""The last commit of a job: the newest step that all ranks have in memory, before the supervisor leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ftlaunch.pages import Pages
+from ftlaunch.recovery import NONE
+from ftlaunch.saving import Answer, Saving
+from ftlaunch.soundness import Soundness
+from ftlaunch.states import Event
+from ftlaunch_hooks.protocol import Why
+
+
+class LastSave:
+    """Goes on until storage has that step, or it cannot be saved. Never waits."""
+
+    def __init__(self, saving: Saving, pages: Pages, soundness: Soundness, post: Callable[[Event], None]) -> None:
+        """post: told SAVED or SAVE_FAILED, once."""
+        self.error = ""
+        self._saving, self._pages, self._soundness, self._post = saving, pages, soundness, post
+        self._why: Why | None = None  # none: it is not under way
+
+    def begin(self, why: Why) -> None:
+        """Commit it, unless storage has it. Raises OSError."""
+        self._why = why
+        self._go_on(why)
+
+    def heed(self, answer: Answer) -> None:
+        """The saver has answered, or died. Raises OSError."""
+        if self._why is None:
+            return
+        if answer["did"] == "save" and "error" in answer and answer["step"] == self._pages.newest_common():
+            self.error = answer["error"]
+            self._over(Event.SAVE_FAILED)
+        else:
+            self._go_on(self._why)
+
+    def _go_on(self, why: Why) -> None:
+        if self._saving.busy:
+            self._saving.hurry()
+            return  # its answer leads here again
+        step = self._pages.newest_common()
+        rotten = self._soundness.rotten
+        bad = rotten is not None and step >= rotten
+        if bad or step <= self._saving.committed or (step == 0 and self._saving.committed == NONE):
+            self._over(Event.SAVED)
+        else:
+            self._saving.save(step, why)
+
+    def _over(self, event: Event) -> None:
+        self._why = None
+        self._post(event)

@@ -1,0 +1,120 @@
+"""Where an attempt takes its state from: performs what `recovery` decides; the saver says what storage has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ftlaunch import recovery
+from ftlaunch.home import Home
+from ftlaunch.recovery import NONE
+from ftlaunch.reporting import Reporter
+from ftlaunch.saving import Answer, Saving
+from ftlaunch.soundness import Soundness
+from ftlaunch.spec import JobSpec
+from ftlaunch_hooks import layout, loading
+from ftlaunch_hooks.protocol import Resume
+
+
+class Resuming:
+    """Decides at once where memory has the state; else when the saver has verified what storage has. Never waits."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        home: Home,
+        saving: Saving,
+        soundness: Soundness,
+        reporter: Reporter,
+        cannot: Callable[[str], None],
+    ) -> None:
+        """cannot: ends the job, with this sentence."""
+        self.spec, self.home, self.pages = spec, home, home.pages
+        self.saving, self.soundness, self.reporter = saving, soundness, reporter
+        self._cannot = cannot
+        self._asked = False  # the saver has been, and its answer is awaited
+
+    def decide(self, *, first: bool) -> tuple[Resume, int]:
+        """For the pages of an attempt; UNDECIDED while the saver verifies what storage has. Raises OSError."""
+        self._asked = False
+        if self.soundness.back_before is not None:
+            self.saving.hurry()  # a save under way holds up all ranks
+            return self._ask(NONE, healthy_before=self.soundness.back_before)  # and nothing that is in memory
+        stored = [step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)]
+        plan = recovery.on_one_node(self.pages.slots(), len(self.pages), stored)
+        refused = plan.kind is Resume.FRESH and layout.refused_before(self.spec.checkpoint_dir)
+        load = self.home.load if plan.kind is Resume.FRESH and not refused else None
+        if plan.kind is Resume.STORAGE or refused:
+            return self._ask(self.pages.newest_common())  # the next rung, should storage have nothing usable
+        if load is not None:
+            return self._ask(self.pages.newest_common(), load=load.path)
+        if plan.kind is Resume.FRESH and first and self.home.checkpoints.unfinished:
+            self.reporter.say("no checkpoint was ever finished: starting from the beginning")
+        return plan.kind, plan.step
+
+    def _ask(self, step: int, *, load: Path | None = None, healthy_before: int | None = None) -> tuple[Resume, int]:
+        self._asked = True
+        self.saving.find(load, healthy_before)
+        return Resume.UNDECIDED, step
+
+    def heed(self, answer: Answer) -> None:
+        """The saver's answer to what `decide` has asked: what verified, and what was refused. Raises OSError."""
+        if not self._asked:
+            return
+        self._asked = False
+        rejected, verified = answer.get("rejected", []), answer["step"]
+        if "load" in answer:
+            self.reporter.rejected(rejected, verified)
+            self._begin_with(verified)
+        elif "healthy_before" in answer:
+            self.reporter.rejected(rejected, verified)
+            self._go_back(verified, answer["healthy_before"])
+        else:
+            self._take_up(verified, rejected)
+
+    def _take_up(self, verified: int, rejected: Sequence[dict[str, Any]]) -> None:
+        """The newest checkpoint that verified, or what memory has."""
+        stored = [] if verified == NONE else [verified]
+        plan = recovery.on_one_node(self.pages.slots(), len(self.pages), stored)
+        found = plan.kind is not Resume.FRESH
+        self.reporter.rejected(rejected, plan.step if found else NONE)
+        if found:
+            self.saving.committed = verified
+            self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
+            return
+        self._cannot(
+            f"cannot resume: no checkpoint in {self.spec.checkpoint_dir} is usable (see its quarantine/); "
+            "--fresh starts over"
+        )
+
+    def _go_back(self, step: int, before: int) -> None:
+        """Take up the healthy checkpoint of `step`; without any older than `before`, begin where the job began."""
+        older = [found for found, _ in layout.list_iterations(self.spec.checkpoint_dir) if found < before]
+        if step == NONE and older:
+            self._cannot(
+                f"cannot go back: of the checkpoints older than step {before} in {self.spec.checkpoint_dir} none is"
+                " both usable and marked healthy (`ftctl checkpoints` shows the marks)"
+            )
+            return
+        try:
+            self.reporter.went_back(step, self.soundness.went_back(step))
+        except OSError as error:
+            self._cannot(f"cannot put later checkpoints aside: {error}")
+            return
+        self.saving.went_back(step)
+        kind, found = (Resume.STORAGE, step) if step != NONE else self.decide(first=False)
+        if kind is not Resume.UNDECIDED:
+            self.pages.decide(kind, found, self.saving.first_due(found))
+
+    def _begin_with(self, step: int) -> None:
+        """The checkpoint to begin with is verified, or not."""
+        load = self.home.load
+        assert load is not None
+        if step == NONE:
+            self._cannot(loading.none_usable(load))
+            return
+        self.reporter.beginning(load, step)
+        for page in self.pages.pages:
+            page.persist_at = self.saving.first_due(0 if load.weights_only else step)
+            page.decide_resume(Resume.WEIGHTS if load.weights_only else Resume.LOADED, step)
