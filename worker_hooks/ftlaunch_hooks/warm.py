@@ -31,7 +31,7 @@ import select
 import signal
 import socket
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,11 +59,12 @@ def main() -> None:
     reason = _unfit(link)
     if reason:
         _decline(link, reason)
+    rank.hide_torch()
     gc.freeze()  # what is never looked at by the collector is never copied
     gc.enable()
     link.send(b'{"ready": true}')
     imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    order = _fork(link, list(filter(None, later.split(","))), rank.hide_torch)
+    order = _fork(link, list(filter(None, later.split(","))), rank)
     rank.become(kind, target, order["args"], {**order["env"], **imported})
 
 
@@ -110,17 +111,20 @@ def _open_files() -> set[int]:
     return {int(path.name) for path in listed if path.is_symlink()}  # without that of the listing
 
 
-def _fork(link: socket.socket, later: list[str], prepare: Callable[[], None]) -> dict[str, Any]:
-    """Keep helpers ready; returns in a rank, with what it is to be. prepare: called in a helper.
+def _fork(link: socket.socket, later: list[str], rank: ModuleType) -> dict[str, Any]:
+    """Keep helpers ready; returns in a rank, with what it is to be. rank: the module warm_rank.
 
     What can be done when an attempt has begun is not done while it begins: its ranks need the processors.
     """
-    helpers, begun = Helpers(link, prepare), False
+    helpers, begun = Helpers(link), False
     while True:
         if (order := helpers.fill()) is not None:
             return order
         if begun and later:
+            rank.show_torch()
             _import_later(link, later, helpers.files())
+            rank.hide_torch()
+            _use_huge_pages()
             helpers.relieve()
             later = []
             link.send(b'{"complete": true}')
@@ -135,8 +139,8 @@ def _fork(link: socket.socket, later: list[str], prepare: Callable[[], None]) ->
 class Helpers:
     """Children that wait for an order each."""
 
-    def __init__(self, link: socket.socket, prepare: Callable[[], None]) -> None:
-        self._link, self._prepare, self._parent = link, prepare, os.getpid()
+    def __init__(self, link: socket.socket) -> None:
+        self._link, self._parent = link, os.getpid()
         self._pidfds: dict[int, int] = {}  # by pid
         self._relieved = os.pipe()  # closed: those that have no order leave
 
@@ -148,7 +152,6 @@ class Helpers:
                 _die_with(self._parent)
                 for fd in (self._relieved[1], *self._pidfds.values()):
                     os.close(fd)
-                self._prepare()
                 return _help(self._link, self._relieved[0])
             self._pidfds[helper] = os.pidfd_open(helper)
         return None
@@ -207,7 +210,6 @@ def _import_later(link: socket.socket, modules: list[str], known: Collection[int
     gc.collect()
     gc.freeze()
     gc.enable()
-    _use_huge_pages()
 
 
 def _use_huge_pages() -> None:

@@ -38,7 +38,6 @@ def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) 
     option = ["-m", target] if kind == "module" else [target]
     sys.orig_argv[:] = [sys.orig_argv[0], "-u", *option, *args]
     sys.argv[:] = ["-m" if kind == "module" else target, *args]
-    importlib.invalidate_caches()
     _draw_anew()
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
@@ -106,6 +105,7 @@ def _draw_anew() -> None:
 
 
 _generator: list[Any] = []  # torch's
+_doors: list[Door] = []
 _given: dict[str, str] = {}  # the environment that the rank began with
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _READ_AT_IMPORT = re.compile(r"(?:OMP|MKL|KMP|GOMP|OPENBLAS|TORCH|PYTORCH)_")
@@ -114,9 +114,11 @@ _READ_AT_IMPORT = re.compile(r"(?:OMP|MKL|KMP|GOMP|OPENBLAS|TORCH|PYTORCH)_")
 def hide_torch() -> None:
     """torch and these hooks act when they are imported: they have not been, by the script that is to be run here.
 
-    Takes milliseconds, as every module is touched: it is done before there is anything to hurry for.
+    Takes milliseconds, as every module is touched: it is done before there is anything to hurry for, and before the
+    fork, or it would make a copy of all it touches. What the script imports besides is looked for anew.
     """
-    _generator.append(sys.modules["torch"].default_generator)
+    importlib.invalidate_caches()
+    _generator[:] = [sys.modules["torch"].default_generator]
     hooks, observe = sys.modules.get("ftlaunch_hooks"), sys.modules.get("ftlaunch_hooks.observe")
     observing = observe.install if observe is not None else _nothing
 
@@ -124,9 +126,15 @@ def hide_torch() -> None:
         _heed_environment(sys.modules["torch"])
         observing()
 
-    Door("torch", imported)
+    _doors.append(Door("torch", imported))
     if hooks is not None:
-        Door("ftlaunch_hooks", hooks.bootstrap.install)
+        _doors.append(Door("ftlaunch_hooks", hooks.bootstrap.install))
+
+
+def show_torch() -> None:
+    """Until it is hidden again: what imports torch finds it."""
+    while _doors:
+        _doors.pop().open()
 
 
 def _heed_environment(torch: ModuleType) -> None:
@@ -156,7 +164,7 @@ class Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._modules = {name: sys.modules.pop(name) for name in names}
         self._spec = self._modules[package].__spec__
         sys.meta_path.insert(0, self)
-        atexit.register(self._open)  # Python takes apart only what it knows of
+        atexit.register(self.open)  # Python takes apart only what it knows of
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """The package's own, when it is imported, or any of its modules: Python asks for the package first."""
@@ -164,7 +172,7 @@ class Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The one that lies ready."""
-        self._open()
+        self.open()
         return self._modules[self._package]
 
     def exec_module(self, module: ModuleType) -> None:
@@ -172,7 +180,9 @@ class Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__spec__ = self._spec
         self._imported()
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Who imports it finds it."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
             sys.modules.update(self._modules)
+            atexit.unregister(self.open)
