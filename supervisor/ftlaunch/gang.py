@@ -37,6 +37,8 @@ class Member:
         self.process = process
         self.started = started
         self.order = -1  # of its end
+        self.dying: float | None = None  # since when its end is under way
+        self.asked = False  # to leave
         self.phase, self.left = Phase.STARTUP, started  # when it last came back from another phase to training
         self.active = started  # when it last did anything, as far as one can see from outside
         self.usage, self.looked = activity.Usage(), started  # what it had used then
@@ -133,6 +135,22 @@ class Gang:
         """The ranks whose leaders are left."""
         return [rank for rank, member in self.members.items() if member.process.returncode is None]
 
+    def note_dying(self, ranks: Iterable[int], order: int, now: float) -> dict[int, int]:
+        """Of these ranks those that a signal is ending, with the signal; each is told of once."""
+        found = {}
+        for rank in ranks:
+            member = self.members.get(rank)
+            if member is None or member.dying is not None or member.process.returncode is not None:
+                continue
+            if signum := member.process.ended_by():
+                member.dying, member.order, found[rank] = now, order, signum
+        return found
+
+    def dying(self) -> dict[int, float]:
+        """The ranks whose end has begun and is not over, with the time of its beginning."""
+        members = {rank: member for rank, member in self.members.items() if member.process.returncode is None}
+        return {rank: member.dying for rank, member in members.items() if member.dying is not None}
+
     def page(self, rank: int) -> Page | None:
         """The rank's page, where it speaks of this attempt."""
         page = self.pages[rank]
@@ -223,7 +241,7 @@ class Gang:
 
     def failed(self) -> list[Evidence]:
         """Ranks whose end is a failure: a code that is not 0, or 0 before the loop was over."""
-        ended = [(rank, m) for rank, m in self.members.items() if m.order >= 0 and m.due is None]
+        ended = [(rank, m) for rank, m in self.members.items() if m.process.returncode is not None and m.due is None]
         return [self.evidence(rank) for rank, member in ended if self._is_failure(rank, member)]
 
     def _is_failure(self, rank: int, member: Member) -> bool:
@@ -266,7 +284,9 @@ class Gang:
     def ask_to_leave(self) -> None:
         """SIGTERM to every leader; stopped ones are continued so that they can hear it."""
         for member in self.members.values():
-            member.process.signal(signal.SIGTERM)
+            if not member.asked:  # a script may take a second SIGTERM for impatience
+                member.process.signal(signal.SIGTERM)
+                member.asked = True
             member.process.signal(signal.SIGCONT)
 
     def kill(self) -> None:

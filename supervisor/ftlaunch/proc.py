@@ -20,6 +20,7 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PF_EXITING = 4
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
@@ -61,6 +62,15 @@ class Leader:
             if self.returncode is not None:
                 os.close(self.pidfd)
         return self.returncode is not None
+
+    def ended_by(self) -> int:
+        """The signal that ends it, while the kernel still takes it apart; 0 when that is not so. See proc(5)."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+        flags, status = int(fields[6]), int(fields[49])
+        return status & 0x7F if flags & _PF_EXITING else 0
 
     def signal(self, signum: int) -> None:
         """Signal the leader alone: its children are its own business (DataLoader workers above all)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ftlaunch import diagnosis, screen
@@ -31,6 +31,7 @@ from ftlaunch_hooks.protocol import RESTORED_FROM, Resume, process_start_time
 if TYPE_CHECKING:
     from ftlaunch.runner import Runner
 
+_SLOW_DEATH = 5.0  # seconds that the kernel may take over a dead rank until that is told
 _NOTE_PROGRESS = 60.0  # seconds between `progress` events: what a killed supervisor's journal misses at most
 
 
@@ -42,6 +43,7 @@ class Reporter:
         self.journal = home.journal
         self._journal_broken = False
         self.notifier = NotifierLink(spec, dict(os.environ))
+        self._slow_to_die: set[int] = set()
         self._silent = False  # some rank has made no progress for half its limit, and that was told
         self.progressed = True  # a new step was made since the last restart
         self.resume_awaited = False
@@ -165,6 +167,19 @@ class Reporter:
             self.log(event, **fields)
             if sentence:
                 self.say(sentence)
+
+    def rank_dying(self, rank: int, signum: int) -> None:
+        """A signal has begun to end a rank: the failure is seen."""
+        if self._incident_at is None:
+            self._incident_at = time.monotonic()
+        self.log("rank_dying", rank=rank, signal=signal_name(signum))
+
+    def notice_dying(self, dying: Mapping[int, float], now: float) -> None:
+        """Ranks whose end has begun, and when: told once where the kernel takes its time."""
+        slow = {rank: now - since for rank, since in dying.items() if now - since > _SLOW_DEATH}
+        for rank in slow.keys() - self._slow_to_die:
+            self.say(f"rank {rank} died {slow[rank]:.0f} s ago, and the kernel has not taken it apart yet: waiting")
+        self._slow_to_die = set(slow)
 
     def rank_exited(self, rank: int, member: Member, page: Page | None) -> None:
         """A rank's process has ended."""

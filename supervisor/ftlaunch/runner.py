@@ -34,6 +34,7 @@ from ftlaunch.gang import Gang, SpawnFailed
 from ftlaunch.gpus import Gpus
 from ftlaunch.home import Home, Unusable
 from ftlaunch.kernel import Kernel
+from ftlaunch.knells import Knells
 from ftlaunch.last_save import LastSave
 from ftlaunch.learning import Learning
 from ftlaunch.logs import Terminal
@@ -112,6 +113,8 @@ class Runner:
         self.last_save = LastSave(self.saving, self.pages, self.soundness, self._post)
         self.resuming = Resuming(spec, home, self.saving, self.soundness, reporter, self._cannot_resume)
         self.control = Control(home.memory_dir)
+        self.knells = Knells([page.path for page in self.pages.pages])
+        self._register(self.knells.fd, self._on_knell)
         self._register(self.control.fd, self._on_connect)
         self._register(signals.fd, self._on_signals)
         self._listen_to_warm()
@@ -259,8 +262,10 @@ class Runner:
         self._give_up(cause, f"{finding.sentence}; not restarting (on_{finding.kind}: stop)")
 
     def _judge_failures(self) -> bool:
-        """Whether a rank has failed."""
-        failed = self.gang.failed()
+        """Whether a rank has failed; one that is about to end is waited for, others may have left because of it."""
+        dying = self.gang.dying()
+        self.reporter.notice_dying(dying, time.monotonic())
+        failed = [] if dying else self.gang.failed()
         if failed:
             heard = self.kernel.heard()
             self._fail(diagnosis.first_cause([replace(left, kernel=heard) for left in failed], self.rules))
@@ -339,9 +344,22 @@ class Runner:
         if not member.process.reap():
             self._register(pidfd, lambda: self._on_exit(rank))
             return
-        member.order, member.ended = self._batch, time.monotonic()
+        member.order = self._batch if member.order < 0 else member.order
+        member.ended = time.monotonic()
         self._ended = True
         self.reporter.rank_exited(rank, member, self.gang.page(rank))
+
+    def _on_knell(self) -> None:
+        """Ranks begin to die by a signal: the others can leave meanwhile, whatever the verdict will be."""
+        rung = self.knells.rung()
+        if self.state is not State.RUNNING:
+            return  # all are told to leave, and nothing is judged by the order in which they do
+        dying = self.gang.note_dying(rung, self._batch, time.monotonic())
+        for rank, signum in dying.items():
+            self.reporter.rank_dying(rank, signum)
+        if any(not self._can_replace(rank) for rank in dying):
+            self.pages.ask_leave()
+            self.gang.ask_to_leave()
 
     def _on_signals(self) -> None:
         for signum in self.signals.read():
@@ -447,6 +465,7 @@ class Runner:
         self._lives = {}
         self.learning.begin_attempt()
         self.slow.begin_attempt()
+        self.knells.forget()
         self.soundness.begin(self.gang)
         kind, step = self.resuming.decide(first=self.attempt == 0)
         self.pages.prepare(kind, step, self.saving.first_due(max(step, 0)))

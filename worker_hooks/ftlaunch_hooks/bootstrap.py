@@ -6,12 +6,13 @@ not use the hooks, and leaves its stacks; and one that fails leaves its exceptio
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import sys
 from pathlib import Path
 
-from ftlaunch_hooks import lastwords, protocol
+from ftlaunch_hooks import knell, lastwords, protocol
 from ftlaunch_hooks.page import Page, page_path
 
 _taken: Page | None = None
@@ -23,6 +24,8 @@ def install() -> None:
     if _taken is not None or not _is_rank():
         return
     page = Page(page_path(Path(os.environ[protocol.ENV_MEMORY_DIR]), int(os.environ["RANK"])))
+    with contextlib.suppress(OSError):  # then its end is seen when it is over
+        knell.hang_up(page.path)
     page.begin(int(os.environ[protocol.ENV_ATTEMPT]), os.getpid(), protocol.own_start_time())
     _show_stacks(page)
     lastwords.keep()

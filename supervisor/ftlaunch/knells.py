@@ -1,0 +1,68 @@
+"""Hears that a rank has begun to end, before the kernel has taken it apart: see ftlaunch_hooks/knell.py.
+
+A hint: who is really ending says the kernel (`proc.Leader.ended_by`). Where nothing is heard (Linux before 5.16, a rank
+without hooks) the end is seen when it is over, as ever.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from ftlaunch_hooks import knell
+
+_FUTEX_WAITV = 449  # the same on all architectures
+_MOST = 128  # futexes of one call
+_FUTEX_32 = 2
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
+
+
+class _Waiter(ctypes.Structure):
+    """struct futex_waitv."""
+
+    _fields_ = (
+        ("val", ctypes.c_uint64),
+        ("uaddr", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    )
+
+
+class Knells:
+    """Of all ranks of a job. `fd` becomes readable when one rings."""
+
+    def __init__(self, pages: Sequence[Path]) -> None:
+        """Listen, in threads of its own, until this process ends. Raises OSError."""
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._words = [knell.word(page) for page in pages]
+        for start in range(0, len(self._words), _MOST):
+            words = self._words[start : start + _MOST]
+            threading.Thread(target=self._listen, args=(words,), name="ftlaunch-knells", daemon=True).start()
+
+    def forget(self) -> None:
+        """What has rung is over, and no rank lives."""
+        for word in self._words:
+            word.value = 0
+
+    def rung(self) -> list[int]:
+        """The ranks whose knells have rung."""
+        os.eventfd_read(self.fd)
+        return [rank for rank, word in enumerate(self._words) if word.value & knell.DIED]
+
+    def _listen(self, words: Sequence[ctypes.c_uint32]) -> None:
+        waiters = (_Waiter * len(words))()
+        for waiter, word in zip(waiters, words, strict=True):
+            waiter.uaddr, waiter.flags = ctypes.addressof(word), _FUTEX_32
+        while True:
+            before = [word.value for word in words]
+            for waiter, value in zip(waiters, before, strict=True):
+                waiter.val = value
+            woken = _syscall(_FUTEX_WAITV, waiters, len(words), 0, None, 0)
+            if woken < 0 and ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):
+                return
+            if any(word.value & ~value & knell.DIED for word, value in zip(words, before, strict=True)) or woken >= 0:
+                os.eventfd_write(self.fd, 1)

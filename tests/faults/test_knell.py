@@ -1,0 +1,58 @@
+"""A rank begins to die; the others leave while the kernel still takes it apart. See ftlaunch_hooks/knell.py."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from harness import JOBS, FtJob
+
+KNELL = JOBS / "knell.py"
+
+
+def start(job: FtJob, *roles: str, options: tuple[str, ...] = ()) -> int:
+    job.start("--no-warm", "--backoff-first", "0.1s", *options, script=KNELL, args=roles, ranks=len(roles))
+    return job.wait()
+
+
+def happened(job: FtJob) -> list[str]:
+    return (job.home / "events").read_text().splitlines()
+
+
+def test_the_others_leave_meanwhile(job: FtJob) -> None:
+    """Taken out: without `ask_to_leave` in `_on_knell` rank 0 is there for as long as the dying one."""
+    assert start(job, "leaves", "heavy", "leaves") == 0, job.stderr
+    assert "killed 1" in happened(job)
+    dying = job.events("rank_dying")[0]
+    assert (dying["rank"], dying["signal"]) == (1, "SIGKILL")
+    ends = [(event["rank"], event["code"]) for event in job.events("rank_exited")][:3]
+    assert sorted(ends[:2]) == [(0, -signal.SIGTERM), (2, -signal.SIGTERM)], ends
+    assert ends[2] == (1, -signal.SIGKILL)
+    (incident,) = job.events("incident")
+    assert (incident["kind"], incident["rank"]) == ("killed", 1), "not one of those that left because of it"
+    assert incident["mono"] > job.events("rank_exited")[2]["mono"], "judged once its exit status is there"
+    job.assert_clean()
+
+
+def test_a_rank_hears_one_sigterm(job: FtJob) -> None:
+    """Taken out: without Member.asked the second comes when the end is judged."""
+    assert start(job, "counts", "heavy") == 0, job.stderr
+    assert [event["rank"] for event in job.events("rank_dying")] == [1]
+    assert happened(job).count("term 0") == 1
+    assert job.events("incident")[0]["rank"] == 1
+
+
+def test_a_rank_that_is_replaced_alone_disturbs_nobody(job: FtJob) -> None:
+    assert start(job, "counts", "heavy", options=("--restart-scope", "rank")) == 0, job.stderr
+    assert job.events("rank_dying")[0]["rank"] == 1
+    assert "term 0" not in happened(job)
+
+
+@pytest.mark.parametrize("role", ["exec", "thread", "fork"])
+def test_what_is_no_death(job: FtJob, role: str) -> None:
+    """Taken out: a rank that becomes another program is taken for dying without the look in `Leader.ended_by`."""
+    assert start(job, role, role) == 0, job.stderr
+    assert happened(job).count("done 0") == happened(job).count("done 1") == 1
+    assert len(job.events("attempt_started")) == 1
+    assert not job.events("rank_dying")
+    job.assert_clean()
