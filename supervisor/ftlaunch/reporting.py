@@ -169,9 +169,7 @@ class Reporter:
                 self.say(sentence)
 
     def rank_dying(self, rank: int, signum: int) -> None:
-        """A signal has begun to end a rank: the failure is seen."""
-        if self._incident_at is None:
-            self._incident_at = time.monotonic()
+        """A signal has begun to end a rank."""
         self.log("rank_dying", rank=rank, signal=signal_name(signum))
 
     def notice_dying(self, dying: Mapping[int, float], now: float) -> None:

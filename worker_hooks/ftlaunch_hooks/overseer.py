@@ -17,6 +17,10 @@ from ftlaunch_hooks.page import NONE, Page, open_pages, wait_until
 from ftlaunch_hooks.protocol import MemoryInterval, Resume, Why
 from ftlaunch_hooks.snapshot import Snapshotter
 
+# seconds a rank that is told to leave may take to the end of a step that others have done: as long as its last step,
+# but not less and not more than this
+_LAG, _MOST_LAG = 0.2, 5.0
+
 
 class Overseer(Protocol):
     """What decides where a rank resumes, stops and saves."""
@@ -86,6 +90,8 @@ class Supervised:
     def on_term(self, signum: int) -> None:
         """Leave at once where the attempt is over; else pass the wish to stop on to the supervisor."""
         if self.page.leave:
+            patience = min(max(self.page.step_seconds, _LAG), _MOST_LAG)
+            wait_until(lambda: not self._lags(), time.monotonic() + patience)
             os._exit(protocol.EXIT_STOPPED)
         if self.page.stop_at != NONE or self.page.stop_wanted:
             return  # once is enough
@@ -97,6 +103,13 @@ class Supervised:
             connection.sendall(json.dumps(request).encode() + b"\n")
             connection.recv(64)
 
+    def _lags(self) -> bool:
+        """Whether another rank has the snapshot of a step of which this one's is still to come: soon, as nobody waits.
+
+        The other has passed that step's collectives. Without this snapshot the step would be lost to all.
+        """
+        return max(max(page.slot_steps()) for page in self.peers) > max(self.page.slot_steps())
+
     def on_orphaned(self) -> None:
         """Leave at once: what is in memory stays there for the next supervisor."""
         os._exit(protocol.EXIT_STOPPED)
@@ -106,7 +119,7 @@ class Supervised:
 
     def at_boundary(self, step: int) -> None:
         """The supervisor looks at the page by itself; an attempt that is over makes no further step."""
-        if self.page.leave:
+        if self.page.leave and not self._lags():
             os._exit(protocol.EXIT_STOPPED)
 
     def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
