@@ -31,6 +31,16 @@ def test_crash_costs_no_step(job: FtJob, calm: FtJob, kind: str) -> None:
     job.assert_clean()
 
 
+def test_a_step_that_the_dead_rank_had_done_is_not_lost(job: FtJob) -> None:
+    """The other one was not at its end yet. Taken out: without `_lags` it leaves, and nobody has the step."""
+    job.start(args=("--out", str(job.out), "--steps", "10", "--step-time", "0.6"), env={"FAULT": "ahead 1 7"})
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == ["ahead 1 0"]
+    resumed = job.events("resumed")[-1]
+    assert (resumed["source"], resumed["step"], resumed["steps_lost"]) == ("memory", 7, 0)
+    job.assert_clean()
+
+
 def test_grandchild_in_its_own_session_dies_with_the_attempt(job: FtJob) -> None:
     job.start(env={"FAULT": "grandchild 1 5"})
     assert job.wait() == 0, job.stderr

@@ -6,6 +6,7 @@ Every fault leaves `<out>/fired` behind. Losses go to `<out>/loss_<rank>.csv`, a
 """
 
 import argparse
+import contextlib
 import ctypes
 import hashlib
 import multiprocessing
@@ -36,6 +37,7 @@ RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE",
 KIND, *WHERE = os.environ.get("FAULT", "none -1 -1").split()
 AT = [int(word) for word in WHERE] + [0]
 ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+PF_EXITING = 4
 args.out.mkdir(parents=True, exist_ok=True)
 
 
@@ -96,7 +98,17 @@ def terminate_children() -> None:
     fired()
 
 
+def lag_behind(rank: int) -> None:
+    """Come to the end of a step only once another rank, which has done it, has begun to die."""
+    pid = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), rank)).pid
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while not int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]) & PF_EXITING:
+            time.sleep(0.001)
+    time.sleep(0.05)  # and this rank has been told to leave
+
+
 FAULTS = {
+    "ahead": lambda: (fired(), os.kill(os.getpid(), signal.SIGKILL)),
     "sigkill": lambda: (fired(), os.kill(os.getpid(), signal.SIGKILL)),
     "sigsegv": lambda: (fired(), ctypes.string_at(0)),
     "abort": lambda: (fired(), os.abort()),
@@ -154,6 +166,8 @@ for step in job.steps(args.steps):
     losses.write(f"{step} {loss.item().hex()}\n")
     if args.step_time:
         time.sleep(args.step_time)
+    if KIND == "ahead" and AT[0] != RANK and [step + 1, ATTEMPT] == AT[1:3]:
+        lag_behind(AT[0])
 
 digest = hashlib.sha256()
 for tensor in model.state_dict().values():
