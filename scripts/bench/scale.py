@@ -61,11 +61,11 @@ class Crowd:
         raise TimeoutError(f"{self.ranks} ranks did not beat within {_PATIENCE:.0f} s")
 
     def kill_one(self) -> tuple[int, float]:
-        """SIGKILL to any rank: its pid, and when."""
-        pid = random.choice(self.status()["ranks"])["pid"]
+        """SIGKILL to any rank: which, and when."""
+        rank = random.choice(self.status()["ranks"])
         at = time.monotonic()
-        os.kill(pid, signal.SIGKILL)
-        return pid, at
+        os.kill(rank["pid"], signal.SIGKILL)
+        return rank["rank"], at
 
     def end(self) -> None:
         """SIGTERM, and wait."""
@@ -86,10 +86,11 @@ def measure(home: Path, ranks: int, rounds: int, watched: float) -> dict[str, li
         before, began = cpu_seconds([crowd.supervisor]), time.monotonic()
         time.sleep(watched)
         found["CPU"].append((cpu_seconds([crowd.supervisor]) - before) / (time.monotonic() - began))
-        pid, died = crowd.kill_one()
+        rank, died = crowd.kill_one()
         beating = crowd.wait_for_all(number + 1)
         exits = [event for event in crowd.events("rank_exited") if event["mono"] >= died]
-        seen = next(event["mono"] for event in exits if event["pid"] == pid)
+        dying = [event for event in crowd.events("rank_dying") if event["mono"] >= died]
+        seen = next(event["mono"] for event in [*dying, *exits] if event["rank"] == rank)
         started = crowd.events("attempt_started")[-1]["mono"]
         gone = max(event["mono"] for event in exits)
         found["death to seen"].append(seen - died)

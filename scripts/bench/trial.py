@@ -73,14 +73,18 @@ class Trial:
     def notes(self, what: str, since: float = 0.0) -> list[Note]:
         """Those of one kind, not before a time."""
         found = []
-        for line in self._notes.read_text().splitlines():
+        for line in self._lines():
             kind, rank, pid, at, step = line.split()
             if kind == what and float(at) >= since:
                 found.append(Note(kind, int(rank), int(pid), float(at), int(step)))
         return found
 
     def _pids(self) -> set[int]:
-        return {int(line.split()[2]) for line in self._notes.read_text().splitlines()}
+        return {int(line.split()[2]) for line in self._lines()}
+
+    def _lines(self) -> list[str]:
+        """Those that are whole: one may be under way."""
+        return self._notes.read_text().split("\n")[:-1]
 
     def wait(self, ready: Callable[[], bool], seconds: float, what: str) -> None:
         """Until `ready()`. Raises Failed where the launcher ends before, or it takes too long."""

@@ -16,7 +16,7 @@ from typing import TextIO
 from ftlaunch.text import printable
 from ftlaunch_hooks import atomic
 
-_POLL = 0.05  # seconds between looks at the files
+_POLL = 0.2  # seconds between looks at the files: soon enough for a reader
 _LONGEST = 64 << 10  # bytes of a line; a longer one is cut into several
 _BLOCK = 64 << 10
 _TAIL = 64 << 10
@@ -52,6 +52,8 @@ class _Followed:
         if most <= 0:
             return b""
         try:
+            if self.path.stat().st_size <= self.offset:  # in most looks, and opening it would cost ten times as much
+                return b""
             with self.path.open("rb", buffering=0) as file:
                 file.seek(self.offset)
                 block = file.read(most)

@@ -57,7 +57,7 @@ from ftlaunch_hooks.protocol import Why
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
 # of a core, what looking at the pages of many ranks may take: it is done less often then, once a second at least
-_SHARE, _FAST_SHARE = 0.02, 0.2
+_SHARE, _FAST_SHARE = 0.008, 0.2
 _SLOWEST_TICK = 1.0
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so long after the first
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
@@ -352,8 +352,8 @@ class Runner:
     def _on_knell(self) -> None:
         """Ranks begin to die by a signal: the others can leave meanwhile, whatever the verdict will be."""
         rung = self.knells.rung()
-        if self.state is not State.RUNNING:
-            return  # all are told to leave, and nothing is judged by the order in which they do
+        if self.state is not State.RUNNING or self.gang.dying():
+            return  # those that come now leave because they are told to, or are seen when they have gone
         dying = self.gang.note_dying(rung, self._batch, time.monotonic())
         for rank, signum in dying.items():
             self.reporter.rank_dying(rank, signum)

@@ -15,7 +15,7 @@ import sys
 import types
 from pathlib import Path
 
-KEPT_BY, STEPS, AT = sys.argv[1], int(sys.argv[2]), 10
+KEPT_BY, STEPS, AT = sys.argv[1], int(sys.argv[2]), 20
 if KEPT_BY == "file":  # the example's import of the hooks shall cost the others nothing
     sys.modules["ftlaunch_hooks"] = types.ModuleType("ftlaunch_hooks")
 sys.path.insert(0, str(Path(__file__).parents[2]))
