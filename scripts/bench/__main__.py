@@ -3,7 +3,7 @@
     make bench
     python scripts/bench --rounds 1 --scale 1 8       # a quick look
 
-Two ranks on gloo. In every round each launcher runs, in turn: a small job in which a rank is killed twice (races.py,
+Two ranks on gloo. In every round each launcher runs, in turn: a small job in which a rank is killed once (races.py,
 `restarts`), one in which a rank hangs, and the example job, killed once and then told to stop (`training`): with
 ftlaunch its state is kept by the hooks, with the others in a file that is written at every step. The others run in an
 environment of their own, .venv-peers, made at the first run. What a launcher does not do is left out of its column.
