@@ -42,7 +42,7 @@ format: $(STAMP)  ## let ruff put the style right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## measure restarts next to torchrun and ft_launcher, and up to 1,024 ranks (ten minutes or so)
+bench: $(STAMP)  ## measure restarts next to torchrun and ft_launcher, and up to 1,024 ranks (ten minutes)
 	$(BIN)/python scripts/bench
 
 bench-costs: $(STAMP)  ## measure what the supervisor and the hooks cost: size, reaction, beat, snapshot

@@ -78,7 +78,7 @@ def main() -> None:
     print(f"{out['machine']}; load {out['load_before'][0]:.1f} before, {out['load_after'][0]:.1f} after")
     if args.rounds:
         print(f"\nThe others: {out['peers']}.\n\n{tables.race(out['race'])}\n")
-        rivals = [name for name in out["race"] if name not in ("python", "ftlaunch", "ftlaunch --no-warm")]
+        rivals = [name for name in out["race"] if name not in ("python", "ftlaunch")]
         print(tables.ratios(out["race"], "ftlaunch", rivals))
         print("\n".join(["", *out["wrong"]]))
     if args.scale:

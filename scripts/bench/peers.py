@@ -66,7 +66,6 @@ def launchers(ranks: int) -> list[Launcher]:
     hang = ("--hang-timeout", "3s")
     return [
         Launcher("ftlaunch", ours, sees_hangs=True, hang_argv=hang, kept_by="hooks"),
-        Launcher("ftlaunch --no-warm", (*ours, "--no-warm"), kept_by="hooks"),
         Launcher("torchrun", torchrun),
         Launcher("torchrun, store not shared", torchrun, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
         Launcher("ft_launcher", nvidia, sees_hangs=True, hang_argv=limits),
