@@ -29,7 +29,16 @@ def memory_dir(job_id: str) -> Path:
 
 def make_private(path: Path) -> None:
     """Make a directory of mode 0700 and its parent likewise. Raises NotPrivate or OSError."""
-    for directory in (path.parent, path):
+    while True:
+        try:
+            return _make_private((path.parent, path))
+        except FileNotFoundError:  # the parent is gone again: another job, the last one until now, has just ended
+            if not path.parent.parent.exists():
+                raise
+
+
+def _make_private(directories: Sequence[Path]) -> None:
+    for directory in directories:
         with contextlib.suppress(FileExistsError):
             directory.mkdir(mode=0o700)
         info = directory.lstat()

@@ -6,6 +6,7 @@ says is done under `by-cause`. Hangs of torch jobs are in test_hangs.py.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -116,7 +117,8 @@ def test_all_ranks_at_once(job: FtJob) -> None:
     job.start("--backoff-first", "0.1s", script=CAUSES, args=("400",), env={"FAULT": "none 0 -2"}, ranks=4)
     wait_for(lambda: (s := job.status()) and all(rank["step"] > 3 for rank in s["ranks"]), "steps")
     for pid in job.pids():
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has left since the first was killed
+            os.kill(pid, signal.SIGKILL)
     assert job.wait() == 0, job.stderr
     [found] = job.events("incident")
     assert found["kind"] == "killed"

@@ -270,8 +270,9 @@ def test_clean_keeps_the_only_copy_unless_forced(job: FtJob) -> None:
     assert ftctl("clean", job.run_dir, cwd=job.home)[0] == 0
     assert not job.memory.exists()
     (job.run_dir / "checkpoints" / "iteration_9999999").rmdir()
-    shutil.copytree(job.home / "copy", job.memory)
-    job.memory.chmod(0o700)
+    make_private(job.memory)
+    shutil.copytree(job.home / "copy", job.memory, dirs_exist_ok=True)
+    job.memory.chmod(0o700)  # copytree gives it the mode of the copy
     code, out, _ = ftctl("clean", job.run_dir, "--force", cwd=job.home)
     assert code == 0
     assert "snapshots of step " in out

@@ -119,13 +119,13 @@ class Alone:
         self.load_path = chosen.load.path if chosen.load is not None else Path()
         self.watched_lock = threading.Lock()
         self._root = protocol.memory_root(os.getuid())
-        self._root.mkdir(mode=0o700, exist_ok=True)
-        info = self._root.lstat()
-        if info.st_uid != os.getuid() or info.st_mode & 0o077:
-            raise AloneError(f"cannot attach: {self._root} must be a directory of yours with mode 0700")
-        _sweep(self._root)
         self.memory_dir = self._root / f"alone-{os.getpid()}-{protocol.own_start_time()}"  # see _memory_of
-        self.memory_dir.mkdir(mode=0o700)
+        while not self.memory_dir.exists():
+            try:
+                self._make_memory_dir()
+            except FileNotFoundError:  # another job, the last one until now, has just removed what was empty
+                if not self._root.parent.exists():
+                    raise
         self._saver: threading.Thread | None = None
         self._custody: Custody | None = None  # of rank 0
         atexit.register(self._clean, os.getpid())
@@ -136,6 +136,14 @@ class Alone:
         self._leaving = threading.Event()
         self._hurry = threading.Event()  # saving need not keep to its bandwidth
         self._next_time = time.monotonic() + (chosen.every_seconds or 0.0)
+
+    def _make_memory_dir(self) -> None:
+        self._root.mkdir(mode=0o700, exist_ok=True)
+        info = self._root.lstat()
+        if info.st_uid != os.getuid() or info.st_mode & 0o077:
+            raise AloneError(f"cannot attach: {self._root} must be a directory of yours with mode 0700")
+        _sweep(self._root)
+        self.memory_dir.mkdir(mode=0o700)
 
     def _clean(self, pid: int) -> None:
         if os.getpid() == pid:
