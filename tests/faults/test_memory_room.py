@@ -24,6 +24,7 @@ WIDE = ("--width", "700")  # one snapshot of both ranks: 2 MiB at the first step
     ("shm", "slots", "interval", "says"),
     [
         ("16m", 2, "6", r"memory holds 2 snapshots instead of 3 \(a snapshot of all ranks takes 6 MiB"),
+        ("16m", 2, "off", r"memory holds 2 snapshots instead of 3 \(a snapshot of all ranks takes 6 MiB"),
         ("9m", 1, "6", r"memory holds one snapshot, overwritten every 10 steps"),
         ("9m", 1, "off", r"memory holds one snapshot, overwritten every 10 steps"),
         ("4m", 0, "6", r"no room for snapshots in memory .* the state is laid on storage at checkpoints only"),
@@ -40,10 +41,10 @@ def test_a_rank_dies_where_memory_is_short(job: FtJob, shm: str, slots: int, int
     assert re.search(says, job.stderr), job.stderr
     assert re.search(says, job.log(0, 0)), "in the rank's log too"
     [resumed] = [event for event in job.events("resumed") if event["source"] is not None]
-    if slots == 2 or interval == "off":
+    if interval == "off":
         assert resumed["steps_lost"] <= {2: 1, 1: 10}[slots]
     elif slots:
-        assert resumed["step"] > 0, "while the saver reads the only one it is not overwritten"
+        assert resumed["step"] > 0, "what the saver reads is not overwritten, and a copy may have been under way"
     else:  # a machine under load takes its time to save
         committed = [event["step"] for event in job.events("checkpoint_committed") if event["mono"] < resumed["mono"]]
         assert max(committed) <= resumed["step"] <= 25, "the newest committed one, or what is laid down for the next"
