@@ -55,14 +55,17 @@ def _batches(ranks: Sequence[int]) -> Iterator[Sequence[int]]:
 class WarmLink:
     """One warm parent. `fd` becomes readable when it has something to say, or is gone."""
 
-    def __init__(self, spec: JobSpec, env: Mapping[str, str], log: Path) -> None:
-        """Start it, what it and torch's import print appended to `log`. Main thread only. Raises OSError."""
+    def __init__(self, spec: JobSpec, env: Mapping[str, str], log: Path, *, begun: bool) -> None:
+        """Start it, what it and torch's import print appended to `log`. Main thread only. Raises OSError.
+
+        begun: ranks are running.
+        """
         self._args = list(spec.args)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log.parent.mkdir(parents=True, exist_ok=True)
         with theirs, log.open("ab") as out:
             argv = [spec.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.kind, spec.target]
-            argv += [",".join(spec.preload), ",".join(_LATER)]
+            argv += [",".join(spec.preload), "begun" if begun else "first", ",".join(_LATER)]
             try:
                 self._popen = start_session(argv, env, out.fileno(), (theirs.fileno(),))
             except OSError:
@@ -165,7 +168,7 @@ class Warm:
     def _start(self) -> None:
         self._lives, self._started, self._ready = self._lives + 1, time.monotonic(), False
         try:
-            self.link = WarmLink(self._spec, self._env, self._log)
+            self.link = WarmLink(self._spec, self._env, self._log, begun=self._lives > 1)
         except OSError as error:
             self._without(f"{error.strerror}: {error.filename or self._spec.python}")
 

@@ -1,11 +1,11 @@
 """The warm parent: a process that has torch imported, from which the ranks of every attempt are forked.
 
-    warm.py FD KIND TARGET PRELOAD LATER
+    warm.py FD KIND TARGET PRELOAD WHEN LATER
 
 FD: a SOCK_SEQPACKET socket to the supervisor. KIND and TARGET: what the ranks run (`script train.py`, `module
 pkg.train`). PRELOAD: modules to import besides torch, with commas between them. LATER: the same, but once the first
-attempt has begun, and only those there are: what training scripts import without knowing, as torch's optimizers do
-torch._dynamo, which takes as long as torch itself. It says {"ready": true} or {"cannot": reason}, then, with LATER,
+attempt has begun (WHEN is `begun`: one has), and only those there are: what training scripts import without knowing, as
+torch's optimizers do torch._dynamo, which takes as long as torch itself. It says {"ready": true} or {"cannot": reason}, then, with LATER,
 {"complete": true}; a module of PRELOAD that cannot be imported ends it, with a traceback on stderr. Each message from
 the supervisor brings two descriptors, an order (a file of JSON) and a gate, and each rank says `RANK PID` at the gate
 and waits for SIGCONT. The ranks are the supervisor's own children, so that it reads their exit statuses: a helper forks
@@ -47,7 +47,7 @@ def main() -> None:
     """Import, say so, and fork; returns only in a rank, once its script is to be run."""
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
-    kind, target, preload, later = sys.argv[2:6]
+    kind, target, preload, when, later = sys.argv[2:7]
     rank = _sibling("warm_rank")
     before = dict(os.environ)
     rank.see_modules(kind, target)
@@ -64,7 +64,7 @@ def main() -> None:
     gc.enable()
     link.send(b'{"ready": true}')
     imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    order = _fork(link, list(filter(None, later.split(","))), rank)
+    order = _fork(link, list(filter(None, later.split(","))), rank, begun=when == "begun")
     rank.become(kind, target, order["args"], {**order["env"], **imported})
 
 
@@ -111,12 +111,12 @@ def _open_files() -> set[int]:
     return {int(path.name) for path in listed if path.is_symlink()}  # without that of the listing
 
 
-def _fork(link: socket.socket, later: list[str], rank: ModuleType) -> dict[str, Any]:
-    """Keep helpers ready; returns in a rank, with what it is to be. rank: the module warm_rank.
+def _fork(link: socket.socket, later: list[str], rank: ModuleType, *, begun: bool) -> dict[str, Any]:
+    """Keep helpers ready; returns in a rank, with what it is to be. rank: the module warm_rank. begun: an attempt has.
 
     What can be done when an attempt has begun is not done while it begins: its ranks need the processors.
     """
-    helpers, begun = Helpers(link), False
+    helpers = Helpers(link)
     while True:
         if (order := helpers.fill()) is not None:
             return order
