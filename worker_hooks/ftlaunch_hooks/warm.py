@@ -4,12 +4,12 @@
 
 FD: a SOCK_SEQPACKET socket to the supervisor. KIND and TARGET: what the ranks run (`script train.py`, `module
 pkg.train`). PRELOAD: modules to import besides torch, with commas between them. LATER: the same, but once the first
-attempt has begun (WHEN is `begun`: one has), and only those there are: what training scripts import without knowing, as
-torch's optimizers do torch._dynamo, which takes as long as torch itself. It says {"ready": true} or {"cannot": reason},
-then, with LATER, {"complete": true}; a module of PRELOAD that cannot be imported ends it, with a traceback on stderr. Each
-message from the supervisor brings two descriptors, an order (a file of JSON) and a gate, and each rank says `RANK PID`
-at the gate and waits for SIGCONT. The ranks are the supervisor's own children, so that it reads their exit statuses: a
-helper forks them and ends, and the supervisor, which is a child subreaper, inherits them.
+attempt has begun (WHEN is `begun`: one has), and only those there are: what training scripts import without knowing,
+as torch's optimizers do torch._dynamo, which takes as long as torch itself. It says {"ready": true} or {"cannot":
+reason}, then, with LATER, {"complete": true}; a module of PRELOAD that cannot be imported ends it, with a traceback
+on stderr. Each message from the supervisor brings two descriptors, an order (a file of JSON) and a gate, and each
+rank says `RANK PID` at the gate and waits for SIGCONT. The ranks are the supervisor's own children, so that it reads
+their exit statuses: a helper forks them and ends, and the supervisor, which is a child subreaper, inherits them.
 
 Run as a file: where the job has a Python of its own, these hooks need not be installed in it.
 """
