@@ -49,7 +49,7 @@ def run_races(home: Path, rounds: int) -> tuple[dict[str, list[dict[str, float]]
             for name, race in RACES.items():
                 place = home / f"{number}-{len(found[racer.name])}-{racers.index(racer)}-{name}"
                 try:
-                    figures |= race(place, racer)
+                    race(place, racer, figures)
                 except Failed as failed:
                     wrong.append(f"{racer.name}, round {number + 1}, {name}: {failed}")
             found[racer.name].append(figures)

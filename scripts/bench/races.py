@@ -1,4 +1,8 @@
-"""What is measured of every launcher: three runs, each a dictionary of figures. Seconds, MiB, shares of a core."""
+"""What is measured of every launcher, in three runs. Seconds, MiB, shares of a core.
+
+Each adds its figures to those found, one after the other. Where one cannot be had it raises Failed, and those before it
+stay.
+"""
 
 from __future__ import annotations
 
@@ -8,68 +12,57 @@ from collections.abc import Callable
 from pathlib import Path
 
 from peers import Launcher
-from trial import Failed, Trial, cpu_seconds
+from trial import Trial, cpu_seconds
 
-RANKS, DEATHS = 2, 1
+RANKS = 2
 _PATIENCE = 8.0  # seconds: several times what any of them takes when it works
 _WATCHED = 0.5  # seconds in which the launcher's processor time is taken
 
 Figures = dict[str, float]
 
 
-def restarts(home: Path, launcher: Launcher) -> Figures:
+def restarts(home: Path, launcher: Launcher, found: Figures) -> None:
     """Start, rank 1 killed, end: how long each takes, and whether the restart led anywhere."""
-    found: Figures = {}
+    found["small jobs"] = 1
     with Trial(home, launcher, RANKS) as trial:
-        deaths = DEATHS if launcher.restarts else 0
-        trial.start("small.py", env={"BENCH_FAULT": f"deaths {deaths}"})
+        trial.start("small.py", env={"BENCH_FAULT": "death" if launcher.restarts else ""})
         found["launch to first line"] = trial.all_noted("line", 0.0, _PATIENCE) - trial.began
         found["launch to ready"] = trial.all_noted("ready", 0.0, _PATIENCE) - trial.began
-        if deaths:
-            found["deaths"] = found["restarts that succeeded"] = 0
-        for number in range(deaths):
-            trial.wait(lambda wanted=number: len(trial.notes("dies")) > wanted, _PATIENCE, "death")  # type: ignore[misc]
-            died = trial.notes("dies")[-1].at
-            found["deaths"] += 1
-            try:
-                found[f"death to ready {number}"] = trial.all_noted("ready", died, _PATIENCE) - died
-            except Failed:
-                return found
-            found["restarts that succeeded"] += 1
+        if launcher.restarts:
+            trial.wait(lambda: bool(trial.notes("dies")), _PATIENCE, "death")
+            died = trial.notes("dies")[0].at
+            found["deaths"] = 1
+            found["death to ready"] = trial.all_noted("ready", died, _PATIENCE) - died
         ended = trial.all_noted("end", 0.0, _PATIENCE)
         last, launcher_ended = trial.ranks_and_launcher_ended(_PATIENCE)
         found["last line to exit"] = launcher_ended - ended
         if launcher.restarts:
             found["last rank's end to exit"] = launcher_ended - last
-    return found
 
 
-def hang(home: Path, launcher: Launcher) -> Figures:
+def hang(home: Path, launcher: Launcher, found: Figures) -> None:
     """Rank 1 sleeps for good, where 3 s without a step are a hang."""
     if not launcher.sees_hangs:
-        return {}
+        return
     env = {"BENCH_FAULT": "hang"} | ({"BENCH_CLIENT": "1"} if launcher.kept_by == "file" else {})
     with Trial(home, launcher, RANKS) as trial:
         trial.start("small.py", more=launcher.hang_argv, env=env)
         trial.wait(lambda: bool(trial.notes("hangs")), _PATIENCE, "hang")
         hung = trial.notes("hangs")[0].at
-        return {"hang (limit 3 s) to ready": trial.all_noted("ready", hung, 2 * _PATIENCE) - hung}
+        found["hang (limit 3 s) to ready"] = trial.all_noted("ready", hung, 2 * _PATIENCE) - hung
 
 
-def training(home: Path, launcher: Launcher) -> Figures:
+def training(home: Path, launcher: Launcher, found: Figures) -> None:
     """The example job: a death, the first new step, then what it costs to be watched, then SIGTERM."""
     if not launcher.restarts:
-        return {}
-    found: Figures = {"example jobs": 1}
+        return
+    found["example jobs"] = 1
     with Trial(home, launcher, RANKS) as trial:
         trial.start("example.py", launcher.kept_by, "100000")
         trial.wait(lambda: bool(trial.notes("dies")), _PATIENCE, "death")
         died = trial.notes("dies")[0]
         # the step that rank 1 did not finish is the first one that is new
-        try:
-            _wait_for_step(trial, died.step + 1, died.at)
-        except Failed:
-            return found
+        _wait_for_step(trial, died.step + 1, died.at)
         first = next(note for note in trial.notes("step", died.at) if note.step > died.step)
         found["death to first new step"] = first.at - died.at
         found["steps lost at the death"] = died.step + 1 - trial.notes("step", died.at)[0].step
@@ -84,7 +77,6 @@ def training(home: Path, launcher: Launcher) -> Figures:
         told = trial.tell(signal.SIGTERM)
         found["SIGTERM to exit"] = trial.ended(3 * _PATIENCE) - told
         found["steps lost at SIGTERM"] = trial.notes("step")[-1].step - _saved(home, launcher)
-    return found
 
 
 def _wait_for_step(trial: Trial, step: int, since: float) -> None:
@@ -101,4 +93,4 @@ def _saved(home: Path, launcher: Launcher) -> int:
     return int(torch.load(home / "state.pt", weights_only=True)["step"])
 
 
-RACES: dict[str, Callable[[Path, Launcher], Figures]] = {"restarts": restarts, "hang": hang, "training": training}
+RACES: dict[str, Callable[[Path, Launcher, Figures], None]] = {"restarts": restarts, "hang": hang, "training": training}

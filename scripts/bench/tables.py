@@ -11,6 +11,11 @@ _MILLISECONDS = [
     "launch to first line", "launch to ready", "death to ready", "death to first new step", "hang (limit 3 s) to ready",
     "last line to exit", "last rank's end to exit", "SIGTERM to exit",
 ]  # fmt: skip
+_SHARES = [  # row, figure of each that tried, figure of each that got there
+    ("restarts that succeeded", "deaths", "death to ready"),
+    ("small jobs that got to their ends", "small jobs", "last line to exit"),
+    ("example jobs that went on", "example jobs", "death to first new step"),
+]
 _MIB = ["launcher, resident", "job with launcher, memory"]
 
 
@@ -22,9 +27,8 @@ def race(rounds: Rounds) -> str:
         rows.append([figure, *(_spread(_values(rounds[name], figure), "ms", 1000) for name in names)])
     for figure in ("steps lost at the death", "steps lost at SIGTERM"):
         rows.append([figure, *(_spread(_values(rounds[name], figure), "", 1) for name in names)])
-    rows.append(["restarts that succeeded", *(_successes(rounds[name]) for name in names)])
-    rows.append(["small jobs that got to their ends", *(_count(rounds[name], "last line to exit") for name in names)])
-    rows.append(["example jobs that went on", *(_went_on(rounds[name]) for name in names)])
+    for row, tried, reached in _SHARES:
+        rows.append([row, *(_share(rounds[name], tried, reached) for name in names)])
     for figure in _MIB:
         rows.append([figure, *(_spread(_values(rounds[name], figure), "MiB", 1) for name in names)])
     rows.append(
@@ -58,22 +62,12 @@ def growth(found: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
 
 
 def _values(rounds: Sequence[Mapping[str, float]], figure: str) -> list[float]:
-    """Of all rounds; `death to ready` has several in a round."""
-    return [value for one in rounds for name, value in one.items() if name.rstrip(" 0123456789") == figure]
+    return [one[figure] for one in rounds if figure in one]
 
 
-def _successes(rounds: Sequence[Mapping[str, float]]) -> str:
-    deaths = sum(one.get("deaths", 0) for one in rounds)
-    return f"{sum(one.get('restarts that succeeded', 0) for one in rounds):.0f} of {deaths:.0f}" if deaths else ""
-
-
-def _went_on(rounds: Sequence[Mapping[str, float]]) -> str:
-    tried = sum("example jobs" in one for one in rounds)
-    return f"{sum('death to first new step' in one for one in rounds)} of {tried}" if tried else ""
-
-
-def _count(rounds: Sequence[Mapping[str, float]], figure: str) -> str:
-    return f"{sum(figure in one for one in rounds)} of {len(rounds)}"
+def _share(rounds: Sequence[Mapping[str, float]], tried: str, reached: str) -> str:
+    of = len(_values(rounds, tried))
+    return f"{len(_values(rounds, reached))} of {of}" if of else ""
 
 
 def _table(rows: list[list[str]]) -> str:

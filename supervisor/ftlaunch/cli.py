@@ -45,9 +45,14 @@ def _main(argv: Sequence[str]) -> int:
 
 def _run(spec: JobSpec) -> int:
     # Only now: a refused spec, --help and --dry-run answer without loading what runs a job.
+    from ftlaunch.home import Unusable  # noqa: PLC0415
     from ftlaunch.runner import run  # noqa: PLC0415
 
-    return run(spec)
+    try:
+        return run(spec)
+    except Unusable as error:
+        _say(str(error))
+        return EXIT_USAGE
 
 
 def _could_run(spec: JobSpec) -> bool:

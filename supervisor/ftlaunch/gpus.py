@@ -6,6 +6,7 @@ reads the last answer.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -26,8 +27,10 @@ class Gpus:
     def ask(self) -> None:
         """Have `busy` renewed, some time soon; never waits."""
         if self._thread is None and self._driver.exists():
-            self._thread = threading.Thread(target=self._answer, name="ftlaunch-nvml", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._answer, name="ftlaunch-nvml", daemon=True)
+            with contextlib.suppress(RuntimeError):  # none may be started now: perhaps the next time
+                thread.start()
+                self._thread = thread
         self._wanted.set()
 
     def _answer(self) -> None:

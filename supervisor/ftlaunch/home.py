@@ -9,11 +9,9 @@ from collections.abc import Callable
 from ftlaunch import proc, saver
 from ftlaunch.journal import Journal
 from ftlaunch.pages import (
-    NotPrivate,
     Pages,
     count_pages,
     forget_snapshots,
-    make_private,
     memory_dir,
     remove_memory,
     write_places,
@@ -24,6 +22,7 @@ from ftlaunch_hooks import layout, loading
 from ftlaunch_hooks.custody import Custody, make_dirs, remove_dirs
 from ftlaunch_hooks.dirlock import LOCK, DirLock, Locked
 from ftlaunch_hooks.loading import CannotLoad, Load
+from ftlaunch_hooks.private import NotPrivate, make_private
 from ftlaunch_hooks.protocol import ENV_MEMORY_DIR
 
 _ALL = sys.maxsize  # checkpoints kept: no retention

@@ -1,11 +1,12 @@
 """Hears that a rank has begun to end, before the kernel has taken it apart: see ftlaunch_hooks/knell.py.
 
 A hint: who is really ending says the kernel (`proc.Leader.ended_by`). Where nothing is heard (Linux before 5.16, a rank
-without hooks) the end is seen when it is over, as ever.
+without hooks, no thread to be had) the end is seen when it is over, as ever.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -41,7 +42,8 @@ class Knells:
         self._words = [knell.word(page) for page in pages]
         for start in range(0, len(self._words), _MOST):
             words = self._words[start : start + _MOST]
-            threading.Thread(target=self._listen, args=(words,), name="ftlaunch-knells", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # no thread may be started
+                threading.Thread(target=self._listen, args=(words,), name="ftlaunch-knells", daemon=True).start()
 
     def forget(self) -> None:
         """What has rung is over, and no rank lives."""

@@ -22,12 +22,12 @@ class LastSave:
         self._why: Why | None = None  # none: it is not under way
 
     def begin(self, why: Why) -> None:
-        """Commit it, unless storage has it. Raises OSError."""
+        """Commit it, unless storage has it."""
         self._why = why
         self._go_on(why)
 
     def heed(self, answer: Answer) -> None:
-        """The saver has answered, or died. Raises OSError."""
+        """The saver has answered, or died."""
         if self._why is None:
             return
         if answer["did"] == "save" and "error" in answer and answer["step"] == self._pages.newest_common():

@@ -279,7 +279,7 @@ class _Teller:
         self._turn(moment.wall, DOWN)
 
     def _note_some(self, moment: Moment) -> None:
-        if moment.event in ("checkpoint_failed", "checkpoint_rejected", "loaded", "saver_died"):
+        if moment.event in ("checkpoint_failed", "checkpoint_rejected", "loaded", "saver_died", "saver_missing"):
             self._note(moment)
 
     _hears: Mapping[str, Callable[[_Teller, Moment], None]] = {

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -41,9 +42,9 @@ def tail(path: Path, start: int = 0) -> str:
 class _Followed:
     """One file being followed: where we are, and the line begun."""
 
-    def __init__(self, path: Path, prefix: str, wait: bool) -> None:
-        self.path, self.prefix, self.wait = path, prefix, wait
-        self.offset = 0
+    def __init__(self, path: Path, prefix: str, offset: int) -> None:
+        self.path, self.prefix, self.offset = path, prefix, offset
+        self.wait = True  # for more
         self.until: int | None = None  # what comes after this offset is not shown
         self.partial = b""
 
@@ -67,7 +68,7 @@ class Terminal:
     """Everything the supervisor shows: its own lines (stderr) and the followed ranks' (stdout)."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        """out, err: standard output and error by default.
+        """out, err: standard output and error by default. Raises RuntimeError where no thread can be started.
 
         Only their descriptors are used: a thread that hangs in a write to a buffered stream holds a lock
         which the interpreter wants when it exits.
@@ -90,12 +91,16 @@ class Terminal:
         self._said.append(printable(line))
         self._wake.set()
 
-    def follow(self, paths: dict[int, Path]) -> None:
-        """Follow these files (rank -> log) instead of the present ones, once those are read to their ends."""
+    def follow(self, paths: dict[int, Path], begins: Mapping[int, int] | None = None) -> None:
+        """Follow these files (rank -> log) instead of the present ones, once those are read to their ends.
+
+        begins: rank -> how many bytes of its log are of an earlier run, and not shown again.
+        """
+        begins = begins or {}
         with self._lock:
             for followed in self._followed:
                 followed.wait = False
-            self._followed += [_Followed(path, f"[{rank}] ", True) for rank, path in paths.items()]
+            self._followed += [_Followed(path, f"[{rank}] ", begins.get(rank, 0)) for rank, path in paths.items()]
         self._wake.set()
 
     def cut(self) -> None:

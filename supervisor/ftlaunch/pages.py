@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,32 +17,9 @@ from ftlaunch_hooks.protocol import Resume, memory_root
 _PLACES = "places.json"
 
 
-class NotPrivate(Exception):
-    """The memory directory belongs to somebody else, or others may write to it."""
-
-
 def memory_dir(job_id: str) -> Path:
     """Where a job keeps its pages and snapshots."""
     return memory_root(os.getuid()) / job_id
-
-
-def make_private(path: Path) -> None:
-    """Make a directory of mode 0700 and its parent likewise. Raises NotPrivate or OSError."""
-    while True:
-        try:
-            return _make_private((path.parent, path))
-        except FileNotFoundError:  # the parent is gone again: another job, the last one until now, has just ended
-            if not path.parent.parent.exists():
-                raise
-
-
-def _make_private(directories: Sequence[Path]) -> None:
-    for directory in directories:
-        with contextlib.suppress(FileExistsError):
-            directory.mkdir(mode=0o700)
-        info = directory.lstat()
-        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-            raise NotPrivate(f"{directory} must be a directory of yours with mode 0700")
 
 
 class Pages:

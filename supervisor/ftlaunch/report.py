@@ -102,6 +102,8 @@ def _entry(entry: Entry) -> Iterator[str]:
         yield f"begun with {what} {fields.get('step')} from {fields.get('path')}"
     elif entry.what == "saver_died":
         yield f"the saver died (exit status {fields.get('status')})"
+    elif entry.what == "saver_missing":
+        yield f"no saver can be started: {fields.get('why')}"
     else:
         yield ending(fields)
 

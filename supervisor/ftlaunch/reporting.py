@@ -120,7 +120,8 @@ class Reporter:
         self._resumed_step = -1
         self.progressed = attempt == 0
         followed = {0} if self.spec.tee_ranks is None else self.spec.tee_ranks
-        self.terminal.follow({rank: gang.log(rank) for rank in gang.members if rank in followed})
+        begins = {rank: member.log_from for rank, member in gang.members.items() if rank in followed}
+        self.terminal.follow({rank: gang.log(rank) for rank in begins}, begins)
 
     def rank_restarted(self, rank: int, member: Member, restarts: int) -> None:
         """One rank was started again, the others going on."""
@@ -325,6 +326,14 @@ class Reporter:
         doing = f" while saving step {pending['step']}: trying that again" if pending and "step" in pending else ""
         self.log("saver_died", status=answer["status"], step=pending.get("step") if pending else None)
         self.say(f"the saver died (exit status {answer['status']}){doing}")
+
+    def saver_missing(self, error: OSError) -> None:
+        """The saver is gone, and none can be started."""
+        self.log("saver_missing", why=error.strerror)
+        self.say(
+            f"the saver died, and another cannot be started ({error.strerror}): training goes on, checkpoints wait;"
+            " trying again every second"
+        )
 
     def rejected(self, rejected: Sequence[dict[str, Any]], step: int) -> None:
         """Checkpoints that were refused on the way to the one resumed from."""

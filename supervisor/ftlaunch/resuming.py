@@ -59,7 +59,7 @@ class Resuming:
         return Resume.UNDECIDED, step
 
     def heed(self, answer: Answer) -> None:
-        """The saver's answer to what `decide` has asked: what verified, and what was refused. Raises OSError."""
+        """The saver's answer to what `decide` has asked: what verified, and what was refused."""
         if not self._asked:
             return
         self._asked = False

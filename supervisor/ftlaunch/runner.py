@@ -6,6 +6,7 @@ machine, policy, health and diagnosis.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import selectors
@@ -59,7 +60,10 @@ _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resu
 # of a core, what looking at the pages of many ranks may take: it is done less often then, once a second at least
 _SHARE, _FAST_SHARE = 0.008, 0.2
 _SLOWEST_TICK = 1.0
+_SAVER_AGAIN = 1.0  # seconds until it is tried again to start one
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so long after the first
+_SHORT = (errno.EAGAIN, errno.ENOMEM)
+_PROCESSES = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 
 
@@ -99,7 +103,7 @@ class Runner:
         self._events: deque[Event] = deque()
         self._selector = selectors.DefaultSelector()
         self._batch = 0
-        self._grace_at = self._backoff_at = float("inf")
+        self._grace_at = self._backoff_at = self._saver_at = float("inf")
         self._lives: dict[int, int] = {}  # rank -> how often it was started again, alone or with all
         self.examining = Examining(spec.run_dir, home.pages.directory, self.rules, reporter)
         self.clearing = Clearing(spec.run_dir, home.pages.directory)
@@ -155,7 +159,7 @@ class Runner:
         """Seconds to wait for something to happen."""
         if self._events or self.state in ENDS:
             return 0.0
-        return max(0.0, min(self._next_watch(), self._grace_at, self._backoff_at) - time.monotonic())
+        return max(0.0, min(self._next_watch(), self._grace_at, self._backoff_at, self._saver_at) - time.monotonic())
 
     def _next_watch(self) -> float:
         """When to look at the pages again, if nothing happens before: what happens is heard at once."""
@@ -179,6 +183,8 @@ class Runner:
         if now >= self._backoff_at:
             self._backoff_at = float("inf")
             self._post(Event.BACKOFF_OVER)
+        if now >= self._saver_at:
+            self._revive_saver(now)
         if now < self._next_watch() and not self._ended:
             return
         self._ended, began = False, time.thread_time()
@@ -213,7 +219,7 @@ class Runner:
         self.learning.look(waited, self._awake_since, now)
         if self._judge_ends():
             return
-        self._tend_saver(now)
+        self.saving.tick(self.gang, now)
         late = health.late_ranks(waited, now, self._awake_since, self.learning.limits)
         if late:
             self.examining.suspect(health.of_laggard(late, views), views)
@@ -234,12 +240,6 @@ class Runner:
             ):
                 self._fail(diagnosis.slow(news.rank, self.gang.least_step(), news.sentence))
                 return
-
-    def _tend_saver(self, now: float) -> None:
-        try:
-            self.saving.tick(self.gang, now)
-        except OSError:
-            self._on_saver()  # it has died: hear it and start another
 
     def _judge_numbers(self) -> bool:
         """Whether what the ranks say of their losses and replicas ends the attempt."""
@@ -287,7 +287,7 @@ class Runner:
     def _watch_stop(self, now: float) -> None:
         self.reporter.notice_progress(self.gang, self.attempt, now)
         if not self.gang.empty:
-            self._tend_saver(now)  # what all ranks hold already need not wait for their ends
+            self.saving.tick(self.gang, now)  # what all ranks hold already need not wait for their ends
             return
         if not self.gang.sweep(self._helpers):
             return
@@ -435,10 +435,25 @@ class Runner:
         return link
 
     def _on_saver(self) -> None:
-        answers = self.saving.answers(time.monotonic())
+        now = time.monotonic()
+        answers = self.saving.answers(now)
         if answers is None:
             self._selector.unregister(self.saving.link.fd)
+            self._revive_saver(now)
+            return
+        for answer in answers:
+            self._heed(answer)
+
+    def _revive_saver(self, now: float) -> None:
+        """The ranks go on without one for as long as none can be started: what is due is saved later."""
+        waiting, self._saver_at = self._saver_at < float("inf"), float("inf")
+        try:
             answers = self.saving.revive()
+        except OSError as error:
+            self._saver_at = now + _SAVER_AGAIN
+            if not waiting:
+                self.reporter.saver_missing(error)
+            return
         for answer in answers:
             self._heed(answer)
 
@@ -562,25 +577,34 @@ class Runner:
 
 
 def run(spec: JobSpec) -> int:
-    """Keep one job alive until it is over; returns the exit code (0, 1, 2, 75 or 143)."""
+    """Keep one job alive until it is over; returns the exit code (0, 1, 75 or 143). Raises Unusable."""
     proc.become_subreaper()
-    terminal = Terminal()
-    with Signals(spec.stop_signals) as signals:
-        try:
-            home = Home(spec, lambda line: terminal.say(screen.PREFIX + line))
-        except Unusable as error:
-            terminal.say(f"{screen.PREFIX}{error}")
-            terminal.close()
-            return protocol.EXIT_USAGE
-        reporter = Reporter(spec, home, terminal)
-        runner = Runner(spec, home, reporter, signals)
-        state = runner.run()
-        runner.close()
-        code = _exit_code(state, runner.saving.committed)
-        reporter.ended(runner, code)
-        reporter.farewell()
-        home.leave(keep_memory=bool(runner.last_save.error))
+    try:
+        terminal = Terminal()
+    except RuntimeError as error:
+        raise Unusable(f"cannot start: {error}{_PROCESSES}") from error
+    try:
+        with Signals(spec.stop_signals) as signals:
+            return _run(spec, terminal, signals)
+    finally:
         terminal.close()
+
+
+def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
+    home = Home(spec, lambda line: terminal.say(screen.PREFIX + line))
+    reporter = Reporter(spec, home, terminal)
+    try:
+        runner = Runner(spec, home, reporter, signals)
+    except OSError as error:
+        home.leave(keep_memory=home.pages.newest_common() != NONE)
+        hint = _PROCESSES if error.errno in _SHORT else ""
+        raise Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}") from error
+    state = runner.run()
+    runner.close()
+    code = _exit_code(state, runner.saving.committed)
+    reporter.ended(runner, code)
+    reporter.farewell()
+    home.leave(keep_memory=bool(runner.last_save.error))
     return code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -38,15 +39,24 @@ class SaverLink:
         self.pending: dict[str, Any] | None = None
         self._buffer = b""
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called: nothing may be asked any more."""
+        return self._stdin.closed
+
     def ask(self, request: dict[str, Any]) -> None:
-        """Send a request. Requests are short: the pipe takes them at once. Raises OSError when it is gone."""
+        """Send a request: `pending` until its answer is there. Requests are short: the pipe takes them at once."""
         assert self.pending is None
         self.pending = request
-        atomic.write_all(self._stdin.fileno(), json.dumps(request).encode() + b"\n")
+        self._send(request)
 
     def hurry(self) -> None:
-        """Let the save under way go on as fast as it can. Raises OSError when the saver is gone."""
-        atomic.write_all(self._stdin.fileno(), b'{"do": "hurry"}\n')
+        """Let the save under way go on as fast as it can."""
+        self._send({"do": "hurry"})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it is gone: that is heard on `fd`
+            atomic.write_all(self._stdin.fileno(), json.dumps(message).encode() + b"\n")
 
     def answers(self) -> list[dict[str, Any]] | None:
         """Answers that have arrived; None when the saver is gone."""
@@ -63,11 +73,9 @@ class SaverLink:
 
     def close(self, timeout: float) -> int | None:
         """Let it finish and leave; SIGKILL after `timeout` seconds. Returns its exit status."""
-        try:
-            atomic.write_all(self._stdin.fileno(), b'{"do": "leave"}\n')
+        if not self.closed:
+            self._send({"do": "leave"})
             self._stdin.close()
-        except OSError:
-            pass  # it is gone already
         try:
             status = self._popen.wait(timeout)
         except subprocess.TimeoutExpired:

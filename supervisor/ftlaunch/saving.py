@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -38,8 +37,8 @@ class Saving:
 
     @property
     def busy(self) -> bool:
-        """A request is under way."""
-        return self.link.pending is not None
+        """A request is under way, or there is no saver to ask."""
+        return self.link.closed or self.link.pending is not None
 
     # --- choosing steps -----------------------------------------------------------------------------------
 
@@ -55,7 +54,7 @@ class Saving:
             self._next_time = now + self.spec.storage_interval_seconds
 
     def tick(self, gang: Gang, now: float) -> None:
-        """Look at the pages: ask for what all ranks hold, announce what is due. Raises OSError."""
+        """Look at the pages: ask for what all ranks hold, announce what is due."""
         if self.busy:
             return
         pages = [page for rank in gang.members if (page := gang.page(rank)) is not None]
@@ -89,7 +88,7 @@ class Saving:
     # --- the saver ----------------------------------------------------------------------------------------
 
     def save(self, step: int, why: Why) -> None:
-        """Ask the saver to commit a step that all ranks have in memory. Raises OSError or ValueError."""
+        """Ask the saver to commit a step that all ranks have in memory. Raises ValueError."""
         self.pages.reading(step)  # from here on ranks keep off these slots
         slots = [
             str(layout.slot_dir(self.pages.directory, rank, self.pages.slot_of(rank, step)))
@@ -112,12 +111,11 @@ class Saving:
 
     def hurry(self) -> None:
         """The job waits for the save under way: it need not keep to its bandwidth."""
-        if self.busy:
-            with contextlib.suppress(OSError):  # the saver has died: the loop will hear it
-                self.link.hurry()
+        if self.link.pending is not None and not self.link.closed:
+            self.link.hurry()
 
     def find(self, load: Path | None = None, healthy_before: int | None = None) -> None:
-        """Ask for the newest checkpoint that verifies, or the one to load, once the saver is free. Raises OSError.
+        """Ask for the newest checkpoint that verifies, or the one to load, once the saver is free.
 
         healthy_before: of those only that are older than this step and marked healthy.
         """
@@ -138,12 +136,18 @@ class Saving:
             self._asked_again = False
             if answer["did"] == "save":
                 self._saved(answer, now)
-        if not self.busy and self._waiting:
-            self.link.ask(self._waiting.popleft())
+        self._ask_waiting()
         return answers
 
+    def _ask_waiting(self) -> None:
+        if not self.busy and self._waiting:
+            self.link.ask(self._waiting.popleft())
+
     def revive(self) -> list[Answer]:
-        """Start a saver in the place of one that is gone. Its request is repeated once, then answered as failed."""
+        """Start a saver in the place of one that is gone. Its request is repeated once, then answered as failed.
+
+        Raises OSError where none can be started: nothing is lost, and it can be called again.
+        """
         pending = self.link.pending
         status = self.link.close(1.0)
         self.link = self._start()
@@ -153,6 +157,7 @@ class Saving:
             self.link.ask(pending)
             return [died]
         self._asked_again = False
+        self._ask_waiting()
         if pending is None:
             return [died]
         failed = {**pending, "did": pending["do"], "error": f"the saver died twice over it ({status})"}

@@ -39,7 +39,7 @@ def test_environment_is_torchruns(job: FtJob) -> None:
         path = next((job.home / "torchrun").glob(f"**/attempt_0/{rank}/stdout.log"))
         theirs, ours = json.loads(path.read_text()), rank_env(job, rank)
         base = set(os.environ)
-        for name in set(theirs) - base - {"FT_TEST"}:
+        for name in set(theirs) - base - {"FT_TEST", "LINES", "COLUMNS"}:  # readline sets them, and torchrun imports it
             assert name in ours, name
             if name not in differ:
                 assert ours[name] == theirs[name], name
@@ -89,6 +89,17 @@ def test_whose_output_reaches_the_terminal(job: FtJob, options: tuple[str, ...],
     assert job.wait() == 0, job.stderr
     assert sorted(job.stdout.splitlines()) == [f"[{rank}] hello from {rank}" for rank in sorted(shown)]
     assert job.log(0, 1) == "hello from 1\n"
+
+
+def test_what_an_earlier_run_printed_is_not_shown_again(job: FtJob) -> None:
+    """Its attempts have the same numbers, and so the same logs: they are added to."""
+    script = job.home / "runs.py"
+    for run in ("first", "second"):
+        script.write_text(f"print('the {run} run', end='')\n")
+        job.start(script=script, args=(), ranks=1)
+        assert job.wait() == 0, job.stderr
+        assert job.stdout == f"[0] the {run} run\n"
+    assert job.log(0, 0) == "the first runthe second run"
 
 
 def test_terminal_that_takes_nothing_holds_up_nobody(job: FtJob) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 from harness import FtJob, alive, carriers, wait_for
 
 from ftlaunch_hooks import checks, layout
+from ftlaunch_hooks.page import NONE, Page, page_path
+from ftlaunch_hooks.protocol import SLOTS
 
 SLOW = ("--steps", "60", "--step-time", "0.03")
 
@@ -116,6 +122,107 @@ def test_saver_killed_in_mid_save(job: FtJob) -> None:
     for _, directory in layout.list_iterations(job.run_dir / "checkpoints"):
         checks.verify(directory)
     assert not incomplete.exists()
+    job.assert_clean()
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A virtual environment like this one, whose Python can be taken away."""
+    home = tmp_path / "venv"
+    python = home / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    shutil.copy(Path(sys.prefix) / "pyvenv.cfg", home)
+    (home / "lib").symlink_to(Path(sys.prefix) / "lib")
+    monkeypatch.setattr(sys, "executable", str(python))
+    return python
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["to its end", "until told to stop"])
+def test_a_job_goes_on_while_no_saver_can_be_started(job: FtJob, python: Path, told: bool) -> None:
+    """As where no process more is allowed. What is due meanwhile is saved once there is one again."""
+    place = python.readlink()
+    args = ("--out", str(job.out), "--steps", "400" if told else "40", "--step-time", "0.05")
+    job.start("--storage-interval", "10", args=args)
+    job.wait_step(3)
+    python.unlink()
+    saver_of(job).kill()
+    assert job.wait_event("saver_missing")["why"] == "No such file or directory"
+    before = job.events("checkpoint_committed")
+    job.wait_step(25)
+    if told:
+        job.supervisor.terminate()
+        job.wait_event("stop_requested")
+    assert job.events("checkpoint_committed") == before
+    assert job.events("saver_died") == []
+    python.symlink_to(place)
+    assert job.wait() == (75 if told else 0), job.stderr
+    assert len(job.events("attempt_started")) == len(job.events("saver_missing")) == len(job.events("saver_died")) == 1
+    saved = [directory for _, directory in layout.list_iterations(job.run_dir / "checkpoints")]
+    assert saved
+    assert layout.step_of(saved[0]) == len(job.losses(0))
+    for directory in saved:
+        checks.verify(directory)
+    job.assert_clean()
+
+
+@pytest.mark.skipif("FT_TEST_PLAIN" in os.environ, reason="a plain rank needs the Python that is taken away")
+def test_a_restart_from_storage_waits_for_a_saver(job: FtJob, python: Path) -> None:
+    """It verifies the checkpoint: until then the new ranks are not told where to begin."""
+    place = python.readlink()
+    args = ("--out", str(job.out), "--steps", "400", "--step-time", "0.05")
+    job.start("--storage-interval", "10", "--memory-interval", "0", args=args)
+    job.wait_event("checkpoint_committed")
+    python.unlink()
+    saver_of(job).kill()
+    job.wait_event("saver_missing")
+    page = Page(page_path(job.memory, 1))
+    job.wait_step(page.persist_at + 2)  # without a saver no snapshot is after that one
+    for slot in range(SLOTS):
+        page.set_slot(slot, NONE)
+    page.close()
+    os.kill(job.pids()[1], signal.SIGKILL)
+    job.wait_event("attempt_started", 2)
+    assert job.events("saver_died") == []
+    python.symlink_to(place)
+    assert job.wait_event("resumed", 2)["source"] == "storage"
+    assert job.events("saver_died")
+    reached = len(job.losses(0))
+    job.wait_step(reached + 5)
+    job.supervisor.terminate()
+    assert job.wait() == 75, job.stderr
+    job.assert_clean()
+
+
+@pytest.fixture
+def group(job: FtJob) -> Iterator[Path]:
+    """A control group of its own, where we may make one and limit its processes."""
+    base = Path("/sys/fs/cgroup")
+    group = (base / "pids" if (base / "pids").is_dir() else base) / job.job_id
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made: {error}")
+    try:
+        if not (group / "pids.max").exists():
+            pytest.skip("the control group does not count processes")
+        yield group
+    finally:
+        wait_for(lambda: not (group / "cgroup.procs").read_text(), "the end of all in the group", 10.0)
+        group.rmdir()
+
+
+@pytest.mark.parametrize("most", [1, 2], ids=["not a thread", "not the saver"])
+def test_where_no_more_processes_are_allowed(job: FtJob, group: Path, most: int) -> None:
+    """A limit of the container, say, that is too low for any job."""
+    (group / "pids.max").write_text(str(most))
+    enter = (group / "cgroup.procs").open("w")
+    job.start(args=args(job), preexec_fn=lambda: enter.write(str(os.getpid())) and enter.flush())
+    enter.close()
+    assert job.wait() == 2, job.stderr
+    assert "ftlaunch: cannot start: " in job.stderr
+    assert "pids of the container" in job.stderr
+    assert "bug" not in job.stderr
     job.assert_clean()
 
 

@@ -15,8 +15,8 @@ import pytest
 from harness import JOBS, FtJob, carriers, wait_for
 
 from ftlaunch.cleaning import sweep
-from ftlaunch.pages import make_private
 from ftlaunch_hooks.page import Page, create_page, page_path
+from ftlaunch_hooks.private import make_private
 from ftlaunch_hooks.protocol import memory_root, own_start_time
 
 BEATS = JOBS / "beats.py"

@@ -9,7 +9,6 @@ threads save the newest step all ranks have in memory.
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import shutil
 import signal
@@ -18,81 +17,21 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch_hooks import ladder, layout, persist, protocol, retention
+from ftlaunch_hooks.alone_settings import AloneError, Settings, settings
 from ftlaunch_hooks.bandwidth import Bandwidth
 from ftlaunch_hooks.custody import Custody
 from ftlaunch_hooks.dirlock import Locked
-from ftlaunch_hooks.loading import CannotLoad, Load
-from ftlaunch_hooks.page import NONE, Page, create_page, page_path, wait_until
-from ftlaunch_hooks.protocol import Flag, MemoryInterval, Resume, Why
+from ftlaunch_hooks.loading import CannotLoad
+from ftlaunch_hooks.meeting import meet
+from ftlaunch_hooks.page import NONE, Page, wait_until
+from ftlaunch_hooks.private import NotPrivate, make_private
+from ftlaunch_hooks.protocol import Resume, Why
 from ftlaunch_hooks.snapshot import Snapshotter
 
-_MEET = 300.0  # seconds the ranks of a node have to find each other
 _ROUND = 5.0  # seconds: a wait looks around so often whether it is in vain
-
-
-class AloneError(RuntimeError):
-    """The ranks cannot look after themselves here."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the environment says."""
-
-    checkpoint_dir: Path
-    prefix: str
-    memory_interval: MemoryInterval
-    every_steps: int | None
-    every_seconds: float | None
-    keep: int
-    keep_every: int  # steps; 0 is off
-    bandwidth: float  # bytes a second; 0 is off
-    grace: float
-    fresh: bool
-    load: Load | None
-
-
-def settings() -> Settings:
-    """Read the environment; the defaults are the launcher's own. Raises AloneError on nonsense."""
-    environ = os.environ
-    argv = sys.orig_argv
-    module = argv[argv.index("-m") + 1] if "-m" in argv[: len(argv) - len(sys.argv) + 1] else None
-    kind, target = ("module", module) if module else ("script", sys.argv[0] or "python")
-    job_id = environ.get(protocol.ENV_JOB_ID) or protocol.default_job_id(str(Path.cwd()), kind, target, sys.argv[1:])
-    run_dir = Path(environ.get(protocol.ENV_RUN_DIR, Path("runs") / job_id))
-    every = environ.get(protocol.ENV_STORAGE_INTERVAL, protocol.DEFAULT_STORAGE_INTERVAL)
-    try:
-        seconds = float(every[:-1]) if every.endswith("s") else None
-        steps = int(every) if seconds is None and every != "off" else None
-        return Settings(
-            checkpoint_dir=Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute(),
-            prefix=job_id,
-            memory_interval=protocol.memory_interval(
-                environ.get(protocol.ENV_MEMORY_INTERVAL, protocol.DEFAULT_MEMORY_INTERVAL)
-            ),
-            every_steps=steps,
-            every_seconds=seconds,
-            keep=int(environ.get(protocol.ENV_KEEP, protocol.DEFAULT_KEEP)),
-            keep_every=int(environ.get(protocol.ENV_KEEP_EVERY, "0")),
-            bandwidth=float(environ.get(protocol.ENV_STORAGE_BANDWIDTH, "0")),
-            grace=float(environ.get(protocol.ENV_GRACE, protocol.DEFAULT_GRACE)),
-            fresh=environ.get(protocol.ENV_FRESH) == "1",
-            load=_load(Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute()),
-        )
-    except ValueError as error:
-        raise AloneError(f"cannot attach: a FTLAUNCH_* variable is not a number ({error})") from None
-
-
-def _load(checkpoint_dir: Path) -> Load | None:
-    """The checkpoint to begin with, by path or by its step."""
-    asked = os.environ.get(protocol.ENV_LOAD_CHECKPOINT)
-    if not asked:
-        return None
-    path = layout.iteration_dir(checkpoint_dir, int(asked)) if asked.isdecimal() else Path(asked).absolute()
-    return Load(path, weights_only=os.environ.get(protocol.ENV_RESUME_TRAINING) == "0")
 
 
 def join() -> Alone:
@@ -120,16 +59,11 @@ class Alone:
         self.watched_lock = threading.Lock()
         self._root = protocol.memory_root(os.getuid())
         self.memory_dir = self._root / f"alone-{os.getpid()}-{protocol.own_start_time()}"  # see _memory_of
-        while not self.memory_dir.exists():
-            try:
-                self._make_memory_dir()
-            except FileNotFoundError:  # another job, the last one until now, has just removed what was empty
-                if not self._root.parent.exists():
-                    raise
         self._saver: threading.Thread | None = None
         self._custody: Custody | None = None  # of rank 0
         atexit.register(self._clean, os.getpid())
-        self.page, self.peers = self._meet()
+        self.peers = self._meet()
+        self.page = self.peers[rank]
         self.orders = self.peers[0]
         self._save_error: str | None = None
         self._snapshots: Snapshotter | None = None
@@ -137,13 +71,15 @@ class Alone:
         self._hurry = threading.Event()  # saving need not keep to its bandwidth
         self._next_time = time.monotonic() + (chosen.every_seconds or 0.0)
 
-    def _make_memory_dir(self) -> None:
-        self._root.mkdir(mode=0o700, exist_ok=True)
-        info = self._root.lstat()
-        if info.st_uid != os.getuid() or info.st_mode & 0o077:
-            raise AloneError(f"cannot attach: {self._root} must be a directory of yours with mode 0700")
-        _sweep(self._root)
-        self.memory_dir.mkdir(mode=0o700)
+    def _meet(self) -> list[Page]:
+        try:
+            make_private(self.memory_dir)
+            _sweep(self._root)
+            return meet(self._root, self.rank, self.world_size, self.attempt)
+        except NotPrivate as error:
+            raise AloneError(f"cannot attach: {error}") from None
+        except OSError as error:
+            raise AloneError(f"cannot attach: {error.filename or self._root}: {error.strerror}") from None
 
     def _clean(self, pid: int) -> None:
         if os.getpid() == pid:
@@ -153,59 +89,6 @@ class Alone:
             _forget(self.memory_dir)
             with suppress(OSError):
                 self._root.rmdir()
-
-    # --- meeting ------------------------------------------------------------------------------------------
-
-    def _meet(self) -> tuple[Page, list[Page]]:
-        """Make this rank's page and map all others'; a page counts only while its writer lives."""
-        place = self._meeting_place()
-        place.mkdir(mode=0o700, exist_ok=True)
-        path = page_path(place, self.rank)
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        create_page(fresh)
-        own = Page(fresh)
-        own.begin(self.attempt, os.getpid(), protocol.own_start_time())
-        fresh.rename(path)
-        deadline = time.monotonic() + _MEET
-        peers: dict[int, Page] = {self.rank: own}
-        if not wait_until(lambda: self._map_peers(place, peers), deadline):
-            missing = sorted(set(range(self.world_size)) - set(peers))
-            raise AloneError(f"cannot attach: rank {missing[0]} did not attach within {_MEET:.0f} s")
-        own.raise_flag(Flag.MAPPED)
-        pages = [peers[rank] for rank in range(self.world_size)]
-        if not wait_until(lambda: all(p.flags & Flag.MAPPED for p in pages), deadline):
-            raise AloneError(f"cannot attach: not all ranks attached within {_MEET:.0f} s")
-        with suppress(FileNotFoundError):
-            path.unlink()
-        with suppress(OSError):
-            place.rmdir()  # the last one succeeds
-        return own, pages
-
-    def _meeting_place(self) -> Path:
-        names = (
-            "MASTER_ADDR",
-            "MASTER_PORT",
-            "TORCHELASTIC_RUN_ID",
-            "TORCHELASTIC_RESTART_COUNT",
-            "SLURM_JOB_ID",
-        )
-        words = [os.environ.get(name, "") for name in names]
-        if self.world_size == 1:
-            words.append(str(os.getpid()))
-        return self._root / f"meeting-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:16]}"
-
-    def _map_peers(self, place: Path, peers: dict[int, Page]) -> bool:
-        for rank in range(self.world_size):
-            if rank not in peers:
-                try:
-                    page = Page(page_path(place, rank))
-                except (OSError, ValueError):
-                    continue
-                if page.pid and protocol.process_start_time(page.pid) == page.start_time:
-                    peers[rank] = page
-                else:
-                    page.close()  # of an earlier run that was killed
-        return len(peers) == self.world_size
 
     # --- resume -------------------------------------------------------------------------------------------
 

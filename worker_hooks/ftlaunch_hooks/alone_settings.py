@@ -1,0 +1,73 @@
+"""What the environment says to ranks that have no supervisor; the defaults are the launcher's own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftlaunch_hooks import layout, protocol
+from ftlaunch_hooks.loading import Load
+from ftlaunch_hooks.protocol import MemoryInterval
+
+
+class AloneError(RuntimeError):
+    """The ranks cannot look after themselves here."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment says."""
+
+    checkpoint_dir: Path
+    prefix: str
+    memory_interval: MemoryInterval
+    every_steps: int | None
+    every_seconds: float | None
+    keep: int
+    keep_every: int  # steps; 0 is off
+    bandwidth: float  # bytes a second; 0 is off
+    grace: float
+    fresh: bool
+    load: Load | None
+
+
+def settings() -> Settings:
+    """Read the environment; the defaults are the launcher's own. Raises AloneError on nonsense."""
+    environ = os.environ
+    argv = sys.orig_argv
+    module = argv[argv.index("-m") + 1] if "-m" in argv[: len(argv) - len(sys.argv) + 1] else None
+    kind, target = ("module", module) if module else ("script", sys.argv[0] or "python")
+    job_id = environ.get(protocol.ENV_JOB_ID) or protocol.default_job_id(str(Path.cwd()), kind, target, sys.argv[1:])
+    run_dir = Path(environ.get(protocol.ENV_RUN_DIR, Path("runs") / job_id))
+    every = environ.get(protocol.ENV_STORAGE_INTERVAL, protocol.DEFAULT_STORAGE_INTERVAL)
+    try:
+        seconds = float(every[:-1]) if every.endswith("s") else None
+        steps = int(every) if seconds is None and every != "off" else None
+        return Settings(
+            checkpoint_dir=Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute(),
+            prefix=job_id,
+            memory_interval=protocol.memory_interval(
+                environ.get(protocol.ENV_MEMORY_INTERVAL, protocol.DEFAULT_MEMORY_INTERVAL)
+            ),
+            every_steps=steps,
+            every_seconds=seconds,
+            keep=int(environ.get(protocol.ENV_KEEP, protocol.DEFAULT_KEEP)),
+            keep_every=int(environ.get(protocol.ENV_KEEP_EVERY, "0")),
+            bandwidth=float(environ.get(protocol.ENV_STORAGE_BANDWIDTH, "0")),
+            grace=float(environ.get(protocol.ENV_GRACE, protocol.DEFAULT_GRACE)),
+            fresh=environ.get(protocol.ENV_FRESH) == "1",
+            load=_load(Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute()),
+        )
+    except ValueError as error:
+        raise AloneError(f"cannot attach: a FTLAUNCH_* variable is not a number ({error})") from None
+
+
+def _load(checkpoint_dir: Path) -> Load | None:
+    """The checkpoint to begin with, by path or by its step."""
+    asked = os.environ.get(protocol.ENV_LOAD_CHECKPOINT)
+    if not asked:
+        return None
+    path = layout.iteration_dir(checkpoint_dir, int(asked)) if asked.isdecimal() else Path(asked).absolute()
+    return Load(path, weights_only=os.environ.get(protocol.ENV_RESUME_TRAINING) == "0")

@@ -1,0 +1,72 @@
+"""How the ranks of a node find each other without a supervisor, and map each other's pages.
+
+Each makes its page in a place that all of them can name; a page counts only while its writer lives. Once all
+have mapped all, the files are deleted: nothing is left to clean up after a SIGKILL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from ftlaunch_hooks import protocol
+from ftlaunch_hooks.alone_settings import AloneError
+from ftlaunch_hooks.page import Page, create_page, page_path, wait_until
+from ftlaunch_hooks.protocol import Flag
+
+_PATIENCE = 300.0  # seconds the ranks of a node have to find each other
+_NAMES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID")
+
+
+def meet(root: Path, rank: int, world_size: int, attempt: int) -> list[Page]:
+    """The pages of all ranks, in their order, this rank's own among them. Raises AloneError or OSError."""
+    place = _place(root, world_size)
+    place.mkdir(mode=0o700, exist_ok=True)
+    path = page_path(place, rank)
+    pages = {rank: _own_page(path, attempt)}
+    deadline = time.monotonic() + _PATIENCE
+    if not wait_until(lambda: _map_others(place, pages, world_size), deadline):
+        missing = sorted(set(range(world_size)) - set(pages))
+        raise AloneError(f"cannot attach: rank {missing[0]} did not attach within {_PATIENCE:.0f} s")
+    pages[rank].raise_flag(Flag.MAPPED)
+    if not wait_until(lambda: all(page.flags & Flag.MAPPED for page in pages.values()), deadline):
+        raise AloneError(f"cannot attach: not all ranks attached within {_PATIENCE:.0f} s")
+    with suppress(FileNotFoundError):
+        path.unlink()
+    with suppress(OSError):
+        place.rmdir()  # the last one succeeds
+    return [pages[rank] for rank in range(world_size)]
+
+
+def _place(root: Path, world_size: int) -> Path:
+    words = [os.environ.get(name, "") for name in _NAMES]
+    if world_size == 1:
+        words.append(str(os.getpid()))
+    return root / f"meeting-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:16]}"
+
+
+def _own_page(path: Path, attempt: int) -> Page:
+    """Whole before the others can see it."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    create_page(fresh)
+    page = Page(fresh)
+    page.begin(attempt, os.getpid(), protocol.own_start_time())
+    fresh.rename(path)
+    return page
+
+
+def _map_others(place: Path, pages: dict[int, Page], world_size: int) -> bool:
+    for rank in range(world_size):
+        if rank not in pages:
+            try:
+                page = Page(page_path(place, rank))
+            except (OSError, ValueError):
+                continue
+            if page.pid and protocol.process_start_time(page.pid) == page.start_time:
+                pages[rank] = page
+            else:
+                page.close()  # of an earlier run that was killed
+    return len(pages) == world_size

@@ -1,0 +1,35 @@
+"""Directories that only the user may enter: where the jobs of a user keep their pages and snapshots.
+
+The parent of all of them goes with the last job of the user, which may end while another begins.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+
+class NotPrivate(Exception):
+    """A directory belongs to somebody else, or others may write to it."""
+
+
+def make_private(path: Path) -> None:
+    """Make a directory of mode 0700 and its parent likewise. Raises NotPrivate or OSError."""
+    while True:
+        try:
+            return _make_private((path.parent, path))
+        except FileNotFoundError:  # the parent is gone again: another job, the last one until now, has just ended
+            if not path.parent.parent.exists():
+                raise
+
+
+def _make_private(directories: Sequence[Path]) -> None:
+    for directory in directories:
+        with suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        info = directory.lstat()
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+            raise NotPrivate(f"{directory} must be a directory of yours with mode 0700")
