@@ -13,8 +13,9 @@ News = tuple[str, dict[str, Any], str]  # event, its fields, a sentence for the 
 class MemoryNews:
     """Compares what rank 0's page says with what was said last."""
 
-    def __init__(self) -> None:
-        self._slots, self._interval = MEMORY_SLOTS, -1
+    def __init__(self, interval: int) -> None:
+        """interval: steps, with which the ranks begin."""
+        self._slots, self._interval = MEMORY_SLOTS, interval
 
     def look(self, memory: Memory) -> list[News]:
         """What is new in an attempt's page."""
@@ -27,7 +28,7 @@ class MemoryNews:
             event = "memory_reduced" if reduced else "memory_restored"
             fields = {"slots": memory.slots, "interval": memory.interval, "needed": memory.needed, "room": memory.room}
             news.append((event, fields, reduced_memory(memory) if reduced else ""))
-        elif self._interval not in (-1, memory.interval):
+        elif memory.interval != self._interval:
             fields = {"interval": memory.interval, "before": self._interval}
             news.append(("memory_interval", fields, ""))
         self._slots, self._interval = slots, memory.interval

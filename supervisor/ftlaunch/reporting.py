@@ -26,7 +26,7 @@ from ftlaunch.text import size
 from ftlaunch_hooks import atomic, loading, marks
 from ftlaunch_hooks.loading import Load
 from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.protocol import RESTORED_FROM, Resume, process_start_time
+from ftlaunch_hooks.protocol import RESTORED_FROM, Resume, memory_interval, process_start_time
 
 if TYPE_CHECKING:
     from ftlaunch.runner import Runner
@@ -47,7 +47,7 @@ class Reporter:
         self._silent = False  # some rank has made no progress for half its limit, and that was told
         self.progressed = True  # a new step was made since the last restart
         self.resume_awaited = False
-        self._memory = MemoryNews()
+        self._memory = MemoryNews(memory_interval(str(spec.memory_interval)).steps)
         self.last_incident: dict[str, Any] | None = None
         self._abnormal = False  # the newest checkpoint is marked so
         self._incident_at: float | None = None

@@ -11,14 +11,14 @@ def events(news: MemoryNews, *memory: int) -> list[str]:
 
 
 def test_nothing_is_news_while_all_is_well() -> None:
-    news = MemoryNews()
+    news = MemoryNews(1)
     assert events(news, 0, 0, 0, 0) == []  # before the ranks have met
     assert events(news, 3, 1, 100, 1000) == []
     assert events(news, 3, 1, 100, 1000) == []
 
 
 def test_fewer_slots_are_said_once_a_rung() -> None:
-    news = MemoryNews()
+    news = MemoryNews(1)
     [(event, fields, sentence)] = news.look(Memory(2, 1, 100, 250))
     assert (event, fields) == ("memory_reduced", {"slots": 2, "interval": 1, "needed": 100, "room": 250})
     assert "memory holds 2 snapshots instead of 3" in sentence
@@ -30,13 +30,14 @@ def test_fewer_slots_are_said_once_a_rung() -> None:
 
 
 def test_another_interval_is_an_event_without_a_word() -> None:
-    news = MemoryNews()
+    news = MemoryNews(1)
     assert events(news, 3, 1, 100, 1000) == []
     assert news.look(Memory(3, 40, 100, 1000)) == [("memory_interval", {"interval": 40, "before": 1}, "")]
     assert events(news, 3, 40, 100, 1000) == []
+    assert events(MemoryNews(1), 3, 40, 100, 1000) == ["memory_interval"], "also when it was so at the first look"
 
 
 def test_where_only_the_saver_is_served_fewer_slots_cost_nothing() -> None:
-    news = MemoryNews()
+    news = MemoryNews(0)
     assert events(news, 1, 0, 100, 150) == []
     assert events(news, 0, 0, 100, 50) == ["memory_reduced"]
