@@ -4,14 +4,13 @@
     python scripts/chaos --kills 50 --seed 7
 
 Jobs under DistributedDataParallel and under fully_shard (FSDP2), with small state (copied at the step boundary) and
-large state (copied beside the training), run under ftlaunch. Ranks, all ranks, the saver, the supervisor and the
-whole node (memory gone) are killed at random moments of a life: while it starts, restores, takes its first
-snapshot, trains or saves. Every life compares its state with an undisturbed run's at that step before it trains
-on; every checkpoint that is left is verified and loaded. Steps lost are counted from what the ranks themselves
+large state (copied beside the training), run under ftlaunch. Ranks, all ranks, the saver, the warm parent, the
+supervisor and the whole node (memory gone) are killed at random moments of a life: while it starts, restores, takes
+its first snapshot, trains or saves. Every life compares its state with an undisturbed run's at that step before it
+trains on; every checkpoint that is left is verified and loaded. Steps lost are counted from what the ranks themselves
 noted. Exits with 1 when anything is not as it must be; what was left by the job in question is kept then.
 """
 
-# ruff: noqa: E402 - the number of threads must be said before torch and NumPy are imported
 from __future__ import annotations
 
 import argparse
@@ -26,15 +25,11 @@ import tempfile
 import time
 from pathlib import Path
 
-for _pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_pool] = "1"  # a process with threads must not be forked
-
 import audit
 import mayhem
 import torch
-import training
 
-from ftlaunch import proc, runner, saver  # noqa: F401 - loaded once, for all supervisors
+from ftlaunch import proc
 
 _KILLS_A_JOB = 60  # then it may run to its end
 PLANS = [
@@ -76,7 +71,6 @@ def rampage(home: Path, args: argparse.Namespace, total: audit.Tally) -> None:
     """Job after job until enough was killed, or something is wrong."""
     dice, began = random.Random(args.seed), time.monotonic()
     plans = [plan for plan in PLANS if plan.name in args.jobs]
-    training.Training("ddp", "small", 0, whole=True)  # torch imports a third of itself at the first optimizer
     kinds = sorted({(plan.kind, plan.size) for plan in plans})
     oracles = {(kind, size): mayhem.run_oracle(home, kind, size) for kind, size in kinds}
 

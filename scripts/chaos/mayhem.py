@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import select
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import audit
 import training
-import warm
+from supervisor import Supervisor
 
 from ftlaunch.proc import free_port
 from ftlaunch_hooks import layout, protocol
@@ -23,10 +23,11 @@ from ftlaunch_hooks import layout, protocol
 RANKS = 2
 _STUCK = 120.0  # seconds without a birth, a death or an end: something hangs
 _LIVES = 20  # without a kill: ranks die of something else
+_LOOK = 0.001  # seconds between looks at the journal
 _FIRST_HORIZON = 0.4  # seconds
-# What is killed, and how often: one rank, all ranks at about the same moment, the saver, the supervisor (its ranks
-# die with it, memory stays), and the node: all of it, and memory is gone.
-TARGETS = {"rank": 56, "all ranks": 20, "saver": 12, "supervisor": 8, "node": 4}
+# What is killed, and how often: one rank, all ranks at about the same moment, the saver, the process that ranks are
+# forked from, the supervisor (its ranks die with it, memory stays), and the node: all of it, and memory is gone.
+TARGETS = {"rank": 52, "all ranks": 18, "saver": 12, "warm parent": 8, "supervisor": 7, "node": 3}
 
 
 class Broken(Exception):
@@ -49,19 +50,17 @@ class Plan:
 
 
 def run_oracle(home: Path, kind: str, size: str) -> Path:
-    """The undisturbed run: digests of every step; returns their folder."""
+    """The undisturbed run: digests of every step; returns their folder. Raises RuntimeError."""
     oracle = home / f"oracle_{kind}_{size}"
     oracle.mkdir()
-    arguments = ["--kind", kind, "--size", size, "--oracle", str(oracle)]
-    pids, port = [], free_port("127.0.0.1")
-    for rank in range(RANKS):
-        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1"}
-        pid = os.fork()
-        if pid == 0:
-            warm.become({**env, "MASTER_PORT": str(port)}, oracle / "log")
-            os._exit(warm.call(lambda: training.main(arguments)))
-        pids.append(pid)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    argv = [sys.executable, training.__file__, "--kind", kind, "--size", size, "--oracle", str(oracle)]
+    env = {**os.environ, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1"}
+    env["MASTER_PORT"] = str(free_port("127.0.0.1"))
+    with (oracle / "log").open("wb") as log:
+        ranks = [
+            subprocess.Popen(argv, env={**env, "RANK": str(rank)}, stdout=log, stderr=log) for rank in range(RANKS)
+        ]
+        codes = [process.wait() for process in ranks]
     if any(codes):
         raise RuntimeError(f"cannot go on: the undisturbed run failed ({codes}):\n{(oracle / 'log').read_text()}")
     return oracle
@@ -81,15 +80,16 @@ class Mayhem:
         self.tally = audit.Tally()
         self._audited: set[int] = set()  # inodes
         self._ranks: dict[int, int] = {}  # of the newest attempt: rank -> pid
+        self._warm_parent = -1  # its pid
         self._attempt = -1
         self._lives_since_kill = 0
         self._horizon = _FIRST_HORIZON  # seconds
         self._ended: int | None = None  # the supervisor's exit code
         self._supervisor = self._start()
 
-    def _start(self) -> warm.Supervisor:
+    def _start(self) -> Supervisor:
         plan = self.plan
-        self._attempt, self._ranks = -1, {}
+        self._attempt, self._ranks, self._warm_parent = -1, {}, -1
         argv = [
             "--nproc-per-node", str(RANKS), "--job-id", self.job_id, "--run-dir", str(self.out / "run"),
             "--checkpoint-dir", str(self.checkpoints), "--max-restarts", "1000000", "--hang-timeout", "off",
@@ -99,7 +99,7 @@ class Mayhem:
             "--size", plan.size, "--oracle", str(self.oracle), "--out", str(self.out),
         ]  # fmt: skip
         env = {**os.environ, "CHAOS_GENERATION": str(self.generation)}
-        return warm.Supervisor(argv, env, self.out / "supervisor.log", training.main)
+        return Supervisor(argv, env, self.out / "supervisor.log", self.out / "run/events.jsonl")
 
     # --- from start to end --------------------------------------------------------------------------------
 
@@ -115,6 +115,8 @@ class Mayhem:
                 break
         if self._ended != 0:
             self.tally.problems.append(f"{self.out}: the supervisor ended with {self._ended}, see supervisor.log")
+        if not self.tally.kills:
+            self.tally.problems.append(f"{self.out}: it ended before anything was killed")
         self._supervisor.close()
 
     def _adapt(self) -> None:
@@ -136,38 +138,36 @@ class Mayhem:
                 if seconds is not None:
                     return False
                 raise Broken("nothing happens any more; the ranks' stacks are in its logs")
-            readable, _, _ = select.select([self._supervisor.births, self._supervisor.pidfd], [], [], left)
-            if self._supervisor.births in readable and self._hear() and seconds is None:
+            self._ended = self._supervisor.wait(min(left, _LOOK))
+            if self._hear() and seconds is None:
                 give_up = time.monotonic() + _STUCK
-            if self._supervisor.pidfd in readable:
-                self._ended = os.waitstatus_to_exitcode(os.waitpid(self._supervisor.pid, 0)[1])
         return True
 
     def _hear(self) -> bool:
-        """Births; whether there were any. Raises Broken."""
-        try:
-            text = os.read(self._supervisor.births, 1 << 16)
-        except BlockingIOError:
-            return False
-        for line in text.splitlines():
-            birth = json.loads(line)
-            if birth["attempt"] != self._attempt:
-                self._attempt, self._ranks = birth["attempt"], {}
+        """Whether ranks have been started. Raises Broken."""
+        born = False
+        for event in self._supervisor.events():
+            if event["event"] == "warm_parent" and event["state"] == "ready":
+                self._warm_parent = event["pid"]
+            elif event["event"] == "attempt_started":
+                born = True
+                self._attempt, self._ranks = event["attempt"], dict(enumerate(event["pids"]))
                 self.tally.lives += 1
                 self._lives_since_kill += 1
-                if self._lives_since_kill > _LIVES:
-                    raise Broken("its ranks die without being killed")
-                if (self.out / training.DIFFERS).exists():
-                    raise Broken("a rank's state is not what it must be")
-            self._ranks[birth["rank"]] = birth["pid"]
-        return bool(text)
+        if self._lives_since_kill > _LIVES:
+            raise Broken("its ranks die without being killed")
+        if born and (self.out / training.DIFFERS).exists():
+            raise Broken("a rank's state is not what it must be")
+        return born
 
     # --- killing ------------------------------------------------------------------------------------------
 
     def _kill(self, target: str) -> None:
         self._lives_since_kill = 0
         if target == "saver":
-            victims = self._savers()
+            victims = self._supervisor.children("ftlaunch.saver")
+        elif target == "warm parent":
+            victims, self._warm_parent = [self._warm_parent], -1  # until the next one says that it is there
         elif target == "rank":
             victims = [self.dice.choice(list(self._ranks.values()))]
         else:
@@ -182,20 +182,14 @@ class Mayhem:
             landed += _kill(pid)
             time.sleep(self.dice.choice((0.0, 0.0, 0.001, 0.005)))
         self.tally.kills[target] += bool(landed)
-        if target != "saver" and landed:
+        if target in ("rank", "all ranks") and landed:
             self._ranks = {}  # a new life follows
 
-    def _savers(self) -> list[int]:
-        """The supervisor's children that are not ranks."""
-        children = Path(f"/proc/{self._supervisor.pid}/task/{self._supervisor.pid}/children").read_text()
-        return [int(pid) for pid in children.split() if int(pid) not in self._ranks.values()]
-
     def _kill_supervisor(self, node: bool) -> None:
-        savers = self._savers()
+        all_else = self._supervisor.children() if node else []
         _kill(self._supervisor.pid)
-        if node:
-            for pid in [*savers, *self._ranks.values()]:
-                _kill(pid)
+        for pid in all_else:
+            _kill(pid)
         self._await(lambda: False)
         self._ended = None
         self._supervisor.close()
@@ -223,25 +217,12 @@ class Mayhem:
         return tally
 
     def _audit_checkpoints(self) -> None:
-        """In a process of its own: this one must never have made a thread."""
         found = {path.stat().st_ino: path for _, path in layout.list_iterations(self.checkpoints)}
         new = [path for inode, path in found.items() if inode not in self._audited]
         self._audited |= set(found)
         self.tally.audited += len(new)
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            problems = audit.judge_checkpoints(new, self.oracle, self.plan.kind, self.plan.size)
-            problems += audit.judge_quarantine(self.checkpoints)
-            with os.fdopen(write, "w") as answer:
-                json.dump(problems, answer)
-            os._exit(0)
-        os.close(write)
-        with os.fdopen(read) as answer:
-            text = answer.read()
-        os.waitpid(pid, 0)
-        problems = json.loads(text) if text else [f"{self.checkpoints}: the audit itself failed"]
-        self.tally.problems += problems
+        self.tally.problems += audit.judge_checkpoints(new, self.oracle, self.plan.kind, self.plan.size)
+        self.tally.problems += audit.judge_quarantine(self.checkpoints)
 
     def _keep_memory(self) -> None:
         """As evidence, but not in memory."""
@@ -255,7 +236,7 @@ class Mayhem:
                 os.kill(pid, protocol.STACKS_SIGNAL)
         time.sleep(1.0)  # for writing them
         if self._ended is None:
-            for pid in [*self._savers(), self._supervisor.pid]:
+            for pid in [*self._supervisor.children("ftlaunch.saver"), self._supervisor.pid]:
                 _kill(pid)
         _reap_all()
         if self.memory.exists():
