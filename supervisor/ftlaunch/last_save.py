@@ -31,10 +31,15 @@ class LastSave:
         if self._why is None:
             return
         if answer["did"] == "save" and "error" in answer and answer["step"] == self._pages.newest_common():
-            self.error = answer["error"]
-            self._over(Event.SAVE_FAILED)
+            self.abandon(answer["error"])
         else:
             self._go_on(self._why)
+
+    def abandon(self, error: str) -> None:
+        """It cannot be saved, should it be under way."""
+        if self._why is not None:
+            self.error = error
+            self._over(Event.SAVE_FAILED)
 
     def _go_on(self, why: Why) -> None:
         if self._saving.busy:

@@ -103,7 +103,8 @@ class Runner:
         self._events: deque[Event] = deque()
         self._selector = selectors.DefaultSelector()
         self._batch = 0
-        self._grace_at = self._backoff_at = self._saver_at = float("inf")
+        self._grace_at = self._backoff_at = float("inf")
+        self._saver_at = self._saverless = float("inf")  # when to try to start one again; since when there is none
         self._lives: dict[int, int] = {}  # rank -> how often it was started again, alone or with all
         self.examining = Examining(spec.run_dir, home.pages.directory, self.rules, reporter)
         self.clearing = Clearing(spec.run_dir, home.pages.directory)
@@ -445,15 +446,22 @@ class Runner:
             self._heed(answer)
 
     def _revive_saver(self, now: float) -> None:
-        """The ranks go on without one for as long as none can be started: what is due is saved later."""
-        waiting, self._saver_at = self._saver_at < float("inf"), float("inf")
+        """The ranks go on without one for as long as none can be started: what is due is saved later.
+
+        The end of the job waits for one as long as it would for ranks.
+        """
+        self._saver_at = float("inf")
         try:
             answers = self.saving.revive()
         except OSError as error:
             self._saver_at = now + _SAVER_AGAIN
-            if not waiting:
+            if self._saverless == float("inf"):
+                self._saverless = now
                 self.reporter.saver_missing(error)
+            if now - self._saverless > self.spec.grace:
+                self.last_save.abandon(f"no saver can be started: {error.strerror}")
             return
+        self._saverless = float("inf")
         for answer in answers:
             self._heed(answer)
 

@@ -166,6 +166,29 @@ def test_a_job_goes_on_while_no_saver_can_be_started(job: FtJob, python: Path, t
     job.assert_clean()
 
 
+def test_the_end_does_not_wait_for_ever_for_a_saver(job: FtJob, python: Path) -> None:
+    """What could not be saved stays in memory, and the next start takes it up."""
+    place = python.readlink()
+    args = ("--out", str(job.out), "--steps", "400", "--step-time", "0.05")
+    job.start("--storage-interval", "off", "--grace", "2s", args=args)
+    job.wait_step(3)
+    python.unlink()
+    saver_of(job).kill()
+    job.wait_event("saver_missing")
+    job.supervisor.terminate()
+    assert job.wait() == 1
+    assert "no saver can be started: No such file or directory" in job.stderr
+    reached = len(job.losses(0))
+    python.symlink_to(place)
+    job.start("--storage-interval", "off", args=args)
+    job.wait_step(reached + 3)
+    job.supervisor.terminate()
+    assert job.wait() == 75, job.stderr
+    assert job.events("resumed")[-1]["source"] == "memory"
+    assert job.events("resumed")[-1]["step"] == reached
+    job.assert_clean()
+
+
 @pytest.mark.skipif("FT_TEST_PLAIN" in os.environ, reason="a plain rank needs the Python that is taken away")
 def test_a_restart_from_storage_waits_for_a_saver(job: FtJob, python: Path) -> None:
     """It verifies the checkpoint: until then the new ranks are not told where to begin."""
