@@ -604,9 +604,12 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
     try:
         runner = Runner(spec, home, reporter, signals)
     except OSError as error:
-        home.leave(keep_memory=home.pages.newest_common() != NONE)
         hint = _PROCESSES if error.errno in _SHORT else ""
-        raise Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}") from error
+        refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}")
+        reporter.log("job_failed", code=protocol.EXIT_USAGE, cause=None, sentence=str(refusal))
+        reporter.farewell()
+        home.leave(keep_memory=home.pages.newest_common() != NONE)
+        raise refusal from error
     state = runner.run()
     runner.close()
     code = _exit_code(state, runner.saving.committed)

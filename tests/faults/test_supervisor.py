@@ -246,6 +246,8 @@ def test_where_no_more_processes_are_allowed(job: FtJob, group: Path, most: int)
     assert "ftlaunch: cannot start: " in job.stderr
     assert "pids of the container" in job.stderr
     assert "bug" not in job.stderr
+    if most > 1:
+        assert "pids of the container" in job.events("job_failed")[0]["sentence"]
     job.assert_clean()
 
 
