@@ -28,7 +28,7 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=proc.dies_with(os.getpid()),  # noqa: PLW1509 - there are no threads yet
+                preexec_fn=proc.dies_with(os.getpid()),  # noqa: PLW1509 - it makes system calls only
             )
         self.pid = self._popen.pid
         self._pidfd = os.pidfd_open(self.pid)
