@@ -16,6 +16,7 @@ from savekit import checkpoint, steps
 
 from ftlaunch_hooks import layout
 from ftlaunch_hooks.page import NONE, Page, page_path
+from ftlaunch_hooks.protocol import memory_root
 
 SLOW = ("--steps", "30", "--step-time", "0.03")
 
@@ -87,6 +88,8 @@ class Views:
         for process in self.ranks:
             process.kill()
             process.wait()
+            for left in memory_root(os.getuid()).glob(f"alone-{process.pid}-*"):  # else the next job does it
+                shutil.rmtree(left)
         self.ranks.clear()
 
 
