@@ -111,8 +111,8 @@ def reaction(home: Path, deaths: int) -> dict[str, Any]:
     ) as process:
         process.wait()
     times = [float(line) for line in (home / "deaths").read_text().split()]
-    seen = [e["mono"] for e in read_events(home / "run") if e["event"] == "rank_exited"][: len(times)]
-    values = [(late - at) * 1000 for at, late in zip(times, seen, strict=True)]
+    words = [e["mono"] for e in read_events(home / "run") if e["event"] in ("rank_dying", "rank_exited")]
+    values = [(min(word for word in words if word >= at) - at) * 1000 for at in times]
     return {"death of a rank to reaction": figure(values, "ms", "<= 20")}
 
 
