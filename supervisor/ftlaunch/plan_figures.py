@@ -79,7 +79,7 @@ def complete(figures: Figures) -> None:
     add("step_seconds", 5.0, "assumed")
     if alone:
         add("detect_seconds", 0.000898, f"{_BENCH}: death of a rank to reaction (README.md)")
-        add("restart_seconds", 0.24, f"{_RACE}: 2 ranks of the example job, from memory (docs/benchmarks.md)")
+        add("restart_seconds", 0.23, f"{_RACE}: 2 ranks of the example job, from memory (docs/benchmarks.md)")
     else:
         add("detect_seconds", 10.0, "assumed: a lost node is seen by its silence")
         add("restart_seconds", 150.0, "published: FlashRecovery, 2025: 4,800 devices")
