@@ -98,3 +98,40 @@ def test_killed_while_it_copies_a_snapshot(job: FtJob, tmp_path_factory: pytest.
     assert job.final() == calm.final()
     job.assert_clean()
     calm.assert_clean()
+
+
+EARLY = """
+import os, signal, time
+from pathlib import Path
+import torch
+import torch.distributed as dist
+import ftlaunch_hooks as ft
+
+rank, again = int(os.environ["RANK"]), os.environ["FTLAUNCH_ATTEMPT"] != "0"
+model = torch.nn.Linear(4, 4)
+job = ft.attach(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+restored = Path("restored")
+if again and rank == 1:
+    restored.with_name("new").write_text(f"{job.step} {job.restored_from}")
+    restored.with_name("new").rename(restored)
+while again and not restored.exists():  # rank 0 hosts the store
+    time.sleep(0.01)
+dist.init_process_group("gloo")
+for step in job.steps(10):
+    dist.all_reduce(torch.ones(1))
+    if step == 5 and rank == 1 and not again:
+        os.kill(os.getpid(), signal.SIGKILL)
+dist.destroy_process_group()
+time.sleep(0.2)  # torch 2.13 may abort when the interpreter ends right after the last collective
+"""
+
+
+def test_a_rank_restores_while_the_process_group_forms(job: FtJob) -> None:
+    """Where the script attaches before it asks for one: nothing in attach() needs it."""
+    script = job.home / "early.py"
+    script.write_text(EARLY)
+    job.start(script=script, args=())
+    assert job.wait() == 0, job.stderr
+    assert (job.home / "restored").read_text() == "5 memory"
+    assert [event["step"] for event in job.events("resumed")] == [0, 5]
+    job.assert_clean()
