@@ -51,7 +51,7 @@ bench-costs: $(STAMP)  ## measure what the supervisor and the hooks cost: size, 
 bench-checkpoints: $(STAMP)  ## measure checkpoints against torch's and plain copies (some minutes)
 	$(BIN)/python scripts/bench_checkpoint
 
-chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (some minutes)
+chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minutes)
 	$(BIN)/python scripts/chaos
 
 sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes)

@@ -1,6 +1,6 @@
 """A thousand random SIGKILLs, and not one torn, empty or mixed restore.
 
-    make chaos                                   # 1,000 kills, some minutes
+    make chaos                                   # 1,000 kills, ten minutes
     python scripts/chaos --kills 50 --seed 7
 
 Jobs under DistributedDataParallel and under fully_shard (FSDP2), with small state (copied at the step boundary) and

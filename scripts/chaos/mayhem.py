@@ -115,7 +115,7 @@ class Mayhem:
                 break
         if self._ended != 0:
             self.tally.problems.append(f"{self.out}: the supervisor ended with {self._ended}, see supervisor.log")
-        if not self.tally.kills:
+        if not self.tally.kills.total():
             self.tally.problems.append(f"{self.out}: it ended before anything was killed")
         self._supervisor.close()
 

@@ -196,14 +196,14 @@ def run_attached(training: Training, args: argparse.Namespace, rank: int) -> Non
     witness.judge(training, job.step, "end")
 
 
-def main(argv: list[str] | None = None) -> None:
+def main() -> None:
     """One rank."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", choices=("ddp", "sharded", "loose"), required=True)
     parser.add_argument("--size", choices=("small", "large"), required=True)
     parser.add_argument("--oracle", type=Path, required=True, help="folder of the undisturbed run's digests")
     parser.add_argument("--out", type=Path, help="folder of what lives leave behind; without it: undisturbed")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()

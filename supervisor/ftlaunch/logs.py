@@ -49,6 +49,7 @@ class _Followed:
         self.partial = b""
 
     def read(self) -> bytes:
+        """What has been added, a block at most."""
         most = _BLOCK if self.until is None else min(_BLOCK, self.until - self.offset)
         if most <= 0:
             return b""

@@ -62,6 +62,7 @@ _SHARE, _FAST_SHARE = 0.008, 0.2
 _SLOWEST_TICK = 1.0
 _SAVER_AGAIN = 1.0  # seconds until it is tried again to start one
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so long after the first
+# what a start of a process or a thread fails with where a limit is reached, and what is said then
 _SHORT = (errno.EAGAIN, errno.ENOMEM)
 _PROCESSES = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
@@ -448,7 +449,7 @@ class Runner:
     def _revive_saver(self, now: float) -> None:
         """The ranks go on without one for as long as none can be started: what is due is saved later.
 
-        The end of the job waits for one as long as it would for ranks.
+        At its end the job waits no longer than the grace, counted from when there was none.
         """
         self._saver_at = float("inf")
         try:
