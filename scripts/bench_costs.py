@@ -118,7 +118,7 @@ def reaction(home: Path, deaths: int) -> dict[str, Any]:
 
 def beat_cost(home: Path, rounds: int) -> dict[str, Any]:
     """One beat, with reading the clock, microseconds."""
-    from ftlaunch_hooks.page import Page, create_page
+    from ftlaunch_contract.pages.page import Page, create_page
 
     create_page(home / "page_00000")
     page = Page(home / "page_00000")
@@ -133,8 +133,8 @@ def observed_cost(home: Path, rounds: int) -> dict[str, Any]:
     """A training step of about a millisecond, as a script makes it, with what observes such scripts and without."""
     import torch
 
+    from ftlaunch_contract.pages.page import Page, create_page
     from ftlaunch_hooks.observe import Observer
-    from ftlaunch_hooks.page import Page, create_page
 
     torch.set_num_threads(1)
     model = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(8)))
@@ -175,8 +175,8 @@ def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
     """A snapshot of 1 GiB in 64 tensors against copying the same bytes to other memory, interleaved."""
     import torch
 
-    from ftlaunch_hooks.page import Page, create_page
-    from ftlaunch_hooks.protocol import Flag
+    from ftlaunch_contract.pages.page import Page, create_page
+    from ftlaunch_contract.protocol import Flag
     from ftlaunch_hooks.snapshot import Snapshotter
     from ftlaunch_hooks.state import State
 

@@ -26,8 +26,8 @@ from safetensors import safe_open
 
 from ftlaunch.control import SOCKET, ask
 from ftlaunch.journal import read_events
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.protocol import EXIT_SAVED
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.protocol import EXIT_SAVED
 
 SCRIPT = Path(__file__).with_name("train_gpt.py")
 HANG_TIMEOUT = 3.0  # seconds

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ftlaunch.control import SOCKET, ask
 from ftlaunch.journal import read_events
-from ftlaunch_hooks.protocol import memory_root
+from ftlaunch_contract.protocol import memory_root
 
 JOBS = Path(__file__).parent / "jobs"
 TINY = JOBS / "tiny.py"

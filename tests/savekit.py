@@ -7,14 +7,14 @@ import os
 import struct
 from pathlib import Path
 
-from ftlaunch_hooks import layout, persist
-from ftlaunch_hooks.layout import Chunk, whole_chunk
+from ftlaunch_contract.checkpoint import layout, writer
+from ftlaunch_contract.checkpoint.layout import Chunk, whole_chunk
 
 
 def checkpoint(directory: Path, step: int, ranks: int = 1, why: str = "interval") -> Path:
     """Commit a checkpoint in which every rank has two rows of `model.w`, all holding the step."""
-    target = persist.Target(directory, step, why, "net", ranks)
-    persist.prepare(target)
+    target = writer.SaveTarget(directory, step, why, "net", ranks)
+    writer.prepare(target)
     common = {
         "step": step,
         "consumed_samples": 4 * step,
@@ -25,10 +25,10 @@ def checkpoint(directory: Path, step: int, ranks: int = 1, why: str = "interval"
         rows = Chunk("model.w", "F32", (2, 3), "model.w", (2 * rank, 0), (2 * ranks, 3))
         own = whole_chunk(f"loss@{rank}" if rank else "loss", "F64", ())
         files = {"model": _file(rows, struct.pack("<6f", *[step] * 6)), "opt": _file(own, struct.pack("<d", step))}
-        persist.write_shard(target, rank, files, json.dumps(common).encode())
+        writer.write_shard(target, rank, files, json.dumps(common).encode())
         for fd in files.values():
             os.close(fd)
-    return persist.commit(target)[0]
+    return writer.commit(target)[0]
 
 
 def _file(chunk: Chunk, data: bytes) -> int:

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks import checks, layout, persist
-from ftlaunch_hooks.layout import Chunk, whole_chunk
+from ftlaunch_contract.checkpoint import layout, verify, writer
+from ftlaunch_contract.checkpoint.layout import Chunk, whole_chunk
 
 
 def image(path: Path, tensors: dict[Chunk, bytes]) -> int:
@@ -62,16 +62,16 @@ def request(root: Path, step: int, slots: list[Path], **more: Any) -> dict[str, 
 
 def commit(root: Path, step: int, ranks: int = 2, size: int = 64) -> Path:
     """Commit a checkpoint of slots made for it."""
-    target = persist.Target(root / "checkpoints", step, "interval", "net", ranks)
-    persist.prepare(target)
+    target = writer.SaveTarget(root / "checkpoints", step, "interval", "net", ranks)
+    writer.prepare(target)
     for rank, slot in enumerate(make_slots(root, step, ranks, size)):
-        persist.write_shard_of(target, rank, slot)
-    return persist.commit(target)[0]
+        writer.write_shard_of(target, rank, slot)
+    return writer.commit(target)[0]
 
 
 def assert_whole(directory: Path, ranks: int = 2, size: int = 64) -> None:
     """Everything in a checkpoint is of the step that it is named for, to the last byte."""
-    metadata = checks.verify(directory)
+    metadata = verify.verify(directory)
     step = metadata["step"]
     assert directory == layout.iteration_dir(directory.parent, step)
     assert json.loads((directory / layout.COMMON).read_bytes())["state"] == {"at": step}

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.page import NONE, Page, create_page, open_pages, page_path
-from ftlaunch_hooks.protocol import Flag, Why
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import NONE, Page, create_page, open_pages, page_path
+from ftlaunch_contract.protocol import Flag, Why
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from states import Trained
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks import checks, layout, persist
+from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_hooks.shards import CheckpointReader, MappedFile, MemoryReader
 
 _STEP = 0  # of the snapshots taken here: attach() has made no other
@@ -56,11 +56,11 @@ class Bench:
 
     def persist(self) -> None:
         """As the saver does it, for all ranks."""
-        target = persist.Target(self.checkpoints, _STEP, "request", "bench", self.overseer.world_size)
-        persist.prepare(target)
+        target = writer.SaveTarget(self.checkpoints, _STEP, "request", "bench", self.overseer.world_size)
+        writer.prepare(target)
         for rank, slot in enumerate(self.slots()):
-            persist.write_shard_of(target, rank, slot)
-        persist.commit(target)
+            writer.write_shard_of(target, rank, slot)
+        writer.commit(target)
 
     def cp(self) -> None:
         """cp of the same files, fsync of each."""
@@ -90,7 +90,7 @@ class Bench:
     def restore_from_storage(self) -> None:
         """Verified first."""
         directory = layout.iteration_dir(self.checkpoints, _STEP)
-        checks.verify(directory)
+        verify.verify(directory)
         self.state.restore(CheckpointReader(directory))
 
     def read(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import training
 
-from ftlaunch_hooks import checks, layout
+from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_hooks.shards import CheckpointReader
 from ftlaunch_hooks.state import State, StateError
 
@@ -120,7 +120,7 @@ def judge_checkpoints(directories: list[Path], oracle: Path, kind: str, size: st
     state = State(whole.objects(), (), 0, 1)
     for directory in directories:
         try:
-            step = checks.verify(directory)["step"]
+            step = verify.verify(directory)["step"]
             state.restore(CheckpointReader(directory))
         except (layout.Damaged, StateError, OSError) as error:
             problems.append(f"{directory}: {error}")

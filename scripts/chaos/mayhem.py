@@ -18,7 +18,8 @@ import training
 from supervisor import Supervisor
 
 from ftlaunch.proc import free_port
-from ftlaunch_hooks import layout, protocol
+from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import layout
 
 RANKS = 2
 _STUCK = 120.0  # seconds without a birth, a death or an end: something hangs

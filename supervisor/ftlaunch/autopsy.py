@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch import autopsy_ask, autopsy_proc, flight, stacks
-from ftlaunch_hooks import protocol
-from ftlaunch_hooks.protocol import STACKS_SIGNAL
+from ftlaunch_contract import protocol
+from ftlaunch_contract.protocol import STACKS_SIGNAL
 
 _STACKS = 0.6  # seconds for a process to write its stacks
 _QUIET = 0.05  # they are complete when nothing was added for so long

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks.protocol import STACKS_SIGNAL
+from ftlaunch_contract.protocol import STACKS_SIGNAL
 
 _X86 = {
     0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev", 23: "select",

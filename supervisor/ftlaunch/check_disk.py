@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.text import duration
-from ftlaunch_hooks import atomic
+from ftlaunch_contract.files import atomic
 
 _BLOCK, _BLOCKS = 1 << 20, 32
 _ENOUGH = 5.0  # seconds after which no further block is written

@@ -19,7 +19,7 @@ from ftlaunch.logs import tail
 from ftlaunch.signal_names import signal_name
 from ftlaunch.spec import JobSpec
 from ftlaunch.text import duration
-from ftlaunch_hooks import protocol
+from ftlaunch_contract import protocol
 
 _PROBE = Path(protocol.__file__).with_name("probe.py")
 _WINDED_UP = 0.05  # seconds between looks for the end of what was killed

@@ -12,7 +12,7 @@ from ftlaunch import check_rules as rules
 from ftlaunch.check_rules import Finding
 from ftlaunch.devices import count_gpus
 from ftlaunch.spec import JobSpec
-from ftlaunch_hooks.protocol import memory_root
+from ftlaunch_contract.protocol import memory_root
 
 RANKS_LIMIT = 120.0  # seconds: importing torch on a cold network disk takes its time
 _DISK_LIMIT = 30.0

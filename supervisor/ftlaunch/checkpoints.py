@@ -12,9 +12,10 @@ from typing import Any
 
 from ftlaunch.journal import EVENTS
 from ftlaunch.runs import CannotFind, Run, find, load
-from ftlaunch_hooks import checks, layout, marks, retention
-from ftlaunch_hooks.dirlock import CHECKPOINT_LOCK, DirLock
-from ftlaunch_hooks.layout import Damaged
+from ftlaunch_contract.checkpoint import layout, retention, verify
+from ftlaunch_contract.checkpoint import metadata as marks
+from ftlaunch_contract.checkpoint.layout import Damaged
+from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
 
 _SUBDIR = "checkpoints"  # of a run dir, where the spec does not say otherwise
 
@@ -84,7 +85,7 @@ def verified(directory: Path, step: int | None) -> Iterator[Entry]:
 
 def _look(step: int, path: Path, every_byte: bool = False) -> Entry:
     try:
-        metadata = checks.verify(path) if every_byte else checks.examine(path)
+        metadata = verify.verify(path) if every_byte else verify.examine(path)
         common = json.loads((path / layout.COMMON).read_bytes())
     except Damaged as damage:
         return Entry(step, path, "damaged", str(damage), verified=False)
@@ -133,7 +134,7 @@ def shown(directory: Path, step: int) -> dict[str, Any]:
     path = layout.iteration_dir(directory, step)
     if not path.is_dir():
         raise LookupError(f"there is no checkpoint of step {step} in {directory}")
-    metadata = checks.examine(path)
+    metadata = verify.examine(path)
     try:
         common = json.loads((path / layout.COMMON).read_bytes())
         objects = {name: tree.get("kind", "value") for name, tree in common["state"].items() if isinstance(tree, dict)}
@@ -182,7 +183,7 @@ def pruned(directory: Path, keep: int, keep_every: int | None) -> Pruned:
 
 def _until(directory: Path, keep: int) -> int:
     """How many complete checkpoints there are down to the `keep`-th that verifies; all when there are fewer."""
-    complete = [path for _, path in layout.list_iterations(directory) if checks.is_complete(path)]
+    complete = [path for _, path in layout.list_iterations(directory) if verify.is_complete(path)]
     for number, path in enumerate(complete, 1):
         keep -= _look(0, path, every_byte=True).verified is True
         if not keep:

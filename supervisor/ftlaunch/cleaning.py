@@ -13,10 +13,10 @@ from pathlib import Path
 from ftlaunch.pages import count_pages, read_places, remove_memory
 from ftlaunch.recovery import NONE, newest_common
 from ftlaunch.text import size
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.dirlock import LOCK, DirLock, Locked
-from ftlaunch_hooks.page import Page, open_pages
-from ftlaunch_hooks.protocol import process_start_time
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked
+from ftlaunch_contract.pages.page import Page, open_pages
+from ftlaunch_contract.protocol import process_start_time
 
 _ALONE = re.compile(r"alone-(\d+)-(\d+)")
 _MEETING_OVER = 3600.0  # seconds; ranks give up on meeting each other much earlier

@@ -14,7 +14,7 @@ from ftlaunch.autopsy_link import Autopsy
 from ftlaunch.diagnosis import Cause
 from ftlaunch.gang import Gang
 from ftlaunch.stranded import Wait
-from ftlaunch_hooks.protocol import Flag
+from ftlaunch_contract.protocol import Flag
 
 # seconds from SIGTERM to the first look: what dies of it by default, or hears it in a thread, has gone within 0.1 s
 _MOMENT = 0.2

@@ -14,7 +14,7 @@ from ftlaunch.options import Request, read_command_line
 from ftlaunch.spec import JobSpec, SpecError, resolved
 from ftlaunch.spec_keys import OPTIONS
 from ftlaunch.spec_resolve import resolve
-from ftlaunch_hooks.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_STOPPED, EXIT_USAGE
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_STOPPED, EXIT_USAGE
 
 
 def main(argv: Sequence[str] | None = None) -> None:

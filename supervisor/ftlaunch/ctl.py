@@ -26,7 +26,7 @@ from ftlaunch.durations import parse_duration
 from ftlaunch.report import ending, report_data, report_lines, status_lines
 from ftlaunch.runs import CannotFind, Run, find, memory_of, moments
 from ftlaunch.text import duration, printable
-from ftlaunch_hooks.protocol import EXIT_USAGE, memory_root
+from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
 _LISTENS = 5.0  # seconds in which a supervisor that lives must come to listen
 _NO = 1  # exit code: the answer is no

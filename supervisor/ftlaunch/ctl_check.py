@@ -14,7 +14,7 @@ from ftlaunch.devices import count_gpus
 from ftlaunch.durations import parse_duration
 from ftlaunch.spec import JobSpec, SpecError
 from ftlaunch.spec_resolve import resolve
-from ftlaunch_hooks.protocol import EXIT_USAGE
+from ftlaunch_contract.protocol import EXIT_USAGE
 
 _NO = 1
 

@@ -12,8 +12,8 @@ import click
 
 from ftlaunch import checkpoint_view as view
 from ftlaunch import checkpoints as room
-from ftlaunch_hooks.dirlock import Locked
-from ftlaunch_hooks.layout import Damaged
+from ftlaunch_contract.checkpoint.layout import Damaged
+from ftlaunch_contract.files.dirlock import Locked
 
 _json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 _NO = 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ftlaunch.spec import JobSpec
-from ftlaunch_hooks import protocol
+from ftlaunch_contract import protocol
 
 _COMPARE_EVERY = 10  # steps between comparisons of replicas, unless the spec says
 

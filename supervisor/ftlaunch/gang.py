@@ -18,8 +18,8 @@ from ftlaunch.pages import Pages
 from ftlaunch.signs import Signs
 from ftlaunch.spec import JobSpec
 from ftlaunch.warm_link import Order, Warm
-from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.protocol import EXIT_SAVED, Flag, Phase, Resume
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase, Resume
 
 
 class SpawnFailed(Exception):

@@ -18,12 +18,12 @@ from ftlaunch.pages import (
 )
 from ftlaunch.recovery import NONE
 from ftlaunch.spec import JobSpec
-from ftlaunch_hooks import layout, loading
-from ftlaunch_hooks.custody import Custody, make_dirs, remove_dirs
-from ftlaunch_hooks.dirlock import LOCK, DirLock, Locked
-from ftlaunch_hooks.loading import CannotLoad, Load
-from ftlaunch_hooks.private import NotPrivate, make_private
-from ftlaunch_hooks.protocol import ENV_MEMORY_DIR
+from ftlaunch_contract.checkpoint import initial, layout
+from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
+from ftlaunch_contract.checkpoint.ownership import Custody, make_dirs, remove_dirs
+from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked
+from ftlaunch_contract.files.private_dir import NotPrivate, make_private
+from ftlaunch_contract.protocol import ENV_MEMORY_DIR
 
 _ALL = sys.maxsize  # checkpoints kept: no retention
 
@@ -38,11 +38,13 @@ class Home:
     def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
         """Take possession. Raises Unusable; nothing is left behind then but what was there before."""
         self.spec, self.say = spec, say
-        self._asked = None if spec.load_checkpoint is None else Load(spec.load_checkpoint, not spec.resume_training)
+        self._asked = (
+            None if spec.load_checkpoint is None else InitialCheckpoint(spec.load_checkpoint, not spec.resume_training)
+        )
         self.memory_dir = memory_dir(spec.job_id)
         with contextlib.ExitStack() as undo:
             try:
-                mine = self._asked is not None and loading.is_own(self._asked, spec.checkpoint_dir)
+                mine = self._asked is not None and initial.is_own(self._asked, spec.checkpoint_dir)
                 self._own = self._asked if mine else None
                 made = make_dirs(spec.run_dir)
                 undo.callback(remove_dirs, made)
@@ -96,7 +98,7 @@ class Home:
     def _start_over(self) -> None:
         """--fresh: forget the memory, put checkpoints aside (never delete them)."""
         if self._asked is not None:
-            loading.check(self._asked)  # before anything is changed
+            initial.check(self._asked)  # before anything is changed
         forget_snapshots(self.memory_dir)
         moved = layout.supersede(self.spec.checkpoint_dir)
         if moved is not None:
@@ -111,9 +113,9 @@ class Home:
                 self._keep_snapshots_of(inherited, _ALL, "without --load-checkpoint")
             forget_snapshots(self.memory_dir)
 
-        loading.settle_own(self._own, self.spec.checkpoint_dir, self.spec.fresh, forget_memory, self.say)
+        initial.settle_own(self._own, self.spec.checkpoint_dir, self.spec.fresh, forget_memory, self.say)
 
-    def _load_elsewhere(self) -> Load | None:
+    def _load_elsewhere(self) -> InitialCheckpoint | None:
         """What to begin with, for a job that has nothing of its own."""
         load = None if self._own is not None else self._asked
         if load is None:
@@ -121,9 +123,9 @@ class Home:
         stored = max((step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)), default=NONE)
         step = max(self.pages.newest_common(), stored)
         if step == NONE:
-            loading.check(load)
+            initial.check(load)
             return load
-        self.say(loading.not_first(load, step))
+        self.say(initial.not_first(load, step))
         return None
 
     def _open_pages(self) -> Pages:

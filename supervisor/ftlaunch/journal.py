@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks import atomic
+from ftlaunch_contract.files import atomic
 
 EVENTS = "events.jsonl"
 

@@ -1,4 +1,4 @@
-"""Hears that a rank has begun to end, before the kernel has taken it apart: see ftlaunch_hooks/knell.py.
+"""Hears that a rank has begun to end, before the kernel has taken it apart: see ftlaunch_contract/pages/exit_futex.py.
 
 A hint: who is really ending says the kernel (`proc.Leader.ended_by`). Where nothing is heard (Linux before 5.16, a rank
 without hooks, no thread to be had) the end is seen when it is over, as ever.
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftlaunch_hooks import knell
+from ftlaunch_contract.pages import exit_futex
 
 _FUTEX_WAITV = 449  # the same on all architectures
 _MOST = 128  # futexes of one call
@@ -39,7 +39,7 @@ class Knells:
     def __init__(self, pages: Sequence[Path]) -> None:
         """Listen, in threads of its own, until this process ends. Raises OSError."""
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._words = [knell.word(page) for page in pages]
+        self._words = [exit_futex.word(page) for page in pages]
         for start in range(0, len(self._words), _MOST):
             words = self._words[start : start + _MOST]
             with contextlib.suppress(RuntimeError):  # no thread may be started
@@ -53,7 +53,7 @@ class Knells:
     def rung(self) -> list[int]:
         """The ranks whose knells have rung."""
         os.eventfd_read(self.fd)
-        return [rank for rank, word in enumerate(self._words) if word.value & knell.DIED]
+        return [rank for rank, word in enumerate(self._words) if word.value & exit_futex.DIED]
 
     def _listen(self, words: Sequence[ctypes.c_uint32]) -> None:
         waiters = (_Waiter * len(words))()
@@ -66,5 +66,8 @@ class Knells:
             woken = _syscall(_FUTEX_WAITV, waiters, len(words), 0, None, 0)
             if woken < 0 and ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):
                 return
-            if any(word.value & ~value & knell.DIED for word, value in zip(words, before, strict=True)) or woken >= 0:
+            if (
+                any(word.value & ~value & exit_futex.DIED for word, value in zip(words, before, strict=True))
+                or woken >= 0
+            ):
                 os.eventfd_write(self.fd, 1)

@@ -9,7 +9,7 @@ from ftlaunch.recovery import NONE
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.soundness import Soundness
 from ftlaunch.states import Event
-from ftlaunch_hooks.protocol import Why
+from ftlaunch_contract.protocol import Why
 
 
 class LastSave:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks import checks, digests, layout
+from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.files import checksums
 
 _RNG = "rng."  # keys of random number generators begin so
 
@@ -41,7 +42,7 @@ def compare(one: Path, other: Path) -> Likeness:
 
 def _tensors(directory: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """(key and place of a part, what it is and the digest of its bytes)."""
-    for name in checks.verify(directory)["files"]:
+    for name in verify.verify(directory)["files"]:
         if name == layout.COMMON:
             continue
         fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -49,7 +50,7 @@ def _tensors(directory: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
             chunks, begins, _ = layout.read_header(fd)
             for chunk, begin in zip(chunks, begins, strict=True):
                 place = "" if chunk.shape == chunk.whole else f" at {chunk.offset}"
-                yield chunk.key + place, (chunk.dtype, chunk.shape, digests.of_block(fd, begin, begin + chunk.nbytes))
+                yield chunk.key + place, (chunk.dtype, chunk.shape, checksums.of_block(fd, begin, begin + chunk.nbytes))
         finally:
             os.close(fd)
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from ftlaunch.limits import BOUNDS
-from ftlaunch_hooks import atomic
+from ftlaunch_contract.files import atomic
 
 LIMITS = "limits.json"
 _VERSION = 1

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ftlaunch.text import printable
-from ftlaunch_hooks import atomic
+from ftlaunch_contract.files import atomic
 
 _POLL = 0.2  # seconds between looks at the files: soon enough for a reader
 _LONGEST = 64 << 10  # bytes of a line; a longer one is cut into several

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftlaunch_hooks.page import Memory, reduced_memory
-from ftlaunch_hooks.protocol import MEMORY_SLOTS
+from ftlaunch_contract.pages.page import Memory, reduced_memory
+from ftlaunch_contract.protocol import MEMORY_SLOTS
 
 News = tuple[str, dict[str, Any], str]  # event, its fields, a sentence for the terminal or ""
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ftlaunch.recovery import NONE, newest_common
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.page import Page, create_page, page_path
-from ftlaunch_hooks.protocol import Resume, memory_root
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import Page, create_page, page_path
+from ftlaunch_contract.protocol import Resume, memory_root
 
 _PLACES = "places.json"
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ftlaunch_hooks.protocol import Resume
+from ftlaunch_contract.protocol import Resume
 
 NONE = -1
 

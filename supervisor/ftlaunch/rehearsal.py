@@ -26,8 +26,8 @@ from ftlaunch.likeness import Likeness, compare
 from ftlaunch.pages import memory_dir, remove_memory
 from ftlaunch.runs import CannotFind
 from ftlaunch.spec import JobSpec, resolved
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.protocol import EXIT_SAVED
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.protocol import EXIT_SAVED
 
 _LOOK = 0.02  # seconds between looks at a job
 _HANG_FACTOR, _HANG_LEAST = 10.0, 5.0  # of the longest step seen undisturbed, and seconds

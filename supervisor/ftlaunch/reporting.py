@@ -23,10 +23,11 @@ from ftlaunch.slow import News
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import State
 from ftlaunch.text import size
-from ftlaunch_hooks import atomic, loading, marks
-from ftlaunch_hooks.loading import Load
-from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.protocol import RESTORED_FROM, Resume, memory_interval, process_start_time
+from ftlaunch_contract.checkpoint import initial, metadata
+from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
+from ftlaunch_contract.files import atomic
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.protocol import RESTORED_FROM, Resume, memory_interval, process_start_time
 
 if TYPE_CHECKING:
     from ftlaunch.runner import Runner
@@ -309,7 +310,7 @@ class Reporter:
             health=answer["health"]["status"],
             path=answer["path"],
         )
-        abnormal = answer["health"]["status"] == marks.ABNORMAL
+        abnormal = answer["health"]["status"] == metadata.ABNORMAL
         if abnormal and not self._abnormal:  # of several in a row the first is said
             self.say(f"the checkpoint of step {step} is marked abnormal: {answer['health']['why']}")
         self._abnormal = abnormal
@@ -345,10 +346,10 @@ class Reporter:
                 + (f"; the next usable one is {cost} steps older" if cost is not None else "")
             )
 
-    def beginning(self, load: Load, step: int) -> None:
+    def beginning(self, load: InitialCheckpoint, step: int) -> None:
         """A job without anything of its own begins with a checkpoint of another."""
         self.log("loaded", step=step, path=str(load.path), weights_only=load.weights_only)
-        self.say(loading.beginning(load, step))
+        self.say(initial.beginning(load, step))
 
     # --- the end --------------------------------------------------------------------------------------------
 

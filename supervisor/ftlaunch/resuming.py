@@ -13,8 +13,8 @@ from ftlaunch.reporting import Reporter
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.soundness import Soundness
 from ftlaunch.spec import JobSpec
-from ftlaunch_hooks import layout, loading
-from ftlaunch_hooks.protocol import Resume
+from ftlaunch_contract.checkpoint import initial, layout
+from ftlaunch_contract.protocol import Resume
 
 
 class Resuming:
@@ -112,7 +112,7 @@ class Resuming:
         load = self.home.load
         assert load is not None
         if step == NONE:
-            self._cannot(loading.none_usable(load))
+            self._cannot(initial.none_usable(load))
             return
         self.reporter.beginning(load, step)
         for page in self.pages.pages:

@@ -52,8 +52,8 @@ from ftlaunch.spec import JobSpec
 from ftlaunch.states import ENDS, Action, Event, State
 from ftlaunch.status import status
 from ftlaunch.warm_link import Warm
-from ftlaunch_hooks import protocol
-from ftlaunch_hooks.protocol import Why
+from ftlaunch_contract import protocol
+from ftlaunch_contract.protocol import Why
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume

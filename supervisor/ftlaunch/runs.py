@@ -12,7 +12,7 @@ from typing import Any
 from ftlaunch.journal import EVENTS, read_events
 from ftlaunch.ledger import Moment
 from ftlaunch.pages import memory_dir, read_places
-from ftlaunch_hooks.protocol import memory_root, process_start_time
+from ftlaunch_contract.protocol import memory_root, process_start_time
 
 RUNS = Path("runs")
 _ENDS = {"job_finished", "job_stopped", "job_failed"}

@@ -32,8 +32,8 @@ import psutil
 
 from ftlaunch.proc import kill_marked
 from ftlaunch.requests import Requests
-from ftlaunch_hooks import checks, layout, loading, marks, persist, retention
-from ftlaunch_hooks.bandwidth import Bandwidth
+from ftlaunch_contract.checkpoint import initial, layout, metadata, retention, verify, writer
+from ftlaunch_contract.files.rate_limit import Bandwidth
 
 _IDLE_NICE = 19
 _GROUP_NICE = 10  # a tenth of an equal share; at 19 a save of 10 ms took 600 ms on a busy machine
@@ -45,7 +45,7 @@ def save(request: dict[str, Any], hurry: Callable[[float], bool] = lambda _: Tru
     hurry: waits so many seconds for a reason not to keep to the bandwidth asked for; True when there is one.
     """
     began = time.monotonic()
-    target = persist.Target(
+    target = writer.SaveTarget(
         Path(request["checkpoint_dir"]),
         request["step"],
         request["why"],
@@ -56,11 +56,11 @@ def save(request: dict[str, Any], hurry: Callable[[float], bool] = lambda _: Tru
     answer = {"did": "save", "step": target.step, "why": target.why}
     bound = Bandwidth(request["bandwidth"], hurry).spent if request.get("bandwidth") else None
     try:
-        persist.prepare(target)
+        writer.prepare(target)
         for rank, directory in enumerate(request["ranks"]):
-            persist.write_shard_of(target, rank, Path(directory), bound)
-        path, size = persist.commit(target)
-        health = marks.of(checks.read_metadata(path))
+            writer.write_shard_of(target, rank, Path(directory), bound)
+        path, size = writer.commit(target)
+        health = metadata.of(verify.read_metadata(path))
     except (OSError, layout.Damaged) as error:
         return {**answer, "error": _explain(error, target)}
     deleted, notes = [], []
@@ -83,11 +83,11 @@ def save(request: dict[str, Any], hurry: Callable[[float], bool] = lambda _: Tru
     }
 
 
-def _explain(error: Exception, target: persist.Target) -> str:
+def _explain(error: Exception, target: writer.SaveTarget) -> str:
     """The error in words; what was written so far is thrown away."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     try:
-        persist.discard(target)
+        writer.discard(target)
     except OSError as second:
         reason += f" (and the incomplete checkpoint could not be removed: {second.strerror})"
     return reason
@@ -96,9 +96,9 @@ def _explain(error: Exception, target: persist.Target) -> str:
 def find(request: dict[str, Any]) -> dict[str, Any]:
     """The newest checkpoint that verifies, and what was refused on the way."""
     if "load" in request:
-        step, refusals = loading.find(Path(request["load"]))
+        step, refusals = initial.find(Path(request["load"]))
     else:
-        step, refusals = checks.newest_verified(Path(request["checkpoint_dir"]), request.get("healthy_before"))
+        step, refusals = verify.newest_verified(Path(request["checkpoint_dir"]), request.get("healthy_before"))
     return {**request, "did": "find", "step": step, "rejected": [asdict(refusal) for refusal in refusals]}
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ftlaunch_hooks import atomic
+from ftlaunch_contract.files import atomic
 
 
 class SaverLink:

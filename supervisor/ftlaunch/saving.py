@@ -12,8 +12,8 @@ from ftlaunch.pages import Pages
 from ftlaunch.recovery import NONE
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.spec import JobSpec
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.protocol import Why, announce_step
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.protocol import Why, announce_step
 
 Answer = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ftlaunch import activity
 from ftlaunch.gpus import Gpus
 from ftlaunch.spec import JobSpec
-from ftlaunch_hooks.protocol import Flag
+from ftlaunch_contract.protocol import Flag
 
 if TYPE_CHECKING:
     from ftlaunch.gang import Gang, Member

@@ -8,7 +8,8 @@ from ftlaunch.gang import Gang
 from ftlaunch.numerics import Finding, Losses, Replicas, divergence
 from ftlaunch.pages import Pages
 from ftlaunch.spec import JobSpec
-from ftlaunch_hooks import layout, replica_words, skips
+from ftlaunch_contract.checkpoint import layout, skipped_samples
+from ftlaunch_contract.pages import replica_record
 from ftlaunch_hooks.losses import Kind, told
 
 
@@ -42,7 +43,7 @@ class Soundness:
             if self._replicas is None and all(page.resumed[1] >= 0 for _, page in pages):
                 self._replicas = Replicas(self.spec.nproc, pages[0][1].resumed[1])
             if self._replicas is not None:
-                for found in self._replicas.look((rank, replica_words.told(page)) for rank, page in pages):
+                for found in self._replicas.look((rank, replica_record.told(page)) for rank, page in pages):
                     name = self._name(found.index)
                     self._note(divergence(found, name, self.spec.on_divergence, self.spec.nproc))
         news, self._news = self._news, []
@@ -56,7 +57,7 @@ class Soundness:
     def _name(self, index: int) -> str:
         """Of a part of the replicas, as rank 0 calls it."""
         try:
-            names = json.loads((self.pages.directory / replica_words.NAMES).read_text())
+            names = json.loads((self.pages.directory / replica_record.NAMES).read_text())
             return str(names[index])
         except (OSError, ValueError, LookupError, TypeError):
             return f"part {index} of the replicas"
@@ -81,7 +82,7 @@ class Soundness:
             return "; its samples cannot be skipped (they are known only where one ftlaunch sampler is attached)"
         try:
             self.spec.checkpoint_dir.mkdir(parents=True, exist_ok=True)
-            begin, end = skips.add(self.spec.checkpoint_dir, *finding.span)
+            begin, end = skipped_samples.add(self.spec.checkpoint_dir, *finding.span)
         except (OSError, ValueError) as error:
             return f"; its samples cannot be skipped ({error})"
         return f", without samples {begin} to {end - 1}"

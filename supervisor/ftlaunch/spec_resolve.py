@@ -14,8 +14,8 @@ from ftlaunch.spec_checks import check_target, why_not_writable
 from ftlaunch.spec_error import Origin, RefusedError, SpecError, one_line
 from ftlaunch.spec_file import read_spec_file
 from ftlaunch.spec_keys import OPTIONS, SETTINGS, YAML_KEYS, Key
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.protocol import default_job_id
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.protocol import default_job_id
 
 
 class _Given(NamedTuple):

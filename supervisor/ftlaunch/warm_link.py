@@ -19,7 +19,7 @@ from pathlib import Path
 from ftlaunch.logs import tail
 from ftlaunch.proc import Leader, start_session
 from ftlaunch.spec import JobSpec
-from ftlaunch_hooks import atomic
+from ftlaunch_contract.files import atomic
 
 PROGRAM = Path(atomic.__file__).with_name("warm.py")
 _IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itself is watched by health

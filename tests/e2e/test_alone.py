@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from harness import TINY, FtJob, alive, carriers, wait_for
 
-from ftlaunch_hooks import checks, layout
-from ftlaunch_hooks.protocol import memory_root
+from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.protocol import memory_root
 
 
 class AloneJob:
@@ -58,7 +58,7 @@ class AloneJob:
     def newest(self) -> int:
         """The newest checkpoint's step; it must verify, and nothing half-made may lie beside it."""
         (step, directory), *_ = layout.list_iterations(self.storage)
-        checks.verify(directory)
+        verify.verify(directory)
         assert layout.list_incomplete(self.storage) == []
         return step
 

@@ -12,7 +12,7 @@ import pytest
 from harness import JOBS, FtJob
 from savekit import flip_a_bit, steps
 
-from ftlaunch_hooks import layout
+from ftlaunch_contract.checkpoint import layout
 
 SHAPES = JOBS / "shapes.py"
 

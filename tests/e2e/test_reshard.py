@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from harness import JOBS, FtJob, wait_for
 
-from ftlaunch_hooks import checks, layout
+from ftlaunch_contract.checkpoint import layout, verify
 
 SHAPES = JOBS / "shapes.py"
 Told = list[dict[str, Any]]
@@ -61,7 +61,7 @@ def test_two_sharded_ranks_go_on_as_three_replicated_and_as_one_process(job: FtJ
     assert len({rank["digest"] for rank in two}) == 1
     one = alone(job.home, checkpoints, 5)
     assert_goes_on(two, told(one, "begin"), 4)
-    checks.verify(layout.iteration_dir(checkpoints, 5))
+    verify.verify(layout.iteration_dir(checkpoints, 5))
     three = run(job, "ddp", 3, 6)
     assert_goes_on(told(one, "end"), told(three, "begin"), 5)
     assert job.events("resumed")[-1]["source"] == "storage"

@@ -7,7 +7,7 @@ import json
 import pytest
 from harness import JOBS, FtJob
 
-from ftlaunch_hooks import checks, layout
+from ftlaunch_contract.checkpoint import layout, verify
 
 SCRIPT = JOBS / "rlhf.py"
 ROLLOUTS, ITERATIONS, CALLS = 3, 4, 13  # of an episode; calls of the policy in a rollout, one for each token and one
@@ -90,7 +90,7 @@ def test_killed_in_mid_episode_then_stopped_and_started_again(
     assert len(committed) >= 2
     for step in committed:
         assert progress(job, step) == made_of(step)
-    tensors = checks.read_metadata(layout.iteration_dir(job.home / "data", stopped))["tensors"]
+    tensors = verify.read_metadata(layout.iteration_dir(job.home / "data", stopped))["tensors"]
     assert any(name.startswith("policy.") for name in tensors)
     assert any(name.startswith("value.") for name in tensors)
     assert not [name for name in tensors if name.startswith(("reference.", "reward."))]

@@ -14,9 +14,9 @@ import pytest
 from harness import TINY, FtJob, wait_for
 from savekit import checkpoint, steps
 
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.page import NONE, Page, page_path
-from ftlaunch_hooks.protocol import memory_root
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import NONE, Page, page_path
+from ftlaunch_contract.protocol import memory_root
 
 SLOW = ("--steps", "30", "--step-time", "0.03")
 

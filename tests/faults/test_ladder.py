@@ -7,7 +7,7 @@ import shutil
 import pytest
 from harness import FtJob
 
-from ftlaunch_hooks import layout
+from ftlaunch_contract.checkpoint import layout
 
 
 @pytest.mark.parametrize(

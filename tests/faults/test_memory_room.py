@@ -13,7 +13,7 @@ import pytest
 from harness import TINY, FtJob, wait_for
 from smallshm import in_small_shm, needs_root
 
-from ftlaunch_hooks import checks, layout
+from ftlaunch_contract.checkpoint import layout, verify
 
 pytestmark = needs_root
 
@@ -91,7 +91,7 @@ def test_without_a_supervisor(job: FtJob) -> None:
     assert first.returncode == 75, said
     assert "no room for snapshots in memory" in said
     [(step, directory)] = layout.list_iterations(checkpoints)
-    checks.verify(directory)
+    verify.verify(directory)
     assert len(job.losses()) == step
     second = start()
     assert second.wait(60) == 0, second.communicate()[1]

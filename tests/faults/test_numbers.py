@@ -8,7 +8,7 @@ import pytest
 from harness import JOBS, FtJob
 
 from ftlaunch.checkpoints import Entry, listed
-from ftlaunch_hooks import skips
+from ftlaunch_contract.checkpoint import skipped_samples
 
 UNSOUND = JOBS / "unsound.py"
 QUICK = ("--backoff-first", "0.1s", "--backoff-max", "0.2s", "--storage-interval", "5")
@@ -100,7 +100,7 @@ def test_rollback_goes_on_without_the_samples(job: FtJob) -> None:
     assert 5 <= back["step"] < 12, "under load a step is saved a step or two later than every fifth"
     assert job.events("resumed")[-1]["step"] == back["step"]
     assert job.events("resumed")[-1]["source"] == "storage"
-    assert skips.read(job.run_dir / "checkpoints") == [(88, 96)]
+    assert skipped_samples.read(job.run_dir / "checkpoints") == [(88, 96)]
     assert samples(job) == [*range(88), *range(96, 25 * 8)]
     assert marks(job)[24] == "normal"
     job.assert_clean()
@@ -158,7 +158,7 @@ def test_a_spike(job: FtJob, act: str) -> None:
         assert len(unsound(job)) == 1
         assert samples(job) == list(range(48 * 4))
     else:
-        assert skips.read(job.run_dir / "checkpoints") == [(120, 132)], "three in a row were needed"
+        assert skipped_samples.read(job.run_dir / "checkpoints") == [(120, 132)], "three in a row were needed"
         assert samples(job) == [*range(120), *range(132, 51 * 4)]
 
 

@@ -15,9 +15,9 @@ import pytest
 from disks import ext4, make_ext4, private_dir, resize, tmpfs
 from harness import TINY, FtJob, wait_for
 
-from ftlaunch_hooks import checks, layout
-from ftlaunch_hooks.custody import Custody
-from ftlaunch_hooks.dirlock import CHECKPOINT_LOCK
+from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint.ownership import Custody
+from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK
 
 STRACE = shutil.which("strace")
 WIDE = ("--width", "500")  # 3 MB of state
@@ -36,7 +36,7 @@ def newest(checkpoints: Path) -> int:
     """The newest checkpoint's step; all must verify, and nothing half-made may lie beside them."""
     found = layout.list_iterations(checkpoints)
     for _, directory in found:
-        checks.verify(directory)
+        verify.verify(directory)
     assert layout.list_incomplete(checkpoints) == []
     return found[0][0]
 

@@ -18,7 +18,7 @@ import pytest
 from disks import ext4, make_ext4, private_dir
 from slotkit import assert_whole, make_slots, request
 
-from ftlaunch_hooks import checks, layout
+from ftlaunch_contract.checkpoint import layout, verify
 
 SIZE = 512 << 10  # bytes of each of the four tensor files
 LOSSES = 60
@@ -74,7 +74,7 @@ def judge(copy: Path, place: Path, committed: int) -> int:
         found = layout.list_iterations(checkpoints)
         for _, directory in found:
             assert_whole(directory, size=SIZE)
-        newest, refusals = checks.newest_verified(checkpoints)
+        newest, refusals = verify.newest_verified(checkpoints)
         assert refusals == []
         assert newest >= committed, f"step {committed} had been committed, {newest} is there"
         return newest

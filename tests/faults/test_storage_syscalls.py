@@ -16,7 +16,7 @@ import pytest
 from harness import JOBS, wait_for
 from slotkit import assert_whole, commit, make_slots, request
 
-from ftlaunch_hooks import checks, layout, retention
+from ftlaunch_contract.checkpoint import layout, retention, verify
 from ftlaunch_hooks.shards import CheckpointReader
 
 STRACE = shutil.which("strace")
@@ -122,7 +122,7 @@ class Victim:
     def _resume(self, newest: int | None) -> None:
         retention.clear_unfinished(self.checkpoints)
         assert layout.list_incomplete(self.checkpoints) == []
-        step, refusals = checks.newest_verified(self.checkpoints)
+        step, refusals = verify.newest_verified(self.checkpoints)
         assert (step, refusals) == (-1 if newest is None else newest, [])
         if newest is None:
             assert not layout.refused_before(self.checkpoints), "the next start is a fresh one"

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from harness import FtJob, alive, carriers, wait_for
 
-from ftlaunch_hooks import checks, layout
-from ftlaunch_hooks.page import NONE, Page, page_path
-from ftlaunch_hooks.protocol import SLOTS
+from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.pages.page import NONE, Page, page_path
+from ftlaunch_contract.protocol import SLOTS
 
 SLOW = ("--steps", "60", "--step-time", "0.03")
 
@@ -120,7 +120,7 @@ def test_saver_killed_in_mid_save(job: FtJob) -> None:
     assert job.wait() == 0, job.stderr
     assert job.events("checkpoint_committed")[0]["step"] == 10
     for _, directory in layout.list_iterations(job.run_dir / "checkpoints"):
-        checks.verify(directory)
+        verify.verify(directory)
     assert not incomplete.exists()
     job.assert_clean()
 
@@ -162,7 +162,7 @@ def test_a_job_goes_on_while_no_saver_can_be_started(job: FtJob, python: Path, t
     assert saved
     assert layout.step_of(saved[0]) == len(job.losses(0))
     for directory in saved:
-        checks.verify(directory)
+        verify.verify(directory)
     job.assert_clean()
 
 

@@ -11,9 +11,9 @@ import signal
 import sys
 import time
 
+from ftlaunch_contract.pages.page import NONE, open_pages
+from ftlaunch_contract.protocol import EXIT_SAVED, SLOTS, Flag, Phase, Resume
 from ftlaunch_hooks.bootstrap import own_page
-from ftlaunch_hooks.page import NONE, open_pages
-from ftlaunch_hooks.protocol import EXIT_SAVED, SLOTS, Flag, Phase, Resume
 
 steps, seconds = int(sys.argv[1]), float(sys.argv[2])
 rank, attempt = int(os.environ["RANK"]), int(os.environ["FTLAUNCH_ATTEMPT"])

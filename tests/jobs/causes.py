@@ -15,9 +15,9 @@ import threading
 import time
 from pathlib import Path
 
+from ftlaunch_contract.pages.page import open_pages
+from ftlaunch_contract.protocol import SLOTS, Flag, Phase, Resume
 from ftlaunch_hooks.bootstrap import own_page
-from ftlaunch_hooks.page import open_pages
-from ftlaunch_hooks.protocol import SLOTS, Flag, Phase, Resume
 
 RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["FTLAUNCH_ATTEMPT"])
 KIND, *WHERE = os.environ["FAULT"].split()

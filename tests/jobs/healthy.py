@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+from ftlaunch_contract.pages.page import open_pages
+from ftlaunch_contract.protocol import Flag, Phase
 from ftlaunch_hooks.bootstrap import own_page
-from ftlaunch_hooks.page import open_pages
-from ftlaunch_hooks.protocol import Flag, Phase
 
 out, shape = Path(sys.argv[1]), sys.argv[2]
 RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["FTLAUNCH_ATTEMPT"])

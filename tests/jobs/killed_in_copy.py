@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.page import NONE, create_page, open_pages, page_path
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import NONE, create_page, open_pages, page_path
 from ftlaunch_hooks.shards import MemoryReader
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State

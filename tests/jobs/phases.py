@@ -39,7 +39,7 @@ from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import ftlaunch_hooks as ft  # noqa: E402
-from ftlaunch_hooks.page import NONE, Page, page_path  # noqa: E402
+from ftlaunch_contract.pages.page import NONE, Page, page_path  # noqa: E402
 
 
 class InMidCopy(TorchDispatchMode):

@@ -13,8 +13,8 @@ from pathlib import Path
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from ftlaunch_contract.pages.page import NONE, wait_until
 from ftlaunch_hooks.bootstrap import own_page
-from ftlaunch_hooks.page import NONE, wait_until
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_rlhf_toy.py"
 FAULTS = [fault.split() for fault in os.environ.get("FAULTS", "").split(",") if fault]

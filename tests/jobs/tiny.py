@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks.page import NONE, Page, page_path
+from ftlaunch_contract.pages.page import NONE, Page, page_path
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, required=True)

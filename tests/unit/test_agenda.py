@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from snapkit import make_pages
 
+from ftlaunch_contract.pages.page import AGENDA_WORDS, NONE, Page, open_pages
+from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.agenda import Agenda, Entry, pack, unpack
 from ftlaunch_hooks.pace import Pace
-from ftlaunch_hooks.page import AGENDA_WORDS, NONE, Page, open_pages
-from ftlaunch_hooks.protocol import Why
 from ftlaunch_hooks.room import Room
 
 

@@ -15,9 +15,9 @@ import pytest
 from harness import JOBS, FtJob, carriers, wait_for
 
 from ftlaunch.cleaning import sweep
-from ftlaunch_hooks.page import Page, create_page, page_path
-from ftlaunch_hooks.private import make_private
-from ftlaunch_hooks.protocol import memory_root, own_start_time
+from ftlaunch_contract.files.private_dir import make_private
+from ftlaunch_contract.pages.page import Page, create_page, page_path
+from ftlaunch_contract.protocol import memory_root, own_start_time
 
 BEATS = JOBS / "beats.py"
 SUPERVISOR_GONE = "its supervisor ended without a word (killed?)"

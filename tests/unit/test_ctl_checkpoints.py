@@ -10,8 +10,8 @@ import pytest
 from savekit import checkpoint, flip_a_bit, steps
 
 from ftlaunch import checkpoints, ctl
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.dirlock import CHECKPOINT_LOCK, DirLock
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
 
 
 class Ftctl:

@@ -15,9 +15,9 @@ import pytest
 from harness import wait_for
 from slotkit import commit
 
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.custody import Custody
-from ftlaunch_hooks.dirlock import CHECKPOINT_LOCK, DirLock, Locked
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint.ownership import Custody
+from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock, Locked
 
 HOLD = """\
 import os, sys

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from slotkit import assert_whole, commit
 
-from ftlaunch_hooks import checks, digests, layout
+from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.files import checksums
 
 MODEL = "net-model-0000001-0000002.safetensors"
 OPT = "net-opt-0000000-0000002.safetensors"
@@ -73,7 +74,7 @@ HARMS: list[tuple[Harm, str]] = [
 def refused(root: Path) -> str:
     """Why the checkpoint of step 2 is refused; everything else there is to a refusal is checked here."""
     checkpoints = root / "checkpoints"
-    step, refusals = checks.newest_verified(checkpoints)
+    step, refusals = verify.newest_verified(checkpoints)
     assert step == 1
     [refusal] = refusals
     assert refusal.step == 2
@@ -116,7 +117,7 @@ def test_a_checkpoint_under_another_name(newest: Path, tmp_path: Path) -> None:
     (newest.parent / "iteration_0000001").rename(newest.parent / "x")
     newest.rename(newest.parent / "iteration_0000001")
     (newest.parent / "x").rename(newest)
-    step, refusals = checks.newest_verified(newest.parent)
+    step, refusals = verify.newest_verified(newest.parent)
     assert step == -1
     assert [refusal.why for refusal in refusals] == [
         "it is the checkpoint of step 1 under another name",
@@ -131,13 +132,13 @@ def reseal(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change metadata.json, and put its own checksum right."""
     metadata = json.loads((directory / layout.METADATA).read_bytes())
     change(metadata)
-    (directory / layout.METADATA).write_bytes(checks.seal(metadata))
+    (directory / layout.METADATA).write_bytes(verify.seal(metadata))
 
 
 def put(directory: Path, name: str, data: bytes) -> None:
     """Replace a file, and put its size and checksum right."""
     (directory / name).write_bytes(data)
-    entry = {"bytes": len(data), digests.NAME: digests.of_bytes(data)}
+    entry = {"bytes": len(data), checksums.NAME: checksums.of_bytes(data)}
     reseal(directory, lambda metadata: metadata["files"].update({name: entry}))
 
 
@@ -285,13 +286,13 @@ def test_a_tensor_file_that_lies(newest: Path, tmp_path: Path, data: bytes, word
 def test_a_link_in_the_place_of_a_checkpoint_is_none(newest: Path, tmp_path: Path) -> None:
     newest.rename(tmp_path / "elsewhere")
     newest.symlink_to(tmp_path / "elsewhere")
-    assert checks.newest_verified(newest.parent) == (1, [])
+    assert verify.newest_verified(newest.parent) == (1, [])
 
 
 def test_a_checkpoint_that_cannot_be_moved_is_passed_over(newest: Path) -> None:
     (newest / layout.METADATA).unlink()
     (newest.parent / "quarantine").write_text("in the way")
-    step, [refusal] = checks.newest_verified(newest.parent)
+    step, [refusal] = verify.newest_verified(newest.parent)
     assert step == 1
     assert "still in" in refusal.to
 
@@ -301,21 +302,21 @@ def test_a_checkpoint_that_cannot_be_moved_is_passed_over(newest: Path) -> None:
 
 def test_damage_in_a_later_block_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of several blocks, each with a digest of its own."""
-    monkeypatch.setattr(digests, "BLOCK", 1 << 10)
+    monkeypatch.setattr(checksums, "BLOCK", 1 << 10)
     for step in (1, 2):
         directory = commit(tmp_path, step, size=4096)
-    entry = checks.read_metadata(directory)["files"][OPT]
-    assert len(entry[digests.NAME]) == 5
+    entry = verify.read_metadata(directory)["files"][OPT]
+    assert len(entry[checksums.NAME]) == 5
     data = bytearray((directory / OPT).read_bytes())
     data[-1] ^= 0x80
     (directory / OPT).write_bytes(data)
-    step, [refusal] = checks.newest_verified(directory.parent)
+    step, [refusal] = verify.newest_verified(directory.parent)
     assert (step, refusal.why) == (1, f"{OPT} does not match its checksum")
 
 
 def test_digests_are_what_xxh128sum_prints() -> None:
     """The empty file's as xxHash's own documentation has it."""
-    assert digests.of_bytes(b"") == ["99aa06d3014798d86001c324468d497f"]
+    assert checksums.of_bytes(b"") == ["99aa06d3014798d86001c324468d497f"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 200, 1000, 1001])
@@ -323,13 +324,13 @@ def test_digests_are_what_xxh128sum_prints() -> None:
 def test_digests_do_not_depend_on_how_the_bytes_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, piece: int
 ) -> None:
-    monkeypatch.setattr(digests, "BLOCK", 100)
+    monkeypatch.setattr(checksums, "BLOCK", 100)
     data = os.urandom(size)
     (tmp_path / "x").write_bytes(data)
-    running = digests.Running()
+    running = checksums.Running()
     for begin in range(0, size, piece):
         running.update(memoryview(data)[begin : begin + piece])
     with (tmp_path / "x").open("rb") as file:
-        read = [digests.of_block(file.fileno(), *block) for block in digests.blocks(size)]
-    assert running.finish() == read == digests.of_bytes(data)
+        read = [checksums.of_block(file.fileno(), *block) for block in checksums.blocks(size)]
+    assert running.finish() == read == checksums.of_bytes(data)
     assert len(read) == max(1, -(-size // 100))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from ftlaunch_contract.checkpoint.layout import Damaged
 from ftlaunch_hooks import filling
 from ftlaunch_hooks.filling import Filling, can_fill
-from ftlaunch_hooks.layout import Damaged
 
 MIB = 1 << 20
 

@@ -13,9 +13,9 @@ from savekit import checkpoint, steps
 
 from ftlaunch.home import Home, Unusable
 from ftlaunch.spec_resolve import resolve
-from ftlaunch_hooks.loading import Load
-from ftlaunch_hooks.page import Page, page_path
-from ftlaunch_hooks.protocol import memory_root
+from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
+from ftlaunch_contract.pages.page import Page, page_path
+from ftlaunch_contract.protocol import memory_root
 
 
 class Starts:
@@ -27,7 +27,7 @@ class Starts:
         self.own = Path("ck").absolute()
         self.said: list[str] = []
 
-    def start(self, in_memory: int = -1, **flags: str) -> Load | None:
+    def start(self, in_memory: int = -1, **flags: str) -> InitialCheckpoint | None:
         """What the ranks are to begin with, in a job that leaves a snapshot of `in_memory` behind."""
         self.said.clear()
         Path("train.py").touch()
@@ -66,10 +66,12 @@ def test_going_back_puts_aside_what_is_newer_once(starts: Starts) -> None:
 
 def test_another_jobs_checkpoint_is_for_a_job_without_anything(starts: Starts, tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "other", 7)
-    assert starts.start(load_checkpoint=str(path), in_memory=0) == Load(path, weights_only=False)
+    assert starts.start(load_checkpoint=str(path), in_memory=0) == InitialCheckpoint(path, weights_only=False)
     assert starts.start(load_checkpoint=str(path)) is None, "a snapshot of step 0 is the job's own"
     assert "it has its own step 0: going on from that" in starts.said[0]
-    assert starts.start(load_checkpoint=str(path), resume_training="false") == Load(path, weights_only=True)
+    assert starts.start(load_checkpoint=str(path), resume_training="false") == InitialCheckpoint(
+        path, weights_only=True
+    )
     checkpoint(starts.own, 3)
     assert starts.start(load_checkpoint=str(path)) is None
     assert "it has its own step 3: going on from that" in starts.said[0]

@@ -19,7 +19,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from ftlaunch_hooks import checks, layout, persist
+from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint import writer as persist
 from ftlaunch_hooks.state import State
 from ftlaunch_hooks.storage import CheckpointStorageWriter
 
@@ -34,7 +35,7 @@ def net(seed: int) -> nn.Sequential:
 def save(rank: int, world_size: int, memory: Path, checkpoints: Path, step: int, objects: dict[str, Any]) -> None:
     """What snapshot and saver do between them, for the objects of this rank."""
     slot = write_slot(State(objects, (), rank, world_size), memory, step)
-    target = persist.Target(checkpoints, step, "interval", "net", world_size)
+    target = persist.SaveTarget(checkpoints, step, "interval", "net", world_size)
     if rank == 0:
         persist.prepare(target)
     dist.barrier()
@@ -79,7 +80,7 @@ def test_scripts_that_know_nothing_of_us_load_our_checkpoints(memory: Path, tmp_
     saved = on_ranks(2, two_ranks, memory, tmp_path)[0]
     for step, (tensors, moments) in saved.items():
         directory = layout.iteration_dir(tmp_path, step)
-        checks.verify(directory)
+        verify.verify(directory)
         reader = HuggingFaceStorageReader(str(directory))
         model = net(9)
         wanted = {"model": model.state_dict()}
@@ -129,4 +130,4 @@ def test_odd_tensors_are_read_too(tensor: torch.Tensor, tmp_path: Path) -> None:
 def test_an_asynchronous_save_is_committed(tmp_path: Path) -> None:
     tensors = {"model": {"x": torch.arange(5.0)}}
     dcp.async_save(tensors, storage_writer=CheckpointStorageWriter(tmp_path, 4)).result()
-    assert checks.verify(layout.iteration_dir(tmp_path, 4))["step"] == 4
+    assert verify.verify(layout.iteration_dir(tmp_path, 4))["step"] == 4

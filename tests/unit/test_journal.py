@@ -13,7 +13,7 @@ import pytest
 from harness import wait_for
 
 from ftlaunch.journal import EVENTS, Journal, read_events
-from ftlaunch_hooks.dirlock import DirLock, Locked
+from ftlaunch_contract.files.dirlock import DirLock, Locked
 
 Holder = Callable[..., subprocess.Popen[str]]
 

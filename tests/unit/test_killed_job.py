@@ -16,9 +16,9 @@ from snapkit import make_pages
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ftlaunch_hooks import checks, layout, persist
-from ftlaunch_hooks.page import NONE, open_pages
-from ftlaunch_hooks.protocol import Flag
+from ftlaunch_contract.checkpoint import layout, verify, writer
+from ftlaunch_contract.pages.page import NONE, open_pages
+from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.shards import CheckpointReader, MemoryReader
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State
@@ -85,14 +85,14 @@ def killed(rank: int, memory: Path, checkpoints: Path) -> None:
         job.step()
         snapshots.take(step)
         if step == 3:
-            target = persist.Target(checkpoints, 3, "interval", "net", 2)
+            target = writer.SaveTarget(checkpoints, 3, "interval", "net", 2)
             if rank == 0:
-                persist.prepare(target)
+                writer.prepare(target)
             dist.barrier()
-            persist.write_shard(target, rank, *snapshots.slot_files(3))
+            writer.write_shard(target, rank, *snapshots.slot_files(3))
             dist.barrier()
             if rank == 0:
-                persist.commit(target)
+                writer.commit(target)
 
 
 def resumed(rank: int, memory: Path, checkpoints: Path) -> list[tuple[list[str], dict[str, torch.Tensor]]]:
@@ -120,7 +120,7 @@ def test_a_killed_job_goes_on_bit_for_bit_from_memory_and_from_storage(memory: P
         on_ranks(2, killed, memory, tmp_path)
     pages = open_pages(memory, 2)
     assert set(pages[1].slot_steps()) == {KILLED_AT - 2, KILLED_AT - 1, NONE}
-    checks.verify(layout.iteration_dir(tmp_path, 3))
+    verify.verify(layout.iteration_dir(tmp_path, 3))
     for rank, results in enumerate(on_ranks(2, resumed, memory, tmp_path)):
         losses, weights = expected[rank]
         for (found, after), begin in zip(results, (KILLED_AT - 1, 3), strict=True):

@@ -13,9 +13,9 @@ from statekit import Box, equal
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ftlaunch_hooks import checks, layout, persist
-from ftlaunch_hooks.page import NONE, Page, create_page, open_pages, page_path
-from ftlaunch_hooks.protocol import Flag
+from ftlaunch_contract.checkpoint import layout, verify, writer
+from ftlaunch_contract.pages.page import NONE, Page, create_page, open_pages, page_path
+from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.shards import CheckpointReader, MemoryReader, Shards
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State, StateError
@@ -101,11 +101,11 @@ def saved(memory: Path, page: Page, checkpoints: Path, step: int, source: str) -
     slot = page.slot_steps().index(step)
     if source == "memory":
         return MemoryReader(memory, step, 1, {0: slot})
-    target = persist.Target(checkpoints, step, "interval", "kinds", 1)
-    persist.prepare(target)
-    persist.write_shard_of(target, 0, layout.slot_dir(memory, 0, slot))
-    directory, _ = persist.commit(target)
-    checks.verify(directory)
+    target = writer.SaveTarget(checkpoints, step, "interval", "kinds", 1)
+    writer.prepare(target)
+    writer.write_shard_of(target, 0, layout.slot_dir(memory, 0, slot))
+    directory, _ = writer.commit(target)
+    verify.verify(directory)
     return CheckpointReader(directory)
 
 

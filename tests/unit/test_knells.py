@@ -21,7 +21,7 @@ from ftlaunch.logs import Terminal
 from ftlaunch.proc import Leader
 from ftlaunch.reporting import Reporter
 from ftlaunch.spec_resolve import resolve
-from ftlaunch_hooks.page import Page, create_page
+from ftlaunch_contract.pages.page import Page, create_page
 
 HANGS_UP = """
 import sys, pathlib, signal

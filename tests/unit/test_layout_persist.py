@@ -14,24 +14,24 @@ import torch
 from safetensors.torch import load_file
 from slotkit import common, image
 
-from ftlaunch_hooks import checks, layout, persist, retention
-from ftlaunch_hooks.layout import Chunk, Damaged, whole_chunk
+from ftlaunch_contract.checkpoint import layout, retention, verify, writer
+from ftlaunch_contract.checkpoint.layout import Chunk, Damaged, whole_chunk
 
 
 def save(root: Path, step: int, world_size: int = 2, seen: dict[int, Any] | None = None) -> Path:
     """Commit a checkpoint in which every rank has half of a weight and a scalar of its own."""
-    target = persist.Target(root / "checkpoints", step, "interval", "net", world_size)
+    target = writer.SaveTarget(root / "checkpoints", step, "interval", "net", world_size)
     root.mkdir(exist_ok=True)
-    persist.prepare(target)
+    writer.prepare(target)
     for rank in range(world_size):
         half = Chunk("w", "F32", (3,), "w", (3 * rank,), (3 * world_size,))
         own = whole_chunk(f"loss@{rank}", "F64", ())
         model = image(root / "model", {half: torch.full((3,), float(rank)).numpy().tobytes()})
         opt = image(root / "opt", {own: torch.tensor(step / 3).double().numpy().tobytes()} if rank == 0 else {})
-        persist.write_shard(target, rank, {"model": model, "opt": opt}, common(step, x=(seen or {}).get(rank)))
+        writer.write_shard(target, rank, {"model": model, "opt": opt}, common(step, x=(seen or {}).get(rank)))
         os.close(model)
         os.close(opt)
-    directory, size = persist.commit(target)
+    directory, size = writer.commit(target)
     assert size == sum(f.stat().st_size for f in directory.iterdir() if f.name != layout.METADATA)
     return directory
 
@@ -97,7 +97,7 @@ def test_a_checkpoint_says_where_everything_is(tmp_path: Path) -> None:
     directory = save(tmp_path, 120, seen={0: "a", 1: "b"})
     assert directory.name == "iteration_0000120"
     assert (directory.parent / layout.TRACKER).read_text() == "120\n"
-    metadata = checks.verify(directory)
+    metadata = verify.verify(directory)
     assert {key: metadata[key] for key in ("version", "step", "world_size")} == {
         "version": layout.VERSION,
         "step": 120,
@@ -122,20 +122,20 @@ def test_a_checkpoint_says_where_everything_is(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_of_another_step_is_not_saved(tmp_path: Path) -> None:
-    target = persist.Target(tmp_path, 2, "interval", "net", 1)
-    persist.prepare(target)
+    target = writer.SaveTarget(tmp_path, 2, "interval", "net", 1)
+    writer.prepare(target)
     with pytest.raises(Damaged, match="snapshot of rank 0 is of step 1"):
-        persist.write_shard(target, 0, {}, common(1))
+        writer.write_shard(target, 0, {}, common(1))
 
 
 def test_what_is_left_of_an_attempt_to_save_is_taken_away(tmp_path: Path) -> None:
-    target = persist.Target(tmp_path, 2, "interval", "net", 1)
+    target = writer.SaveTarget(tmp_path, 2, "interval", "net", 1)
     for _ in range(2):  # the second finds what the first has left
-        persist.prepare(target)
-        persist.write_shard(target, 0, {}, common(2))
+        writer.prepare(target)
+        writer.write_shard(target, 0, {}, common(2))
     assert layout.list_incomplete(tmp_path) == [(2, layout.incomplete_dir(tmp_path, 2))]
     assert layout.list_iterations(tmp_path) == []
-    persist.discard(target)
+    writer.discard(target)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -164,7 +164,7 @@ def test_damage_to_any_file_is_found(name: str, harm: Any, words: str, tmp_path:
     directory = save(tmp_path, 1)
     harm(directory / name)
     with pytest.raises(Damaged, match=f"{name} .*{words}"):
-        checks.verify(directory)
+        verify.verify(directory)
 
 
 def test_damage_to_the_metadata_is_found(tmp_path: Path) -> None:
@@ -174,28 +174,28 @@ def test_damage_to_the_metadata_is_found(tmp_path: Path) -> None:
         (good.replace(b'"step": 1', b'"step": 2'), "does not match its own checksum"),
         (good[:-2], "cannot be read"),
         (b"[]", "does not match its own checksum"),
-        (checks.seal({**json.loads(good), "version": 99}), "version 99"),
+        (verify.seal({**json.loads(good), "version": 99}), "version 99"),
     ):
         (directory / layout.METADATA).write_bytes(bad)
         with pytest.raises(Damaged, match=words):
-            checks.verify(directory)
+            verify.verify(directory)
     (directory / layout.METADATA).unlink()
     with pytest.raises(Damaged, match=r"metadata\.json is missing"):
-        checks.verify(directory)
+        verify.verify(directory)
 
 
 def test_the_newest_that_verifies_is_taken_and_the_refused_is_kept(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         flip(save(tmp_path, step) / "common.json") if step > 1 else save(tmp_path, step)
     checkpoints = tmp_path / "checkpoints"
-    step, refusals = checks.newest_verified(checkpoints)
+    step, refusals = verify.newest_verified(checkpoints)
     assert step == 1
     assert [refusal.step for refusal in refusals] == [3, 2]
     shelter = checkpoints / layout.QUARANTINE
     assert (shelter / "iteration_0000003.why.txt").read_text() == "common.json does not match its checksum\n"
     assert (shelter / "iteration_0000003" / "metadata.json").exists()
     flip(save(tmp_path, 3) / "common.json")
-    checks.newest_verified(checkpoints)
+    verify.newest_verified(checkpoints)
     assert (shelter / "iteration_0000003.1").is_dir()  # the first refused one is not lost
 
 
@@ -216,7 +216,7 @@ def test_retention_keeps_the_newest_and_what_is_not_ours(tmp_path: Path) -> None
     assert (layout.incomplete_dir(checkpoints, 10) / "notes.txt").read_text() == "mine"
     assert (checkpoints / "iteration_best").is_dir()
     assert list(retention.retire(checkpoints, 0)) == [(15, None)]  # never the newest
-    checks.verify(checkpoints / "iteration_0000020")
+    verify.verify(checkpoints / "iteration_0000020")
 
 
 # --- crashes ----------------------------------------------------------------------------------------------
@@ -287,4 +287,4 @@ def test_after_a_crash_at_any_point_the_newest_checkpoint_is_whole(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 25
     assert [step for step, _ in layout.list_iterations(tmp_path / "checkpoints")] == [2]
-    checks.verify(tmp_path / "checkpoints" / "iteration_0000002")
+    verify.verify(tmp_path / "checkpoints" / "iteration_0000002")

@@ -15,18 +15,19 @@ from ftlaunch.rehearsal_view import data, line, verdict
 
 def edit(directory: Path, change: str) -> None:
     """Change common.json, and seal the checkpoint again."""
-    from ftlaunch_hooks import checks, digests, layout
+    from ftlaunch_contract.checkpoint import layout, verify
+    from ftlaunch_contract.files import checksums
 
     path = directory / layout.COMMON
     common = json.loads(path.read_bytes())
     common["state"]["scheduler"] = change
     path.write_bytes(json.dumps(common).encode())
-    metadata = checks.read_metadata(directory)
+    metadata = verify.read_metadata(directory)
     metadata["files"][layout.COMMON] = {
         "bytes": path.stat().st_size,
-        digests.NAME: digests.of_bytes(path.read_bytes()),
+        checksums.NAME: checksums.of_bytes(path.read_bytes()),
     }
-    (directory / layout.METADATA).write_bytes(checks.seal(metadata))
+    (directory / layout.METADATA).write_bytes(verify.seal(metadata))
 
 
 def test_the_same_step_of_two_runs_is_equal(tmp_path: Path) -> None:

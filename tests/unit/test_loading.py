@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from savekit import checkpoint, flip_a_bit, steps
 
-from ftlaunch_hooks import ladder, layout, loading
-from ftlaunch_hooks.loading import CannotLoad, Load
-from ftlaunch_hooks.protocol import Resume
+from ftlaunch_contract.checkpoint import initial, layout
+from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
+from ftlaunch_contract.protocol import Resume
+from ftlaunch_hooks import ladder
 
 
 class Start:
@@ -23,7 +24,7 @@ class Start:
         self, path: Path | None = None, *, weights_only: bool = False, fresh: bool = False
     ) -> tuple[Resume, int]:
         self.said.clear()
-        load = None if path is None else Load(path, weights_only)
+        load = None if path is None else InitialCheckpoint(path, weights_only)
         return ladder.choose(self.own, load, fresh, self.said.append)
 
 
@@ -101,7 +102,7 @@ def test_one_of_another_job_is_for_the_first_start(other: Path, start: Start) ->
 def test_a_checkpoint_under_another_name_is_loaded(other: Path, start: Start) -> None:
     renamed = layout.iteration_dir(other, 20).rename(other / "base-model")
     assert start.choose(renamed) == (Resume.LOADED, 20)
-    assert loading.checkpoint_at(renamed, 20) == renamed
+    assert initial.checkpoint_at(renamed, 20) == renamed
 
 
 @pytest.mark.parametrize(

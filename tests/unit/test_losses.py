@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ftlaunch_contract.pages.page import Page, create_page
 from ftlaunch_hooks.losses import CALM, NO_SPAN, Kind, LossWatch, Rule, Window, parse_rule, told
-from ftlaunch_hooks.page import Page, create_page
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import savekit
 import torch
 from torch import nn
 
-from ftlaunch_hooks import checks, layout, marks, retention
+from ftlaunch_contract.checkpoint import layout, retention, verify
+from ftlaunch_contract.checkpoint import metadata as marks
 from ftlaunch_hooks.items import Item
 from ftlaunch_hooks.slots import Slot
 
@@ -37,12 +38,12 @@ def test_what_is_no_mark_is_unknown(found: object) -> None:
 
 def save(directory: Path, step: int, status: str) -> None:
     path = savekit.checkpoint(directory, step)
-    metadata = checks.read_metadata(path)
-    (path / layout.METADATA).write_bytes(checks.seal({**metadata, marks.KEY: marks.mark(status)}))
+    metadata = verify.read_metadata(path)
+    (path / layout.METADATA).write_bytes(verify.seal({**metadata, marks.KEY: marks.mark(status)}))
 
 
 def test_a_checkpoint_of_snapshots_that_say_nothing_is_unknown(tmp_path: Path) -> None:
-    assert marks.of(checks.verify(savekit.checkpoint(tmp_path, 3)))["status"] == "unknown"
+    assert marks.of(verify.verify(savekit.checkpoint(tmp_path, 3)))["status"] == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -66,13 +67,13 @@ def test_the_newest_healthy_one_stays(tmp_path: Path, statuses: str, keep: int, 
 def test_the_newest_healthy_one_before_a_step(tmp_path: Path) -> None:
     for step, status in enumerate(["normal", "normal", "abnormal", "unknown", "normal"], 1):
         save(tmp_path, step, status)
-    assert checks.newest_verified(tmp_path)[0] == 5
-    assert checks.newest_verified(tmp_path, 5) == (2, [])
+    assert verify.newest_verified(tmp_path)[0] == 5
+    assert verify.newest_verified(tmp_path, 5) == (2, [])
     savekit.flip_a_bit(layout.iteration_dir(tmp_path, 2))
-    step, (refusal,) = checks.newest_verified(tmp_path, 5)
+    step, (refusal,) = verify.newest_verified(tmp_path, 5)
     assert (step, refusal.step) == (1, 2)
     assert savekit.steps(tmp_path) == [5, 4, 3, 1], "the others were passed over, not refused"
-    assert checks.newest_verified(tmp_path, 1) == (-1, [])
+    assert verify.newest_verified(tmp_path, 1) == (-1, [])
 
 
 # --- looking at the parameters --------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ftlaunch.memory_news import MemoryNews
-from ftlaunch_hooks.page import Memory
+from ftlaunch_contract.pages.page import Memory
 
 
 def events(news: MemoryNews, *memory: int) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ftlaunch.numerics import Difference, Losses, Replicas, divergence, minority
+from ftlaunch_contract.pages.replica_record import Told, index_of, step_of
 from ftlaunch_hooks.losses import Bad, Kind
-from ftlaunch_hooks.replica_words import Told, index_of, step_of
 
 
 def bad(step: int, kind: Kind = Kind.NAN, episodes: int = 1, newest: int | None = None) -> Bad:

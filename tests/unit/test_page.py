@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ftlaunch_hooks import page as layout
-from ftlaunch_hooks.page import MAGIC, NONE, SIZE, Memory, Page, create_page, open_pages, page_path, wait_until
-from ftlaunch_hooks.protocol import SLOTS, VERSION, Flag, Phase, Resume
+from ftlaunch_contract.pages import page as layout
+from ftlaunch_contract.pages.page import MAGIC, NONE, SIZE, Memory, Page, create_page, open_pages, page_path, wait_until
+from ftlaunch_contract.protocol import SLOTS, VERSION, Flag, Phase, Resume
 
 
 @pytest.fixture

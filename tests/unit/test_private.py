@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch_hooks.private import NotPrivate, make_private
+from ftlaunch_contract.files.private_dir import NotPrivate, make_private
 
 
 def test_the_last_other_job_ends_meanwhile(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ftlaunch.rates import format_rate, parse_rate
-from ftlaunch_hooks.bandwidth import Bandwidth
+from ftlaunch_contract.files.rate_limit import Bandwidth
 
 
 @pytest.mark.parametrize(

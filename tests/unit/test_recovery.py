@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from ftlaunch.recovery import NONE, Copy, Failed, Place, Plan, Rung, Shard, Source, newest_common, on_one_node, plan
-from ftlaunch_hooks.protocol import Resume
+from ftlaunch_contract.protocol import Resume
 
 SPARE = 9  # a node that was not there: nothing lies in its memory
 

@@ -14,10 +14,10 @@ from ranks import on_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ftlaunch_contract.pages.page import Page, create_page
+from ftlaunch_contract.pages.replica_record import NAMES, index_of, step_of, told
 from ftlaunch_hooks.agreement import Agreement, Plan
 from ftlaunch_hooks.items import Item
-from ftlaunch_hooks.page import Page, create_page
-from ftlaunch_hooks.replica_words import NAMES, index_of, step_of, told
 from ftlaunch_hooks.state import State
 
 

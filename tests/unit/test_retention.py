@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from slotkit import assert_whole, commit
 
-from ftlaunch_hooks import checks, layout
-from ftlaunch_hooks.retention import clear_unfinished, retire
+from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint.retention import clear_unfinished, retire
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.
         json.loads((path / "common.json").read_bytes())["created"] for _, path in layout.list_iterations(checkpoints)
     ]
     assert created == ["1970-04-11T00:00:00Z", "1997-05-19T00:00:00Z", "1970-01-01T00:00:00Z", "2079-07-08T00:00:00Z"]
-    assert checks.newest_verified(checkpoints) == (40, [])
+    assert verify.newest_verified(checkpoints) == (40, [])
     assert [step for step, _ in retire(checkpoints, 2)] == [20, 10]
 
 

@@ -12,9 +12,9 @@ import torch
 from smallshm import needs_root, small_tmpfs
 from snapkit import Rank, content, make_pages
 
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.page import NONE, Memory, reduced_memory
-from ftlaunch_hooks.protocol import MEMORY_SLOTS, STAGED, Why
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import NONE, Memory, reduced_memory
+from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.room import room_in, slots_for
 from ftlaunch_hooks.shards import MemoryReader
 from ftlaunch_hooks.slots import SlotFile

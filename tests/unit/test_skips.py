@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch_hooks import skips
+from ftlaunch_contract.checkpoint import skipped_samples
 from ftlaunch_hooks.data import PositionedSampler, ResumableBatchSampler
 from ftlaunch_hooks.encode import StateError
 from ftlaunch_hooks.mix import ResumableMixSampler
@@ -85,21 +85,21 @@ def test_with_several_samplers_nothing_is_skipped() -> None:
 
 
 def test_the_file(tmp_path: Path) -> None:
-    assert skips.read(tmp_path) == []
-    assert skips.add(tmp_path, 88, 96) == (88, 96)
-    assert skips.add(tmp_path, 8, 16) == (8, 16)
-    assert skips.read(tmp_path) == [(8, 16), (88, 96)]
+    assert skipped_samples.read(tmp_path) == []
+    assert skipped_samples.add(tmp_path, 88, 96) == (88, 96)
+    assert skipped_samples.add(tmp_path, 8, 16) == (8, 16)
+    assert skipped_samples.read(tmp_path) == [(8, 16), (88, 96)]
 
 
 def test_where_skipping_has_not_helped_the_samples_before_go_too(tmp_path: Path) -> None:
     """The step after what is skipped begins, as its rank counts, where the skipped began."""
-    skips.add(tmp_path, 88, 96)
-    assert skips.add(tmp_path, 88, 104) == (80, 104)
-    assert skips.read(tmp_path) == [(80, 104)]
+    skipped_samples.add(tmp_path, 88, 96)
+    assert skipped_samples.add(tmp_path, 88, 104) == (80, 104)
+    assert skipped_samples.read(tmp_path) == [(80, 104)]
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", "[[1]]", "[[1, -2]]", "[[1, 2.5]]", "nonsense"])
 def test_what_is_no_such_list_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / skips.NAME).write_text(text)
+    (tmp_path / skipped_samples.NAME).write_text(text)
     with pytest.raises(ValueError, match=r".+"):
-        skips.read(tmp_path)
+        skipped_samples.read(tmp_path)

@@ -11,9 +11,9 @@ import pytest
 import torch
 from snapkit import Rank, content, make_pages
 
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.page import NONE
-from ftlaunch_hooks.protocol import Why
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.shards import MemoryReader
 
 

@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 from snapkit import Rank, content, make_pages
 from torch import nn
 
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.page import NONE, create_page, open_pages, page_path
-from ftlaunch_hooks.protocol import Flag
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import NONE, create_page, open_pages, page_path
+from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.snapshot import SnapshotError, Snapshotter
 from ftlaunch_hooks.state import State
 

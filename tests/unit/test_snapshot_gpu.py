@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from ftlaunch_hooks import layout
-from ftlaunch_hooks.page import create_page, open_pages, page_path
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import create_page, open_pages, page_path
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State
 

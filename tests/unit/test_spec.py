@@ -10,7 +10,7 @@ from ftlaunch.spec import JobSpec, SpecError, resolved
 from ftlaunch.spec_file import read_spec_file
 from ftlaunch.spec_keys import KEYS, YAML_KEYS, default
 from ftlaunch.spec_resolve import resolve
-from ftlaunch_hooks import protocol
+from ftlaunch_contract import protocol
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 _NO_JOBS = ("default.yaml", "fault_rules.yaml")

@@ -20,9 +20,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial
 
-from ftlaunch_hooks import checks, layout, persist
-from ftlaunch_hooks.page import create_page, open_pages, page_path
-from ftlaunch_hooks.protocol import Flag
+from ftlaunch_contract.checkpoint import layout, verify, writer
+from ftlaunch_contract.pages.page import create_page, open_pages, page_path
+from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.shards import CheckpointReader, MemoryReader, Shards
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State
@@ -46,7 +46,7 @@ def save(checkpoints: Path, step: int) -> Path:
 
 def test_one_process_saves_and_loads(tmp_path: Path) -> None:
     directory = save(tmp_path, 7)
-    metadata = checks.verify(directory)
+    metadata = verify.verify(directory)
     assert (metadata["step"], metadata["world_size"]) == (7, 1)
     assert sorted(metadata["files"]) == [
         "common.json",
@@ -73,7 +73,7 @@ def test_nothing_in_it_is_pickled(tmp_path: Path) -> None:
 
 def test_a_new_save_of_the_same_step_replaces_the_old_and_keeps_it(tmp_path: Path) -> None:
     save(tmp_path, 7)
-    checks.verify(save(tmp_path, 7))
+    verify.verify(save(tmp_path, 7))
     assert (tmp_path / "quarantine" / "iteration_0000007" / "metadata.json").exists()
 
 
@@ -142,14 +142,14 @@ def sharded_job(rank: int, memory: Path, checkpoints: Path) -> dict[str, Any]:
     train(rank, model, optimizer, range(1, 6))
     snapshots.take(5)
     dist.barrier()
-    target = persist.Target(checkpoints, 5, "interval", "net", 2)
+    target = writer.SaveTarget(checkpoints, 5, "interval", "net", 2)
     if rank == 0:
-        persist.prepare(target)
+        writer.prepare(target)
     dist.barrier()
-    persist.write_shard(target, rank, *snapshots.slot_files(5))
+    writer.write_shard(target, rank, *snapshots.slot_files(5))
     dist.barrier()
     if rank == 0:
-        persist.commit(target)
+        writer.commit(target)
     model_state, optimizer_state = get_state_dict(model, optimizer)
     dcp.save(
         {"model": model_state, "optim": optimizer_state},
@@ -186,8 +186,8 @@ def test_sharded_state_goes_on_bit_for_bit_and_loads_on_one_rank(memory: Path, t
         for name, (losses, weights) in result["found"].items():
             assert losses == result["losses"], name
             assert all(weights[key].equal(tensor) for key, tensor in result["weights"].items()), name
-    checks.verify(layout.iteration_dir(tmp_path, 5))
-    checks.verify(layout.iteration_dir(tmp_path, 6))
+    verify.verify(layout.iteration_dir(tmp_path, 5))
+    verify.verify(layout.iteration_dir(tmp_path, 6))
 
     # and here, one process without a process group, with a plain model
     pages = open_pages(memory, 2)

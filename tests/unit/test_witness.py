@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftlaunch import autopsy_ask
-from ftlaunch_hooks.protocol import witness_path
+from ftlaunch_contract.protocol import witness_path
 
 CALL = "import pathlib, sys, torch\nfrom ftlaunch_hooks import witness\nwitness.call(pathlib.Path(sys.argv[1]), 0)\n"
 

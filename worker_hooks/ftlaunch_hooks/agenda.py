@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ftlaunch_contract.pages.page import AGENDA, AGENDA_WORDS, NONE, Page, wait_until
+from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.pace import Pace
-from ftlaunch_hooks.page import AGENDA, AGENDA_WORDS, NONE, Page, wait_until
-from ftlaunch_hooks.protocol import Why
 from ftlaunch_hooks.room import Room
 
 _TAKE, _MEET = 1, 2

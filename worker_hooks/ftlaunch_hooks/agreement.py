@@ -20,9 +20,9 @@ from typing import NamedTuple
 import xxhash
 from torch import Tensor
 
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.pages.replica_record import NAMES, Told, tell
 from ftlaunch_hooks.items import Item
-from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.replica_words import NAMES, Told, tell
 
 _TURNS = 256  # parts, if they do not become too large
 _LARGEST = 16 << 20  # bytes of a part, unless there were more than can be numbered

@@ -19,16 +19,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ftlaunch_hooks import ladder, layout, persist, protocol, retention
+from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import layout, retention, writer
+from ftlaunch_contract.checkpoint.initial import CannotLoad
+from ftlaunch_contract.checkpoint.ownership import Custody
+from ftlaunch_contract.files.dirlock import Locked
+from ftlaunch_contract.files.private_dir import NotPrivate, make_private
+from ftlaunch_contract.files.rate_limit import Bandwidth
+from ftlaunch_contract.pages.page import NONE, Page, wait_until
+from ftlaunch_contract.protocol import Resume, Why
+from ftlaunch_hooks import ladder
 from ftlaunch_hooks.alone_settings import AloneError, Settings, settings
-from ftlaunch_hooks.bandwidth import Bandwidth
-from ftlaunch_hooks.custody import Custody
-from ftlaunch_hooks.dirlock import Locked
-from ftlaunch_hooks.loading import CannotLoad
 from ftlaunch_hooks.meeting import meet
-from ftlaunch_hooks.page import NONE, Page, wait_until
-from ftlaunch_hooks.private import NotPrivate, make_private
-from ftlaunch_hooks.protocol import Resume, Why
 from ftlaunch_hooks.snapshot import Snapshotter
 
 _ROUND = 5.0  # seconds: a wait looks around so often whether it is in vain
@@ -151,11 +153,11 @@ class Alone:
 
     def _grant(self, step: int, why: Why) -> None:
         """Rank 0 makes room for the shards of a step; the others wait for it. Raises OSError."""
-        persist.prepare(self._target(step, why))
+        writer.prepare(self._target(step, why))
         self.orders.granted = step
 
-    def _target(self, step: int, why: Why) -> persist.Target:
-        return persist.Target(self.checkpoint_dir, step, why.name.lower(), self.settings.prefix, self.world_size)
+    def _target(self, step: int, why: Why) -> writer.SaveTarget:
+        return writer.SaveTarget(self.checkpoint_dir, step, why.name.lower(), self.settings.prefix, self.world_size)
 
     def keep(self, snapshots: Snapshotter) -> None:
         """What there is to save from, should no boundary be reached."""
@@ -195,7 +197,7 @@ class Alone:
         bound = None
         if self.settings.bandwidth and why in (Why.INTERVAL, Why.REQUEST):
             bound = Bandwidth(self.settings.bandwidth / self.world_size, self._hurry.wait).spent
-        persist.write_shard(target, self.rank, files, common, bound)
+        writer.write_shard(target, self.rank, files, common, bound)
         self.page.shard_step = step
         if self.rank == 0:
             self._commit(target)
@@ -204,7 +206,7 @@ class Alone:
             if not layout.iteration_dir(self.checkpoint_dir, step).is_dir():
                 raise AloneError("not all ranks could write their shards")
 
-    def _commit(self, target: persist.Target) -> None:
+    def _commit(self, target: writer.SaveTarget) -> None:
         step = target.step
         answers = (step, _failed(step))
         while not wait_until(lambda: all(p.shard_step in answers for p in self.peers), time.monotonic() + _ROUND):
@@ -213,7 +215,7 @@ class Alone:
                     self._expect_alive(rank)
         if failed := [rank for rank, page in enumerate(self.peers) if page.shard_step != step]:
             raise AloneError(f"rank {failed[0]} could not write its shard")
-        path, _ = persist.commit(target)
+        path, _ = writer.commit(target)
         kept = self.settings.keep, self.settings.keep_every, step
         for _, note in retention.retire(self.checkpoint_dir, *kept):
             if note:
@@ -221,10 +223,10 @@ class Alone:
         self._release(step)
         self._say(f"saved step {step} to {path}")
 
-    def _give_up(self, target: persist.Target) -> None:
+    def _give_up(self, target: writer.SaveTarget) -> None:
         """Rank 0: this step is not saved; training goes on, and the next one that is due is tried."""
         with suppress(OSError):  # what is left goes with the next save that begins
-            persist.discard(target)
+            writer.discard(target)
         self._release(target.step)
 
     def _release(self, step: int) -> None:
@@ -311,11 +313,11 @@ class Alone:
     def _commit_from_memory(self, step: int) -> int:
         target = self._target(step, Why.STOP)
         try:
-            persist.prepare(target)
+            writer.prepare(target)
             for rank, peer in enumerate(self.peers):
                 slot = layout.slot_dir(self._memory_of(peer), rank, peer.slot_steps().index(step))
-                persist.write_shard_of(target, rank, slot)
-            persist.commit(target)
+                writer.write_shard_of(target, rank, slot)
+            writer.commit(target)
         except (OSError, layout.Damaged) as error:
             sys.stderr.write(f"ftlaunch: cannot save step {step} to {self.checkpoint_dir}: {error}\n")
             return protocol.EXIT_GIVEN_UP

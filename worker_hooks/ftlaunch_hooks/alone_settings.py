@@ -7,9 +7,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftlaunch_hooks import layout, protocol
-from ftlaunch_hooks.loading import Load
-from ftlaunch_hooks.protocol import MemoryInterval
+from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
+from ftlaunch_contract.protocol import MemoryInterval
 
 
 class AloneError(RuntimeError):
@@ -30,7 +31,7 @@ class Settings:
     bandwidth: float  # bytes a second; 0 is off
     grace: float
     fresh: bool
-    load: Load | None
+    load: InitialCheckpoint | None
 
 
 def settings() -> Settings:
@@ -64,10 +65,10 @@ def settings() -> Settings:
         raise AloneError(f"cannot attach: a FTLAUNCH_* variable is not a number ({error})") from None
 
 
-def _load(checkpoint_dir: Path) -> Load | None:
+def _load(checkpoint_dir: Path) -> InitialCheckpoint | None:
     """The checkpoint to begin with, by path or by its step."""
     asked = os.environ.get(protocol.ENV_LOAD_CHECKPOINT)
     if not asked:
         return None
     path = layout.iteration_dir(checkpoint_dir, int(asked)) if asked.isdecimal() else Path(asked).absolute()
-    return Load(path, weights_only=os.environ.get(protocol.ENV_RESUME_TRAINING) == "0")
+    return InitialCheckpoint(path, weights_only=os.environ.get(protocol.ENV_RESUME_TRAINING) == "0")

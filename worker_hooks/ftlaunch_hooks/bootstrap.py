@@ -12,8 +12,10 @@ import os
 import sys
 from pathlib import Path
 
-from ftlaunch_hooks import knell, lastwords, protocol
-from ftlaunch_hooks.page import Page, page_path
+from ftlaunch_contract import protocol
+from ftlaunch_contract.pages import exit_futex
+from ftlaunch_contract.pages.page import Page, page_path
+from ftlaunch_hooks import lastwords
 
 _taken: Page | None = None
 
@@ -25,7 +27,7 @@ def install() -> None:
         return
     page = Page(page_path(Path(os.environ[protocol.ENV_MEMORY_DIR]), int(os.environ["RANK"])))
     with contextlib.suppress(OSError):  # then its end is seen when it is over
-        knell.hang_up(page.path)
+        exit_futex.hang_up(page.path)
     page.begin(int(os.environ[protocol.ENV_ATTEMPT]), os.getpid(), protocol.own_start_time())
     _show_stacks(page)
     lastwords.keep()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from ftlaunch_hooks import skips
+from ftlaunch_contract.checkpoint import skipped_samples
 
 _MIX = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: seeds of epochs that no other seed shares
 _STREAM = 0xC2B2AE3D27D4EB4F  # another odd number: seeds of data sets that no epoch shares
@@ -57,7 +57,7 @@ class PositionedSampler(Sampler[list[int]]):
         self._global_batch = batch_size * world_size
         self._fixed = dict(fixed)
         self._read_ahead = False
-        self._skipped: skips.Spans = ()
+        self._skipped: skipped_samples.Spans = ()
 
     @property
     def consumed(self) -> int:
@@ -68,7 +68,7 @@ class PositionedSampler(Sampler[list[int]]):
         """One global batch has been consumed."""
         raise NotImplementedError
 
-    def skip(self, spans: skips.Spans) -> None:
+    def skip(self, spans: skipped_samples.Spans) -> None:
         """Pass over samples, by whole batches: [begin, end) of what is consumed over all ranks and epochs.
 
         A batch that begins in a span is not made; the samples count as consumed. Raises ValueError where batches were
@@ -183,7 +183,7 @@ class ResumableBatchSampler(PositionedSampler):
 
     def _next(self, position: _Position) -> tuple[_Position, int]:
         """Where the next batch begins that is not skipped, and how many samples it has over all ranks."""
-        while skips.after(self._skipped, position.consumed) != position.consumed:
+        while skipped_samples.after(self._skipped, position.consumed) != position.consumed:
             position = self._after(*self._following(position))
         return self._following(position)
 

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from ftlaunch_contract.checkpoint.layout import Chunk
 from ftlaunch_hooks.encode import Json, Path, StateError, join, show
-from ftlaunch_hooks.layout import Chunk
 
 DTYPES: dict[torch.dtype, str] = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.float8_e4m3fn: "F8_E4M3",

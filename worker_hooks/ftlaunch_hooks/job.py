@@ -12,15 +12,17 @@ from typing import Any
 
 import torch
 
-from ftlaunch_hooks import alone, bootstrap, layout, protocol, skips
+from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import layout, skipped_samples
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
+from ftlaunch_hooks import alone, bootstrap
 from ftlaunch_hooks.agenda import Agenda
 from ftlaunch_hooks.agreement import Agreement
 from ftlaunch_hooks.losses import NO_SPAN, LossWatch, parse_rule
 from ftlaunch_hooks.overseer import Overseer, Supervised
 from ftlaunch_hooks.pace import Pace
-from ftlaunch_hooks.page import NONE
 from ftlaunch_hooks.positions import Positions
-from ftlaunch_hooks.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks.resume import restore
 from ftlaunch_hooks.signals import Watcher
 from ftlaunch_hooks.snapshot import Snapshotter
@@ -177,9 +179,9 @@ class Job:
 
     def _skip_bad_data(self, overseer: Overseer) -> None:
         try:
-            spans = skips.read(overseer.checkpoint_dir)
+            spans = skipped_samples.read(overseer.checkpoint_dir)
         except (OSError, ValueError) as error:
-            raise AttachError(f"cannot read {overseer.checkpoint_dir / skips.NAME}: {error}") from error
+            raise AttachError(f"cannot read {overseer.checkpoint_dir / skipped_samples.NAME}: {error}") from error
         self._positions.skip(spans)
 
     def _compare_replicas(self, overseer: Overseer) -> None:

@@ -5,43 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ftlaunch_hooks import checks, layout, loading, protocol
-from ftlaunch_hooks.checks import Refusal
-from ftlaunch_hooks.loading import CannotLoad, Load
-from ftlaunch_hooks.page import NONE
-from ftlaunch_hooks.protocol import Resume
+from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import initial, layout, verify
+from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
+from ftlaunch_contract.checkpoint.verify import Refusal
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import Resume
 
 Say = Callable[[str], None]
 
 
-def choose(checkpoint_dir: Path, load: Load | None, fresh: bool, say: Say) -> tuple[Resume, int]:
+def choose(checkpoint_dir: Path, load: InitialCheckpoint | None, fresh: bool, say: Say) -> tuple[Resume, int]:
     """The answer for all ranks, and its step. Raises loading.CannotLoad, and OSError."""
-    own = load is not None and loading.is_own(load, checkpoint_dir)
+    own = load is not None and initial.is_own(load, checkpoint_dir)
     if fresh and not own:
         if load is not None:
-            loading.check(load)  # before anything is changed
+            initial.check(load)  # before anything is changed
         moved = layout.supersede(checkpoint_dir)
         if moved is not None:
             say(f"{protocol.ENV_FRESH}=1: earlier checkpoints are now in {moved}")
-    loading.settle_own(load, checkpoint_dir, fresh, lambda: None, say)
-    step, refusals = checks.newest_verified(checkpoint_dir)
+    initial.settle_own(load, checkpoint_dir, fresh, lambda: None, say)
+    step, refusals = verify.newest_verified(checkpoint_dir)
     _tell(refusals, say)
     if step == NONE and layout.refused_before(checkpoint_dir):
         return Resume.REFUSED, NONE
     if load is not None and not own:
         if step == NONE:
             return _elsewhere(load, say)
-        say(loading.not_first(load, step))
+        say(initial.not_first(load, step))
     return (Resume.STORAGE, step) if step != NONE else (Resume.FRESH, 0)
 
 
-def _elsewhere(load: Load, say: Say) -> tuple[Resume, int]:
-    loading.check(load)
-    step, refusals = loading.find(load.path)
+def _elsewhere(load: InitialCheckpoint, say: Say) -> tuple[Resume, int]:
+    initial.check(load)
+    step, refusals = initial.find(load.path)
     _tell(refusals, say)
     if step == NONE:
-        raise CannotLoad(loading.none_usable(load))
-    say(loading.beginning(load, step))
+        raise CannotLoad(initial.none_usable(load))
+    say(initial.beginning(load, step))
     return (Resume.WEIGHTS if load.weights_only else Resume.LOADED), step
 
 

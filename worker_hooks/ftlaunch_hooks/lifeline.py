@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ftlaunch_hooks.protocol import ENV_SUPERVISOR, process_start_time
+from ftlaunch_contract.protocol import ENV_SUPERVISOR, process_start_time
 
 
 def supervisor_pidfd() -> int | None:

@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from typing import NamedTuple
 
-from ftlaunch_hooks.page import NONE, NUMBERS, Page
+from ftlaunch_contract.pages.page import NONE, NUMBERS, Page
 
 WINDOW, _ENOUGH = 100, 20  # losses that a spike is measured against: at most, and at least
 CALM = 10  # steps in a row without another that end an episode

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from ftlaunch_hooks import skips
+from ftlaunch_contract.checkpoint import skipped_samples
 from ftlaunch_hooks.data import Order, PositionedSampler
 
 
@@ -73,7 +73,7 @@ class ResumableMixSampler(PositionedSampler):
     def _next(self, done: int) -> int:
         """Where the next batch begins that is not skipped."""
         before = sum(self._base)
-        while skips.after(self._skipped, before + done) != before + done:
+        while skipped_samples.after(self._skipped, before + done) != before + done:
             done += self._global_batch
         return done
 

@@ -12,9 +12,9 @@ import time
 from collections import Counter
 from typing import Any
 
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks import bootstrap, witness
-from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.protocol import Flag
 
 _observer: Observer | None = None
 

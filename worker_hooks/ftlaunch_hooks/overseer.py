@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from ftlaunch_hooks import layout, protocol
-from ftlaunch_hooks.page import NONE, Page, open_pages, wait_until
-from ftlaunch_hooks.protocol import MemoryInterval, Resume, Why
+from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import NONE, Page, open_pages, wait_until
+from ftlaunch_contract.protocol import MemoryInterval, Resume, Why
 from ftlaunch_hooks.snapshot import Snapshotter
 
 # seconds a rank that is told to leave may take to the end of a step that others have done: as long as its last step,

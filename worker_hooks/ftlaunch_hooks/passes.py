@@ -13,8 +13,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.protocol import Flag
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.protocol import Flag
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from torch.utils.data import DataLoader
 
+from ftlaunch_contract.checkpoint.skipped_samples import Spans
 from ftlaunch_hooks.data import PositionedSampler
 from ftlaunch_hooks.encode import StateError
-from ftlaunch_hooks.skips import Spans
 
 
 class Position(Protocol):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ftlaunch_hooks import layout, loading
+from ftlaunch_contract.checkpoint import initial, layout
+from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.overseer import Overseer
-from ftlaunch_hooks.protocol import Resume
 from ftlaunch_hooks.shards import CheckpointReader, MemoryReader, Shards
 from ftlaunch_hooks.state import State
 
@@ -22,7 +22,7 @@ def restore(state: State, kind: Resume, step: int, overseer: Overseer) -> Shards
     elif kind == Resume.STORAGE:
         reader = _open(layout.iteration_dir(overseer.checkpoint_dir, step))
     elif kind in (Resume.LOADED, Resume.WEIGHTS):
-        reader = _open(loading.checkpoint_at(overseer.load_path, step))
+        reader = _open(initial.checkpoint_at(overseer.load_path, step))
     else:
         return None
     if kind == Resume.WEIGHTS:

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ftlaunch_hooks.page import NONE, ROOM, Memory, Page, reduced_memory, wait_until
-from ftlaunch_hooks.protocol import MEMORY_SLOTS
+from ftlaunch_contract.pages.page import NONE, ROOM, Memory, Page, reduced_memory, wait_until
+from ftlaunch_contract.protocol import MEMORY_SLOTS
 
 # words of a rank, and of rank 0 for all. Steps are kept as step + 1: an empty word is none.
 _NEED, _HELD, _SIZED, _ASKED, _TAKEN, _MISSED, _AGREED, _SLOTS, _BASE = range(ROOM, ROOM + 9)

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftlaunch_hooks import checks, layout
+from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint.layout import Chunk, Damaged
 from ftlaunch_hooks.encode import StateError
 from ftlaunch_hooks.filling import Filling, can_fill
 from ftlaunch_hooks.items import DTYPES, TORCH_DTYPES, is_sharded, own_key
-from ftlaunch_hooks.layout import Chunk, Damaged
 
 
 class MappedFile:
@@ -175,7 +175,7 @@ class CheckpointReader(Shards):
     def __init__(self, directory: Path) -> None:
         """directory: `iteration_<step>`. Raises OSError or Damaged."""
         super().__init__()
-        metadata = checks.read_metadata(directory)
+        metadata = verify.read_metadata(directory)
         self.step, self.world_size = metadata["step"], metadata["world_size"]
         try:
             self._common = json.loads((directory / layout.COMMON).read_bytes())

@@ -12,10 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ftlaunch_hooks import atomic, layout, marks
+from ftlaunch_contract.checkpoint import layout, metadata
+from ftlaunch_contract.checkpoint.layout import Chunk
+from ftlaunch_contract.files import atomic
 from ftlaunch_hooks.copies import Copies, divide
 from ftlaunch_hooks.items import Item
-from ftlaunch_hooks.layout import Chunk
 from ftlaunch_hooks.pinned import pin
 from ftlaunch_hooks.shards import tensor_over
 
@@ -185,12 +186,12 @@ class Slot:
         look: at the parameters, which costs a pass; for what becomes a checkpoint.
         """
         if trouble:
-            return marks.mark(marks.ABNORMAL, trouble)
+            return metadata.mark(metadata.ABNORMAL, trouble)
         if not look:
-            return marks.mark(marks.UNKNOWN, "its parameters were not looked at")
+            return metadata.mark(metadata.UNKNOWN, "its parameters were not looked at")
         if key := self._not_finite():
-            return marks.mark(marks.ABNORMAL, f"{key} is not finite")
-        return marks.mark(marks.NORMAL)
+            return metadata.mark(metadata.ABNORMAL, f"{key} is not finite")
+        return metadata.mark(metadata.NORMAL)
 
     def _not_finite(self) -> str:
         """The key of a trained parameter whose copy holds what is no number, or infinite; empty: there is none."""

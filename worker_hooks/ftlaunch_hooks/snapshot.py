@@ -18,13 +18,13 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ftlaunch_hooks import marks
+from ftlaunch_contract.checkpoint import metadata
+from ftlaunch_contract.pages.page import NONE, Page, wait_until
+from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.agreement import Agreement
 from ftlaunch_hooks.copies import Flight
 from ftlaunch_hooks.encode import JsonCache
 from ftlaunch_hooks.items import Collected, Item
-from ftlaunch_hooks.page import NONE, Page, wait_until
-from ftlaunch_hooks.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.room import Room, say
 from ftlaunch_hooks.slots import NoRoomError, Slot, SnapshotError, bytes_needed
 from ftlaunch_hooks.state import State
@@ -293,7 +293,7 @@ class Snapshotter:
     def _common_json(self, slot: Slot, new: Snapshot) -> bytes:
         """What is not a tensor."""
         head = f'"step":{new.step},"consumed_samples":{new.consumed},"versions":{self._versions}'
-        head += f',"{marks.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
+        head += f',"{metadata.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
         return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
 
     def _commit(self, number: int, new: Snapshot) -> None:

@@ -18,7 +18,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ftlaunch_hooks.page import Page
+from ftlaunch_contract.pages.page import Page
 
 
 class Stopwatch:

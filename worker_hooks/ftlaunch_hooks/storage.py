@@ -39,12 +39,13 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from ftlaunch_hooks import atomic, layout, persist
+from ftlaunch_contract.checkpoint import layout, writer
+from ftlaunch_contract.checkpoint.layout import Chunk
+from ftlaunch_contract.files import atomic
+from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks import encode as coding
 from ftlaunch_hooks.encode import Json, StateError, decode, encode, show
 from ftlaunch_hooks.items import DTYPES
-from ftlaunch_hooks.layout import Chunk
-from ftlaunch_hooks.protocol import Why
 from ftlaunch_hooks.shards import CheckpointReader, Shards, tensor_over
 
 _VALUES = "dcp"  # in common.json's state: what is not a tensor, by key
@@ -191,7 +192,7 @@ class CheckpointStorageWriter(StorageWriter):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """See StorageWriter. Raises OSError."""
-        persist.prepare(self._target(len(plans)))
+        writer.prepare(self._target(len(plans)))
         places = [{"rank": rank, "world_size": len(plans)} for rank in range(len(plans))]
         return [replace(plan, storage_data=place) for plan, place in zip(plans, places, strict=True)]
 
@@ -216,18 +217,18 @@ class CheckpointStorageWriter(StorageWriter):
         with contextlib.ExitStack() as stack:
             files = {group: stack.enter_context(_image(chunks)) for group, chunks in tensors.items()}
             rank, world_size = plan.storage_data["rank"], plan.storage_data["world_size"]
-            persist.write_shard(self._target(world_size), rank, files, self._common(values))
+            writer.write_shard(self._target(world_size), rank, files, self._common(values))
         done: Future[list[WriteResult]] = Future()
         done.set_result(results)
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """See StorageWriter: commits. Raises OSError."""
-        persist.commit(self._target(len(results)))
+        writer.commit(self._target(len(results)))
 
-    def _target(self, world_size: int) -> persist.Target:
+    def _target(self, world_size: int) -> writer.SaveTarget:
         why = Why.REQUEST.name.lower()
-        return persist.Target(self._checkpoint_dir, self._step, why, self._prefix, world_size)
+        return writer.SaveTarget(self._checkpoint_dir, self._step, why, self._prefix, world_size)
 
     def _common(self, values: Mapping[str, Json]) -> bytes:
         common = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ftlaunch_hooks.page import NONE
-from ftlaunch_hooks.protocol import MEMORY_SLOTS, STAGED
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ftlaunch_hooks.protocol import witness_path
+from ftlaunch_contract.protocol import witness_path
 
 
 def call(memory_dir: Path, rank: int) -> None:

@@ -4,9 +4,9 @@ import os
 import sys
 import time
 
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase, Resume
 from ftlaunch_hooks.bootstrap import own_page
-from ftlaunch_hooks.page import NONE
-from ftlaunch_hooks.protocol import EXIT_SAVED, Flag, Phase, Resume
 
 page = own_page()
 assert page is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ftlaunch_hooks.page import NUMBERS, Page
+from ftlaunch_contract.pages.page import NUMBERS, Page
 
 NAMES = "replicas.json"  # in the memory directory: the names of the parts, by rank 0
 _RING, _ENTRIES = NUMBERS + 16, 8

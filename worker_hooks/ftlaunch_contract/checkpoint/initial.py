@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftlaunch_hooks import atomic, checks, layout
-from ftlaunch_hooks.checks import Refusal
-from ftlaunch_hooks.layout import Damaged
+from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint.layout import Damaged
+from ftlaunch_contract.checkpoint.verify import Refusal
+from ftlaunch_contract.files import atomic
 
 NOTE = "loaded.json"  # in a checkpoint directory: which step was gone back to
 
@@ -25,14 +26,14 @@ class CannotLoad(Exception):
 
 
 @dataclass(frozen=True)
-class Load:
+class InitialCheckpoint:
     """The checkpoint to begin with."""
 
     path: Path  # absolute: a checkpoint, or a folder of some
     weights_only: bool  # not the step, the optimizer, random numbers or the data position
 
 
-def is_own(load: Load, checkpoint_dir: Path) -> bool:
+def is_own(load: InitialCheckpoint, checkpoint_dir: Path) -> bool:
     """Whether a checkpoint of the job's own is meant, or the whole directory of these.
 
     Raises CannotLoad for what would mix two runs of steps in one directory.
@@ -49,7 +50,7 @@ def is_own(load: Load, checkpoint_dir: Path) -> bool:
 # --- of another job ---------------------------------------------------------------------------------------
 
 
-def check(load: Load) -> None:
+def check(load: InitialCheckpoint) -> None:
     """Raises CannotLoad where there is no checkpoint at all. Nothing is verified."""
     if not _candidates(load.path):
         why = "there is no checkpoint in it" if load.path.is_dir() else "there is no such directory"
@@ -64,7 +65,7 @@ def find(path: Path) -> tuple[int, list[Refusal]]:
     refusals: list[Refusal] = []
     for step, directory in _candidates(path):
         try:
-            return int(checks.verify(directory)["step"]), refusals
+            return int(verify.verify(directory)["step"]), refusals
         except Damaged as damage:
             refusals.append(Refusal(step, str(damage), f"where it was, {directory}"))
         except OSError as error:
@@ -88,19 +89,19 @@ def _candidates(path: Path) -> list[tuple[int, Path]]:
     return sorted(found, key=lambda entry: (entry[0] != tracked, -entry[0]))
 
 
-def beginning(load: Load, step: int) -> str:
+def beginning(load: InitialCheckpoint, step: int) -> str:
     """What is said when the job begins with a checkpoint."""
     if load.weights_only:
         return f"taking the weights of step {step} from {load.path}; the job begins at step 0"
     return f"going on from step {step} in {load.path}"
 
 
-def none_usable(load: Load) -> str:
+def none_usable(load: InitialCheckpoint) -> str:
     """What is said when `find` has found none."""
     return f"cannot load {load.path}: it is not a usable checkpoint, nor does it hold one"
 
 
-def not_first(load: Load, step: int) -> str:
+def not_first(load: InitialCheckpoint, step: int) -> str:
     """What is said when the job has something of its own."""
     return (
         f"{load.path} is for the job's first start, and it has its own step {step}: going on from that"
@@ -112,7 +113,7 @@ def not_first(load: Load, step: int) -> str:
 
 
 def settle_own(
-    load: Load | None,
+    load: InitialCheckpoint | None,
     checkpoint_dir: Path,
     again: bool,
     forget_memory: Callable[[], None],
@@ -153,6 +154,6 @@ def _expect_usable(checkpoint_dir: Path, step: int) -> None:
         steps = ", ".join(str(step) for step, _ in layout.list_iterations(checkpoint_dir)) or "none"
         raise CannotLoad(f"cannot load step {step}: {checkpoint_dir} has no such checkpoint; it has {steps}")
     try:
-        checks.verify(directory)
+        verify.verify(directory)
     except Damaged as damage:
         raise CannotLoad(f"cannot load step {step}: {damage}; nothing was changed") from None

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ftlaunch_hooks.protocol import process_start_time
+from ftlaunch_contract.protocol import process_start_time
 
 LOCK = "lock"  # in a run dir and in a memory directory
 CHECKPOINT_LOCK = ".ftlaunch.lock"  # in a checkpoint directory, where others' files may lie too

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks import atomic, checks, digests, distrust, layout, marks
-from ftlaunch_hooks.retention import PART, remove_ours
+from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint import metadata as marks
+from ftlaunch_contract.checkpoint.retention import PART, remove_ours
+from ftlaunch_contract.files import atomic, checksums, untrusted_json
 
 Spent = Callable[[int], object]  # is told of every so many bytes written, and may wait: bandwidth.Bandwidth.spent
 _PIECE = 1 << 20  # bytes: what was read is still in the processor's cache when it is written
@@ -26,7 +28,7 @@ _FLUSH = 8 << 20  # bytes
 
 
 @dataclass(frozen=True)
-class Target:
+class SaveTarget:
     """A checkpoint to be written."""
 
     checkpoint_dir: Path
@@ -37,7 +39,7 @@ class Target:
     abnormal: str = ""  # what is held against its numbers, besides what the snapshots say
 
 
-def prepare(target: Target) -> Path:
+def prepare(target: SaveTarget) -> Path:
     """Make the directory the shards go to, empty. Raises OSError."""
     target.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
@@ -47,7 +49,9 @@ def prepare(target: Target) -> Path:
     return directory
 
 
-def write_shard(target: Target, rank: int, files: Mapping[str, int], common: bytes, spent: Spent | None = None) -> None:
+def write_shard(
+    target: SaveTarget, rank: int, files: Mapping[str, int], common: bytes, spent: Spent | None = None
+) -> None:
     """Write one rank's shard: copy and checksum, fsync, and leave a part file for `commit`.
 
     files: group -> descriptor of the slot's tensor file. common: the slot's common.json. Raises OSError,
@@ -60,14 +64,14 @@ def write_shard(target: Target, rank: int, files: Mapping[str, int], common: byt
         if not chunks:
             continue
         name = layout.shard_name(target.prefix, group, rank, target.world_size)
-        part["files"][name] = {"bytes": size, digests.NAME: _copy(fd, directory / name, size, spent)}
+        part["files"][name] = {"bytes": size, checksums.NAME: _copy(fd, directory / name, size, spent)}
         for chunk in chunks:
             entry = {"key": chunk.key, "dtype": chunk.dtype, "whole": chunk.whole, "offset": chunk.offset}
             part["chunks"].append({**entry, "shape": chunk.shape, "file": name, "name": chunk.name})
     atomic.write_durable(directory / PART.format(rank=rank), json.dumps(part).encode())
 
 
-def write_shard_of(target: Target, rank: int, slot: Path, spent: Spent | None = None) -> None:
+def write_shard_of(target: SaveTarget, rank: int, slot: Path, spent: Spent | None = None) -> None:
     """`write_shard` from a snapshot slot's directory. Raises OSError or layout.Damaged."""
     with ExitStack() as stack:
         files = {}
@@ -78,10 +82,10 @@ def write_shard_of(target: Target, rank: int, slot: Path, spent: Spent | None = 
         write_shard(target, rank, files, (slot / layout.COMMON).read_bytes(), spent)
 
 
-def _common_of(common: bytes, target: Target, rank: int) -> dict[str, Any]:
+def _common_of(common: bytes, target: SaveTarget, rank: int) -> dict[str, Any]:
     try:
-        found = distrust.mapping(distrust.parse(common), "it")
-        step = distrust.whole(found.get("step"), "`step`")
+        found = untrusted_json.mapping(untrusted_json.parse(common), "it")
+        step = untrusted_json.whole(found.get("step"), "`step`")
     except ValueError as error:
         raise layout.Damaged(f"the snapshot of rank {rank} cannot be read ({error})") from error
     if step != target.step:
@@ -103,7 +107,7 @@ def _copy(source: int, path: Path, size: int, spent: Spent | None) -> list[str]:
 
 
 def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[str]:
-    digest, position = digests.Running(), 0
+    digest, position = checksums.Running(), 0
     with memoryview(bytearray(min(_PIECE, size))) as buffer:
         while position < size:
             count = os.preadv(source, [buffer[: size - position]], position)
@@ -119,7 +123,7 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
     return digest.finish()
 
 
-def commit(target: Target) -> tuple[Path, int]:
+def commit(target: SaveTarget) -> tuple[Path, int]:
     """Join the ranks' parts and commit: returns the checkpoint's path and its bytes. Raises OSError.
 
     All shards must have been written. From the rename on the checkpoint is there; before it, it is not.
@@ -130,7 +134,7 @@ def commit(target: Target) -> tuple[Path, int]:
     common = json.dumps(_join_common(target, [part["common"] for part in parts]), indent=1).encode()
     atomic.write_durable(directory / layout.COMMON, common)
     files = {name: entry for part in parts for name, entry in part["files"].items()}
-    files[layout.COMMON] = {"bytes": len(common), digests.NAME: digests.of_bytes(common)}
+    files[layout.COMMON] = {"bytes": len(common), checksums.NAME: checksums.of_bytes(common)}
     metadata = {
         "version": layout.VERSION,
         "step": target.step,
@@ -141,7 +145,7 @@ def commit(target: Target) -> tuple[Path, int]:
     }
     for path in part_paths:
         path.unlink()
-    atomic.write_durable(directory / layout.METADATA, checks.seal(metadata))
+    atomic.write_durable(directory / layout.METADATA, verify.seal(metadata))
     atomic.fsync_dir(directory)
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
     if final.exists():  # an earlier life of the job reached this step and was not resumed from
@@ -154,7 +158,7 @@ def commit(target: Target) -> tuple[Path, int]:
     return final, sum(entry["bytes"] for entry in files.values())
 
 
-def _join_common(target: Target, commons: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _join_common(target: SaveTarget, commons: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = commons[0]
     ranks = {str(rank): common["state"] for rank, common in enumerate(commons) if common["state"] != first["state"]}
     return {
@@ -179,7 +183,7 @@ def _join_tensors(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return tensors
 
 
-def discard(target: Target) -> None:
+def discard(target: SaveTarget) -> None:
     """Throw away what an attempt to save has written. Raises OSError."""
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     if directory.exists():

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ftlaunch_hooks import retention
-from ftlaunch_hooks.dirlock import CHECKPOINT_LOCK, DirLock, NoLocks
+from ftlaunch_contract.checkpoint import retention
+from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock, NoLocks
 
 
 class Custody:

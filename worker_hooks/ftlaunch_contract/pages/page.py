@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ftlaunch_hooks.protocol import MEMORY_SLOTS, SLOTS, VERSION, Flag, Phase, Resume
+from ftlaunch_contract.protocol import MEMORY_SLOTS, SLOTS, VERSION, Flag, Phase, Resume
 
 if sys.byteorder != "little":  # pragma: no cover
     raise ImportError("cannot use ftlaunch here: the page layout is little-endian")
@@ -35,7 +35,7 @@ _MEMORY = 52  # 4 words
 AGENDA, AGENDA_WORDS = 64, 64
 NUMBERS, _NUMBERS_WORDS = 200, 32  # bad losses (losses.py) and digests of replicas (agreement.py)
 _OWN_STEPS, _OWN_NS = 232, 233
-KNELL = 240  # 8 words, a pthread_mutex_t, see knell.py
+KNELL = 240  # 8 words, a pthread_mutex_t, see exit_futex.py
 # --- words of the supervisor's half
 _STOP_AT, _DEADLINE, _LEAVE, _RESUME_KIND, _RESUME_STEP, _PERSIST_AT, _SAVED, _READING = range(256, 264)
 _GRANTED = 264

@@ -10,7 +10,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftlaunch_hooks import atomic, distrust, layout
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.files import atomic, untrusted_json
 
 NAME = layout.SKIPPED
 
@@ -23,12 +24,12 @@ def read(checkpoint_dir: Path) -> list[tuple[int, int]]:
         data = (checkpoint_dir / NAME).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return []
-    found = distrust.parse(data)
+    found = untrusted_json.parse(data)
     if not isinstance(found, list):
         raise ValueError(f"{NAME} is not a list")
     spans = []
     for entry in found:
-        span = distrust.extents(entry, f"an entry of {NAME}")
+        span = untrusted_json.extents(entry, f"an entry of {NAME}")
         if len(span) != 2:
             raise ValueError(f"an entry of {NAME} is not a beginning and an end")
         spans.append((span[0], span[1]))

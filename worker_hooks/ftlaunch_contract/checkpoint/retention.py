@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ftlaunch_hooks import checks, layout, marks
+from ftlaunch_contract.checkpoint import layout, metadata, verify
 
 PART = "part_{rank:07d}.json"  # a rank's share of metadata.json, until the commit
 _OURS = re.compile(
@@ -30,7 +30,7 @@ def doomed(
     """
     kept, healthy = 0, False
     for step, path in layout.list_iterations(checkpoint_dir):
-        complete = checks.is_complete(path)
+        complete = verify.is_complete(path)
         newest_healthy = complete and not healthy and _is_healthy(path)
         healthy = healthy or newest_healthy
         if kept < max(keep, 1):
@@ -41,7 +41,7 @@ def doomed(
 
 def _is_healthy(path: Path) -> bool:
     try:
-        return marks.is_normal(checks.read_metadata(path))
+        return metadata.is_normal(verify.read_metadata(path))
     except (layout.Damaged, OSError):
         return False
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks import atomic, distrust
+from ftlaunch_contract.files import atomic, untrusted_json
 
 VERSION = 2
 GROUPS = ("model", "opt")
@@ -26,7 +26,7 @@ COMMON = "common.json"
 METADATA = "metadata.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 QUARANTINE = "quarantine"
-SKIPPED = "skipped.json"  # see skips.py
+SKIPPED = "skipped.json"  # see skipped_samples.py
 INCOMPLETE = ".incomplete"
 
 _ITERATION = re.compile(r"iteration_(\d{7,})")
@@ -120,9 +120,9 @@ def read_header(fd: int) -> tuple[list[Chunk], list[int], int]:
     if not 2 <= length <= min(_LONGEST_HEADER, os.fstat(fd).st_size - 8):
         raise Damaged("the header of a tensor file is cut short")
     try:
-        header = distrust.mapping(distrust.parse(os.pread(fd, length, 8)), "it")
-        about = distrust.mapping(header.pop("__metadata__", {}), "`__metadata__`")
-        parts = distrust.mapping(distrust.parse(about.get(_CHUNKS, "{}")), f"`{_CHUNKS}`")
+        header = untrusted_json.mapping(untrusted_json.parse(os.pread(fd, length, 8)), "it")
+        about = untrusted_json.mapping(header.pop("__metadata__", {}), "`__metadata__`")
+        parts = untrusted_json.mapping(untrusted_json.parse(about.get(_CHUNKS, "{}")), f"`{_CHUNKS}`")
         placed = [_placed(name, entry, parts.get(name)) for name, entry in header.items()]
     except (ValueError, TypeError) as error:
         raise Damaged(f"the header of a tensor file cannot be read ({error})") from error
@@ -136,20 +136,22 @@ def read_header(fd: int) -> tuple[list[Chunk], list[int], int]:
 
 def _placed(name: str, entry: object, part: object) -> tuple[int, int, Chunk]:
     """(begin, end, chunk) of a tensor in a header. Raises ValueError."""
-    found = distrust.mapping(entry, name)
-    if (dtype := distrust.text(found.get("dtype"), f"`dtype` of {name}")) not in DTYPE_BYTES:
+    found = untrusted_json.mapping(entry, name)
+    if (dtype := untrusted_json.text(found.get("dtype"), f"`dtype` of {name}")) not in DTYPE_BYTES:
         raise ValueError(f"`dtype` of {name} is not known")
-    shape = distrust.extents(found.get("shape"), f"`shape` of {name}")
-    place = distrust.extents(found.get("data_offsets"), f"`data_offsets` of {name}")
+    shape = untrusted_json.extents(found.get("shape"), f"`shape` of {name}")
+    place = untrusted_json.extents(found.get("data_offsets"), f"`data_offsets` of {name}")
     if len(place) != 2:
         raise ValueError(f"`data_offsets` of {name} are not two")
     if part is None:
         return *place, whole_chunk(name, dtype, shape)
-    whole = distrust.mapping(part, f"the part {name}")
-    offset = distrust.extents(whole.get("offset"), f"the offset of {name}")
-    around = distrust.extents(whole.get("shape"), f"the whole shape of {name}")
-    distrust.check_part(offset, shape, around, name)
-    return *place, Chunk(name, dtype, shape, distrust.text(whole.get("key"), f"the key of {name}"), offset, around)
+    whole = untrusted_json.mapping(part, f"the part {name}")
+    offset = untrusted_json.extents(whole.get("offset"), f"the offset of {name}")
+    around = untrusted_json.extents(whole.get("shape"), f"the whole shape of {name}")
+    untrusted_json.check_part(offset, shape, around, name)
+    return *place, Chunk(
+        name, dtype, shape, untrusted_json.text(whole.get("key"), f"the key of {name}"), offset, around
+    )
 
 
 # --- snapshot slots ---------------------------------------------------------------------------------------

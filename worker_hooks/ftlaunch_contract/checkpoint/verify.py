@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_hooks import digests, distrust, layout, marks
-from ftlaunch_hooks.layout import COMMON, METADATA, Chunk, Damaged
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint import metadata as marks
+from ftlaunch_contract.checkpoint.layout import COMMON, METADATA, Chunk, Damaged
+from ftlaunch_contract.files import checksums, untrusted_json
 
 _LONGEST_JSON = 256 << 20  # over a million chunks
 
@@ -26,20 +28,20 @@ def seal(metadata: Mapping[str, Any]) -> bytes:
 
 def _metadata_digest(metadata: Mapping[str, Any]) -> str:
     body = {key: value for key, value in metadata.items() if key != "digest"}
-    return digests.of_whole(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+    return checksums.of_whole(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
     """metadata.json of a checkpoint, its own digest and its form checked. Raises Damaged or OSError."""
     data = _read_json(directory, METADATA)
     try:
-        metadata = distrust.parse(data)
+        metadata = untrusted_json.parse(data)
         sealed = isinstance(metadata, dict) and metadata.get("digest") == _metadata_digest(metadata)
         if not sealed:
             raise Damaged("metadata.json does not match its own checksum")
         if metadata.get("version") != layout.VERSION:
             raise Damaged(f"its layout is version {metadata.get('version')!r:.40}, this program reads {layout.VERSION}")
-        distrust.check_metadata(metadata, layout.DTYPE_BYTES, digests.BLOCK)
+        untrusted_json.check_metadata(metadata, layout.DTYPE_BYTES, checksums.BLOCK)
     except ValueError as error:
         raise Damaged(f"metadata.json cannot be read ({error})") from error
     except RecursionError:
@@ -81,7 +83,7 @@ def verify(directory: Path, threads: int | None = None) -> dict[str, Any]:
     work = [
         (directory, name, block, digest)
         for name, entry in files.items()
-        for block, digest in zip(digests.blocks(entry["bytes"]), entry[digests.NAME], strict=True)
+        for block, digest in zip(checksums.blocks(entry["bytes"]), entry[checksums.NAME], strict=True)
     ]
     with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
         for problem in pool.map(_check_block, *zip(*work, strict=True)):
@@ -90,7 +92,7 @@ def verify(directory: Path, threads: int | None = None) -> dict[str, Any]:
                 raise Damaged(problem)
     _check_headers(directory, metadata)
     try:
-        distrust.check_common(distrust.parse(_read_json(directory, COMMON)), metadata["step"])
+        untrusted_json.check_common(untrusted_json.parse(_read_json(directory, COMMON)), metadata["step"])
     except ValueError as error:
         raise Damaged(f"{COMMON} cannot be used: {error}") from error
     return metadata
@@ -125,7 +127,7 @@ def _check_block(directory: Path, name: str, block: tuple[int, int], digest: str
     """What is wrong with a block of a file. Raises OSError."""
     fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        return None if digests.of_block(fd, *block) == digest else f"{name} does not match its checksum"
+        return None if checksums.of_block(fd, *block) == digest else f"{name} does not match its checksum"
     except EOFError:
         return f"{name} is cut short"
     finally:

@@ -13,7 +13,7 @@ import os
 import threading
 from pathlib import Path
 
-from ftlaunch_hooks.page import KNELL, SIZE
+from ftlaunch_contract.pages.page import KNELL, SIZE
 
 WAITERS, DIED = 0x80000000, 0x40000000  # bits of a futex word; the others are the thread's id
 _SHARED = _ROBUST = 1

@@ -1,0 +1,1 @@
+"""Checkpoint files: their layout, writing, verifying, keeping. Nothing here knows of ranks or of torch."""
