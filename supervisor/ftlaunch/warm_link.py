@@ -28,7 +28,7 @@ _DYING = 2.0  # seconds from its last word to its exit status: torch is taken ap
 _MOST_LIVES = 20
 # torch's optimizers and DistributedDataParallel import the first
 _LATER = ("torch._dynamo", "ftlaunch_hooks.job", "ftlaunch_hooks.passes")
-_HELPERS = 2  # so many orders wait for nothing, see ftlaunch_hooks/warm.py
+_HELPERS = 2  # so many orders wait for nothing, see ftlaunch_hooks/programs/fork_server.py
 _BATCH = 16  # ranks of one order: the first need not wait for the last of a thousand
 
 

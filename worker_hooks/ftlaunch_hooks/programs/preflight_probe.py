@@ -1,7 +1,7 @@
 """What `ftctl check` asks of the interpreter that the ranks will run in; one JSON object into the file named.
 
-    probe.py facts OUT     Python, torch and its devices
-    probe.py rank OUT      as one rank of a group: how long a matrix product and an all_reduce take
+    preflight_probe.py facts OUT     Python, torch and its devices
+    preflight_probe.py rank OUT      as one rank of a group: how long a matrix product and an all_reduce take
 
 Run as a file: where the job has a Python of its own, these hooks need not be installed in it.
 """

@@ -1,6 +1,6 @@
 """The warm parent: a process that has torch imported, from which the ranks of every attempt are forked.
 
-    warm.py FD KIND TARGET PRELOAD WHEN LATER
+    fork_server.py FD KIND TARGET PRELOAD WHEN LATER
 
 FD: a SOCK_SEQPACKET socket to the supervisor. KIND and TARGET: what the ranks run (`script train.py`, `module
 pkg.train`). PRELOAD: modules to import besides torch, with commas between them. LATER: the same, but once the first
