@@ -126,7 +126,7 @@ def test_without_a_supervisor_nothing_is_observed(tmp_path: Path) -> None:
         "import sys\n"
         "import torch.optim\n"
         "assert not sys.modules['torch.optim.optimizer']._global_optimizer_post_hooks\n"
-        "import ftlaunch_hooks.bootstrap as b\n"
+        "import ftlaunch_hooks.process.bootstrap as b\n"
         "assert b.own_page() is None\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)

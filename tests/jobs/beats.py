@@ -13,7 +13,7 @@ import time
 
 from ftlaunch_contract.pages.page import NONE, open_pages
 from ftlaunch_contract.protocol import EXIT_SAVED, SLOTS, Flag, Phase, Resume
-from ftlaunch_hooks.bootstrap import own_page
+from ftlaunch_hooks.process.bootstrap import own_page
 
 steps, seconds = int(sys.argv[1]), float(sys.argv[2])
 rank, attempt = int(os.environ["RANK"]), int(os.environ["FTLAUNCH_ATTEMPT"])

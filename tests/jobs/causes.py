@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ftlaunch_contract.pages.page import open_pages
 from ftlaunch_contract.protocol import SLOTS, Flag, Phase, Resume
-from ftlaunch_hooks.bootstrap import own_page
+from ftlaunch_hooks.process.bootstrap import own_page
 
 RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["FTLAUNCH_ATTEMPT"])
 KIND, *WHERE = os.environ["FAULT"].split()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ftlaunch_contract.pages.page import open_pages
 from ftlaunch_contract.protocol import Flag, Phase
-from ftlaunch_hooks.bootstrap import own_page
+from ftlaunch_hooks.process.bootstrap import own_page
 
 out, shape = Path(sys.argv[1]), sys.argv[2]
 RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["FTLAUNCH_ATTEMPT"])

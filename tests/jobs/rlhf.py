@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ftlaunch_contract.pages.page import NONE, wait_until
-from ftlaunch_hooks.bootstrap import own_page
+from ftlaunch_hooks.process.bootstrap import own_page
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_rlhf_toy.py"
 FAULTS = [fault.split() for fault in os.environ.get("FAULTS", "").split(",") if fault]

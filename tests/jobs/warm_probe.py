@@ -110,8 +110,8 @@ def look():
         "num_threads": torch.get_num_threads(),
         "cuda": torch.cuda.is_initialized(),
         "torch": [repr(torch.__spec__.loader)[:40], torch.__spec__.name, importlib.util.find_spec("torch") is not None],
-        "page": "_taken" in vars(sys.modules["ftlaunch_hooks.bootstrap"])
-        and sys.modules["ftlaunch_hooks.bootstrap"]._taken is not None,
+        "page": "_taken" in vars(sys.modules["ftlaunch_hooks.process.bootstrap"])
+        and sys.modules["ftlaunch_hooks.process.bootstrap"]._taken is not None,
         "meta_path": [getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta_path],
     }
 

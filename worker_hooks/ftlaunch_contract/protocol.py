@@ -155,7 +155,7 @@ def stacks_path(memory_dir: Path, rank: int) -> Path:
 
 
 def witness_path(memory_dir: Path, rank: int) -> Path:
-    """The unix socket of a rank's witness (witness.py)."""
+    """The unix socket of a rank's witness (worker_server.py)."""
     return memory_dir / f"witness_{rank}"
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ftlaunch_hooks import bootstrap
+from ftlaunch_hooks.process import bootstrap
 
 if TYPE_CHECKING:
     from ftlaunch_hooks.data import ResumableBatchSampler

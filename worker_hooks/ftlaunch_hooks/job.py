@@ -16,15 +16,16 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
-from ftlaunch_hooks import alone, bootstrap
+from ftlaunch_hooks import alone
 from ftlaunch_hooks.agenda import Agenda
 from ftlaunch_hooks.agreement import Agreement
 from ftlaunch_hooks.losses import NO_SPAN, LossWatch, parse_rule
 from ftlaunch_hooks.overseer import Overseer, Supervised
 from ftlaunch_hooks.pace import Pace
 from ftlaunch_hooks.positions import Positions
+from ftlaunch_hooks.process import bootstrap
+from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.resume import restore
-from ftlaunch_hooks.signals import Watcher
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State, StateError
 from ftlaunch_hooks.stopwatch import Stopwatch

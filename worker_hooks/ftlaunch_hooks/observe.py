@@ -14,7 +14,7 @@ from typing import Any
 
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks import bootstrap, witness
+from ftlaunch_hooks.process import bootstrap, worker_server
 
 _observer: Observer | None = None
 
@@ -29,7 +29,7 @@ def install() -> None:
         return
     if page is not None and _observer is None:
         _observer = Observer(page)
-        witness.call(page.path.parent, int(os.environ["RANK"]))
+        worker_server.call(page.path.parent, int(os.environ["RANK"]))
 
 
 class Observer:

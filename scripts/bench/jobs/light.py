@@ -6,7 +6,7 @@ import time
 
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase, Resume
-from ftlaunch_hooks.bootstrap import own_page
+from ftlaunch_hooks.process.bootstrap import own_page
 
 page = own_page()
 assert page is not None

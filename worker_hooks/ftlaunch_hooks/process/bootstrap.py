@@ -15,7 +15,7 @@ from pathlib import Path
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages import exit_futex
 from ftlaunch_contract.pages.page import Page, page_path
-from ftlaunch_hooks import lastwords
+from ftlaunch_hooks.process import error_file
 
 _taken: Page | None = None
 
@@ -30,7 +30,7 @@ def install() -> None:
         exit_futex.hang_up(page.path)
     page.begin(int(os.environ[protocol.ENV_ATTEMPT]), os.getpid(), protocol.own_start_time())
     _show_stacks(page)
-    lastwords.keep()
+    error_file.keep()
     _taken = page
 
 

@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from ftlaunch_hooks.lifeline import supervisor_pidfd
+from ftlaunch_hooks.process.parent_watch import supervisor_pidfd
 
 
 def _ignore(signum: int, frame: object) -> None:

@@ -1,0 +1,1 @@
+"""What a rank's process does when the hooks are imported, and its signals. No training state."""
