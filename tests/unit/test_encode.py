@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from ftlaunch_hooks.encode import JsonCache, StateError, decode, encode
+from ftlaunch_hooks.tensors.json_codec import JsonCache, StateError, decode, encode
 
 
 class Point(NamedTuple):

@@ -10,10 +10,10 @@ from statekit import save
 from torch.utils.data import DataLoader
 
 from ftlaunch_hooks.data import ResumableBatchSampler
-from ftlaunch_hooks.encode import StateError
 from ftlaunch_hooks.mix import ResumableMixSampler
 from ftlaunch_hooks.positions import Positions
 from ftlaunch_hooks.state import State
+from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 def sampler() -> ResumableBatchSampler:

@@ -9,9 +9,9 @@ import pytest
 
 from ftlaunch_contract.checkpoint import skipped_samples
 from ftlaunch_hooks.data import PositionedSampler, ResumableBatchSampler
-from ftlaunch_hooks.encode import StateError
 from ftlaunch_hooks.mix import ResumableMixSampler
 from ftlaunch_hooks.positions import Positions
+from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 def batches(sampler: PositionedSampler, count: int) -> list[list[int]]:

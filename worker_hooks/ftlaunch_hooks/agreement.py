@@ -1,6 +1,6 @@
 """Whether what must be equal on all ranks is: each digests the same small part of it at the same step, in turn.
 
-Looked at is what DistributedDataParallel keeps equal (`replicas.py`), parameters and their optimizer state, as far as
+Looked at is what DistributedDataParallel keeps equal (`replicated.py`), parameters and their optimizer state, as far as
 it lies in this process's memory without gaps; not what lies on a GPU. The supervisor compares the digests, by the page.
 A part is about a 256th of it all, 16 MiB at most: half a millisecond, in the thread that copies snapshots.
 """

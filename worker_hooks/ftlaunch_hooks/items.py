@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ftlaunch_contract.checkpoint.layout import Chunk
-from ftlaunch_hooks.encode import Json, Path, StateError, join, show
+from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
 
 DTYPES: dict[torch.dtype, str] = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.float8_e4m3fn: "F8_E4M3",
@@ -159,7 +159,7 @@ class Shelf:
 
 
 def _sharded_item(path: Path, key: str, tensor: Tensor) -> Item | None:
-    from ftlaunch_hooks.sharded import place_of  # noqa: PLC0415 - see is_sharded
+    from ftlaunch_hooks.tensors.dtensor import place_of  # noqa: PLC0415 - see is_sharded
 
     local = local_of(tensor).detach()
     check_plain(path, local)

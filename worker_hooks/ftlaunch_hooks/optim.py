@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode
 from ftlaunch_hooks.items import Shelf, Taken, is_sharded, owner_of_slot
 from ftlaunch_hooks.parts import Load, Names, check_names
 from ftlaunch_hooks.shards import Lookup
 from ftlaunch_hooks.still import Containers, Still
+from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode
 
 _Slots = dict[str, Json]
 _CONSTANTS = (type(None), bool, int, float, str)  # another value is another object

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from ftlaunch_contract.checkpoint.skipped_samples import Spans
 from ftlaunch_hooks.data import PositionedSampler
-from ftlaunch_hooks.encode import StateError
+from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 class Position(Protocol):

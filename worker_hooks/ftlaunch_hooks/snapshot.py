@@ -23,11 +23,11 @@ from ftlaunch_contract.pages.page import NONE, Page, wait_until
 from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.agreement import Agreement
 from ftlaunch_hooks.copies import Flight
-from ftlaunch_hooks.encode import JsonCache
 from ftlaunch_hooks.items import Collected, Item
 from ftlaunch_hooks.room import Room, say
 from ftlaunch_hooks.slots import NoRoomError, Slot, SnapshotError, bytes_needed
 from ftlaunch_hooks.state import State
+from ftlaunch_hooks.tensors.json_codec import JsonCache
 from ftlaunch_hooks.turns import Slots
 
 __all__ = ["SnapshotError", "Snapshotter"]

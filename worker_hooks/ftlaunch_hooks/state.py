@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks import rng
-from ftlaunch_hooks.encode import Json, Path, StateError, decode, encode, join
 from ftlaunch_hooks.items import Collected, Item, Shelf, share_out
 from ftlaunch_hooks.optim import OptimizerPart
 from ftlaunch_hooks.parts import ModulePart, Names, OtherPart, Part, few
-from ftlaunch_hooks.replicas import replicated_parameters
 from ftlaunch_hooks.shards import Lookup, Shards
+from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
+from ftlaunch_hooks.tensors.replicated import replicated_parameters
 
 __all__ = ["Collected", "Item", "State", "StateError"]
 

@@ -1,7 +1,7 @@
 """Our checkpoints as torch.distributed.checkpoint's storage: `dcp.save` and `dcp.load` read and write them.
 
 Whatever its planners can shard and reshard (DTensor, FSDP2, tensor parallel, another number of ranks) works
-without any resharding of our own. Values that are not tensors are saved as JSON (`encode.py`), not pickled.
+without any resharding of our own. Values that are not tensors are saved as JSON (`json_codec.py`), not pickled.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from ftlaunch_contract.checkpoint import layout, writer
 from ftlaunch_contract.checkpoint.layout import Chunk
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.protocol import Why
-from ftlaunch_hooks import encode as coding
-from ftlaunch_hooks.encode import Json, StateError, decode, encode, show
 from ftlaunch_hooks.items import DTYPES
 from ftlaunch_hooks.shards import CheckpointReader, Shards, tensor_over
+from ftlaunch_hooks.tensors import json_codec as coding
+from ftlaunch_hooks.tensors.json_codec import Json, StateError, decode, encode, show
 
 _VALUES = "dcp"  # in common.json's state: what is not a tensor, by key
 _OPTIMIZERS = ("opt", "optim", "optimizer")  # first part of the keys that go to the `opt` files

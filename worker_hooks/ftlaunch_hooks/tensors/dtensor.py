@@ -8,18 +8,18 @@ from typing import Any
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from ftlaunch_hooks.encode import Path, StateError, show
+from ftlaunch_hooks.tensors.json_codec import Path, StateError, show
 
 
 @dataclass(frozen=True)
-class Place:
+class ShardPlace:
     """The place of a local shard in the whole."""
 
     offset: tuple[int, ...]
     first: bool  # the first of the ranks that hold this shard
 
 
-def place_of(path: Path, tensor: Any) -> Place | None:
+def place_of(path: Path, tensor: Any) -> ShardPlace | None:
     """Where this rank's shard of a DTensor lies; None when the rank is not in its mesh.
 
     Raises StateError for a placement that is neither a shard nor a replica (a pending sum).
@@ -34,4 +34,4 @@ def place_of(path: Path, tensor: Any) -> Place | None:
     first = all(
         at == 0 for at, placement in zip(coordinate, tensor.placements, strict=True) if isinstance(placement, Replicate)
     )
-    return Place(tuple(offset), first)
+    return ShardPlace(tuple(offset), first)
