@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from torch.utils.data import DataLoader
 
-from ftlaunch_hooks.data import ResumableBatchSampler
+from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
 
 
 def samplers(length: int, batch_size: int, world_size: int, **options: object) -> list[ResumableBatchSampler]:

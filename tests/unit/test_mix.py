@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from torch.utils.data import ConcatDataset, DataLoader
 
-from ftlaunch_hooks.mix import ResumableMixSampler, spread
+from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler, spread
 
 LENGTHS, RATIO = [30, 7, 12], [5, 2, 1]
 

@@ -9,9 +9,9 @@ import torch
 from statekit import save
 from torch.utils.data import DataLoader
 
-from ftlaunch_hooks.data import ResumableBatchSampler
-from ftlaunch_hooks.mix import ResumableMixSampler
-from ftlaunch_hooks.positions import Positions
+from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
+from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
+from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.state import State
 from ftlaunch_hooks.tensors.json_codec import StateError
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ftlaunch_contract.checkpoint import skipped_samples
-from ftlaunch_hooks.data import PositionedSampler, ResumableBatchSampler
-from ftlaunch_hooks.mix import ResumableMixSampler
-from ftlaunch_hooks.positions import Positions
+from ftlaunch_hooks.data.batch_sampler import PositionedSampler, ResumableBatchSampler
+from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
+from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 

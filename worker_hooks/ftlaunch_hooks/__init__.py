@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from ftlaunch_hooks.process import bootstrap
 
 if TYPE_CHECKING:
-    from ftlaunch_hooks.data import ResumableBatchSampler
+    from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
+    from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
     from ftlaunch_hooks.job import Job, attach
-    from ftlaunch_hooks.mix import ResumableMixSampler
     from ftlaunch_hooks.storage import CheckpointStorageReader, CheckpointStorageWriter
 
 __all__ = [

@@ -19,10 +19,10 @@ from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks import alone
 from ftlaunch_hooks.agenda import Agenda
 from ftlaunch_hooks.agreement import Agreement
+from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.losses import NO_SPAN, LossWatch, parse_rule
 from ftlaunch_hooks.overseer import Overseer, Supervised
 from ftlaunch_hooks.pace import Pace
-from ftlaunch_hooks.positions import Positions
 from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.resume import restore

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from torch.utils.data import DataLoader
 
 from ftlaunch_contract.checkpoint.skipped_samples import Spans
-from ftlaunch_hooks.data import PositionedSampler
+from ftlaunch_hooks.data.batch_sampler import PositionedSampler
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 class Position(Protocol):
-    """A sampler of data.py or mix.py, or anything like one."""
+    """A sampler of batch_sampler.py or mix_sampler.py, or anything like one."""
 
     @property
     def consumed(self) -> int:

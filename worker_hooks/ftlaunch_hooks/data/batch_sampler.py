@@ -18,7 +18,7 @@ _STREAM = 0xC2B2AE3D27D4EB4F  # another odd number: seeds of data sets that no e
 Tail = Literal["drop", "carry", "keep"]
 
 
-class Order:
+class SampleOrder:
     """The order of a data set's samples, epoch after epoch: it depends on seed and epoch alone."""
 
     def __init__(self, length: int, seed: int, *, shuffle: bool, stream: int = 0) -> None:
@@ -153,7 +153,7 @@ class ResumableBatchSampler(PositionedSampler):
                 f"cannot sample: {length} samples do not fill a batch of {batch_size} on {world_size} ranks "
                 "(with tail='carry' it is filled from the next epoch)"
             )
-        self._order = Order(length, seed, shuffle=shuffle)
+        self._order = SampleOrder(length, seed, shuffle=shuffle)
         self._tail = tail
         self._position = _Position()
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from ftlaunch_contract.checkpoint import skipped_samples
-from ftlaunch_hooks.data import Order, PositionedSampler
+from ftlaunch_hooks.data.batch_sampler import PositionedSampler, SampleOrder
 
 
 class ResumableMixSampler(PositionedSampler):
@@ -48,7 +48,9 @@ class ResumableMixSampler(PositionedSampler):
                 f"cannot mix: lengths {list(lengths)}, ratio {list(ratio)}; each is a whole number of 1 or more, "
                 "and there is one ratio a data set"
             )
-        self._orders = [Order(length, seed, shuffle=shuffle, stream=number) for number, length in enumerate(lengths, 1)]
+        self._orders = [
+            SampleOrder(length, seed, shuffle=shuffle, stream=number) for number, length in enumerate(lengths, 1)
+        ]
         self._first = list(accumulate(lengths[:-1], initial=0))  # index of each data set's first sample
         self._ratio = [int(share) for share in ratio]
         self._cycle = spread(self._ratio)

@@ -1,0 +1,1 @@
+"""Resumable sampling. Nothing here knows of snapshots or checkpoints."""
