@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftlaunch_hooks.shards import MemoryReader
 from ftlaunch_hooks.slots import Slot
 from ftlaunch_hooks.state import State
+from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 
 def save(state: State, directory: Path, step: int = 3) -> MemoryReader:

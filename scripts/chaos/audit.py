@@ -12,8 +12,8 @@ from typing import Any
 import training
 
 from ftlaunch_contract.checkpoint import layout, verify
-from ftlaunch_hooks.shards import CheckpointReader
 from ftlaunch_hooks.state import State, StateError
+from ftlaunch_hooks.storage.saved_tensors import CheckpointReader
 
 # What must never be the last line of a rank's traceback: the others' deaths are allowed to surprise it, its own
 # state is not.

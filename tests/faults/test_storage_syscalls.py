@@ -17,7 +17,7 @@ from harness import JOBS, wait_for
 from slotkit import assert_whole, commit, make_slots, request
 
 from ftlaunch_contract.checkpoint import layout, retention, verify
-from ftlaunch_hooks.shards import CheckpointReader
+from ftlaunch_hooks.storage.saved_tensors import CheckpointReader
 
 STRACE = shutil.which("strace")
 pytestmark = pytest.mark.skipif(STRACE is None, reason="strace is not installed")

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, create_page, open_pages, page_path
-from ftlaunch_hooks.shards import MemoryReader
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State
+from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 BASE = 10  # the step both ranks have; then 11 on both, and rank 0 dies while it copies 12
 SIZES = {"inline": 64, "background": 1_800_000}

@@ -19,9 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.pages.page import NONE, open_pages
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.shards import CheckpointReader, MemoryReader
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State
+from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader
 
 STEPS, KILLED_AT = 10, 6
 

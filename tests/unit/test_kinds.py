@@ -16,9 +16,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.pages.page import NONE, Page, create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.shards import CheckpointReader, MemoryReader, Shards
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State, StateError
+from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
 
 class Net(nn.Module):
@@ -97,7 +97,7 @@ def page(memory: Path) -> Iterator[Page]:
     page.close()
 
 
-def saved(memory: Path, page: Page, checkpoints: Path, step: int, source: str) -> Shards:
+def saved(memory: Path, page: Page, checkpoints: Path, step: int, source: str) -> SavedTensors:
     slot = page.slot_steps().index(step)
     if source == "memory":
         return MemoryReader(memory, step, 1, {0: slot})

@@ -16,8 +16,8 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, Memory, reduced_memory
 from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.room import room_in, slots_for
-from ftlaunch_hooks.shards import MemoryReader
 from ftlaunch_hooks.slots import SlotFile
+from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 MIB = 1 << 20
 

@@ -14,7 +14,7 @@ from snapkit import Rank, content, make_pages
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Why
-from ftlaunch_hooks.shards import MemoryReader
+from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 
 @pytest.fixture

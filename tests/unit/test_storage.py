@@ -23,10 +23,10 @@ from torch.distributed.tensor import DTensor, Partial
 from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.shards import CheckpointReader, MemoryReader, Shards
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state import State
-from ftlaunch_hooks.storage import CheckpointStorageReader, CheckpointStorageWriter
+from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader, CheckpointStorageWriter
+from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -160,7 +160,7 @@ def sharded_job(rank: int, memory: Path, checkpoints: Path) -> dict[str, Any]:
 
     found = {}
     slots = {r: page.slot_steps().index(5) for r, page in enumerate(pages)}
-    readers: dict[str, Shards] = {
+    readers: dict[str, SavedTensors] = {
         "memory": MemoryReader(memory, 5, 2, slots),
         "storage": CheckpointReader(layout.iteration_dir(checkpoints, 5)),
     }

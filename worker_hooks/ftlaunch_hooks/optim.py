@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ftlaunch_hooks.items import Shelf, Taken, is_sharded, owner_of_slot
 from ftlaunch_hooks.parts import Load, Names, check_names
-from ftlaunch_hooks.shards import Lookup
 from ftlaunch_hooks.still import Containers, Still
+from ftlaunch_hooks.storage.saved_tensors import Lookup
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode
 
 _Slots = dict[str, Json]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks.items import Shelf, Taken, is_sharded
-from ftlaunch_hooks.shards import Lookup
 from ftlaunch_hooks.still import Containers, Still
+from ftlaunch_hooks.storage.saved_tensors import Lookup
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 
 Load = Callable[[], None]

@@ -7,18 +7,18 @@ from pathlib import Path
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.overseer import Overseer
-from ftlaunch_hooks.shards import CheckpointReader, MemoryReader, Shards
 from ftlaunch_hooks.state import State
+from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
 
-def restore(state: State, kind: Resume, step: int, overseer: Overseer) -> Shards | None:
+def restore(state: State, kind: Resume, step: int, overseer: Overseer) -> SavedTensors | None:
     """Load `state` from memory or storage; returns what training goes on from, None where it begins at step 0.
 
     Raises state.StateError when what is there does not fit, layout.Damaged when it cannot be read.
     """
     if kind == Resume.MEMORY:
         slots = {rank: page.slot_steps().index(step) for rank, page in enumerate(overseer.peers)}
-        reader: Shards = MemoryReader(overseer.memory_dir, step, overseer.world_size, slots)
+        reader: SavedTensors = MemoryReader(overseer.memory_dir, step, overseer.world_size, slots)
     elif kind == Resume.STORAGE:
         reader = _open(layout.iteration_dir(overseer.checkpoint_dir, step))
     elif kind in (Resume.LOADED, Resume.WEIGHTS):

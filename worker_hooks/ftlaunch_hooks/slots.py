@@ -18,7 +18,7 @@ from ftlaunch_contract.files import atomic
 from ftlaunch_hooks.copies import Copies, divide
 from ftlaunch_hooks.items import Item
 from ftlaunch_hooks.pinned import pin
-from ftlaunch_hooks.shards import tensor_over
+from ftlaunch_hooks.storage.saved_tensors import tensor_over
 
 _MIB = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)

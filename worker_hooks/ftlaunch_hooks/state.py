@@ -12,7 +12,7 @@ from ftlaunch_hooks import rng
 from ftlaunch_hooks.items import Collected, Item, Shelf, share_out
 from ftlaunch_hooks.optim import OptimizerPart
 from ftlaunch_hooks.parts import ModulePart, Names, OtherPart, Part, few
-from ftlaunch_hooks.shards import Lookup, Shards
+from ftlaunch_hooks.storage.saved_tensors import Lookup, SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 from ftlaunch_hooks.tensors.replicated import replicated_parameters
 
@@ -80,7 +80,7 @@ class State:
     def _put_rng(self, path: Path, tensor: Tensor) -> str:
         return self._shelf.put(path, self._rng_buffers.keep(join(path), tensor))
 
-    def restore(self, saved: Shards) -> None:
+    def restore(self, saved: SavedTensors) -> None:
         """Put back what was saved: modules in place, then everything else by its load_state_dict().
 
         Names, shapes and dtypes are checked before anything changes. The random number generators follow
@@ -96,7 +96,7 @@ class State:
         # A rank that was not there has no random numbers to go on with: it keeps those of its own seed.
         self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else {}
 
-    def restore_weights(self, saved: Shards) -> None:
+    def restore_weights(self, saved: SavedTensors) -> None:
         """Put back what was saved of the modules, in place, and nothing else: a new run begins with these weights.
 
         Raises StateError when the modules that are attached do not fit; then nothing has changed.
@@ -130,7 +130,7 @@ class State:
             rng.restore_rng(self._rng_read)
 
 
-def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: Shards) -> Mapping[str, Json]:
+def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensors) -> Mapping[str, Json]:
     """What was saved of a module, also by somebody who knows tensors and their keys only."""
     if part.name in state:
         if state[part.name]["kind"] != part.kind:

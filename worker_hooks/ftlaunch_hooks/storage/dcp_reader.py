@@ -44,7 +44,7 @@ from ftlaunch_contract.checkpoint.layout import Chunk
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.items import DTYPES
-from ftlaunch_hooks.shards import CheckpointReader, Shards, tensor_over
+from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, SavedTensors, tensor_over
 from ftlaunch_hooks.tensors import json_codec as coding
 from ftlaunch_hooks.tensors.json_codec import Json, StateError, decode, encode, show
 
@@ -58,7 +58,7 @@ _OPTIMIZERS = ("opt", "optim", "optimizer")  # first part of the keys that go to
 class ShardsStorageReader(StorageReader):
     """Gives torch.distributed.checkpoint what `Shards` hold."""
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: SavedTensors) -> None:
         self._shards = shards
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -144,7 +144,7 @@ class CheckpointStorageReader(ShardsStorageReader):
             self._shards = CheckpointReader(Path(checkpoint_id))
 
 
-def read_planned(shards: Shards, wanted: dict[str, Tensor]) -> None:
+def read_planned(shards: SavedTensors, wanted: dict[str, Tensor]) -> None:
     """Fill plain tensors and DTensors from shards of whatever shape. Every rank reads for itself."""
     reader, planner = ShardsStorageReader(shards), DefaultLoadPlanner(flatten_state_dict=False)
     planner.set_up_planner(dict(wanted), reader.tensor_metadata(wanted), is_coordinator=True)

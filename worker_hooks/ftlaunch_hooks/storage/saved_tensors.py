@@ -1,8 +1,8 @@
 """Reading saved tensors by key: from the snapshot slots of all ranks in memory, or from a checkpoint.
 
-A tensor costs one copy, into its place. One that lies in one piece is read as it is (`filling.py`), or copied out of
+A tensor costs one copy, into its place. One that lies in one piece is read as it is (`parallel_read.py`), or copied out of
 the mapped file where it goes to a GPU; one that was saved in shards, or that is wanted in shards, goes through
-torch.distributed.checkpoint's own planner (`storage.py`).
+torch.distributed.checkpoint's own planner (`dcp_reader.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint.layout import Chunk, Damaged
-from ftlaunch_hooks.filling import Filling, can_fill
 from ftlaunch_hooks.items import DTYPES, TORCH_DTYPES, is_sharded, own_key
+from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 
@@ -56,7 +56,7 @@ def tensor_over(mapped: mmap.mmap, chunk: Chunk, offset: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SavedChunk:
     """A chunk, and the file it lies in."""
 
     chunk: Chunk
@@ -68,7 +68,7 @@ class Piece:
         return self.file.tensor(self.chunk, self.offset)
 
 
-class Shards:
+class SavedTensors:
     """Everything the ranks of a job have saved of one step."""
 
     step: int
@@ -76,7 +76,7 @@ class Shards:
     world_size: int
 
     def __init__(self) -> None:
-        self._pieces: dict[str, list[Piece]] = {}
+        self._pieces: dict[str, list[SavedChunk]] = {}
 
     def _add(self, file: MappedFile) -> None:
         for chunk, offset in zip(file.chunks, file.offsets, strict=True):
@@ -85,7 +85,7 @@ class Shards:
                 continue  # saved by two ranks that could not know of each other
             if pieces and (pieces[0].chunk.whole, pieces[0].chunk.dtype) != (chunk.whole, chunk.dtype):
                 raise Damaged(f"the shards of {chunk.key} do not fit together")
-            pieces.append(Piece(chunk, offset, file))
+            pieces.append(SavedChunk(chunk, offset, file))
 
     def _check_whole(self) -> None:
         """Raises Damaged when of some tensor a part is missing."""
@@ -108,11 +108,11 @@ class Shards:
         chunk = self._pieces[key][0].chunk
         return TORCH_DTYPES[chunk.dtype], chunk.whole
 
-    def pieces(self, key: str) -> list[Piece]:
+    def pieces(self, key: str) -> list[SavedChunk]:
         """The parts of a tensor. Raises KeyError."""
         return self._pieces[key]
 
-    def _only_piece(self, key: str) -> Piece | None:
+    def _only_piece(self, key: str) -> SavedChunk | None:
         first, *others = self._pieces[key]
         return None if others else first
 
@@ -132,16 +132,16 @@ class Shards:
                 target.copy_(piece.tensor())
         filling.run()
         if planned:
-            from ftlaunch_hooks import storage  # noqa: PLC0415 - half a second's import, where it is needed
+            from ftlaunch_hooks.storage import dcp_reader  # noqa: PLC0415 - half a second's import, where it is needed
 
-            storage.read_planned(self, planned)
+            dcp_reader.read_planned(self, planned)
 
     def state(self, rank: int) -> dict[str, Any]:
         """What is not a tensor, of `rank`; of rank 0 when there was no such rank."""
         raise NotImplementedError
 
 
-class MemoryReader(Shards):
+class MemoryReader(SavedTensors):
     """The snapshots of one step in memory, of all ranks of the job that made them."""
 
     def __init__(self, directory: Path, step: int, world_size: int, slots: Mapping[int, int]) -> None:
@@ -169,7 +169,7 @@ class MemoryReader(Shards):
         return state
 
 
-class CheckpointReader(Shards):
+class CheckpointReader(SavedTensors):
     """A committed checkpoint. It is not verified here: that is `checks.verify`."""
 
     def __init__(self, directory: Path) -> None:
@@ -196,7 +196,7 @@ class CheckpointReader(Shards):
 class Lookup:
     """What was saved, as one rank sees it: where every rank has a tensor of its own, this one's."""
 
-    def __init__(self, shards: Shards, rank: int) -> None:
+    def __init__(self, shards: SavedTensors, rank: int) -> None:
         self._shards, self._rank = shards, rank
 
     def _key(self, key: str) -> str:
