@@ -178,7 +178,7 @@ def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
     from ftlaunch_contract.pages.page import Page, create_page
     from ftlaunch_contract.protocol import Flag
     from ftlaunch_hooks.snapshot import Snapshotter
-    from ftlaunch_hooks.state import State
+    from ftlaunch_hooks.state.state import RankState
 
     torch.set_num_threads(1)
     model = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(4 << 20)) for _ in range(64))
@@ -187,7 +187,7 @@ def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
     page = Page(home / "page_00001")
     page.begin(0, os.getpid(), 0)
     page.raise_flag(Flag.ATTACHED)
-    snapshots = Snapshotter(State({"model": model}, (), 0, 1), page, [page], home, 0, {})
+    snapshots = Snapshotter(RankState({"model": model}, (), 0, 1), page, [page], home, 0, {})
     ours, plain, first = [], [], 0.0
     with torch.no_grad():
         for step in range(rounds + 3):

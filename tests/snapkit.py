@@ -13,7 +13,7 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, Page, create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag, Why
 from ftlaunch_hooks.snapshot import Snapshotter
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.state import RankState
 
 
 class Value:
@@ -45,7 +45,7 @@ class Rank:
         self.page = self.pages[rank]
         self.page.begin(attempt, os.getpid(), 0)
         self.value = Value()
-        self.state = State({"value": self.value}, (), rank, world_size)
+        self.state = RankState({"value": self.value}, (), rank, world_size)
         self.snapshots = Snapshotter(self.state, self.page, self.pages, directory, rank, {}, base, storage)
         self.page.raise_flag(Flag.ATTACHED)
 

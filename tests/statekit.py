@@ -11,17 +11,17 @@ import torch
 from torch import nn
 
 from ftlaunch_hooks.slots import Slot
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 
-def save(state: State, directory: Path, step: int = 3) -> MemoryReader:
+def save(state: RankState, directory: Path, step: int = 3) -> MemoryReader:
     """What a snapshot does, without pages; returns what reads it."""
     write_slot(state, directory, step)
     return MemoryReader(directory, step, 1, {0: 0})
 
 
-def write_slot(state: State, directory: Path, step: int) -> Path:
+def write_slot(state: RankState, directory: Path, step: int) -> Path:
     """A rank's snapshot in its slot 0; returns the slot's directory."""
     collected = state.collect()
     slot = Slot(directory, state.rank, 0)

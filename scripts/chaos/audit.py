@@ -12,7 +12,7 @@ from typing import Any
 import training
 
 from ftlaunch_contract.checkpoint import layout, verify
-from ftlaunch_hooks.state import State, StateError
+from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader
 
 # What must never be the last line of a rank's traceback: the others' deaths are allowed to surprise it, its own
@@ -117,7 +117,7 @@ def judge_checkpoints(directories: list[Path], oracle: Path, kind: str, size: st
     problems = []
     expected = json.loads((oracle / "whole.json").read_text())
     whole = training.Training(kind, size, 0, whole=True)
-    state = State(whole.objects(), (), 0, 1)
+    state = RankState(whole.objects(), (), 0, 1)
     for directory in directories:
         try:
             step = verify.verify(directory)["step"]

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, create_page, open_pages, page_path
 from ftlaunch_hooks.snapshot import Snapshotter
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 BASE = 10  # the step both ranks have; then 11 on both, and rank 0 dies while it copies 12
@@ -62,7 +62,7 @@ def life(memory: Path, kind: str, left: int) -> None:
         page.begin(0, os.getpid(), 0)
         model = Tensors(SIZES[kind])
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        state = State({"model": model, "optimizer": optimizer}, (), rank, 2)
+        state = RankState({"model": model, "optimizer": optimizer}, (), rank, 2)
         ranks.append((model, Snapshotter(state, page, pages, memory, rank, {})))
     for step in (BASE, BASE + 1):
         for model, snapshots in ranks:

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint import writer as persist
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageWriter
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:.*HuggingFace")
@@ -34,7 +34,7 @@ def net(seed: int) -> nn.Sequential:
 
 def save(rank: int, world_size: int, memory: Path, checkpoints: Path, step: int, objects: dict[str, Any]) -> None:
     """What snapshot and saver do between them, for the objects of this rank."""
-    slot = write_slot(State(objects, (), rank, world_size), memory, step)
+    slot = write_slot(RankState(objects, (), rank, world_size), memory, step)
     target = persist.SaveTarget(checkpoints, step, "interval", "net", world_size)
     if rank == 0:
         persist.prepare(target)

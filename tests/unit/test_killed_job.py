@@ -20,7 +20,7 @@ from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.pages.page import NONE, open_pages
 from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.snapshot import Snapshotter
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader
 
 STEPS, KILLED_AT = 10, 6
@@ -49,7 +49,7 @@ class Job:
             "optimizer": self.optimizer,
             "scheduler": self.scheduler,
         }
-        self.state = State(objects, (), rank, world_size)
+        self.state = RankState(objects, (), rank, world_size)
         torch.manual_seed(seed + rank)
 
     def step(self) -> str:

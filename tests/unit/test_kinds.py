@@ -17,7 +17,7 @@ from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.pages.page import NONE, Page, create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.snapshot import Snapshotter
-from ftlaunch_hooks.state import State, StateError
+from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
 
@@ -60,7 +60,7 @@ class Run:
             "model": self.net, "optimizer": self.optimizer, "scaler": self.scaler, "average": self.average,
             "history": self.history,
         }  # fmt: skip
-        self.state = State(objects, (), 0, 1)
+        self.state = RankState(objects, (), 0, 1)
 
     def step(self, step: int) -> str:
         total = 0.0
@@ -149,7 +149,7 @@ def test_a_buffer_of_another_shape_is_refused_with_its_path(memory: Path, page: 
 
 def test_shapes_that_change_with_every_step_are_laid_out_anew(memory: Path, page: Page) -> None:
     box = Box(tensor=torch.zeros(1))
-    snapshots = Snapshotter(State({"box": box}, (), 0, 1), page, [page], memory, 0, {})
+    snapshots = Snapshotter(RankState({"box": box}, (), 0, 1), page, [page], memory, 0, {})
     for step in (1, 2, 3, 1000, 7, 0, 0, 70000, 7):
         box.content = {"tensor": torch.full((step,), float(step)), "half": torch.ones(step, dtype=torch.float16)}
         number = max(page.slot_steps()) + 1 if max(page.slot_steps()) != NONE else 0

@@ -12,8 +12,8 @@ from torch import nn
 
 from ftlaunch_contract.checkpoint import layout, retention, verify
 from ftlaunch_contract.checkpoint import metadata as marks
-from ftlaunch_hooks.items import Item
 from ftlaunch_hooks.slots import Slot
+from ftlaunch_hooks.state.collector import TensorItem
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_the_newest_healthy_one_before_a_step(tmp_path: Path) -> None:
 # --- looking at the parameters --------------------------------------------------------------------------------
 
 
-def item(key: str, tensor: torch.Tensor, group: str = "model", settled: bool = True) -> Item:
-    return Item(key, tensor, (0,) * tensor.dim(), tuple(tensor.shape), True, group, settled)
+def item(key: str, tensor: torch.Tensor, group: str = "model", settled: bool = True) -> TensorItem:
+    return TensorItem(key, tensor, (0,) * tensor.dim(), tuple(tensor.shape), True, group, settled)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
 from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
 from ftlaunch_hooks.data.positions import Positions
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 
@@ -59,12 +59,12 @@ def test_torchdata_goes_on_where_it_was(tmp_path: Path, workers: int) -> None:
         return loader_class(range(40), batch_size=4, shuffle=True, num_workers=workers)
 
     first = loader(1)
-    state = State({"loader": first}, [], 0, 1)
+    state = RankState({"loader": first}, [], 0, 1)
     batches = iter(first)  # type: ignore[call-overload]
     seen = [next(batches).tolist() for _ in range(3)]
     saved = save(state, tmp_path)
     rest = [batch.tolist() for batch in batches]
     second = loader(2)
-    State({"loader": second}, [], 0, 1).restore(saved)
+    RankState({"loader": second}, [], 0, 1).restore(saved)
     assert [batch.tolist() for batch in second] == rest  # type: ignore[attr-defined]
     assert sorted(index for batch in seen + rest for index in batch) == list(range(40))

@@ -17,13 +17,13 @@ from torch.nn.parallel import DistributedDataParallel
 from ftlaunch_contract.pages.page import Page, create_page
 from ftlaunch_contract.pages.replica_record import NAMES, index_of, step_of, told
 from ftlaunch_hooks.agreement import Agreement, Plan
-from ftlaunch_hooks.items import Item
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.collector import TensorItem
+from ftlaunch_hooks.state.state import RankState
 
 
-def item(key: str, size: int, **other: object) -> Item:
+def item(key: str, size: int, **other: object) -> TensorItem:
     tensor = torch.arange(size, dtype=torch.float32)
-    made = Item(key, tensor, (0,), (size,), True, "model", True, True)
+    made = TensorItem(key, tensor, (0,), (size,), True, "model", True, True)
     return replace(made, **other)  # type: ignore[arg-type]
 
 
@@ -93,7 +93,7 @@ def _told_by_a_rank(rank: int, directory: str) -> list[tuple[str, ...]]:
     torch.manual_seed(rank)
     wrapped = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), broadcast_buffers=False)
     optimizer = torch.optim.Adam(wrapped.parameters())
-    state = State({"model": wrapped, "optimizer": optimizer}, (), rank, 2)
+    state = RankState({"model": wrapped, "optimizer": optimizer}, (), rank, 2)
     wrapped(torch.randn(8, 4)).square().sum().backward()
     optimizer.step()
     plan = Plan(state.collect().items)

@@ -11,7 +11,7 @@ import torch
 from statekit import Box, equal, net, save, train
 from torch import nn
 
-from ftlaunch_hooks.state import State, StateError
+from ftlaunch_hooks.state.state import RankState, StateError
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
@@ -50,7 +50,7 @@ SCHEDULERS = {
 def test_an_optimizer_goes_on_bit_for_bit(name: str, into: str, tmp_path: Path) -> None:
     model = net()
     optimizer = OPTIMIZERS[name](model.parameters())
-    state = State({"model": model, "optimizer": optimizer}, (), 0, 1)
+    state = RankState({"model": model, "optimizer": optimizer}, (), 0, 1)
     state.restore_rng()
     train(model, optimizer)
     optimizer.param_groups[0]["weight_decay"] = 0.25
@@ -62,7 +62,7 @@ def test_an_optimizer_goes_on_bit_for_bit(name: str, into: str, tmp_path: Path) 
     if into == "filled":
         train(other, second, steps=5)
     parameters = list(other.parameters())
-    resumed = State({"model": other, "optimizer": second}, (), 0, 1)
+    resumed = RankState({"model": other, "optimizer": second}, (), 0, 1)
     resumed.restore(reader)
     resumed.restore_rng()
     assert second.param_groups[0]["weight_decay"] == 0.25
@@ -77,7 +77,7 @@ def test_a_scheduler_goes_on(name: str, tmp_path: Path) -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = SCHEDULERS[name](optimizer)
-    state = State({"scheduler": scheduler, "optimizer": optimizer, "model": model}, (), 0, 1)
+    state = RankState({"scheduler": scheduler, "optimizer": optimizer, "model": model}, (), 0, 1)
     state.restore_rng()
     train(model, optimizer, scheduler, 4)
     reader = save(state, tmp_path)
@@ -86,7 +86,7 @@ def test_a_scheduler_goes_on(name: str, tmp_path: Path) -> None:
     other = net(seed=1)
     second = torch.optim.SGD(other.parameters(), lr=0.1)
     scheduler = SCHEDULERS[name](second)
-    resumed = State({"scheduler": scheduler, "optimizer": second, "model": other}, (), 0, 1)
+    resumed = RankState({"scheduler": scheduler, "optimizer": second, "model": other}, (), 0, 1)
     resumed.restore(reader)
     resumed.restore_rng()
     assert train(other, second, scheduler, 4) == losses
@@ -100,11 +100,11 @@ def test_state_of_another_dtype_than_its_parameter_comes_back_exact(tmp_path: Pa
         "master": torch.randn(6, 4),
         "scale": torch.arange(5, dtype=torch.uint8),
     }
-    reader = save(State({"m": model, "o": optimizer}, (), 0, 1), tmp_path)
+    reader = save(RankState({"m": model, "o": optimizer}, (), 0, 1), tmp_path)
 
     other = net(seed=1).to(torch.bfloat16)
     second = torch.optim.SGD(other.parameters(), lr=0.1)
-    State({"m": other, "o": second}, (), 0, 1).restore(reader)
+    RankState({"m": other, "o": second}, (), 0, 1).restore(reader)
     assert equal(optimizer.state_dict(), second.state_dict())
 
 
@@ -117,9 +117,9 @@ def test_memory_format_of_optimizer_state_follows_the_parameter(tmp_path: Path) 
     model, optimizer = make(0)
     model(torch.randn(1, 3, 5, 5)).sum().backward()
     optimizer.step()
-    reader = save(State({"m": model, "o": optimizer}, (), 0, 1), tmp_path)
+    reader = save(RankState({"m": model, "o": optimizer}, (), 0, 1), tmp_path)
     other, second = make(1)
-    State({"m": other, "o": second}, (), 0, 1).restore(reader)
+    RankState({"m": other, "o": second}, (), 0, 1).restore(reader)
     [buffer, _] = [entry["momentum_buffer"] for entry in second.state.values()]
     assert buffer.is_contiguous(memory_format=torch.channels_last)
     assert equal(optimizer.state_dict(), second.state_dict())
@@ -131,12 +131,12 @@ def test_parameters_are_found_by_name(change: str, tmp_path: Path) -> None:
     model = net()
     optimizer = torch.optim.AdamW(model.parameters())
     train(model, optimizer)
-    reader = save(State({"m": model, "o": optimizer}, (), 0, 1), tmp_path)
+    reader = save(RankState({"m": model, "o": optimizer}, (), 0, 1), tmp_path)
     other = net(seed=1)
     parameters = list(other.parameters())
     second = torch.optim.AdamW(reversed(parameters) if change == "order" else parameters)
     attached = nn.DataParallel(other) if change == "wrapper" else other
-    State({"m": attached, "o": second}, (), 0, 1).restore(reader)
+    RankState({"m": attached, "o": second}, (), 0, 1).restore(reader)
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
         assert equal(optimizer.state[a], second.state[b])
 
@@ -160,9 +160,9 @@ TENSORS = {
 
 def test_tensors_of_every_kind_come_back(tmp_path: Path) -> None:
     box = Box(**TENSORS, array=np.arange(3), nested={"x": (torch.ones(1), [None, 1.5])})
-    reader = save(State({"box": box}, (), 0, 1), tmp_path)
+    reader = save(RankState({"box": box}, (), 0, 1), tmp_path)
     other = Box()
-    State({"box": other}, (), 0, 1).restore(reader)
+    RankState({"box": other}, (), 0, 1).restore(reader)
     for name, tensor in TENSORS.items():
         assert equal(tensor.detach(), other.content[name]), name
     assert (other.content["array"] == np.arange(3)).all()
@@ -180,11 +180,11 @@ def test_scaler_and_average_go_on(tmp_path: Path) -> None:
     objects["scaler"].scale(torch.zeros(1))
     objects["scaler"].update(4.0)
     objects["ema"].update_parameters(net(seed=5))
-    state = State(objects, (), 0, 1)
+    state = RankState(objects, (), 0, 1)
     assert not any(item.settled for item in state.collect().items)  # no optimizer steps an average
     reader = save(state, tmp_path)
     others = make()
-    State(others, (), 0, 1).restore(reader)
+    RankState(others, (), 0, 1).restore(reader)
     for name, target in objects.items():
         assert equal(dict(target.state_dict()), dict(others[name].state_dict())), name
 
@@ -201,19 +201,19 @@ def test_extra_state_and_frozen_parameters(tmp_path: Path) -> None:
 
     model = Counting(2, 2).requires_grad_(False)
     model.calls = (7,)
-    reader = save(State({"m": model}, (), 0, 1), tmp_path)
+    reader = save(RankState({"m": model}, (), 0, 1), tmp_path)
     other = Counting(2, 2).requires_grad_(False)
-    State({"m": other}, (), 0, 1).restore(reader)
+    RankState({"m": other}, (), 0, 1).restore(reader)
     assert other.calls == (7,)
     assert other.weight.equal(model.weight)
     assert not other.weight.requires_grad
 
 
 def test_frozen_objects_are_neither_saved_nor_restored(tmp_path: Path) -> None:
-    state = State({"box": Box(x=1), "teacher": Box(x=object())}, ("teacher",), 0, 1)
+    state = RankState({"box": Box(x=1), "teacher": Box(x=object())}, ("teacher",), 0, 1)
     reader = save(state, tmp_path)
     box, teacher = Box(x=0), Box(x=0)
-    State({"box": box, "teacher": teacher}, ("teacher",), 0, 1).restore(reader)
+    RankState({"box": box, "teacher": teacher}, ("teacher",), 0, 1).restore(reader)
     assert (box.content["x"], teacher.content["x"]) == (1, 0)
 
 
@@ -248,7 +248,7 @@ def other_shape() -> nn.Module:
 )
 def test_what_does_not_fit_changes_nothing(now: Any, words: str, tmp_path: Path) -> None:
     box = Box(x=1)
-    reader = save(State({"box": box, "model": net()}, (), 0, 1), tmp_path)
+    reader = save(RankState({"box": box, "model": net()}, (), 0, 1), tmp_path)
     objects = {"box": Box(x=2), **now()}
     before = {
         name: {key: tensor.clone() for key, tensor in module.state_dict().items()}
@@ -256,7 +256,7 @@ def test_what_does_not_fit_changes_nothing(now: Any, words: str, tmp_path: Path)
         if isinstance(module, nn.Module)
     }
     with pytest.raises(StateError, match=f"cannot restore.*{words}"):
-        State(objects, (), 0, 1).restore(reader)
+        RankState(objects, (), 0, 1).restore(reader)
     assert objects["box"].content == {"x": 2}
     for name, tensors in before.items():
         assert equal(tensors, dict(objects[name].state_dict()))
@@ -277,10 +277,10 @@ def test_what_does_not_fit_changes_nothing(now: Any, words: str, tmp_path: Path)
 )
 def test_other_parameter_groups_are_refused(groups: Any, words: str, tmp_path: Path) -> None:
     model = net()
-    state = State({"m": model, "o": torch.optim.SGD(model.parameters(), lr=0.1)}, (), 0, 1)
+    state = RankState({"m": model, "o": torch.optim.SGD(model.parameters(), lr=0.1)}, (), 0, 1)
     reader = save(state, tmp_path)
     other = net(seed=1)
     weight = other[0].weight.detach().clone()
     with pytest.raises(StateError, match=words):
-        State({"m": other, "o": torch.optim.SGD(groups(other), lr=0.1)}, (), 0, 1).restore(reader)
+        RankState({"m": other, "o": torch.optim.SGD(groups(other), lr=0.1)}, (), 0, 1).restore(reader)
     assert other[0].weight.equal(weight)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from statekit import Box, save
 
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.state import RankState
 
 
 def draws() -> tuple[Any, ...]:
@@ -29,13 +29,13 @@ def kept_generators() -> Iterator[None]:
 
 
 def test_random_numbers_go_on_when_training_begins(tmp_path: Path) -> None:
-    state = State({"box": Box()}, (), 0, 1)
+    state = RankState({"box": Box()}, (), 0, 1)
     state.restore_rng()
     draws()  # half a pair of Gaussian numbers is part of the state
     reader = save(state, tmp_path)
     expected = draws()
 
-    resumed = State({"box": Box()}, (), 0, 1)
+    resumed = RankState({"box": Box()}, (), 0, 1)
     draws()
     resumed.restore(reader)
     draws()  # what a DataLoader's iterator does
@@ -49,30 +49,30 @@ def test_random_numbers_go_on_when_training_begins(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_before_training_begins_has_the_restored_random_numbers(tmp_path: Path) -> None:
-    state = State({"box": Box()}, (), 0, 1)
+    state = RankState({"box": Box()}, (), 0, 1)
     assert state.collect().state["rng"] == {}  # a fresh start: the script seeds
     state.restore_rng()
     reader = save(state, tmp_path)
     expected = draws()
-    between = State({"box": Box()}, (), 0, 1)
+    between = RankState({"box": Box()}, (), 0, 1)
     between.restore(reader)
     draws()
     reader = save(between, tmp_path)
-    resumed = State({"box": Box()}, (), 0, 1)
+    resumed = RankState({"box": Box()}, (), 0, 1)
     resumed.restore(reader)
     resumed.restore_rng()
     assert draws() == expected
 
 
 def test_a_rank_that_was_not_there_keeps_its_own_random_numbers(tmp_path: Path) -> None:
-    state = State({"box": Box(x=torch.ones(2))}, (), 0, 1)
+    state = RankState({"box": Box(x=torch.ones(2))}, (), 0, 1)
     state.restore_rng()
     reader = save(state, tmp_path)
     torch.manual_seed(12)
     expected = torch.rand(1)
     torch.manual_seed(12)
     box = Box()
-    newcomer = State({"box": box}, (), 1, 2)
+    newcomer = RankState({"box": box}, (), 1, 2)
     newcomer.restore(reader)
     newcomer.restore_rng()
     assert torch.rand(1) == expected

@@ -21,7 +21,7 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.snapshot import SnapshotError, Snapshotter
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.state import RankState
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ class Training:
         self.model = Large()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0)
         self.model.weight.grad = torch.ones(LARGE)
-        state = State({"model": self.model, "optimizer": self.optimizer}, (), 0, 1)
+        state = RankState({"model": self.model, "optimizer": self.optimizer}, (), 0, 1)
         self.snapshots = Snapshotter(state, self.page, [self.page], memory, 0, {})
         self.page.raise_flag(Flag.ATTACHED)
 

@@ -14,7 +14,7 @@ from torch import nn
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
 from ftlaunch_hooks.snapshot import Snapshotter
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.state import RankState
 
 pytestmark = [
     pytest.mark.gpu,
@@ -39,7 +39,7 @@ class Training:
         self.model = Large()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0)
         self.model.weight.grad = torch.ones(LARGE, device="cuda")
-        state = State({"model": self.model, "optimizer": self.optimizer}, (), 0, 1)
+        state = RankState({"model": self.model, "optimizer": self.optimizer}, (), 0, 1)
         self.snapshots = Snapshotter(state, self.page, [self.page], memory, 0, {})
 
     def content(self, memory: Path, step: int) -> tuple[list[float], list[float]]:

@@ -10,11 +10,11 @@ import torch
 from statekit import Box, net, save, train
 from torch import nn
 
-from ftlaunch_hooks.items import Item, owner_of_slot, share_out
-from ftlaunch_hooks.state import State, StateError
+from ftlaunch_hooks.state.collector import TensorItem, owner_of_slot, share_out
+from ftlaunch_hooks.state.state import RankState, StateError
 
 
-def keys(state: State) -> dict[str, Item]:
+def keys(state: RankState) -> dict[str, TensorItem]:
     return {item.key: item for item in state.collect().items}
 
 
@@ -22,7 +22,7 @@ def test_keys_name_objects_parameters_and_slots() -> None:
     model = net()
     optimizer = torch.optim.AdamW(model.parameters())
     train(model, optimizer)
-    found = keys(State({"optimizer": optimizer, "model": model}, (), 0, 1))
+    found = keys(RankState({"optimizer": optimizer, "model": model}, (), 0, 1))
     assert found["model.0.weight"].group == "model"
     assert found["model.0.weight"].tensor.data_ptr() == model[0].weight.data_ptr()
     assert found["optimizer.state.model.0.weight.exp_avg"].group == "opt"
@@ -35,7 +35,7 @@ def test_only_what_the_optimizer_changes_may_be_copied_late() -> None:
     model[2].weight.requires_grad_(False)
     optimizer = torch.optim.SGD([model[0].weight], lr=0.1, momentum=0.9)
     train(model, optimizer)
-    settled = {key for key, item in keys(State({"m": model, "o": optimizer}, (), 0, 1)).items() if item.settled}
+    settled = {key for key, item in keys(RankState({"m": model, "o": optimizer}, (), 0, 1)).items() if item.settled}
     assert settled == {"m.0.weight", "o.state.m.0.weight.momentum_buffer"}
 
 
@@ -43,18 +43,18 @@ def test_a_parameter_that_no_attached_module_has_goes_by_position() -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     train(model, optimizer)
-    assert "o.state.3.momentum_buffer" in keys(State({"o": optimizer}, (), 0, 1))
+    assert "o.state.3.momentum_buffer" in keys(RankState({"o": optimizer}, (), 0, 1))
 
 
 def test_ranks_have_their_own_under_their_own_keys() -> None:
-    found = keys(State({"model": net(), "box": Box(x=torch.zeros(2))}, (), 3, 8))
+    found = keys(RankState({"model": net(), "box": Box(x=torch.zeros(2))}, (), 3, 8))
     assert "model.0.weight@3" in found
     assert "box.x@3" in found
     assert all(item.owned for item in found.values())
 
 
 def test_an_at_sign_in_a_name_is_not_a_rank() -> None:
-    found = keys(State({"box": Box(**{"x@1": torch.zeros(2), "x": torch.zeros(2)})}, (), 1, 2))
+    found = keys(RankState({"box": Box(**{"x@1": torch.zeros(2), "x": torch.zeros(2)})}, (), 1, 2))
     assert set(found) == {"box.x@@1@1", "box.x@1"}
 
 
@@ -65,16 +65,16 @@ def test_wrappers_leave_no_trace_in_names() -> None:
             self.module = nn.Linear(2, 2)  # a name like DistributedDataParallel's, but the user's
 
     model = Inner()
-    plain = set(keys(State({"m": model}, (), 0, 1)))
+    plain = set(keys(RankState({"m": model}, (), 0, 1)))
     assert plain == {"m.module.weight", "m.module.bias"}
-    assert set(keys(State({"m": nn.DataParallel(model)}, (), 0, 1))) == plain
-    assert set(keys(State({"m": torch.compile(model)}, (), 0, 1))) == plain
+    assert set(keys(RankState({"m": nn.DataParallel(model)}, (), 0, 1))) == plain
+    assert set(keys(RankState({"m": torch.compile(model)}, (), 0, 1))) == plain
 
 
 def test_nothing_new_costs_no_new_items() -> None:
     model = net()
     optimizer = torch.optim.AdamW(model.parameters())
-    state = State({"m": model, "o": optimizer}, (), 0, 1)
+    state = RankState({"m": model, "o": optimizer}, (), 0, 1)
     state.restore_rng()
     fresh = state.collect().items
     assert state.collect().items is fresh
@@ -90,7 +90,7 @@ def test_a_replaced_tensor_is_noticed(way: str) -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     train(model, optimizer)
-    state = State({"m": model, "o": optimizer}, (), 0, 1)
+    state = RankState({"m": model, "o": optimizer}, (), 0, 1)
     before = state.collect().items
     if way == "data":
         model[0].weight.data = torch.full((6, 4), 7.0)
@@ -109,7 +109,7 @@ def test_tied_weights_are_saved_under_both_names(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
     model[1].weight = model[0].weight
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    state = State({"m": model, "o": optimizer}, (), 0, 1)
+    state = RankState({"m": model, "o": optimizer}, (), 0, 1)
     assert set(keys(state)) == {"m.0.weight", "m.1.weight"}
     reader, was = save(state, tmp_path), model[0].weight.detach().clone()
     with torch.no_grad():
@@ -129,17 +129,17 @@ def test_tied_weights_are_saved_under_both_names(tmp_path: Path) -> None:
     ids=["complex128", "meta", "sparse"],
 )
 def test_refuses_tensors_it_cannot_save(tensor: torch.Tensor, words: str) -> None:
-    state = State({"box": Box(inner={"x": tensor})}, (), 0, 1)
+    state = RankState({"box": Box(inner={"x": tensor})}, (), 0, 1)
     with pytest.raises(StateError, match=f"cannot save `box.inner.x`: {words}"):
         state.collect()
 
 
 def test_refuses_what_is_not_there_yet_and_what_is_there_twice() -> None:
     with pytest.raises(StateError, match="a parameter that has no values yet"):
-        State({"m": nn.LazyLinear(3)}, (), 0, 1).collect()
+        RankState({"m": nn.LazyLinear(3)}, (), 0, 1).collect()
     twice = Box(**{"a.b": torch.zeros(1), "a": {"b": torch.zeros(1)}})
     with pytest.raises(StateError, match=r"another tensor with the key 'box\.a\.b'"):
-        State({"box": twice}, (), 0, 1).collect()
+        RankState({"box": twice}, (), 0, 1).collect()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_refuses_what_is_not_there_yet_and_what_is_there_twice() -> None:
 )
 def test_refuses_what_cannot_be_attached(objects: dict[str, Any], frozen: tuple[str], words: str) -> None:
     with pytest.raises(StateError, match=f"cannot attach: {words}"):
-        State(objects, frozen, 0, 1)
+        RankState(objects, frozen, 0, 1)
 
 
 # --- sharing out ------------------------------------------------------------------------------------------

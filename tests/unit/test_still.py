@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ftlaunch_hooks import parts
-from ftlaunch_hooks.state import Collected, State
+from ftlaunch_hooks.state import parts
+from ftlaunch_hooks.state.state import Collected, RankState
 
 
 class Net(nn.Module):
@@ -33,8 +33,8 @@ class Trained:
         self.net.head(self.net.body(torch.randn(3, 4))).sum().backward()
         self.optimizer.step()
 
-    def state(self) -> State:
-        return State({"net": self.net, "optimizer": self.optimizer}, (), 0, 1)
+    def state(self) -> RankState:
+        return RankState({"net": self.net, "optimizer": self.optimizer}, (), 0, 1)
 
     def slot(self, name: str = "exp_avg") -> dict[str, Any]:
         slots: dict[str, Any] = self.optimizer.state[self.net.head.weight]
@@ -156,7 +156,7 @@ class Told(nn.Linear):
 
 def test_a_module_with_a_say_is_asked_every_time() -> None:
     module = Told(2, 2)
-    state = State({"module": module}, (), 0, 1)
+    state = RankState({"module": module}, (), 0, 1)
     for told in range(3):
         module.told = told
         assert f'"told": {told}' in json.dumps(state.collect().state["module"])
@@ -164,7 +164,7 @@ def test_a_module_with_a_say_is_asked_every_time() -> None:
 
 def test_two_tensors_of_one_key_are_refused_whichever_came_first() -> None:
     inner, outer = nn.Module(), nn.Linear(2, 2)
-    state = State({"a": outer, "a.b": inner}, (), 0, 1)
+    state = RankState({"a": outer, "a.b": inner}, (), 0, 1)
     inner.register_buffer("weight", torch.zeros(1))
     state.collect()
     outer.b = nn.Linear(2, 2)

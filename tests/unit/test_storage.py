@@ -24,7 +24,7 @@ from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.snapshot import Snapshotter
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader, CheckpointStorageWriter
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
@@ -133,7 +133,7 @@ def whole(model: nn.Module) -> dict[str, torch.Tensor]:
 def sharded_job(rank: int, memory: Path, checkpoints: Path) -> dict[str, Any]:
     """Train, snapshot at step 5, save it in both ways, go on; then go on again from each of the three."""
     model, optimizer = make(1, sharded=True)
-    state = State({"model": model, "optimizer": optimizer}, (), rank, 2)
+    state = RankState({"model": model, "optimizer": optimizer}, (), rank, 2)
     pages = open_pages(memory, 2)
     pages[rank].begin(0, os.getpid(), 0)
     snapshots = Snapshotter(state, pages[rank], pages, memory, rank, {})
@@ -166,7 +166,7 @@ def sharded_job(rank: int, memory: Path, checkpoints: Path) -> dict[str, Any]:
     }
     for name, reader in readers.items():
         other, second = make(2, sharded=True)
-        State({"model": other, "optimizer": second}, (), rank, 2).restore(reader)
+        RankState({"model": other, "optimizer": second}, (), rank, 2).restore(reader)
         found[name] = (train(rank, other, second, range(6, 10)), whole(other))
     other, second = make(3, sharded=True)
     model_state, optimizer_state = get_state_dict(other, second)
@@ -198,7 +198,7 @@ def test_sharded_state_goes_on_bit_for_bit_and_loads_on_one_rank(memory: Path, t
         CheckpointReader(layout.iteration_dir(tmp_path, 5)),
     ):
         model, optimizer = make(4, sharded=False)
-        State({"model": model, "optimizer": optimizer}, (), 0, 1).restore(reader)
+        RankState({"model": model, "optimizer": optimizer}, (), 0, 1).restore(reader)
         assert all(model.state_dict()[key].equal(tensor) for key, tensor in results[0]["at"].items())
         assert all(entry["exp_avg"].shape == p.shape for p, entry in optimizer.state.items())
         optimizers.append([entry["exp_avg"] for entry in optimizer.state.values()])
@@ -229,9 +229,9 @@ def sharded_kinds(rank: int) -> dict[str, Any]:
 
         def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
-    items = State({"box": Box(["copied", "shared", "short"])}, (), rank, 2).collect().items
+    items = RankState({"box": Box(["copied", "shared", "short"])}, (), rank, 2).collect().items
     try:
-        State({"box": Box(["pending"])}, (), rank, 2).collect()
+        RankState({"box": Box(["pending"])}, (), rank, 2).collect()
     except TypeError as refusal:
         message = str(refusal)
     return {

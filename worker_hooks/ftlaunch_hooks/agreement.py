@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.replica_record import NAMES, Told, tell
-from ftlaunch_hooks.items import Item
+from ftlaunch_hooks.state.collector import TensorItem
 
 _TURNS = 256  # parts, if they do not become too large
 _LARGEST = 16 << 20  # bytes of a part, unless there were more than can be numbered
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 class Plan:
     """What is compared, in parts."""
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[TensorItem]) -> None:
         """items: of a rank's state. The same on every rank that holds the same tensors."""
         chosen = sorted((item for item in items if _can_be_compared(item)), key=lambda item: item.key)
         total = sum(item.tensor.nbytes for item in chosen)
@@ -61,7 +61,7 @@ class Plan:
         return found.intdigest()
 
 
-def _can_be_compared(item: Item) -> bool:
+def _can_be_compared(item: TensorItem) -> bool:
     tensor = item.tensor
     return (
         item.replicated
@@ -72,7 +72,7 @@ def _can_be_compared(item: Item) -> bool:
     )
 
 
-def _pieces(item: Item, most: int) -> list[Piece]:
+def _pieces(item: TensorItem, most: int) -> list[Piece]:
     size = item.tensor.nbytes
     return [Piece(item.key, item.tensor, begin, min(begin + most, size)) for begin in range(0, size, most)]
 
@@ -101,11 +101,11 @@ class Agreement:
     def __init__(self, page: Page, every: int, directory: Path | None) -> None:
         """every: steps between digests. directory: for the names of the parts; None: another rank leaves them."""
         self._page, self._every, self._directory = page, every, directory
-        self._items: Sequence[Item] | None = None
+        self._items: Sequence[TensorItem] | None = None
         self._plan = Plan(())
         self._next = self._count = 0
 
-    def due(self, step: int, items: Sequence[Item]) -> int | None:
+    def due(self, step: int, items: Sequence[TensorItem]) -> int | None:
         """The part to be told at `step`, in the training loop's thread; None: none."""
         if step < self._next:
             return None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from ftlaunch_hooks.items import Item
+from ftlaunch_hooks.state.collector import TensorItem
 
 INLINE_BYTES = 1 << 20  # copied at the boundary: less than this is not worth a thread
 
@@ -33,7 +33,7 @@ class Copies:
             torch._foreach_copy_(self.targets, self.sources, bool(self.gpus))
 
 
-def divide(items: Sequence[Item], targets: Sequence[Tensor]) -> tuple[Copies, Copies]:
+def divide(items: Sequence[TensorItem], targets: Sequence[Tensor]) -> tuple[Copies, Copies]:
     """What must be copied at the step boundary, and what may be copied until the next optimizer step."""
     now: _Pairs = []
     later: dict[str, _Pairs] = {"cpu": [], "cuda": []}

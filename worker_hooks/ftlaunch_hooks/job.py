@@ -27,7 +27,7 @@ from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.resume import restore
 from ftlaunch_hooks.snapshot import Snapshotter
-from ftlaunch_hooks.state import State, StateError
+from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.stopwatch import Stopwatch
 
 _job: Job | None = None
@@ -64,7 +64,7 @@ class Job:
         """Restore and take the first snapshot; use attach()."""
         self._overseer, self._page = overseer, overseer.page
         self._watcher = Watcher(overseer.on_term, overseer.on_orphaned)
-        self._state = State(objects, frozen, overseer.rank, overseer.world_size)
+        self._state = RankState(objects, frozen, overseer.rank, overseer.world_size)
         self._positions = Positions(objects, frozen)
         kind, step = overseer.resume()
         if kind == Resume.REFUSED:

@@ -16,8 +16,8 @@ from ftlaunch_contract.checkpoint import layout, metadata
 from ftlaunch_contract.checkpoint.layout import Chunk
 from ftlaunch_contract.files import atomic
 from ftlaunch_hooks.copies import Copies, divide
-from ftlaunch_hooks.items import Item
 from ftlaunch_hooks.pinned import pin
+from ftlaunch_hooks.state.collector import TensorItem
 from ftlaunch_hooks.storage.saved_tensors import tensor_over
 
 _MIB = 1 << 20
@@ -99,7 +99,7 @@ def _reserve(fd: int, size: int) -> None:
     os.posix_fallocate(fd, 0, size)
 
 
-def bytes_needed(items: Sequence[Item]) -> int:
+def bytes_needed(items: Sequence[TensorItem]) -> int:
     """Bytes that a slot for these items takes, roughly and rather too many."""
     owned = [item for item in items if item.owned]
     return _BESIDES + sum(item.tensor.nbytes + 2 * len(item.key) + 512 for item in owned)
@@ -119,7 +119,7 @@ class Slot:
         self._borrowed: dict[str, int] = {}
         self._common = -1
         self._chunks: dict[str, list[Chunk]] = {}
-        self._collected: list[Item] | None = None
+        self._collected: list[TensorItem] | None = None
         self._trained: list[tuple[str, Tensor]] = []  # key and copy of what an optimizer changes
 
     @property
@@ -129,7 +129,7 @@ class Slot:
             return 0
         return sum(file.stat().st_blocks * 512 for file in os.scandir(self.directory))
 
-    def lay_out(self, collected: list[Item]) -> None:
+    def lay_out(self, collected: list[TensorItem]) -> None:
         """Make room for these items (the owned ones); what is laid out alike already stays.
 
         The slot's step must have been withdrawn. Raises NoRoomError, or SnapshotError for other reasons.

@@ -23,10 +23,10 @@ from ftlaunch_contract.pages.page import NONE, Page, wait_until
 from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.agreement import Agreement
 from ftlaunch_hooks.copies import Flight
-from ftlaunch_hooks.items import Collected, Item
 from ftlaunch_hooks.room import Room, say
 from ftlaunch_hooks.slots import NoRoomError, Slot, SnapshotError, bytes_needed
-from ftlaunch_hooks.state import State
+from ftlaunch_hooks.state.collector import Collected, TensorItem
+from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import JsonCache
 from ftlaunch_hooks.turns import Slots
 
@@ -50,7 +50,7 @@ class Snapshotter:
 
     def __init__(
         self,
-        state: State,
+        state: RankState,
         page: Page,
         peers: Sequence[Page],
         directory: Path,
@@ -74,7 +74,7 @@ class Snapshotter:
         self._slots.append(Slot(directory, rank, STAGED, storage or directory / "storage"))
         self._versions = json.dumps(dict(versions))
         self._json = JsonCache()
-        self._measured: list[Item] | None = None
+        self._measured: list[TensorItem] | None = None
         self._need = 0
         self._begin_from(base)
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")

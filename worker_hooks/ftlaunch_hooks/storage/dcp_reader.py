@@ -43,7 +43,7 @@ from ftlaunch_contract.checkpoint import layout, writer
 from ftlaunch_contract.checkpoint.layout import Chunk
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.protocol import Why
-from ftlaunch_hooks.items import DTYPES
+from ftlaunch_hooks.state.collector import DTYPES
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, SavedTensors, tensor_over
 from ftlaunch_hooks.tensors import json_codec as coding
 from ftlaunch_hooks.tensors.json_codec import Json, StateError, decode, encode, show

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint.layout import Chunk, Damaged
-from ftlaunch_hooks.items import DTYPES, TORCH_DTYPES, is_sharded, own_key
+from ftlaunch_hooks.state.collector import DTYPES, TORCH_DTYPES, is_sharded, own_key
 from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
 from ftlaunch_hooks.tensors.json_codec import StateError
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftlaunch_hooks.items import Shelf, Taken, is_sharded, owner_of_slot
-from ftlaunch_hooks.parts import Load, Names, check_names
-from ftlaunch_hooks.still import Containers, Still
+from ftlaunch_hooks.state.collector import Collector, Taken, is_sharded, owner_of_slot
+from ftlaunch_hooks.state.parts import Loader, Names, check_names
+from ftlaunch_hooks.state.unchanged import Containers, Unchanged
 from ftlaunch_hooks.storage.saved_tensors import Lookup
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode
 
@@ -39,7 +39,7 @@ class _Described:
 class _Before:
     """An optimizer's state as it was collected last."""
 
-    still: Still
+    still: Unchanged
     keys: Mapping[int, str]
     taken: Taken
     params: list[list[str]]
@@ -47,7 +47,7 @@ class _Before:
     extra: Json
 
 
-def _still(optimizer: torch.optim.Optimizer) -> Still | None:
+def _still(optimizer: torch.optim.Optimizer) -> Unchanged | None:
     """What an optimizer's state_dict() depends on, besides the values in its groups.
 
     None where it has a say in it, or holds more than plain tensors and what never changes.
@@ -71,7 +71,7 @@ def _still(optimizer: torch.optim.Optimizer) -> Still | None:
         groups = optimizer.param_groups
         return [*hooks, optimizer.state, *optimizer.state.values()], [groups, *(group["params"] for group in groups)]
 
-    return Still(containers, tensors)
+    return Unchanged(containers, tensors)
 
 
 class OptimizerPart:
@@ -97,7 +97,7 @@ class OptimizerPart:
 
     # --- there ---------------------------------------------------------------------------------------------
 
-    def collect(self, shelf: Shelf) -> dict[str, Json]:
+    def collect(self, shelf: Collector) -> dict[str, Json]:
         """See Part."""
         before = self._before
         if (
@@ -123,7 +123,7 @@ class OptimizerPart:
         return {"state": slots, "param_groups": groups, "extra": extra}
 
     def _collect_groups(
-        self, groups: list[dict[str, Any]], params: list[list[str]], shelf: Shelf
+        self, groups: list[dict[str, Any]], params: list[list[str]], shelf: Collector
     ) -> list[dict[str, Json]]:
         """What a scheduler changes, every time anew."""
         found = []
@@ -134,7 +134,7 @@ class OptimizerPart:
         return found
 
     def _collect_state(
-        self, state: Mapping[Any, Any], labelled: Mapping[Any, tuple[str, Tensor]], shelf: Shelf
+        self, state: Mapping[Any, Any], labelled: Mapping[Any, tuple[str, Tensor]], shelf: Collector
     ) -> dict[str, _Slots]:
         """The same object as before when there is nothing new but values."""
         trees = {}
@@ -147,7 +147,7 @@ class OptimizerPart:
             self._state_tree = trees
         return self._state_tree
 
-    def _collect_slots(self, label: str, parameter: Tensor, slots: Mapping[str, Any], shelf: Shelf) -> _Slots:
+    def _collect_slots(self, label: str, parameter: Tensor, slots: Mapping[str, Any], shelf: Collector) -> _Slots:
         known = self._known.get(label)
         if known is None or not known.fits(parameter, slots):
             known = self._known[label] = self._describe(label, parameter, slots, shelf.world_size)
@@ -182,7 +182,7 @@ class OptimizerPart:
 
     # --- and back ------------------------------------------------------------------------------------------
 
-    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Load:
+    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
         """See Part."""
         groups = self.optimizer.state_dict()["param_groups"]
         labelled = self._labelled(groups)

@@ -17,7 +17,7 @@ from torch import Tensor
 Containers = tuple[list[dict[Any, Any]], list[Collection[Any]]]
 
 
-class Still:
+class Unchanged:
     """What dictionaries and lists hold now, and where the memory of tensors lies."""
 
     def __init__(self, find: Callable[[], Containers], tensors: Sequence[Tensor]) -> None:

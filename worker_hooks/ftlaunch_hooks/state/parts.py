@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ftlaunch_hooks.items import Shelf, Taken, is_sharded
-from ftlaunch_hooks.still import Containers, Still
+from ftlaunch_hooks.state.collector import Collector, Taken, is_sharded
+from ftlaunch_hooks.state.unchanged import Containers, Unchanged
 from ftlaunch_hooks.storage.saved_tensors import Lookup
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 
-Load = Callable[[], None]
+Loader = Callable[[], None]
 
 
 class Part(Protocol):
@@ -23,10 +23,10 @@ class Part(Protocol):
 
     kind: str
 
-    def collect(self, shelf: Shelf) -> dict[str, Json]:
+    def collect(self, shelf: Collector) -> dict[str, Json]:
         """Put the tensors on the shelf; returns the rest. Raises StateError."""
 
-    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Load:
+    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
         """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError."""
 
 
@@ -67,14 +67,14 @@ def check_names(what: str, live: Iterable[str], saved: Iterable[str]) -> None:
 class _Before:
     """A module's state as it was collected last."""
 
-    still: Still
+    still: Unchanged
     stepped: set[int]
     taken: Taken
     keys: dict[int, str]
     tree: dict[str, Json]
 
 
-def _still(module: nn.Module, tensors: Sequence[Tensor]) -> Still | None:
+def _still(module: nn.Module, tensors: Sequence[Tensor]) -> Unchanged | None:
     """What a module's state_dict() depends on; None where a module has a say in it, or a tensor is sharded."""
     modules = list(module.modules())
     if any(map(_has_a_say, modules)) or any(map(is_sharded, tensors)):
@@ -86,7 +86,7 @@ def _still(module: nn.Module, tensors: Sequence[Tensor]) -> Still | None:
             dicts += (m._parameters, m._buffers, m._modules, m._state_dict_hooks, m._state_dict_pre_hooks)
         return dicts, [m._non_persistent_buffers_set for m in modules]
 
-    return Still(containers, tensors)
+    return Unchanged(containers, tensors)
 
 
 def _has_a_say(module: nn.Module) -> bool:
@@ -123,7 +123,7 @@ class ModulePart:
         """The key of a tensor of this module."""
         return f"{self.name}.{name}".replace("@", "@@")
 
-    def collect(self, shelf: Shelf) -> dict[str, Json]:
+    def collect(self, shelf: Collector) -> dict[str, Json]:
         """See Part."""
         names, before = self._names, self._before
         if (
@@ -154,7 +154,7 @@ class ModulePart:
         self._before = None if still is None else _Before(still, names.stepped, shelf.since(mark), keys, tree)
         return tree
 
-    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Load:
+    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
         """See Part."""
         tensors, extra = self.tensors()
         names = [*tree["tensors"], *_keys(tree["extra"])]
@@ -208,11 +208,11 @@ class OtherPart:
     def __init__(self, name: str, target: Any) -> None:
         self.name, self.target = name, target
 
-    def collect(self, shelf: Shelf) -> dict[str, Json]:
+    def collect(self, shelf: Collector) -> dict[str, Json]:
         """See Part."""
         return {"state": encode(self.target.state_dict(), (self.name,), shelf.put)}
 
-    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Load:
+    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
         """See Part."""
         live: dict[str, Tensor] = {}
 

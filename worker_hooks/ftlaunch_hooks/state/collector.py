@@ -32,7 +32,7 @@ TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 @dataclass(frozen=True, eq=False)
-class Item:
+class TensorItem:
     """A tensor, or this rank's shard of one."""
 
     key: str
@@ -55,7 +55,7 @@ class Item:
 class Collected:
     """A rank's state at one moment; `items` is the list of the time before when no tensor was replaced."""
 
-    items: list[Item]
+    items: list[TensorItem]
     state: dict[str, Json]  # what is not a tensor: object name -> its tree
 
 
@@ -69,7 +69,7 @@ class _Known:
 
     __slots__ = ("address", "item", "plain", "settled", "shape", "strides", "tensor")
 
-    def __init__(self, tensor: Tensor, item: Item | None, settled: bool) -> None:
+    def __init__(self, tensor: Tensor, item: TensorItem | None, settled: bool) -> None:
         local = local_of(tensor)
         self.tensor, self.plain, self.settled = tensor, local is tensor, settled
         # `p.data = x` keeps the object, not these
@@ -80,12 +80,12 @@ class _Known:
 Taken = dict[str, _Known]
 
 
-class Shelf:
+class Collector:
     """Takes in a rank's tensors, step after step; one that is still the same costs a comparison."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
-        self._items: list[Item] = []
+        self._items: list[TensorItem] = []
         self._before: dict[str, _Known] = {}
         self._now: dict[str, _Known] = {}
         self._changed = True
@@ -94,7 +94,7 @@ class Shelf:
         """Start a collection."""
         self._now, self._changed = {}, False
 
-    def finish(self) -> list[Item]:
+    def finish(self) -> list[TensorItem]:
         """End it: all items, in the order in which they came; the same list when nothing was replaced."""
         if self._changed or len(self._now) != len(self._before):
             self._items = [known.item for known in self._now.values() if known.item is not None]
@@ -145,7 +145,7 @@ class Shelf:
         self._now[key] = known
         return key
 
-    def _make_item(self, path: Path, key: str, tensor: Tensor, owner: int | None) -> Item | None:
+    def _make_item(self, path: Path, key: str, tensor: Tensor, owner: int | None) -> TensorItem | None:
         """None for an empty shard."""
         if is_sharded(tensor):
             return _sharded_item(path, key, tensor)
@@ -155,10 +155,10 @@ class Shelf:
         else:
             owned = owner == self.rank
         local = tensor.detach()
-        return Item(key, local, (0,) * local.dim(), tuple(local.shape), owned, replicated=owner is not None)
+        return TensorItem(key, local, (0,) * local.dim(), tuple(local.shape), owned, replicated=owner is not None)
 
 
-def _sharded_item(path: Path, key: str, tensor: Tensor) -> Item | None:
+def _sharded_item(path: Path, key: str, tensor: Tensor) -> TensorItem | None:
     from ftlaunch_hooks.tensors.dtensor import place_of  # noqa: PLC0415 - see is_sharded
 
     local = local_of(tensor).detach()
@@ -166,7 +166,7 @@ def _sharded_item(path: Path, key: str, tensor: Tensor) -> Item | None:
     place = place_of(path, tensor)
     if place is None or (local.numel() == 0 and tensor.numel() > 0):
         return None
-    return Item(key, local, place.offset, tuple(tensor.shape), place.first)
+    return TensorItem(key, local, place.offset, tuple(tensor.shape), place.first)
 
 
 def is_sharded(tensor: object) -> bool:

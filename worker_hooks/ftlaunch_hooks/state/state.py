@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ftlaunch_hooks import rng
-from ftlaunch_hooks.items import Collected, Item, Shelf, share_out
-from ftlaunch_hooks.optim import OptimizerPart
-from ftlaunch_hooks.parts import ModulePart, Names, OtherPart, Part, few
+from ftlaunch_hooks.state import rng
+from ftlaunch_hooks.state.collector import Collected, Collector, share_out
+from ftlaunch_hooks.state.optimizer import OptimizerPart
+from ftlaunch_hooks.state.parts import ModulePart, Names, OtherPart, Part, few
 from ftlaunch_hooks.storage.saved_tensors import Lookup, SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 from ftlaunch_hooks.tensors.replicated import replicated_parameters
@@ -21,7 +21,7 @@ __all__ = ["Collected", "Item", "State", "StateError"]
 _RNG = "rng"
 
 
-class State:
+class RankState:
     """The attached objects of one rank."""
 
     def __init__(self, objects: Mapping[str, Any], frozen: Collection[str], rank: int, world_size: int) -> None:
@@ -39,7 +39,7 @@ class State:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
-        self._shelf = Shelf(rank, world_size)
+        self._shelf = Collector(rank, world_size)
         self._generators, self._rng_buffers = rng.Generators(), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
