@@ -134,7 +134,7 @@ def observed_cost(home: Path, rounds: int) -> dict[str, Any]:
     import torch
 
     from ftlaunch_contract.pages.page import Page, create_page
-    from ftlaunch_hooks.observe import Observer
+    from ftlaunch_hooks.observe.optimizer_steps import Observer
 
     torch.set_num_threads(1)
     model = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(8)))

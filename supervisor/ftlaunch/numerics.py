@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ftlaunch_contract.pages.replica_record import index_of, step_of
-from ftlaunch_hooks.losses import CALM, Bad, Kind
+from ftlaunch_hooks.observe.loss_watch import CALM, Bad, LossFault
 
 _HELD = 4096  # digests that wait for those of other ranks, at most
 
@@ -32,7 +32,7 @@ def _number(value: float) -> str:
 
 
 def _loss_sentence(rank: int, bad: Bad, first: bool) -> str:
-    if bad.kind is Kind.SPIKE:
+    if bad.kind is LossFault.SPIKE:
         if not first:
             return f"rank {rank}: the loss is in a spike again from step {bad.newest} on ({bad.episodes} times so far)"
         return (
@@ -47,10 +47,10 @@ def _loss_sentence(rank: int, bad: Bad, first: bool) -> str:
 class Losses:
     """Which bad losses of an attempt are news. Several ranks that say the same within ten steps say it once."""
 
-    def __init__(self, answers: Mapping[Kind, str]) -> None:
+    def __init__(self, answers: Mapping[LossFault, str]) -> None:
         """answers: off, warn, stop or rollback, by kind."""
         self._answers = answers
-        self._told: dict[Kind, int] = {}
+        self._told: dict[LossFault, int] = {}
 
     def look(self, pages: Iterable[tuple[int, Sequence[Bad]]]) -> list[Finding]:
         """What is new; pages: (rank, what it says)."""

@@ -1,6 +1,6 @@
 """Which ranks the others wait for, step after step. Pure; seconds.
 
-Compared is the part of a step that is a rank's own (ftlaunch_hooks.stopwatch): the whole step takes all ranks equally
+Compared is the part of a step that is a rank's own (ftlaunch_hooks.observe.step_timer): the whole step takes all ranks equally
 long. Own parts are averaged over windows; a rank is slow when it is an outlier against the others alone (1.5 times
 their median, and three of their scaled median absolute deviations) that costs a tenth of a step, in three windows in a
 row.

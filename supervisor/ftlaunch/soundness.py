@@ -10,7 +10,7 @@ from ftlaunch.pages import Pages
 from ftlaunch.spec import JobSpec
 from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages import replica_record
-from ftlaunch_hooks.losses import Kind, told
+from ftlaunch_hooks.observe.loss_watch import LossFault, told
 
 
 class Soundness:
@@ -29,7 +29,7 @@ class Soundness:
     def begin(self, gang: Gang) -> None:
         """An attempt starts."""
         self._gang = gang
-        self._losses = Losses({Kind.NAN: self.spec.on_nan, Kind.SPIKE: self.spec.on_spike})
+        self._losses = Losses({LossFault.NAN: self.spec.on_nan, LossFault.SPIKE: self.spec.on_spike})
         self._replicas, self._news = None, []
 
     def look(self) -> list[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ftlaunch_contract.pages.page import Page, create_page
-from ftlaunch_hooks.losses import CALM, NO_SPAN, Kind, LossWatch, Rule, Window, parse_rule, told
+from ftlaunch_hooks.observe.loss_watch import CALM, NO_SPAN, LossFault, LossWatch, SpikeRule, Window, parse_rule, told
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_no_finite_number(page: Page, value: float) -> None:
     assert watch.trouble == ""
     tell(watch, [value, 1.0, value, 1.0], first=3)
     (bad,) = told(page)
-    assert (bad.kind, bad.step, bad.begin, bad.end, bad.episodes) == (Kind.NAN, 3, 16, 24, 1)
+    assert (bad.kind, bad.step, bad.begin, bad.end, bad.episodes) == (LossFault.NAN, 3, 16, 24, 1)
     assert math.isnan(bad.value) if math.isnan(value) else bad.value == value
     assert watch.trouble == f"the loss was {value:g} at step 3"
 
@@ -59,7 +59,7 @@ def test_of_several_losses_of_a_step_one_that_is_no_number_counts(page: Page) ->
 
 
 def test_a_step_that_tells_no_loss_is_not_judged(page: Page) -> None:
-    watch = LossWatch(page, Rule(7, 1))
+    watch = LossWatch(page, SpikeRule(7, 1))
     watch.judge(1, *NO_SPAN)
     assert told(page) == []
 
@@ -79,29 +79,29 @@ def falling(count: int, seed: int = 3) -> list[float]:
 
 
 def test_a_spike_of_three_steps(page: Page) -> None:
-    watch = LossWatch(page, Rule(7, 3))
+    watch = LossWatch(page, SpikeRule(7, 3))
     losses = falling(300)
     tell(watch, [*losses[:200], 6.0, 6.5, 5.0])
     (bad,) = told(page)
-    assert (bad.kind, bad.step, bad.value, bad.begin, bad.end) == (Kind.SPIKE, 201, 6.0, 1600, 8 * 203)
+    assert (bad.kind, bad.step, bad.value, bad.begin, bad.end) == (LossFault.SPIKE, 201, 6.0, 1600, 8 * 203)
     assert 2.0 < bad.limit < 6.0
     assert watch.trouble == "the loss was 6 at step 201"
 
 
 @pytest.mark.parametrize("spike", [[6.0, 6.0], [6.0, 6.0, 2.0, 6.0, 6.0]])
 def test_fewer_in_a_row_are_none(page: Page, spike: list[float]) -> None:
-    tell(LossWatch(page, Rule(7, 3)), [*falling(200), *spike, *falling(260)[200:]])
+    tell(LossWatch(page, SpikeRule(7, 3)), [*falling(200), *spike, *falling(260)[200:]])
     assert told(page) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_ordinary_noise_is_no_spike(page: Page, seed: int) -> None:
-    tell(LossWatch(page, Rule(7, 1)), falling(2000, seed))
+    tell(LossWatch(page, SpikeRule(7, 1)), falling(2000, seed))
     assert told(page) == []
 
 
 def test_there_is_none_before_there_is_something_to_measure_against(page: Page) -> None:
-    tell(LossWatch(page, Rule(7, 1)), [1.0] * 19 + [100.0])
+    tell(LossWatch(page, SpikeRule(7, 1)), [1.0] * 19 + [100.0])
     assert told(page) == []
 
 
@@ -114,7 +114,7 @@ def test_where_losses_hardly_differ_a_little_more_is_no_spike() -> None:
 
 
 def test_a_new_level_is_no_spike_in_the_long_run(page: Page) -> None:
-    watch = LossWatch(page, Rule(7, 3))
+    watch = LossWatch(page, SpikeRule(7, 3))
     tell(watch, [*falling(200), *[5.0] * 40])
     assert told(page)[0].episodes == 1
     assert watch.trouble == ""
@@ -122,4 +122,4 @@ def test_a_new_level_is_no_spike_in_the_long_run(page: Page) -> None:
 
 def test_the_rule_from_the_environment() -> None:
     assert parse_rule("") is None
-    assert parse_rule("7.5 3") == Rule(7.5, 3)
+    assert parse_rule("7.5 3") == SpikeRule(7.5, 3)

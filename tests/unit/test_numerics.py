@@ -6,15 +6,15 @@ import math
 
 from ftlaunch.numerics import Difference, Losses, Replicas, divergence, minority
 from ftlaunch_contract.pages.replica_record import Told, index_of, step_of
-from ftlaunch_hooks.losses import Bad, Kind
+from ftlaunch_hooks.observe.loss_watch import Bad, LossFault
 
 
-def bad(step: int, kind: Kind = Kind.NAN, episodes: int = 1, newest: int | None = None) -> Bad:
+def bad(step: int, kind: LossFault = LossFault.NAN, episodes: int = 1, newest: int | None = None) -> Bad:
     return Bad(kind, step, math.nan, 8 * step - 8, 8 * step, math.inf, episodes, step if newest is None else newest)
 
 
 def losses(nan: str = "warn", spike: str = "off") -> Losses:
-    return Losses({Kind.NAN: nan, Kind.SPIKE: spike})
+    return Losses({LossFault.NAN: nan, LossFault.SPIKE: spike})
 
 
 def test_the_earliest_is_told_and_what_follows_from_it_is_not() -> None:
@@ -34,7 +34,9 @@ def test_another_episode_is_news() -> None:
 
 def test_off_is_off() -> None:
     assert losses(nan="off").look([(0, [bad(12)])]) == []
-    assert [f.kind for f in losses(nan="off", spike="stop").look([(0, [bad(12), bad(12, Kind.SPIKE)])])] == ["spike"]
+    assert [f.kind for f in losses(nan="off", spike="stop").look([(0, [bad(12), bad(12, LossFault.SPIKE)])])] == [
+        "spike"
+    ]
 
 
 def test_samples_that_nobody_counts() -> None:

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ftlaunch_contract.pages.page import Page, create_page
 from ftlaunch_contract.pages.replica_record import NAMES, index_of, step_of, told
-from ftlaunch_hooks.agreement import Agreement, Plan
+from ftlaunch_hooks.observe.replica_digests import Agreement, DigestPlan
 from ftlaunch_hooks.state.collector import TensorItem
 from ftlaunch_hooks.state.state import RankState
 
@@ -29,7 +29,7 @@ def item(key: str, size: int, **other: object) -> TensorItem:
 
 def test_every_byte_is_in_one_part() -> None:
     items = [item("small", 3), item("big", 300_000), item("tiny", 1)]
-    plan = Plan(items)
+    plan = DigestPlan(items)
     covered: dict[str, list[tuple[int, int]]] = {}
     for part in plan.parts:
         for piece in part:
@@ -42,7 +42,7 @@ def test_every_byte_is_in_one_part() -> None:
 
 def test_a_flipped_bit_changes_its_part_and_no_other() -> None:
     items = [item(f"w{number}", 40_000) for number in range(8)]
-    plan = Plan(items)
+    plan = DigestPlan(items)
     before = [plan.digest(index) for index in range(len(plan.parts))]
     items[5].tensor.view(torch.int32)[7] ^= 1
     changed = [index for index, digest in enumerate(before) if plan.digest(index) != digest]
@@ -54,11 +54,11 @@ def test_a_flipped_bit_changes_its_part_and_no_other() -> None:
     [{"replicated": False}, {"settled": False}, {"tensor": torch.ones(4, 4).t()[:2]}, {"tensor": torch.ones(0)}],
 )
 def test_what_cannot_be_compared_is_left_out(other: dict[str, object]) -> None:
-    assert Plan([item("w", 8, **other)]).parts == []
+    assert DigestPlan([item("w", 8, **other)]).parts == []
 
 
 def test_small_tensors_go_together_and_parts_are_few() -> None:
-    plan = Plan([item(f"w{number:05}", 10) for number in range(20_000)])
+    plan = DigestPlan([item(f"w{number:05}", 10) for number in range(20_000)])
     assert len(plan.parts) <= 300
     assert plan.names[0] == "w00000 or one of 77 after it"
 
@@ -96,7 +96,7 @@ def _told_by_a_rank(rank: int, directory: str) -> list[tuple[str, ...]]:
     state = RankState({"model": wrapped, "optimizer": optimizer}, (), rank, 2)
     wrapped(torch.randn(8, 4)).square().sum().backward()
     optimizer.step()
-    plan = Plan(state.collect().items)
+    plan = DigestPlan(state.collect().items)
     return [(plan.names[index], str(plan.digest(index))) for index in range(len(plan.parts))]
 
 

@@ -110,7 +110,7 @@ class Flag(enum.IntFlag):
     LOOP_LEFT = 4  # the training loop was left in the ordinary way: exit 0 is honest from here on
     STOPPED = 8  # left the loop because it was told to stop
     MAPPED = 16  # (no supervisor) has mapped the pages of all its peers
-    OBSERVED = 32  # beats come from torch's optimizers (observe.py), until it attaches
+    OBSERVED = 32  # beats come from torch's optimizers (optimizer_steps.py), until it attaches
 
 
 def announce_step(newest: int, step_seconds: float) -> int:

@@ -18,9 +18,10 @@ from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks import alone
 from ftlaunch_hooks.agenda import Agenda
-from ftlaunch_hooks.agreement import Agreement
 from ftlaunch_hooks.data.positions import Positions
-from ftlaunch_hooks.losses import NO_SPAN, LossWatch, parse_rule
+from ftlaunch_hooks.observe.loss_watch import NO_SPAN, LossWatch, parse_rule
+from ftlaunch_hooks.observe.replica_digests import Agreement
+from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.overseer import Overseer, Supervised
 from ftlaunch_hooks.pace import Pace
 from ftlaunch_hooks.process import bootstrap
@@ -28,7 +29,6 @@ from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.resume import restore
 from ftlaunch_hooks.snapshot import Snapshotter
 from ftlaunch_hooks.state.state import RankState, StateError
-from ftlaunch_hooks.stopwatch import Stopwatch
 
 _job: Job | None = None
 

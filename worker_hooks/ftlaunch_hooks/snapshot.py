@@ -21,8 +21,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ftlaunch_contract.checkpoint import metadata
 from ftlaunch_contract.pages.page import NONE, Page, wait_until
 from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
-from ftlaunch_hooks.agreement import Agreement
 from ftlaunch_hooks.copies import Flight
+from ftlaunch_hooks.observe.replica_digests import Agreement
 from ftlaunch_hooks.room import Room, say
 from ftlaunch_hooks.slots import NoRoomError, Slot, SnapshotError, bytes_needed
 from ftlaunch_hooks.state.collector import Collected, TensorItem

@@ -33,7 +33,7 @@ _SLOT_STEP = 32  # SLOTS words
 ROOM = 40  # 9 words
 _MEMORY = 52  # 4 words
 AGENDA, AGENDA_WORDS = 64, 64
-NUMBERS, _NUMBERS_WORDS = 200, 32  # bad losses (losses.py) and digests of replicas (agreement.py)
+NUMBERS, _NUMBERS_WORDS = 200, 32  # bad losses (loss_watch.py) and digests of replicas (replica_digests.py)
 _OWN_STEPS, _OWN_NS = 232, 233
 KNELL = 240  # 8 words, a pthread_mutex_t, see exit_futex.py
 # --- words of the supervisor's half

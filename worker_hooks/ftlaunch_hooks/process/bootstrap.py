@@ -46,7 +46,7 @@ def _show_stacks(page: Page) -> None:
 
 
 def torch_is_being_imported() -> bool:
-    """Whether torch imports us: then an error of ours must not be its own (observe.py)."""
+    """Whether torch imports us: then an error of ours must not be its own (optimizer_steps.py)."""
     torch = sys.modules.get("torch")
     return bool(getattr(getattr(torch, "__spec__", None), "_initializing", False))
 

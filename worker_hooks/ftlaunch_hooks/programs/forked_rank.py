@@ -119,7 +119,7 @@ def hide_torch() -> None:
     """
     importlib.invalidate_caches()
     _generator[:] = [sys.modules["torch"].default_generator]
-    hooks, observe = sys.modules.get("ftlaunch_hooks"), sys.modules.get("ftlaunch_hooks.observe")
+    hooks, observe = sys.modules.get("ftlaunch_hooks"), sys.modules.get("ftlaunch_hooks.observe.optimizer_steps")
     observing = observe.install if observe is not None else _nothing
 
     def imported() -> None:

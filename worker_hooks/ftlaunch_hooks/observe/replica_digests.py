@@ -30,7 +30,7 @@ _MOST = 2048  # parts
 _SMALLEST = 64 << 10  # bytes: nothing shorter is taken apart
 
 
-class Piece(NamedTuple):
+class DigestPiece(NamedTuple):
     """A stretch of a tensor's bytes."""
 
     name: str
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
     end: int
 
 
-class Plan:
+class DigestPlan:
     """What is compared, in parts."""
 
     def __init__(self, items: Sequence[TensorItem]) -> None:
@@ -72,12 +72,12 @@ def _can_be_compared(item: TensorItem) -> bool:
     )
 
 
-def _pieces(item: TensorItem, most: int) -> list[Piece]:
+def _pieces(item: TensorItem, most: int) -> list[DigestPiece]:
     size = item.tensor.nbytes
-    return [Piece(item.key, item.tensor, begin, min(begin + most, size)) for begin in range(0, size, most)]
+    return [DigestPiece(item.key, item.tensor, begin, min(begin + most, size)) for begin in range(0, size, most)]
 
 
-def _parts(pieces: Sequence[Piece], most: int) -> list[list[Piece]]:
+def _parts(pieces: Sequence[DigestPiece], most: int) -> list[list[DigestPiece]]:
     """Pieces put together as long as they are small."""
     numbers, number, filled = [], 0, 0
     for piece in pieces:
@@ -90,7 +90,7 @@ def _parts(pieces: Sequence[Piece], most: int) -> list[list[Piece]]:
     return [[piece for _, piece in group] for _, group in groupby(paired, key=lambda pair: pair[0])]
 
 
-def _name(part: Sequence[Piece]) -> str:
+def _name(part: Sequence[DigestPiece]) -> str:
     names = list(dict.fromkeys(piece.name for piece in part))
     return names[0] if len(names) == 1 else f"{names[0]} or one of {len(names) - 1} after it"
 
@@ -102,7 +102,7 @@ class Agreement:
         """every: steps between digests. directory: for the names of the parts; None: another rank leaves them."""
         self._page, self._every, self._directory = page, every, directory
         self._items: Sequence[TensorItem] | None = None
-        self._plan = Plan(())
+        self._plan = DigestPlan(())
         self._next = self._count = 0
 
     def due(self, step: int, items: Sequence[TensorItem]) -> int | None:
@@ -111,7 +111,7 @@ class Agreement:
             return None
         self._next = step + self._every
         if items is not self._items:
-            self._items, self._plan = items, Plan(items)
+            self._items, self._plan = items, DigestPlan(items)
             self._leave_names()
         if not self._plan.parts:
             return None

@@ -23,7 +23,7 @@ _STEP, _VALUE, _BEGIN, _END, _LIMIT, _EPISODES, _NEWEST = range(7)  # words of a
 _WORDS = 8
 
 
-class Kind(enum.IntEnum):
+class LossFault(enum.IntEnum):
     """What is wrong with a loss; also which record of the page speaks of it."""
 
     NAN = 0
@@ -33,7 +33,7 @@ class Kind(enum.IntEnum):
 class Bad(NamedTuple):
     """What one rank says of its losses of one kind, in this attempt."""
 
-    kind: Kind
+    kind: LossFault
     step: int  # the first bad one; for the loss of the n-th step it is n
     value: float  # its loss
     begin: int  # samples consumed over all ranks before it; NONE where no sampler says
@@ -43,25 +43,25 @@ class Bad(NamedTuple):
     newest: int  # the first step of the newest
 
 
-class Rule(NamedTuple):
+class SpikeRule(NamedTuple):
     """What counts as a spike."""
 
     deviations: float  # above the median
     steps: int  # in a row
 
 
-def parse_rule(text: str) -> Rule | None:
+def parse_rule(text: str) -> SpikeRule | None:
     """The rule from the environment: "7 3", or nothing. Raises ValueError."""
     if not text:
         return None
     deviations, steps = text.split()
-    return Rule(float(deviations), int(steps))
+    return SpikeRule(float(deviations), int(steps))
 
 
 def told(page: Page) -> list[Bad]:
     """What a rank's page says: a record of each kind of which there was any."""
     found = []
-    for kind in Kind:
+    for kind in LossFault:
         q, d, at = page.q, page.d, NUMBERS + _WORDS * kind
         if step := q[at + _STEP]:
             numbers = q[at + _BEGIN], q[at + _END], d[at + _LIMIT], q[at + _EPISODES], q[at + _NEWEST]
@@ -109,7 +109,7 @@ class Window:
 class _Episodes:
     """Bad steps of one kind: so many in a row begin an episode, CALM good ones end it."""
 
-    def __init__(self, page: Page, kind: Kind, row: int) -> None:
+    def __init__(self, page: Page, kind: LossFault, row: int) -> None:
         self._page, self._kind, self._needed = page, kind, row
         self._row = self._calm = self._count = 0
         self._first: Bad | None = None
@@ -137,11 +137,11 @@ class _Episodes:
 class LossWatch:
     """Judges a rank's losses."""
 
-    def __init__(self, page: Page, rule: Rule | None) -> None:
+    def __init__(self, page: Page, rule: SpikeRule | None) -> None:
         """rule: of spikes; None: none is looked for."""
         self._noted: float | None = None
-        self._nan = _Episodes(page, Kind.NAN, 1)
-        self._spike = _Episodes(page, Kind.SPIKE, rule.steps if rule else 1)
+        self._nan = _Episodes(page, LossFault.NAN, 1)
+        self._spike = _Episodes(page, LossFault.SPIKE, rule.steps if rule else 1)
         self._window = Window(rule.deviations) if rule else None
 
     def note(self, loss: float) -> None:

@@ -1,4 +1,4 @@
-"""Progress of a script that knows nothing of us: every step of an optimizer is a beat; without one see passes.py.
+"""Progress of a script that knows nothing of us: every step of an optimizer is a beat; without one see forward_passes.py.
 
 torch calls `install` at the end of `import torch` in every process of an environment in which this package is
 installed (entry point group `torch.backends`). In all but a supervisor's ranks it does nothing.
@@ -38,8 +38,8 @@ class Observer:
     def __init__(self, page: Page) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415 - torch calls us first
 
-        from ftlaunch_hooks.passes import Passes  # noqa: PLC0415 - likewise
-        from ftlaunch_hooks.stopwatch import Stopwatch  # noqa: PLC0415
+        from ftlaunch_hooks.observe.forward_passes import Passes  # noqa: PLC0415 - likewise
+        from ftlaunch_hooks.observe.step_timer import Stopwatch  # noqa: PLC0415
 
         self._page: Page | None = page
         self._steps: Counter[int] = Counter()  # by optimizer: a script may step several in turn
