@@ -177,7 +177,7 @@ def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
 
     from ftlaunch_contract.pages.page import Page, create_page
     from ftlaunch_contract.protocol import Flag
-    from ftlaunch_hooks.snapshot import Snapshotter
+    from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
     from ftlaunch_hooks.state.state import RankState
 
     torch.set_num_threads(1)

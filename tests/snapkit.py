@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, Page, create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag, Why
-from ftlaunch_hooks.snapshot import Snapshotter
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftlaunch_hooks.slots import Slot
+from ftlaunch_hooks.snapshots.slot import Slot
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 

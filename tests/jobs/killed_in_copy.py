@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, create_page, open_pages, page_path
-from ftlaunch_hooks.snapshot import Snapshotter
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 

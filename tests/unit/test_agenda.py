@@ -11,9 +11,9 @@ from snapkit import make_pages
 
 from ftlaunch_contract.pages.page import AGENDA_WORDS, NONE, Page, open_pages
 from ftlaunch_contract.protocol import Why
-from ftlaunch_hooks.agenda import Agenda, Entry, pack, unpack
-from ftlaunch_hooks.pace import Pace
-from ftlaunch_hooks.room import Room
+from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
+from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
+from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule, pack, unpack
 
 
 class Member:
@@ -24,8 +24,8 @@ class Member:
         self.page = self.pages[rank]
         self.page.begin(0, 1, 1)
         self.page.beat(0, 0)
-        self.pace, self.room = Pace(interval, auto=False), Room(rank, self.pages, directory)
-        self.agenda = Agenda(rank, self.pages, self.page, self.pace, self.room)
+        self.pace, self.room = AdaptiveInterval(interval, auto=False), MemoryBudget(rank, self.pages, directory)
+        self.agenda = StepSchedule(rank, self.pages, self.page, self.pace, self.room)
 
 
 @pytest.fixture
@@ -40,14 +40,14 @@ def pair(memory: Path) -> Iterator[list[Member]]:
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry(), Entry(take=True), Entry(True, Why.INTERVAL), Entry(False, Why.END, 0, True), Entry(True, None, 41),
-        Entry(meet=True),
+        BoundaryOrder(), BoundaryOrder(take=True), BoundaryOrder(True, Why.INTERVAL), BoundaryOrder(False, Why.END, 0, True), BoundaryOrder(True, None, 41),
+        BoundaryOrder(meet=True),
     ],
 )  # fmt: skip
-def test_an_entry_fits_into_a_word(entry: Entry) -> None:
+def test_an_entry_fits_into_a_word(entry: BoundaryOrder) -> None:
     for step in (42, 2**31 - 1):
         there = unpack(pack(step, entry))
-        kept = entry if step - entry.keep < 1 << 24 else Entry(entry.take, entry.hold, NONE, entry.meet)
+        kept = entry if step - entry.keep < 1 << 24 else BoundaryOrder(entry.take, entry.hold, NONE, entry.meet)
         assert there == (step, kept)
         assert pack(step, entry) < 2**63
 
@@ -101,14 +101,14 @@ def test_what_the_saver_may_be_reading_is_kept_until_rank_0_sees_it_saved(pair: 
 
 def test_a_rank_waits_for_the_word_of_rank_0(pair: list[Member]) -> None:
     leader, other = pair
-    found: list[Entry] = []
+    found: list[BoundaryOrder] = []
     reader = threading.Thread(target=lambda: found.append(other.agenda.read(1)))
     reader.start()
     reader.join(0.05)
     assert reader.is_alive()
     leader.agenda.write(1)
     reader.join(10)
-    assert found == [Entry(take=True)]
+    assert found == [BoundaryOrder(take=True)]
 
 
 def test_rank_0_does_not_overwrite_what_a_slow_rank_has_not_read(pair: list[Member]) -> None:

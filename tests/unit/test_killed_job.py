@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.pages.page import NONE, open_pages
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.snapshot import Snapshotter
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader
 

@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.pages.page import NONE, Page, create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.snapshot import Snapshotter
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 

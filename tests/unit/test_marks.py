@@ -12,7 +12,7 @@ from torch import nn
 
 from ftlaunch_contract.checkpoint import layout, retention, verify
 from ftlaunch_contract.checkpoint import metadata as marks
-from ftlaunch_hooks.slots import Slot
+from ftlaunch_hooks.snapshots.slot import Slot
 from ftlaunch_hooks.state.collector import TensorItem
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ftlaunch_hooks.pace import MOST, Pace, wanted
+from ftlaunch_hooks.snapshots.interval import MOST, AdaptiveInterval, wanted
 
 
-def run(pace: Pace, steps: int, step: float, stall: float) -> None:
+def run(pace: AdaptiveInterval, steps: int, step: float, stall: float) -> None:
     """Steps of `step` seconds, snapshots of `stall` seconds, half of it waited for in the step that follows."""
     due = 0
     owed = 0.0
@@ -29,7 +29,7 @@ def test_the_least_that_costs_one_percent(stall: float, step: float, interval: i
 
 
 def test_it_grows_to_what_is_cheap_and_shrinks_again() -> None:
-    pace = Pace(1, auto=True)
+    pace = AdaptiveInterval(1, auto=True)
     run(pace, 30, step=0.1, stall=0.02)
     assert pace.interval == 20
     run(pace, 400, step=0.1, stall=0.02)
@@ -39,7 +39,7 @@ def test_it_grows_to_what_is_cheap_and_shrinks_again() -> None:
 
 
 def test_small_changes_do_not_move_it() -> None:
-    pace = Pace(1, auto=True)
+    pace = AdaptiveInterval(1, auto=True)
     run(pace, 30, step=0.1, stall=0.02)
     run(pace, 1000, step=0.1, stall=0.017)
     assert pace.interval == 20
@@ -47,7 +47,7 @@ def test_small_changes_do_not_move_it() -> None:
 
 def test_the_first_snapshots_do_not_count() -> None:
     """They find their memory, which takes far longer."""
-    pace = Pace(1, auto=True)
+    pace = AdaptiveInterval(1, auto=True)
     run(pace, 3, step=0.1, stall=5.0)
     run(pace, 30, step=0.1, stall=0.0005)
     assert pace.interval == 1
@@ -55,6 +55,6 @@ def test_the_first_snapshots_do_not_count() -> None:
 
 def test_a_number_stays_what_it_is() -> None:
     for interval in (0, 1, 7):
-        pace = Pace(interval, auto=False)
+        pace = AdaptiveInterval(interval, auto=False)
         run(pace, 50, step=0.001, stall=1.0)
         assert pace.interval == interval

@@ -15,8 +15,8 @@ from snapkit import Rank, content, make_pages
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, Memory, reduced_memory
 from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
-from ftlaunch_hooks.room import room_in, slots_for
-from ftlaunch_hooks.slots import SlotFile
+from ftlaunch_hooks.snapshots.memory_budget import room_in, slots_for
+from ftlaunch_hooks.snapshots.slot import SlotFile
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 MIB = 1 << 20

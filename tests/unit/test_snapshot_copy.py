@@ -20,7 +20,7 @@ from torch import nn
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.snapshot import SnapshotError, Snapshotter
+from ftlaunch_hooks.snapshots.snapshotter import SnapshotError, Snapshotter
 from ftlaunch_hooks.state.state import RankState
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
-from ftlaunch_hooks.snapshot import Snapshotter
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 
 pytestmark = [

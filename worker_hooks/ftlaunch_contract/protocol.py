@@ -55,7 +55,7 @@ DEFAULT_STORAGE_INTERVAL = "600s"
 DEFAULT_MEMORY_INTERVAL = "1"
 
 # Slots alternate; the third exists so that one can be read by the saver while the other two go on. The last one
-# is on storage, and is used where there is no room in memory (room.py).
+# is on storage, and is used where there is no room in memory (memory_budget.py).
 MEMORY_SLOTS = 3
 STAGED = MEMORY_SLOTS
 SLOTS = MEMORY_SLOTS + 1

@@ -31,7 +31,7 @@ from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks import ladder
 from ftlaunch_hooks.alone_settings import AloneError, Settings, settings
 from ftlaunch_hooks.meeting import meet
-from ftlaunch_hooks.snapshot import Snapshotter
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 
 _ROUND = 5.0  # seconds: a wait looks around so often whether it is in vain
 

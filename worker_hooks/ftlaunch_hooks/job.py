@@ -17,17 +17,17 @@ from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks import alone
-from ftlaunch_hooks.agenda import Agenda
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.observe.loss_watch import NO_SPAN, LossWatch, parse_rule
 from ftlaunch_hooks.observe.replica_digests import Agreement
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.overseer import Overseer, Supervised
-from ftlaunch_hooks.pace import Pace
 from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.resume import restore
-from ftlaunch_hooks.snapshot import Snapshotter
+from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.snapshots.step_schedule import StepSchedule
 from ftlaunch_hooks.state.state import RankState, StateError
 
 _job: Job | None = None
@@ -100,8 +100,8 @@ class Job:
         self._watch = Stopwatch(self._page)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         self._compare_replicas(overseer)
-        self._pace, self._spent = Pace(*overseer.memory_interval), 0.0
-        self._agenda = Agenda(overseer.rank, overseer.peers, overseer.orders, self._pace, self._snapshots.room)
+        self._pace, self._spent = AdaptiveInterval(*overseer.memory_interval), 0.0
+        self._agenda = StepSchedule(overseer.rank, overseer.peers, overseer.orders, self._pace, self._snapshots.room)
         self._snapshots.fit(step)
         self._page.set_resumed(kind, step)
         if kind != Resume.MEMORY:

@@ -16,7 +16,7 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, Page, open_pages, wait_until
 from ftlaunch_contract.protocol import MemoryInterval, Resume, Why
-from ftlaunch_hooks.snapshot import Snapshotter
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 
 # seconds a rank that is told to leave may take to the end of a step that others have done: as long as its last step,
 # but not less and not more than this

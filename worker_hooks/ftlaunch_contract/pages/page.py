@@ -29,7 +29,7 @@ NONE = -1  # "no step" in every field that holds a step
 _MAGIC, _VERSION, _PID, _START, _ATTEMPT, _PHASE, _STEP, _BEAT, _CONSUMED, _STEP_NS, _LOSS = range(11)
 _FLAGS, _SAVE_STEP, _SAVE_WHY, _RESUMED_STEP, _RESUMED_FROM, _STOP_WANTED, _WANT_SAVE, _SHARD, _SEEN = range(11, 20)
 _SLOT_STEP = 32  # SLOTS words
-# what the ranks agree on among themselves, see room.py and agenda.py; empty when a process begins
+# what the ranks agree on among themselves, see memory_budget.py and step_schedule.py; empty when a process begins
 ROOM = 40  # 9 words
 _MEMORY = 52  # 4 words
 AGENDA, AGENDA_WORDS = 64, 64

@@ -15,8 +15,8 @@ from torch import Tensor
 from ftlaunch_contract.checkpoint import layout, metadata
 from ftlaunch_contract.checkpoint.layout import Chunk
 from ftlaunch_contract.files import atomic
-from ftlaunch_hooks.copies import Copies, divide
-from ftlaunch_hooks.pinned import pin
+from ftlaunch_hooks.snapshots.copies import Copies, divide
+from ftlaunch_hooks.snapshots.slot_file import pin
 from ftlaunch_hooks.state.collector import TensorItem
 from ftlaunch_hooks.storage.saved_tensors import tensor_over
 

@@ -45,7 +45,7 @@ def divide(items: Sequence[TensorItem], targets: Sequence[Tensor]) -> tuple[Copi
     return Copies(now), Copies(pair for pairs in later.values() for pair in pairs)
 
 
-class Flight:
+class BackgroundCopy:
     """A copy beside the training. Made in the training loop's thread, run in the one that copies.
 
     Copies from GPUs go through streams of their own, after what the training loop has queued so far; nothing in

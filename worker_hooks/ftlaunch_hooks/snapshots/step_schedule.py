@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from ftlaunch_contract.pages.page import AGENDA, AGENDA_WORDS, NONE, Page, wait_until
 from ftlaunch_contract.protocol import Why
-from ftlaunch_hooks.pace import Pace
-from ftlaunch_hooks.room import Room
+from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
+from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 
 _TAKE, _MEET = 1, 2
 
 
 @dataclass(frozen=True)
-class Entry:
+class BoundaryOrder:
     """What is to be done at one boundary."""
 
     take: bool = False  # a snapshot
@@ -30,7 +30,7 @@ class Entry:
     meet: bool = False  # the ranks agree anew on the memory, before the snapshot
 
 
-def pack(step: int, entry: Entry) -> int:
+def pack(step: int, entry: BoundaryOrder) -> int:
     """One word: 31 bits of step, 24 of how many steps ago the one to keep was (0: none), 4 of why, 4 of flags.
 
     What is kept for longer than 16 million steps is not kept any more.
@@ -40,17 +40,19 @@ def pack(step: int, entry: Entry) -> int:
     return step << 32 | age << 8 | why << 4 | _TAKE * entry.take | _MEET * entry.meet
 
 
-def unpack(word: int) -> tuple[int, Entry]:
+def unpack(word: int) -> tuple[int, BoundaryOrder]:
     """The step, and what is to be done."""
     step, age, why = word >> 32, word >> 8 & 0xFFFFFF, word >> 4 & 0xF
     hold = Why(why - 1) if why else None
-    return step, Entry(bool(word & _TAKE), hold, step - age if age else NONE, bool(word & _MEET))
+    return step, BoundaryOrder(bool(word & _TAKE), hold, step - age if age else NONE, bool(word & _MEET))
 
 
-class Agenda:
+class StepSchedule:
     """The entries, in rank 0's page."""
 
-    def __init__(self, rank: int, peers: Sequence[Page], orders: Page, pace: Pace, room: Room) -> None:
+    def __init__(
+        self, rank: int, peers: Sequence[Page], orders: Page, pace: AdaptiveInterval, room: MemoryBudget
+    ) -> None:
         """peers: the pages of all ranks, this one's included. orders: see Overseer."""
         self._page, self._peers, self._orders = peers[rank], peers, orders
         self._leads, self._alone = rank == 0, len(peers) == 1
@@ -70,7 +72,7 @@ class Agenda:
             wait_until(lambda: self._page.leave or all(page.step >= behind for page in self._peers), math.inf)
         self._peers[0].q[AGENDA + step % AGENDA_WORDS] = pack(step, self._decide(step))
 
-    def read(self, step: int) -> Entry:
+    def read(self, step: int) -> BoundaryOrder:
         """What happens at `step`; waits for rank 0's word. Nothing happens where the ranks are told to leave."""
         if self._alone:
             self._write(step)  # nobody else must know: the newest orders count
@@ -78,9 +80,9 @@ class Agenda:
         if words[word] >> 32 != step:
             wait_until(lambda: self._page.leave or words[word] >> 32 == step, math.inf)
         said, entry = unpack(words[word])
-        return entry if said == step else Entry()
+        return entry if said == step else BoundaryOrder()
 
-    def _decide(self, step: int) -> Entry:
+    def _decide(self, step: int) -> BoundaryOrder:
         every = self._room.spaced(self._pace.interval)
         hold = self._hold(step)
         keep = max(self._held, self._page.save_step)
@@ -89,7 +91,7 @@ class Agenda:
         if hold is not None:
             self._held = step
         due = every > 0 and step % every == 0
-        return Entry(due, hold, keep if keep < step else NONE, self._room.wanted())
+        return BoundaryOrder(due, hold, keep if keep < step else NONE, self._room.wanted())
 
     def _hold(self, step: int) -> Why | None:
         orders = self._orders

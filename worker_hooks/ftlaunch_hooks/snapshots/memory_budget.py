@@ -4,7 +4,7 @@ Three slots where there is room; two, and then a crash while a copy runs beside 
 one that is being saved; one, which is overwritten where it lies, so that a crash during the copy goes back to
 storage; none, and then only what is for the saver is laid down, on storage. Rank 0 decides from what every rank
 needs, all the others follow. Nothing is tried in vain: writing to tmpfs past its end would be SIGBUS, so what is
-needed is reserved first (slots.py), and where that fails the ranks meet again, one rung down.
+needed is reserved first (slot.py), and where that fails the ranks meet again, one rung down.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GREW, _FAILED = 1, 2
 _ONE_SLOT = 10  # steps between snapshots, at least, where each destroys the one before
 
 
-class Room:
+class MemoryBudget:
     """What a rank knows, says and is told about the memory for snapshots."""
 
     def __init__(self, rank: int, peers: Sequence[Page], directory: Path) -> None:

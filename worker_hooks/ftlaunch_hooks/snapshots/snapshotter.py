@@ -1,6 +1,6 @@
 """A rank's snapshots: which slot is written when, and what must not be overwritten yet.
 
-At a step boundary the state is copied into a slot (`slots.py`). A large copy of what only the optimizer
+At a step boundary the state is copied into a slot (`slot.py`). A large copy of what only the optimizer
 changes runs beside the next forward and backward, and the next optimizer step waits for it. The slot's step
 is written to the page after its bytes: what the page says is whole.
 """
@@ -21,14 +21,14 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ftlaunch_contract.checkpoint import metadata
 from ftlaunch_contract.pages.page import NONE, Page, wait_until
 from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
-from ftlaunch_hooks.copies import Flight
 from ftlaunch_hooks.observe.replica_digests import Agreement
-from ftlaunch_hooks.room import Room, say
-from ftlaunch_hooks.slots import NoRoomError, Slot, SnapshotError, bytes_needed
+from ftlaunch_hooks.snapshots.copies import BackgroundCopy
+from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget, say
+from ftlaunch_hooks.snapshots.slot import NoRoomError, Slot, SnapshotError, bytes_needed
+from ftlaunch_hooks.snapshots.slot_policy import SlotPolicy
 from ftlaunch_hooks.state.collector import Collected, TensorItem
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import JsonCache
-from ftlaunch_hooks.turns import Slots
 
 __all__ = ["SnapshotError", "Snapshotter"]
 
@@ -66,7 +66,7 @@ class Snapshotter:
         storage, where there is no room in memory; made when it is needed.
         """
         self._state, self._page = state, page
-        self.room = Room(rank, peers, directory)
+        self.room = MemoryBudget(rank, peers, directory)
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; set by who knows
         self.agreement: Agreement | None = None  # set where replicas are compared
         self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
@@ -79,7 +79,7 @@ class Snapshotter:
         self._begin_from(base)
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
-        self._flight: Flight | None = None
+        self._flight: BackgroundCopy | None = None
         self._hook = register_optimizer_step_pre_hook(self._before_step)
 
     @property
@@ -197,9 +197,9 @@ class Snapshotter:
         wait_until(lambda: self._page.leave or self.room.any_failed() or ready(), math.inf)
         return ready() and not self.room.any_failed()
 
-    def _look(self) -> Slots:
+    def _look(self) -> SlotPolicy:
         exists = [slot.exists for slot in self._slots]
-        return Slots(self._page.slot_steps(), exists, self._newest_slot, self._busy())
+        return SlotPolicy(self._page.slot_steps(), exists, self._newest_slot, self._busy())
 
     def _vacate(self, keep: int, among: list[int] | None = None) -> int | None:
         """Wait for a slot that may be overwritten, and withdraw its word; None when told to leave meanwhile.
@@ -256,7 +256,7 @@ class Snapshotter:
         except NoRoomError as error:
             self._do_without(number, error)
             return False
-        self._flight = flight = Flight(slot.now, slot.later)
+        self._flight = flight = BackgroundCopy(slot.now, slot.later)
 
         def copy_and_commit() -> None:
             flight.run()

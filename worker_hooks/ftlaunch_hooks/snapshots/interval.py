@@ -12,7 +12,7 @@ _SAMPLES = 8  # of which the first three, which find their memory, are far slowe
 _SLACK = 0.7  # a shorter interval is taken up only when it is so much shorter
 
 
-class Pace:
+class AdaptiveInterval:
     """The interval, which rank 0 measures and all follow."""
 
     def __init__(self, interval: int, auto: bool) -> None:

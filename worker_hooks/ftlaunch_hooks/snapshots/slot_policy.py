@@ -10,7 +10,7 @@ from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED
 
 
 @dataclass(frozen=True)
-class Slots:
+class SlotPolicy:
     """The slots of a rank as they are."""
 
     steps: Sequence[int]  # that each holds whole; NONE: none
