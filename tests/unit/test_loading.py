@@ -11,7 +11,7 @@ from savekit import checkpoint, flip_a_bit, steps
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.protocol import Resume
-from ftlaunch_hooks import ladder
+from ftlaunch_hooks.standalone import resume_choice
 
 
 class Start:
@@ -25,7 +25,7 @@ class Start:
     ) -> tuple[Resume, int]:
         self.said.clear()
         load = None if path is None else InitialCheckpoint(path, weights_only)
-        return ladder.choose(self.own, load, fresh, self.said.append)
+        return resume_choice.choose(self.own, load, fresh, self.said.append)
 
 
 @pytest.fixture

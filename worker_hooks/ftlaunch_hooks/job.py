@@ -16,7 +16,6 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
-from ftlaunch_hooks import alone
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.observe.loss_watch import NO_SPAN, LossWatch, parse_rule
 from ftlaunch_hooks.observe.replica_digests import Agreement
@@ -28,6 +27,7 @@ from ftlaunch_hooks.resume import restore
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.snapshots.step_schedule import StepSchedule
+from ftlaunch_hooks.standalone import standalone
 from ftlaunch_hooks.state.state import RankState, StateError
 
 _job: Job | None = None
@@ -52,7 +52,7 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
     if unknown:
         raise AttachError(f"cannot attach: frozen names {unknown[0]!r}, which is none of {sorted(objects)}")
     page = bootstrap.own_page()
-    overseer: Overseer = Supervised(page) if page is not None else alone.join()
+    overseer: Overseer = Supervised(page) if page is not None else standalone.join()
     _job = Job(objects, frozen, overseer)
     return _job
 

@@ -1,4 +1,4 @@
-"""Who a rank answers to: the supervisor, or (alone.py) the ranks themselves. What Job needs of either."""
+"""Who a rank answers to: the supervisor, or (standalone.py) the ranks themselves. What Job needs of either."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import Page, create_page, page_path, wait_until
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.alone_settings import AloneError
+from ftlaunch_hooks.standalone.settings import AloneError
 
 _PATIENCE = 300.0  # seconds the ranks of a node have to find each other
 _NAMES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID")

@@ -28,15 +28,15 @@ from ftlaunch_contract.files.private_dir import NotPrivate, make_private
 from ftlaunch_contract.files.rate_limit import Bandwidth
 from ftlaunch_contract.pages.page import NONE, Page, wait_until
 from ftlaunch_contract.protocol import Resume, Why
-from ftlaunch_hooks import ladder
-from ftlaunch_hooks.alone_settings import AloneError, Settings, settings
-from ftlaunch_hooks.meeting import meet
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.standalone import resume_choice
+from ftlaunch_hooks.standalone.rendezvous import meet
+from ftlaunch_hooks.standalone.settings import AloneError, Settings, settings
 
 _ROUND = 5.0  # seconds: a wait looks around so often whether it is in vain
 
 
-def join() -> Alone:
+def join() -> Standalone:
     """Meet the other ranks of this node. Raises AloneError."""
     rank = int(os.environ.get("RANK", "0"))
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -46,10 +46,10 @@ def join() -> Alone:
             f"cannot attach: {world_size} ranks on several nodes ({local} here); without a supervisor only the"
             " ranks of one node can agree on a step"
         )
-    return Alone(rank, world_size, settings())
+    return Standalone(rank, world_size, settings())
 
 
-class Alone:
+class Standalone:
     """This rank, among its peers."""
 
     def __init__(self, rank: int, world_size: int, chosen: Settings) -> None:
@@ -111,7 +111,7 @@ class Alone:
         except OSError as error:
             self._say(f"cannot lock {self.checkpoint_dir}: {error.strerror}; going on without")
         try:
-            return ladder.choose(self.checkpoint_dir, self.settings.load, self.settings.fresh, self._say)
+            return resume_choice.choose(self.checkpoint_dir, self.settings.load, self.settings.fresh, self._say)
         except CannotLoad as error:
             raise AloneError(str(error)) from None
 
