@@ -27,7 +27,7 @@ _FORK_PATIENCE = 4.0  # seconds without a rank forked: it is stopped, or swaps; 
 _DYING = 2.0  # seconds from its last word to its exit status: torch is taken apart
 _MOST_LIVES = 20
 # torch's optimizers and DistributedDataParallel import the first
-_LATER = ("torch._dynamo", "ftlaunch_hooks.job", "ftlaunch_hooks.observe.forward_passes")
+_LATER = ("torch._dynamo", "ftlaunch_hooks.job.job", "ftlaunch_hooks.observe.forward_passes")
 _HELPERS = 2  # so many orders wait for nothing, see ftlaunch_hooks/programs/fork_server.py
 _BATCH = 16  # ranks of one order: the first need not wait for the last of a thousand
 

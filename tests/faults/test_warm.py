@@ -358,7 +358,7 @@ def test_what_is_imported_later_and_cannot_be_shared_is_left_out(job: FtJob) -> 
     assert job.wait() == 0, job.stderr
     log = (job.run_dir / "logs" / "warm.log").read_text()
     assert log.startswith(
-        "doing without torch._dynamo, ftlaunch_hooks.job, ftlaunch_hooks.observe.forward_passes: a module starts a thread"
+        "doing without torch._dynamo, ftlaunch_hooks.job.job, ftlaunch_hooks.observe.forward_passes: a module starts a thread"
     ), log
     job.assert_clean()
 

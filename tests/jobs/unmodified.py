@@ -15,7 +15,7 @@ out, steps, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 kind, *where = os.environ.get("FAULT", "none -1 -1").split()
 strikes = where[0] == os.environ["RANK"] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":  # the warm parent imports it later
-    assert "ftlaunch_hooks.job" not in sys.modules
+    assert "ftlaunch_hooks.job.job" not in sys.modules
 
 
 def fired() -> None:

@@ -14,7 +14,7 @@ MODULES = ["cli", "runner", "ctl", "saver", "notifier", "webhook", "checking", "
 def test_importing_loads_no_torch(module: str) -> None:
     code = (
         f"import sys, ftlaunch.{module}\n"
-        "print(*sorted({'torch', 'numpy', 'safetensors', 'ftlaunch_hooks.job'} & set(sys.modules)))"
+        "print(*sorted({'torch', 'numpy', 'safetensors', 'ftlaunch_hooks.job.job'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == []

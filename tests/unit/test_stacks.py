@@ -70,7 +70,7 @@ def test_no_frame(text: str) -> None:
           "torch/distributed/distributed_c10d.py 1710 init_process_group"), "init", "init_process_group"),
         (("torch/utils/data/dataloader.py 1288 _try_get_data", "torch/utils/data/dataloader.py 733 __next__"),
          "loader", "__next__"),
-        (("ftlaunch_contract/pages/page.py 300 wait_for", "ftlaunch_hooks/job.py 90 steps"), "boundary", "steps"),
+        (("ftlaunch_contract/pages/page.py 300 wait_for", "ftlaunch_hooks/job/job.py 90 steps"), "boundary", "steps"),
         (("numpy/core.py 1 dot",), "", "dot"),
         ((), "", ""),
     ],

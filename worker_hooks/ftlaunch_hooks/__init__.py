@@ -19,7 +19,7 @@ from ftlaunch_hooks.process import bootstrap
 if TYPE_CHECKING:
     from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
     from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
-    from ftlaunch_hooks.job import Job, attach
+    from ftlaunch_hooks.job.job import Job, attach
     from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader, CheckpointStorageWriter
 
 __all__ = [

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.protocol import Resume
-from ftlaunch_hooks.overseer import Overseer
+from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
 
-def restore(state: RankState, kind: Resume, step: int, overseer: Overseer) -> SavedTensors | None:
+def restore(state: RankState, kind: Resume, step: int, overseer: Coordinator) -> SavedTensors | None:
     """Load `state` from memory or storage; returns what training goes on from, None where it begins at step 0.
 
     Raises state.StateError when what is there does not fit, layout.Damaged when it cannot be read.

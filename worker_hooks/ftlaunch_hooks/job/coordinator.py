@@ -23,7 +23,7 @@ from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 _LAG, _MOST_LAG = 0.2, 5.0
 
 
-class Overseer(Protocol):
+class Coordinator(Protocol):
     """What decides where a rank resumes, stops and saves."""
 
     rank: int

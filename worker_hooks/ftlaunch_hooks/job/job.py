@@ -17,13 +17,13 @@ from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks.data.positions import Positions
+from ftlaunch_hooks.job.coordinator import Coordinator, Supervised
+from ftlaunch_hooks.job.restore import restore
 from ftlaunch_hooks.observe.loss_watch import NO_SPAN, LossWatch, parse_rule
 from ftlaunch_hooks.observe.replica_digests import Agreement
 from ftlaunch_hooks.observe.step_timer import Stopwatch
-from ftlaunch_hooks.overseer import Overseer, Supervised
 from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.signal_watcher import Watcher
-from ftlaunch_hooks.resume import restore
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.snapshots.step_schedule import StepSchedule
@@ -52,7 +52,7 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
     if unknown:
         raise AttachError(f"cannot attach: frozen names {unknown[0]!r}, which is none of {sorted(objects)}")
     page = bootstrap.own_page()
-    overseer: Overseer = Supervised(page) if page is not None else standalone.join()
+    overseer: Coordinator = Supervised(page) if page is not None else standalone.join()
     _job = Job(objects, frozen, overseer)
     return _job
 
@@ -60,7 +60,7 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
 class Job:
     """This process's part in the job."""
 
-    def __init__(self, objects: dict[str, Any], frozen: Collection[str], overseer: Overseer) -> None:
+    def __init__(self, objects: dict[str, Any], frozen: Collection[str], overseer: Coordinator) -> None:
         """Restore and take the first snapshot; use attach()."""
         self._overseer, self._page = overseer, overseer.page
         self._watcher = Watcher(overseer.on_term, overseer.on_orphaned)
@@ -178,14 +178,14 @@ class Job:
 
     # --- when it begins -----------------------------------------------------------------------------------
 
-    def _skip_bad_data(self, overseer: Overseer) -> None:
+    def _skip_bad_data(self, overseer: Coordinator) -> None:
         try:
             spans = skipped_samples.read(overseer.checkpoint_dir)
         except (OSError, ValueError) as error:
             raise AttachError(f"cannot read {overseer.checkpoint_dir / skipped_samples.NAME}: {error}") from error
         self._positions.skip(spans)
 
-    def _compare_replicas(self, overseer: Overseer) -> None:
+    def _compare_replicas(self, overseer: Coordinator) -> None:
         every = int(os.environ.get(protocol.ENV_COMPARE_REPLICAS, "0"))
         if every and overseer.world_size > 1:
             directory = overseer.memory_dir if overseer.rank == 0 else None
