@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.text import duration
+from ftlaunch.common.formatting import duration
 from ftlaunch_contract.files import atomic
 
 _BLOCK, _BLOCKS = 1 << 20, 32

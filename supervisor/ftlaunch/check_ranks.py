@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch import environment, proc
+from ftlaunch.common.formatting import duration
+from ftlaunch.common.signal_names import signal_name
 from ftlaunch.logs import tail
-from ftlaunch.signal_names import signal_name
 from ftlaunch.spec import JobSpec
-from ftlaunch.text import duration
 from ftlaunch_contract import protocol
 
 _PROBE = Path(protocol.__file__).with_name("probe.py")

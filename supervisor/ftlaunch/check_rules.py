@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from ftlaunch.text import duration, size
+from ftlaunch.common.formatting import duration, size
 
 Status = Literal["ok", "warn", "bad", "skip"]
 

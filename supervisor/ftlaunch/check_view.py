@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ftlaunch.check_rules import Finding, could_run
-from ftlaunch.text import duration
+from ftlaunch.common.formatting import duration
 
 _SHOWN = {"ok": "ok", "warn": "warn", "bad": "BAD", "skip": "-"}
 

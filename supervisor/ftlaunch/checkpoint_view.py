@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ftlaunch.checkpoints import Entry, Pruned
-from ftlaunch.text import duration, size, table
+from ftlaunch.common.formatting import duration, size, table
 
 _WORDS = {None: "not read", True: "yes", False: "no"}
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ftlaunch.common.formatting import size
 from ftlaunch.pages import count_pages, read_places, remove_memory
 from ftlaunch.recovery import NONE, newest_common
-from ftlaunch.text import size
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked
 from ftlaunch_contract.pages.page import Page, open_pages

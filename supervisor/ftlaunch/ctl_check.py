@@ -10,8 +10,8 @@ import click
 
 from ftlaunch import check_view, checking
 from ftlaunch.check_rules import could_run
+from ftlaunch.common.durations import parse_duration
 from ftlaunch.devices import count_gpus
-from ftlaunch.durations import parse_duration
 from ftlaunch.spec import JobSpec, SpecError
 from ftlaunch.spec_resolve import resolve
 from ftlaunch_contract.protocol import EXIT_USAGE

@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from ftlaunch import ledger, plan_view, runs
-from ftlaunch.durations import parse_duration
+from ftlaunch.common.durations import parse_duration
+from ftlaunch.common.rates import parse_rate, parse_size
 from ftlaunch.plan_figures import DAY, Figures, complete, from_run
 from ftlaunch.planning import plan as make_plan
 from ftlaunch.policy import Backoff
-from ftlaunch.rates import parse_rate, parse_size
 from ftlaunch.simulation import Scene, lives
 from ftlaunch.spec_keys import default
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ftlaunch.common.formatting import duration, size
+from ftlaunch.common.signal_names import signal_name
 from ftlaunch.rules import ANY, Facts, Rule, first_fitting
-from ftlaunch.signal_names import signal_name
-from ftlaunch.text import duration, size
 
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch's, once a process group is up
 _TRACEBACK = "Traceback (most recent call last):"

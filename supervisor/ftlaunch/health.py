@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ftlaunch.common.formatting import duration
 from ftlaunch.limits import Limits
-from ftlaunch.text import duration
 
 MUTE_FLOOR = 15.0  # least limit of a rank judged by its activity: that is looked at every few seconds only
 SUSPECT_SHARE = 0.5  # of its limit, after which a silent rank is spoken of

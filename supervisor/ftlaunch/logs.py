@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
-from ftlaunch.text import printable
+from ftlaunch.common.formatting import printable
 from ftlaunch_contract.files import atomic
 
 _POLL = 0.2  # seconds between looks at the files: soon enough for a reader

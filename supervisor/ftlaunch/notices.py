@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ftlaunch.masking import masked_text
-from ftlaunch.text import duration
+from ftlaunch.common.formatting import duration
+from ftlaunch.common.masking import masked_text
 
 # name in the journal -> what `on:` calls it
 KIND_OF = {

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftlaunch import proc
-from ftlaunch.text import duration
+from ftlaunch.common.formatting import duration
 
 FAREWELL = 5.0  # most seconds that the end of a job waits for its notices
 _MOST = 100  # notices waiting for one target; of a job that fails faster than it can be told, the oldest count

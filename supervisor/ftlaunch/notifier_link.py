@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ftlaunch import proc
-from ftlaunch.masking import secret_values
+from ftlaunch.common.masking import secret_values
 from ftlaunch.notices import KIND_OF, payload
 from ftlaunch.notifier import FAREWELL
 from ftlaunch.spec import JobSpec

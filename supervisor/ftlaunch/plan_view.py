@@ -9,13 +9,13 @@ from dataclasses import asdict
 from statistics import fmean, stdev
 from typing import Any
 
-from ftlaunch.durations import format_duration
+from ftlaunch.common.durations import format_duration
+from ftlaunch.common.formatting import duration, size, table
+from ftlaunch.common.rates import format_rate
 from ftlaunch.plan_figures import DAY
 from ftlaunch.plan_model import Intervals
 from ftlaunch.planning import Plan
-from ftlaunch.rates import format_rate
 from ftlaunch.simulation import Life
-from ftlaunch.text import duration, size, table
 
 _WIDTH = 100
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ftlaunch.common.durations import format_duration
 from ftlaunch.diagnosis import AT_START, Cause
-from ftlaunch.durations import format_duration
 
 # A port taken between choosing and binding it is nobody's failure: retried outside the budget, so often.
 PORT_TRIES = 10

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ftlaunch.common.formatting import duration
 from ftlaunch.rehearsal import Outcome
-from ftlaunch.text import duration
 
 _NAMED = 3  # of what differs
 

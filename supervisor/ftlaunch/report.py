@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from ftlaunch import ledger
+from ftlaunch.common.formatting import duration, size, table
 from ftlaunch.ledger import Entry, Incident, Story
-from ftlaunch.text import duration, size, table
 
 _WIDTH = 96
 _LEDGER = {

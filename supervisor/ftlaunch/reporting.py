@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ftlaunch import diagnosis, screen
+from ftlaunch.common.formatting import size
+from ftlaunch.common.masking import masked_args
+from ftlaunch.common.signal_names import signal_name
 from ftlaunch.gang import Gang, Member
 from ftlaunch.health import Late, RankView, measured, of_laggard
 from ftlaunch.home import Home
 from ftlaunch.logs import Terminal
-from ftlaunch.masking import masked_args
 from ftlaunch.memory_news import MemoryNews
 from ftlaunch.notifier_link import NotifierLink, Outcome
 from ftlaunch.numerics import Finding
 from ftlaunch.policy import Verdict
-from ftlaunch.signal_names import signal_name
 from ftlaunch.slow import News
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import State
-from ftlaunch.text import size
 from ftlaunch_contract.checkpoint import initial, metadata
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.files import atomic

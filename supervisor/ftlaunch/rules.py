@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ftlaunch.signal_names import SIGNALS
+from ftlaunch.common.signal_names import SIGNALS
 from ftlaunch.spec_error import RefusedError, did_you_mean
 
 ACTIONS = ("restart", "wait", "give-up")

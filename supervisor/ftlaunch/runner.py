@@ -29,6 +29,7 @@ from ftlaunch import (
     slow,
 )
 from ftlaunch.clearing import Clearing
+from ftlaunch.common.signal_names import signal_name
 from ftlaunch.control import Client, Control
 from ftlaunch.examining import Examining
 from ftlaunch.gang import Gang, SpawnFailed
@@ -45,7 +46,6 @@ from ftlaunch.reporting import Reporter
 from ftlaunch.resuming import Resuming
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.saving import Answer, Saving
-from ftlaunch.signal_names import signal_name
 from ftlaunch.signals import Signals
 from ftlaunch.soundness import Soundness
 from ftlaunch.spec import JobSpec

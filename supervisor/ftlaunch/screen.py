@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ftlaunch.common.formatting import duration
 from ftlaunch.diagnosis import Cause
 from ftlaunch.policy import Budget
 from ftlaunch.spec import JobSpec
-from ftlaunch.text import duration
 
 PREFIX = "ftlaunch: "
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ftlaunch.check_rules import median_of_others, outliers
-from ftlaunch.text import duration
+from ftlaunch.common.formatting import duration
 
 WINDOW_STEPS, WINDOW_SECONDS = 10, 1.0  # the least that makes a window
 WINDOWS = 3  # in a row: to be slow

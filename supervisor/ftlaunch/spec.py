@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ftlaunch.durations import format_duration
-from ftlaunch.masking import masked_args, masked_env
-from ftlaunch.rates import format_rate
+from ftlaunch.common.durations import format_duration
+from ftlaunch.common.masking import masked_args, masked_env
+from ftlaunch.common.rates import format_rate
 from ftlaunch.rules import Rule
 from ftlaunch.spec_error import SpecError
 from ftlaunch.spec_keys import default

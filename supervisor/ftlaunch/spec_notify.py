@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ftlaunch import spec_parsers as p
-from ftlaunch.durations import format_duration
-from ftlaunch.masking import MASK, masked_args, masked_text
+from ftlaunch.common.durations import format_duration
+from ftlaunch.common.masking import MASK, masked_args, masked_text
 from ftlaunch.spec_error import RefusedError, did_you_mean
 
 KINDS = ("incident", "give_up", "done", "slow", "hang_suspected")

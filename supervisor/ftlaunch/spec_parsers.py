@@ -11,8 +11,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from ftlaunch.durations import parse_duration
-from ftlaunch.rates import parse_rate
+from ftlaunch.common.durations import parse_duration
+from ftlaunch.common.rates import parse_rate
 from ftlaunch.spec_error import RefusedError
 
 _TRUE = {"true", "yes", "on", "1"}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ftlaunch import diagnosis
+from ftlaunch.common.signal_names import SIGNALS, signal_name
 from ftlaunch.diagnosis import LONG_LIFE, Cause, Evidence, last_traceback
 from ftlaunch.rules import builtin, parse_rules
-from ftlaunch.signal_names import SIGNALS, signal_name
 
 RULES = builtin()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ftlaunch.masking import masked_text, secret_values
+from ftlaunch.common.masking import masked_text, secret_values
 from ftlaunch.notices import KIND_OF, payload
 from ftlaunch.spec import JobSpec, SpecError, resolved
 from ftlaunch.spec_notify import KINDS, Target

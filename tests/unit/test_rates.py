@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftlaunch.rates import format_rate, parse_rate
+from ftlaunch.common.rates import format_rate, parse_rate
 from ftlaunch_contract.files.rate_limit import Bandwidth
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from ftlaunch import spec_parsers as p
+from ftlaunch.common.durations import format_duration, parse_duration
+from ftlaunch.common.masking import is_secret, masked_args, masked_env
 from ftlaunch.devices import count_cpus, count_gpus
-from ftlaunch.durations import format_duration, parse_duration
-from ftlaunch.masking import is_secret, masked_args, masked_env
 from ftlaunch.spec_error import RefusedError, did_you_mean, shown
 
 

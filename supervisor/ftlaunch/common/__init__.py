@@ -1,0 +1,1 @@
+"""Units, formatting, masking, outliers. Pure, and of no one room alone."""
