@@ -24,8 +24,8 @@ from typing import Any
 
 from safetensors import safe_open
 
-from ftlaunch.control import SOCKET, ask
 from ftlaunch.journal import read_events
+from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import EXIT_SAVED
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ftlaunch.control import SOCKET, ask
 from ftlaunch.journal import read_events
+from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import memory_root
 
 JOBS = Path(__file__).parent / "jobs"

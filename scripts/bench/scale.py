@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 from trial import JOBS, cpu_seconds
 
-from ftlaunch.control import SOCKET, ask
 from ftlaunch.journal import read_events
 from ftlaunch.pages import memory_dir
+from ftlaunch.system.control_socket import SOCKET, ask
 
 _PATIENCE = 120.0
 

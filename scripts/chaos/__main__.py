@@ -29,7 +29,7 @@ import audit
 import mayhem
 import torch
 
-from ftlaunch import proc
+from ftlaunch.system import processes
 
 _KILLS_A_JOB = 60  # then it may run to its end
 PLANS = [
@@ -120,7 +120,7 @@ def table(total: audit.Tally, seconds: float) -> str:
 def main() -> int:
     """Run it; 1 when something is wrong."""
     args = parse_args()
-    proc.become_subreaper()  # the savers of killed supervisors come to us
+    processes.become_subreaper()  # the savers of killed supervisors come to us
     home, total, began = Path(tempfile.mkdtemp(prefix="ftlaunch-chaos-")), audit.Tally(), time.monotonic()
     load = os.getloadavg()[0]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left behind then either

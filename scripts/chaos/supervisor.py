@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ftlaunch import proc
+from ftlaunch.system import processes
 
 
 class Supervisor:
@@ -28,7 +28,7 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=proc.dies_with(os.getpid()),  # noqa: PLW1509 - it makes system calls only
+                preexec_fn=processes.dies_with(os.getpid()),  # noqa: PLW1509 - it makes system calls only
             )
         self.pid = self._popen.pid
         self._pidfd = os.pidfd_open(self.pid)
@@ -52,7 +52,7 @@ class Supervisor:
 
     def children(self, word: str = "") -> list[int]:
         """Its children, ranks and all; only those with this word in their command lines."""
-        return [pid for pid in proc.children(self.pid) if word in _command(pid)]
+        return [pid for pid in processes.children(self.pid) if word in _command(pid)]
 
     def close(self) -> None:
         """Once it has ended."""

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ftlaunch import proc, remains
+from ftlaunch import remains
 from ftlaunch.remains import Remains
+from ftlaunch.system import processes
 
 KEPT = 10  # autopsies
 TIME = 3.0  # most seconds that one takes
@@ -51,7 +52,7 @@ class Autopsy:
                 stdin=file,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=proc.dies_with(os.getpid()),  # noqa: PLW1509 - the loop is in the main thread
+                preexec_fn=processes.dies_with(os.getpid()),  # noqa: PLW1509 - the loop is in the main thread
             )
 
     @property

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ftlaunch import environment, proc
+from ftlaunch import environment
 from ftlaunch.common.formatting import duration
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.logs import tail
 from ftlaunch.spec import JobSpec
+from ftlaunch.system import processes
 from ftlaunch_contract import protocol
 
 _PROBE = Path(protocol.__file__).with_name("probe.py")
@@ -42,7 +43,7 @@ def ask_facts(spec: JobSpec, limit: float) -> Answers:
 def ask_ranks(spec: JobSpec, limit: float) -> Answers:
     """Every rank's matrix product and all_reduce."""
     try:
-        port = spec.master_port or proc.free_port(spec.master_addr)
+        port = spec.master_port or processes.free_port(spec.master_addr)
     except OSError as error:
         return Answers(failures={0: f"has no port: {error.strerror}"})
     return _ask(spec, "rank", range(spec.nproc), limit, port)
@@ -52,7 +53,7 @@ def _ask(spec: JobSpec, what: str, ranks: Iterable[int], limit: float, port: int
     """Start the processes, wait `limit` seconds at most, sweep. The caller is a subreaper."""
     deadline = time.monotonic() + limit
     with tempfile.TemporaryDirectory(prefix="ftlaunch-check-") as place:
-        folder, started = Path(place), dict[int, proc.RankProcess]()
+        folder, started = Path(place), dict[int, processes.RankProcess]()
         try:
             with _uninterrupted():
                 for rank in ranks:
@@ -78,13 +79,13 @@ def _uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _start(spec: JobSpec, what: str, rank: int, port: int, folder: Path) -> proc.RankProcess:
+def _start(spec: JobSpec, what: str, rank: int, port: int, folder: Path) -> processes.RankProcess:
     argv = [spec.python, str(_PROBE), what, str(folder / f"{rank}.json")]
     env = environment.rank_env(spec, os.environ, rank, 0, port, folder, folder / "none", restarts=0)
-    return proc.RankProcess(rank, argv, env, folder / f"{rank}.log", f"{protocol.ENV_MEMORY_DIR}={folder}")
+    return processes.RankProcess(rank, argv, env, folder / f"{rank}.log", f"{protocol.ENV_MEMORY_DIR}={folder}")
 
 
-def _wait(started: Mapping[int, proc.RankProcess], deadline: float) -> None:
+def _wait(started: Mapping[int, processes.RankProcess], deadline: float) -> None:
     """Until all have ended, one has failed (the others would wait for it in vain), or the time is over."""
     with selectors.DefaultSelector() as selector:
         for process in started.values():
@@ -96,7 +97,7 @@ def _wait(started: Mapping[int, proc.RankProcess], deadline: float) -> None:
                     return
 
 
-def _judge(started: Mapping[int, proc.RankProcess], folder: Path, limit: float) -> Answers:
+def _judge(started: Mapping[int, processes.RankProcess], folder: Path, limit: float) -> Answers:
     answers = Answers()
     failed = any(process.returncode for process in started.values())
     for rank, process in started.items():
@@ -110,18 +111,18 @@ def _judge(started: Mapping[int, proc.RankProcess], folder: Path, limit: float) 
     return answers
 
 
-def _ended(process: proc.RankProcess) -> str:
+def _ended(process: processes.RankProcess) -> str:
     code = process.returncode or 0
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
     return f"{how} ({_last_words(process)})"
 
 
-def _last_words(process: proc.RankProcess) -> str:
+def _last_words(process: processes.RankProcess) -> str:
     words = [line.strip() for line in tail(process.log).splitlines() if line.strip()]
     return words[-1][:200] if words else "it said nothing"
 
 
-def _sweep(started: Mapping[int, proc.RankProcess]) -> None:
+def _sweep(started: Mapping[int, processes.RankProcess]) -> None:
     """Kill what is left, and wait for its end: a process that the kernel holds is given up after a while."""
     until = time.monotonic() + _SWEEP
     for process in started.values():
@@ -129,6 +130,6 @@ def _sweep(started: Mapping[int, proc.RankProcess]) -> None:
     pids = [process.pid for process in started.values()]
     while True:
         gone = [process.reap() for process in started.values()]
-        if (all(gone) and proc.kill_descendants([], pids)) or time.monotonic() > until:
+        if (all(gone) and processes.kill_descendants([], pids)) or time.monotonic() > until:
             return
         time.sleep(_WINDED_UP)

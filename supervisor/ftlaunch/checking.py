@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftlaunch import check_disk, check_probes, check_ranks, check_view, proc
+from ftlaunch import check_disk, check_probes, check_ranks, check_view
 from ftlaunch import check_rules as rules
 from ftlaunch.check_rules import Finding
-from ftlaunch.devices import count_gpus
 from ftlaunch.spec import JobSpec
+from ftlaunch.system import processes
+from ftlaunch.system.device_count import count_gpus
 from ftlaunch_contract.protocol import memory_root
 
 RANKS_LIMIT = 120.0  # seconds: importing torch on a cold network disk takes its time
@@ -20,7 +21,7 @@ _DISK_LIMIT = 30.0
 
 def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Finding]:
     """What there is to say of the job and this machine; `limit` seconds at most for each asking of processes."""
-    proc.become_subreaper()
+    processes.become_subreaper()
     gpus = count_gpus({**os.environ, **spec.env})
     findings = [
         rules.memory(check_probes.free_memory(), spec.nproc),

@@ -19,13 +19,13 @@ import click
 from ftlaunch import __version__, cleaning, ledger
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
-from ftlaunch.control import SOCKET, ask
 from ftlaunch.ctl_check import check
 from ftlaunch.ctl_checkpoints import checkpoints
 from ftlaunch.ctl_plan import plan
 from ftlaunch.ctl_rehearse import rehearse
 from ftlaunch.report import ending, report_data, report_lines, status_lines
 from ftlaunch.runs import CannotFind, Run, find, memory_of, moments
+from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
 _LISTENS = 5.0  # seconds in which a supervisor that lives must come to listen

@@ -11,9 +11,9 @@ import click
 from ftlaunch import check_view, checking
 from ftlaunch.check_rules import could_run
 from ftlaunch.common.durations import parse_duration
-from ftlaunch.devices import count_gpus
 from ftlaunch.spec import JobSpec, SpecError
 from ftlaunch.spec_resolve import resolve
+from ftlaunch.system.device_count import count_gpus
 from ftlaunch_contract.protocol import EXIT_USAGE
 
 _NO = 1

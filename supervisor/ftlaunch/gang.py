@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch import activity, environment, proc
+from ftlaunch import environment
 from ftlaunch.diagnosis import Evidence
-from ftlaunch.gpus import Gpus
 from ftlaunch.health import RankView
 from ftlaunch.logs import tail
 from ftlaunch.pages import Pages
 from ftlaunch.signs import Signs
 from ftlaunch.spec import JobSpec
+from ftlaunch.system import process_activity, processes
+from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.warm_link import Order, Warm
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase, Resume
@@ -33,7 +34,7 @@ class SpawnFailed(Exception):
 class Member:
     """A rank: its process and what was noticed about it."""
 
-    def __init__(self, process: proc.Leader, started: float) -> None:
+    def __init__(self, process: processes.Leader, started: float) -> None:
         self.process = process
         self.started = started
         self.order = -1  # of its end
@@ -41,7 +42,7 @@ class Member:
         self.asked = False  # to leave
         self.phase, self.left = Phase.STARTUP, started  # when it last came back from another phase to training
         self.active = started  # when it last did anything, as far as one can see from outside
-        self.usage, self.looked = activity.Usage(), started  # what it had used then
+        self.usage, self.looked = process_activity.Usage(), started  # what it had used then
         self.logged, self.log_size = started, 0  # when its log last grew
         self.ended = 0.0  # when its end was seen
         self.log_from = 0  # where in the log this attempt begins: an earlier run of the job may have had its number
@@ -65,7 +66,7 @@ class Gang:
         except OSError as error:
             raise SpawnFailed(0, f"{self.log(0).parent}: {error.strerror}") from error
         try:
-            self.port = self.spec.master_port or proc.free_port(self.spec.master_addr)
+            self.port = self.spec.master_port or processes.free_port(self.spec.master_addr)
         except OSError as error:
             raise SpawnFailed(0, f"no port on {self.spec.master_addr}: {error.strerror}") from error
         self._start(range(self.spec.nproc), self.attempt, self.started, base_env, control, marker)
@@ -83,12 +84,12 @@ class Gang:
         with _failing_at(min(orders), "a rank cannot be forked"):
             for rank in orders:
                 environment.error_file(self.spec, self.attempt, rank).unlink(missing_ok=True)  # of an earlier run
-            started: dict[int, proc.Leader] = self._warm.fork(orders, marker)
+            started: dict[int, processes.Leader] = self._warm.fork(orders, marker)
         for rank in sorted(orders, key=lambda rank: rank not in started):  # those that live are members at once
             if rank not in started:
                 argv = environment.rank_argv(self.spec)
                 with _failing_at(rank, argv[0]):
-                    started[rank] = proc.RankProcess(rank, argv, orders[rank].env, orders[rank].log, marker)
+                    started[rank] = processes.RankProcess(rank, argv, orders[rank].env, orders[rank].log, marker)
             self.members[rank] = Member(started[rank], now)
             self.members[rank].log_from = log_from[rank]
         self.members = dict(sorted(self.members.items()))
@@ -296,7 +297,7 @@ class Gang:
 
     def sweep(self, keep: list[int]) -> bool:
         """Once all leaders are gone: kill what they left in other sessions. True when nothing is left."""
-        return proc.kill_descendants(keep, [m.process.pid for m in self.members.values()])
+        return processes.kill_descendants(keep, [m.process.pid for m in self.members.values()])
 
     # --- a hang ------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable
 
-from ftlaunch import proc, saver
+from ftlaunch import saver
 from ftlaunch.journal import Journal
 from ftlaunch.pages import (
     Pages,
@@ -18,6 +18,7 @@ from ftlaunch.pages import (
 )
 from ftlaunch.recovery import NONE
 from ftlaunch.spec import JobSpec
+from ftlaunch.system import processes
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.checkpoint.ownership import Custody, make_dirs, remove_dirs
@@ -62,7 +63,7 @@ class Home:
                     undo.callback(remove_memory, self.memory_dir)
                 write_places(self.memory_dir, spec.run_dir, spec.checkpoint_dir)
                 self.run_lock = lock
-                leftovers = proc.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
+                leftovers = processes.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
                 if leftovers:
                     say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
                 if spec.fresh and self._own is None:

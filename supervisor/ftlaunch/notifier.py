@@ -23,8 +23,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from ftlaunch import proc
 from ftlaunch.common.formatting import duration
+from ftlaunch.system import processes
 
 FAREWELL = 5.0  # most seconds that the end of a job waits for its notices
 _MOST = 100  # notices waiting for one target; of a job that fails faster than it can be told, the oldest count
@@ -53,7 +53,7 @@ class Trial:
                 stdout=self._said if self.url else subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what a command prints may be secret
                 start_new_session=True,
-                preexec_fn=proc.dies_with(os.getpid()),  # noqa: PLW1509 - this process has no threads
+                preexec_fn=processes.dies_with(os.getpid()),  # noqa: PLW1509 - this process has no threads
             )
         except OSError:
             os.close(self._said)
@@ -205,7 +205,7 @@ class Notifier:
                 route.trial.kill()
             while route.queue:
                 self._answer(route.close(time.monotonic(), f"the job has ended, and {duration(FAREWELL)} are over"))
-        proc.kill_descendants([], [])  # what a command has started in a session of its own
+        processes.kill_descendants([], [])  # what a command has started in a session of its own
 
     def _answer(self, answer: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the supervisor is gone: nobody is left who wants to know
@@ -217,7 +217,7 @@ def main() -> int:
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Meant for the job, whose end is what there is to tell. A handler, as commands would inherit SIG_IGN.
         signal.signal(signum, lambda *_: None)
-    proc.become_subreaper()
+    processes.become_subreaper()
     Notifier(socket.socket(fileno=sys.stdin.fileno())).run()
     return 0
 

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ftlaunch import proc
 from ftlaunch.common.masking import secret_values
 from ftlaunch.notices import KIND_OF, payload
 from ftlaunch.notifier import FAREWELL
 from ftlaunch.spec import JobSpec
+from ftlaunch.system import processes
 
 _MARGIN = 1.0  # seconds that the notifier gets to leave, its own time being over
 
@@ -152,5 +152,5 @@ class NotifierLink:
             heard += self._hear()
         if self._socket is not None:
             heard += self._buried()
-            proc.kill_descendants([], [])  # its commands, orphaned, have come to us
+            processes.kill_descendants([], [])  # its commands, orphaned, have come to us
         return heard

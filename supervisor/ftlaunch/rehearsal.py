@@ -20,12 +20,13 @@ from typing import Any
 import psutil
 import yaml
 
-from ftlaunch import proc, runs
-from ftlaunch.control import SOCKET, ask
+from ftlaunch import runs
 from ftlaunch.likeness import Likeness, compare
 from ftlaunch.pages import memory_dir, remove_memory
 from ftlaunch.runs import CannotFind
 from ftlaunch.spec import JobSpec, resolved
+from ftlaunch.system import processes
+from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import EXIT_SAVED
 
@@ -160,7 +161,7 @@ class Rehearsal:
 
 def _heeding(parent: int) -> Callable[[], None]:
     """For a preexec_fn. A shell has what runs in the background ignore SIGINT, and a trial is ended by SIGINT."""
-    die_too = proc.dies_with(parent)
+    die_too = processes.dies_with(parent)
 
     def heed() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

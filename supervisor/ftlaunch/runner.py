@@ -17,25 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ftlaunch import (
-    diagnosis,
-    environment,
-    health,
-    machine,
-    policy,
-    proc,
-    rules,
-    screen,
-    slow,
-)
+from ftlaunch import diagnosis, environment, health, machine, policy, rules, screen, slow
 from ftlaunch.clearing import Clearing
 from ftlaunch.common.signal_names import signal_name
-from ftlaunch.control import Client, Control
 from ftlaunch.examining import Examining
 from ftlaunch.gang import Gang, SpawnFailed
-from ftlaunch.gpus import Gpus
 from ftlaunch.home import Home, Unusable
-from ftlaunch.kernel import Kernel
 from ftlaunch.knells import Knells
 from ftlaunch.last_save import LastSave
 from ftlaunch.learning import Learning
@@ -46,11 +33,15 @@ from ftlaunch.reporting import Reporter
 from ftlaunch.resuming import Resuming
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.saving import Answer, Saving
-from ftlaunch.signals import Signals
 from ftlaunch.soundness import Soundness
 from ftlaunch.spec import JobSpec
 from ftlaunch.states import ENDS, Action, Event, State
 from ftlaunch.status import status
+from ftlaunch.system import processes
+from ftlaunch.system.control_socket import Client, Control
+from ftlaunch.system.gpu_activity import Gpus
+from ftlaunch.system.kernel_log import Kernel
+from ftlaunch.system.signals import Signals
 from ftlaunch.warm_link import Warm
 from ftlaunch_contract import protocol
 from ftlaunch_contract.protocol import Why
@@ -587,7 +578,7 @@ class Runner:
 
 def run(spec: JobSpec) -> int:
     """Keep one job alive until it is over; returns the exit code (0, 1, 75 or 143). Raises Unusable."""
-    proc.become_subreaper()
+    processes.become_subreaper()
     try:
         terminal = Terminal()
     except RuntimeError as error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftlaunch import activity
-from ftlaunch.gpus import Gpus
 from ftlaunch.spec import JobSpec
+from ftlaunch.system import process_activity
+from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch_contract.protocol import Flag
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class Signs:
         if not quiet:
             return
         self._gpus.ask()
-        found = activity.usage(quiet, {pid: log for pid, (_, log) in quiet.items()}, self._gpus.busy)
+        found = process_activity.usage(quiet, {pid: log for pid, (_, log) in quiet.items()}, self._gpus.busy)
         for pid, used in found.items():
             member = quiet[pid][0]
             # else it was not looked at meanwhile
             known = member.looked >= self._looked or now - member.looked < 3 * self._every
-            if known and activity.is_active(member.usage, used, now - member.looked):
+            if known and process_activity.is_active(member.usage, used, now - member.looked):
                 member.active = now
             member.usage, member.looked = used, now
 

@@ -8,12 +8,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ftlaunch.devices import count_cpus, count_gpus
 from ftlaunch.spec import JobSpec, Kind
 from ftlaunch.spec_checks import check_target, why_not_writable
 from ftlaunch.spec_error import Origin, RefusedError, SpecError, one_line
 from ftlaunch.spec_file import read_spec_file
 from ftlaunch.spec_keys import OPTIONS, SETTINGS, YAML_KEYS, Key
+from ftlaunch.system.device_count import count_cpus, count_gpus
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import default_job_id
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch.logs import tail
-from ftlaunch.proc import Leader, start_session
 from ftlaunch.spec import JobSpec
+from ftlaunch.system.processes import Leader, start_session
 from ftlaunch_contract.files import atomic
 
 PROGRAM = Path(atomic.__file__).with_name("warm.py")

@@ -16,8 +16,8 @@ import pytest
 from harness import JOBS, FtJob, alive, wait_for
 
 from ftlaunch import environment
-from ftlaunch.proc import Leader, RankProcess
 from ftlaunch.spec_resolve import resolve
+from ftlaunch.system.processes import Leader, RankProcess
 from ftlaunch.warm_link import Order, Warm
 
 PROBE = JOBS / "warm_probe.py"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from harness import wait_for
 
-from ftlaunch.control import SOCKET, Client, Control, ask
+from ftlaunch.system.control_socket import SOCKET, Client, Control, ask
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.activity import Usage, is_active
-from ftlaunch.gpus import Gpus
+from ftlaunch.system.gpu_activity import Gpus
+from ftlaunch.system.process_activity import Usage, is_active
 
 FAKE = """
 #include <string.h>

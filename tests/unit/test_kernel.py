@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.kernel import Kernel, oom_counters
+from ftlaunch.system.kernel_log import Kernel, oom_counters
 
 V2 = "30 29 0:26 {root} {place} rw,nosuid shared:4 - cgroup2 cgroup2 rw"
 V1 = "31 29 0:27 {root} {place} rw,nosuid shared:5 - cgroup cgroup rw,memory"

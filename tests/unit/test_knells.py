@@ -18,9 +18,9 @@ from harness import DEADLINE
 from ftlaunch.home import Home
 from ftlaunch.knells import Knells
 from ftlaunch.logs import Terminal
-from ftlaunch.proc import Leader
 from ftlaunch.reporting import Reporter
 from ftlaunch.spec_resolve import resolve
+from ftlaunch.system.processes import Leader
 from ftlaunch_contract.pages.page import Page, create_page
 
 HANGS_UP = """

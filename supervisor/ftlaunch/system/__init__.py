@@ -1,0 +1,1 @@
+"""Linux: processes, /proc, signals, sockets, kernel log. Nothing here knows of jobs or checkpoints."""
