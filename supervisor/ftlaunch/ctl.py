@@ -16,13 +16,14 @@ from typing import Any
 
 import click
 
-from ftlaunch import __version__, cleaning, ledger
+from ftlaunch import __version__, ledger
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
 from ftlaunch.ctl_check import check
 from ftlaunch.ctl_checkpoints import checkpoints
 from ftlaunch.ctl_plan import plan
 from ftlaunch.ctl_rehearse import rehearse
+from ftlaunch.memory import cleanup
 from ftlaunch.report import ending, report_data, report_lines, status_lines
 from ftlaunch.runs import CannotFind, Run, find, memory_of, moments
 from ftlaunch.system.control_socket import SOCKET, ask
@@ -164,21 +165,21 @@ def clean(name: str | None, every: bool, force: bool) -> int:
     if every and name is not None:
         raise click.UsageError("RUN and --all exclude each other")
     root = memory_root(os.getuid())
-    targets = cleaning.job_dirs(root) if every else [_memory_of(name)]
+    targets = cleanup.job_dirs(root) if every else [_memory_of(name)]
     code = said = 0
     for directory in targets:
         if not directory.is_dir():
             continue
         said += 1
         try:
-            click.echo(cleaning.clean_job(directory, force))
-        except cleaning.Refused as refusal:
+            click.echo(cleanup.clean_job(directory, force))
+        except cleanup.CleanupRefused as refusal:
             _say(f"cannot clean: {refusal}")
             code = _NO
         except OSError as error:
             _say(f"cannot clean {directory}: {error.strerror}")
             code = _NO
-    for sentence in cleaning.sweep(root):
+    for sentence in cleanup.sweep(root):
         click.echo(sentence)
         said += 1
     if not said:

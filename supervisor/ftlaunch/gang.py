@@ -13,7 +13,7 @@ from ftlaunch import environment
 from ftlaunch.diagnosis import Evidence
 from ftlaunch.health import RankView
 from ftlaunch.logs import tail
-from ftlaunch.pages import Pages
+from ftlaunch.memory.pages import Pages
 from ftlaunch.signs import Signs
 from ftlaunch.spec import JobSpec
 from ftlaunch.system import process_activity, processes

@@ -8,15 +8,8 @@ from collections.abc import Callable
 
 from ftlaunch import saver
 from ftlaunch.journal import Journal
-from ftlaunch.pages import (
-    Pages,
-    count_pages,
-    forget_snapshots,
-    memory_dir,
-    remove_memory,
-    write_places,
-)
-from ftlaunch.recovery import NONE
+from ftlaunch.memory.pages import Pages, count_pages, forget_snapshots, memory_dir, remove_memory, write_places
+from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch_contract.checkpoint import initial, layout

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ftlaunch.pages import Pages
-from ftlaunch.recovery import NONE
+from ftlaunch.memory.pages import Pages
+from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.soundness import Soundness
 from ftlaunch.states import Event

@@ -22,7 +22,7 @@ import yaml
 
 from ftlaunch import runs
 from ftlaunch.likeness import Likeness, compare
-from ftlaunch.pages import memory_dir, remove_memory
+from ftlaunch.memory.pages import memory_dir, remove_memory
 from ftlaunch.runs import CannotFind
 from ftlaunch.spec import JobSpec, resolved
 from ftlaunch.system import processes

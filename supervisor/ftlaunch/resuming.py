@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ftlaunch import recovery
 from ftlaunch.home import Home
-from ftlaunch.recovery import NONE
+from ftlaunch.memory import recovery_plan
+from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.reporting import Reporter
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.soundness import Soundness
@@ -42,7 +42,7 @@ class Resuming:
             self.saving.hurry()  # a save under way holds up all ranks
             return self._ask(NONE, healthy_before=self.soundness.back_before)  # and nothing that is in memory
         stored = [step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)]
-        plan = recovery.on_one_node(self.pages.slots(), len(self.pages), stored)
+        plan = recovery_plan.on_one_node(self.pages.slots(), len(self.pages), stored)
         refused = plan.kind is Resume.FRESH and layout.refused_before(self.spec.checkpoint_dir)
         load = self.home.load if plan.kind is Resume.FRESH and not refused else None
         if plan.kind is Resume.STORAGE or refused:
@@ -76,7 +76,7 @@ class Resuming:
     def _take_up(self, verified: int, rejected: Sequence[dict[str, Any]]) -> None:
         """The newest checkpoint that verified, or what memory has."""
         stored = [] if verified == NONE else [verified]
-        plan = recovery.on_one_node(self.pages.slots(), len(self.pages), stored)
+        plan = recovery_plan.on_one_node(self.pages.slots(), len(self.pages), stored)
         found = plan.kind is not Resume.FRESH
         self.reporter.rejected(rejected, plan.step if found else NONE)
         if found:

@@ -27,8 +27,8 @@ from ftlaunch.knells import Knells
 from ftlaunch.last_save import LastSave
 from ftlaunch.learning import Learning
 from ftlaunch.logs import Terminal
+from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.numerics import Finding
-from ftlaunch.recovery import NONE
 from ftlaunch.reporting import Reporter
 from ftlaunch.resuming import Resuming
 from ftlaunch.saver_link import SaverLink

@@ -11,7 +11,7 @@ from typing import Any
 
 from ftlaunch.journal import EVENTS, read_events
 from ftlaunch.ledger import Moment
-from ftlaunch.pages import memory_dir, read_places
+from ftlaunch.memory.pages import memory_dir, read_places
 from ftlaunch_contract.protocol import memory_root, process_start_time
 
 RUNS = Path("runs")

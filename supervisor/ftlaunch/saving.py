@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.gang import Gang
-from ftlaunch.pages import Pages
-from ftlaunch.recovery import NONE
+from ftlaunch.memory.pages import Pages
+from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.spec import JobSpec
 from ftlaunch_contract.checkpoint import layout

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from ftlaunch.gang import Gang
+from ftlaunch.memory.pages import Pages
 from ftlaunch.numerics import Finding, Losses, Replicas, divergence
-from ftlaunch.pages import Pages
 from ftlaunch.spec import JobSpec
 from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages import replica_record

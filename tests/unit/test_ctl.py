@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from harness import JOBS, FtJob, carriers, wait_for
 
-from ftlaunch.cleaning import sweep
+from ftlaunch.memory.cleanup import sweep
 from ftlaunch_contract.files.private_dir import make_private
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import memory_root, own_start_time

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 
 import pytest
 
-from ftlaunch.recovery import NONE, Copy, Failed, Place, Plan, Rung, Shard, Source, newest_common, on_one_node, plan
+from ftlaunch.memory.recovery_plan import (
+    NONE,
+    Copy,
+    Failed,
+    RankNeeds,
+    RecoveryPlan,
+    Rung,
+    Shard,
+    Source,
+    newest_common,
+    on_one_node,
+    plan,
+)
 from ftlaunch_contract.protocol import Resume
 
 SPARE = 9  # a node that was not there: nothing lies in its memory
@@ -61,7 +73,7 @@ def test_a_snapshot_that_a_peer_keeps_is_fetched_from_the_node_with_least_to_sen
     """Node 0 is lost; what its two ranks held is on nodes 1 and 2: one each, though 1 has both."""
     shards = [Shard("opt", (("zero", rank),)) for rank in range(2)]
     copies = [Copy(shards[0], 7, 0, 1), Copy(shards[1], 7, 1, 1), Copy(shards[0], 7, 0, 2), Copy(shards[1], 7, 1, 0)]
-    places = [Place(rank, SPARE, frozenset({shard})) for rank, shard in enumerate(shards)]
+    places = [RankNeeds(rank, SPARE, frozenset({shard})) for rank, shard in enumerate(shards)]
     found = plan(places, copies, [6], Failed(nodes=frozenset({0})))
     assert (found.kind, found.step) == (Resume.PEER, 7)
     assert found.sources == {
@@ -125,10 +137,10 @@ class Layout:
                     found.append(Copy(held, step, rank, (node + 1) % self.nodes, True))
         return found
 
-    def places(self, failed: Failed) -> list[Place]:
+    def places(self, failed: Failed) -> list[RankNeeds]:
         """Ranks of a lost node go to a spare one."""
         nodes = [rank // self.per_node for rank in range(self.ranks)]
-        return [Place(r, SPARE if n in failed.nodes else n, self.needs(r)) for r, n in enumerate(nodes)]
+        return [RankNeeds(r, SPARE if n in failed.nodes else n, self.needs(r)) for r, n in enumerate(nodes)]
 
     def failures(self) -> Iterator[Failed]:
         """Every set of lost ranks and nodes."""
@@ -142,11 +154,13 @@ def subsets(count: int) -> list[frozenset[int]]:
     return [frozenset(c) for size in range(count + 1) for c in itertools.combinations(items, size)]
 
 
-def costs(copy: Copy, place: Place) -> int:
+def costs(copy: Copy, place: RankNeeds) -> int:
     return [copy.node == place.node and copy.rank == place.rank, copy.node == place.node, True].index(True)
 
 
-def expected(places: list[Place], copies: list[Copy], stored: list[int], failed: Failed) -> tuple[Resume, int, dict]:
+def expected(
+    places: list[RankNeeds], copies: list[Copy], stored: list[int], failed: Failed
+) -> tuple[Resume, int, dict]:
     """(kind, step, {(rank, shard): the equally cheap copies}), by looking at every step there might be."""
     for step in range(9, -1, -1):
         choices = {}
@@ -173,7 +187,7 @@ def fewest(choices: list[set[int]]) -> int:
     return min(max(Counter(way).values(), default=0) for way in itertools.product(*choices))
 
 
-def check(layout: Layout, steps: Sequence[Sequence[int]], stored: list[int], failed: Failed) -> Plan:
+def check(layout: Layout, steps: Sequence[Sequence[int]], stored: list[int], failed: Failed) -> RecoveryPlan:
     places, copies = layout.places(failed), layout.copies(steps)
     found = plan(places, copies, stored, failed)
     kind, step, choices = expected(places, copies, stored, failed)

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftlaunch.recovery import NONE, newest_common
+from ftlaunch.memory.recovery_plan import NONE, newest_common
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import Resume, memory_root

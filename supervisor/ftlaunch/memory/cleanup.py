@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch.common.formatting import size
-from ftlaunch.pages import count_pages, read_places, remove_memory
-from ftlaunch.recovery import NONE, newest_common
+from ftlaunch.memory.pages import count_pages, read_places, remove_memory
+from ftlaunch.memory.recovery_plan import NONE, newest_common
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked
 from ftlaunch_contract.pages.page import Page, open_pages
@@ -22,7 +22,7 @@ _ALONE = re.compile(r"alone-(\d+)-(\d+)")
 _MEETING_OVER = 3600.0  # seconds; ranks give up on meeting each other much earlier
 
 
-class Refused(Exception):
+class CleanupRefused(Exception):
     """It must stay; the message says why."""
 
 
@@ -48,11 +48,11 @@ def clean_job(directory: Path, force: bool) -> str:
     try:
         lock = DirLock(directory, patience=0.0)
     except Locked as error:
-        raise Refused(str(error)) from error
+        raise CleanupRefused(str(error)) from error
     try:
         snapshots = _snapshots(directory)
         if snapshots.only_copy and not force:
-            raise Refused(
+            raise CleanupRefused(
                 f"{directory} has the only copy of step {snapshots.step}: {_newest(snapshots)};"
                 " the same `ftlaunch` command goes on from there, --force throws it away"
             )

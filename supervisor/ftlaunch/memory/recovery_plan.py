@@ -59,7 +59,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankNeeds:
     """A rank of the next attempt: the node it runs on, and the shards it needs."""
 
     rank: int
@@ -77,7 +77,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecoveryPlan:
     """The answer: the step, and by (rank, shard) where each comes from."""
 
     kind: Resume  # FRESH, MEMORY (no other node is asked), PEER (one is) or STORAGE
@@ -86,8 +86,8 @@ class Plan:
 
 
 def plan(
-    places: Sequence[Place], copies: Iterable[Copy], stored: Collection[int], failed: Failed | None = None
-) -> Plan:
+    places: Sequence[RankNeeds], copies: Iterable[Copy], stored: Collection[int], failed: Failed | None = None
+) -> RecoveryPlan:
     """The newest step that can be had whole, from memory where storage has nothing newer; FRESH without any.
 
     copies: of one life of the job; those of earlier lives are withdrawn before. stored: steps of complete
@@ -102,22 +102,22 @@ def plan(
     whole = [step for step, shards in held.items() if needed and needed <= shards.keys()]
     memory, storage = max(whole, default=NONE), max(stored, default=NONE)
     if memory == storage == NONE:
-        return Plan(Resume.FRESH, 0, {})
+        return RecoveryPlan(Resume.FRESH, 0, {})
     if storage > memory:
         everything = [(place.rank, shard) for place in places for shard in sorted(place.needs)]
-        return Plan(Resume.STORAGE, storage, dict.fromkeys(everything, Source(Rung.STORAGE)))
+        return RecoveryPlan(Resume.STORAGE, storage, dict.fromkeys(everything, Source(Rung.STORAGE)))
     sources = _share_out(places, held[memory])
     far = any(source.rung is Rung.PEER for source in sources.values())
-    return Plan(Resume.PEER if far else Resume.MEMORY, memory, sources)
+    return RecoveryPlan(Resume.PEER if far else Resume.MEMORY, memory, sources)
 
 
-def on_one_node(slots: Mapping[int, Sequence[int]], ranks: int, stored: Collection[int] = ()) -> Plan:
+def on_one_node(slots: Mapping[int, Sequence[int]], ranks: int, stored: Collection[int] = ()) -> RecoveryPlan:
     """The plan for `ranks` ranks of one node, each with its own snapshots.
 
     slots: rank -> the step in each of its slots (NONE: not whole); of other ranks it may hold more.
     """
     shards = [Shard("snapshot", (("rank", rank),)) for rank in range(ranks)]
-    places = [Place(rank, 0, frozenset({shard})) for rank, shard in enumerate(shards)]
+    places = [RankNeeds(rank, 0, frozenset({shard})) for rank, shard in enumerate(shards)]
     copies = [
         Copy(shard, step, rank, 0) for rank, shard in enumerate(shards) for step in dict.fromkeys(slots.get(rank, ()))
     ]
@@ -136,7 +136,7 @@ _Wish = tuple[int, Shard]  # (rank, what it needs)
 _Supplier = TypeVar("_Supplier", bound="int | tuple[int, int]")
 
 
-def _share_out(places: Sequence[Place], held: Mapping[Shard, Sequence[Copy]]) -> dict[_Wish, Source]:
+def _share_out(places: Sequence[RankNeeds], held: Mapping[Shard, Sequence[Copy]]) -> dict[_Wish, Source]:
     """Everyone's cheapest source; where there are several, no node, and on it no rank, supplies more than it must.
 
     The rungs are shared out one by one: what is read on the node itself is no load to what it sends.
@@ -157,7 +157,7 @@ def _share_out(places: Sequence[Place], held: Mapping[Shard, Sequence[Copy]]) ->
     return sources
 
 
-def _rung(copy: Copy, place: Place) -> Rung:
+def _rung(copy: Copy, place: RankNeeds) -> Rung:
     if copy.node != place.node:
         return Rung.PEER
     return Rung.OWN if copy.rank == place.rank else Rung.NODE
