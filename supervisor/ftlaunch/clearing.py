@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ftlaunch import stranded
 from ftlaunch.autopsy_link import Autopsy
-from ftlaunch.diagnosis import Cause
 from ftlaunch.gang import Gang
+from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.stranded import Wait
 from ftlaunch_contract.protocol import Flag
 

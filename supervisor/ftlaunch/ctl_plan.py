@@ -14,7 +14,7 @@ from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.rates import parse_rate, parse_size
 from ftlaunch.plan_figures import DAY, Figures, complete, from_run
 from ftlaunch.planning import plan as make_plan
-from ftlaunch.policy import Backoff
+from ftlaunch.policy.restart_policy import Backoff
 from ftlaunch.simulation import Scene, lives
 from ftlaunch.spec_keys import default
 

@@ -6,17 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ftlaunch import diagnosis, findings, health, stacks
+from ftlaunch import findings, health, stacks
 from ftlaunch.autopsy_link import Autopsy
 from ftlaunch.gang import Gang
+from ftlaunch.policy import failure_diagnosis
+from ftlaunch.policy.fault_rules import FaultRule
 from ftlaunch.reporting import Reporter
-from ftlaunch.rules import Rule
 
 
 class Examining:
     """Of one attempt after another. Never waits."""
 
-    def __init__(self, run_dir: Path, memory: Path, fault_rules: Sequence[Rule], reporter: Reporter) -> None:
+    def __init__(self, run_dir: Path, memory: Path, fault_rules: Sequence[FaultRule], reporter: Reporter) -> None:
         """memory: where the ranks' pages are."""
         self.reporter = reporter
         self._run_dir, self._memory, self._rules = run_dir, memory, fault_rules
@@ -44,7 +45,7 @@ class Examining:
         subjects = gang.subjects(health.measured(late))
         self._autopsy = Autopsy(self._run_dir, f"attempt_{gang.attempt}", self._memory, subjects)
 
-    def look(self, can_replace: Callable[[int], bool]) -> diagnosis.Cause | None:
+    def look(self, can_replace: Callable[[int], bool]) -> failure_diagnosis.Cause | None:
         """What it was, once the autopsy is over. can_replace: no rank waits for this one, nor it for another."""
         late, autopsy = self._late, self._autopsy
         assert late is not None
@@ -60,7 +61,7 @@ class Examining:
         if autopsy.error:
             self.reporter.say(autopsy.error)
         trace = stacks.main_lines(remains[culprit.rank].stack) if culprit.rank in remains else []
-        return diagnosis.hang(culprit.rank, culprit.step, sentence, "\n".join(trace[:12]), self._rules)
+        return failure_diagnosis.hang(culprit.rank, culprit.step, sentence, "\n".join(trace[:12]), self._rules)
 
     def end(self) -> None:
         """Somebody asked to stop meanwhile: no more of it."""

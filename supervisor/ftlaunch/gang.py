@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch import environment
-from ftlaunch.diagnosis import Evidence
 from ftlaunch.health import RankView
 from ftlaunch.logs import tail
 from ftlaunch.memory.pages import Pages
+from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.signs import Signs
 from ftlaunch.spec import JobSpec
 from ftlaunch.system import process_activity, processes

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
+from ftlaunch.policy.states import Event
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.soundness import Soundness
-from ftlaunch.states import Event
 from ftlaunch_contract.protocol import Why
 
 

@@ -21,7 +21,7 @@ from ftlaunch.plan_model import (
     shares,
     young,
 )
-from ftlaunch.policy import Limits
+from ftlaunch.policy.restart_policy import RestartLimits
 
 EXACT = "exact optimum"
 DEFAULT_STORAGE = 600.0  # seconds, as storage_interval in configs/default.yaml
@@ -47,7 +47,7 @@ class Plan:
     memory: bool  # there are snapshots
     choices: tuple[Choice, ...]  # the best first
     shares: Shares  # of the best
-    limits: Limits
+    limits: RestartLimits
 
     @property
     def chosen(self) -> Intervals:
@@ -88,10 +88,10 @@ def _by(what: Job, method: Callable[[float, float, float], float]) -> Intervals:
     return near(what, min(snapshot, storage), storage)
 
 
-def _limits(what: Job) -> Limits:
+def _limits(what: Job) -> RestartLimits:
     """A budget that a day as bad as one in a million does not use up."""
     hangs = math.fsum(kind.rate for kind in what.kinds if kind.name == "hang")
-    return Limits(
+    return RestartLimits(
         restarts=max(most_in(what.rate - hangs, DAY, _TOO_MANY), 1),
         hang_restarts=max(most_in(hangs, DAY, _TOO_MANY), 1),
         window=DAY,

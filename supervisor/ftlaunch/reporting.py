@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ftlaunch import diagnosis, screen
+from ftlaunch import screen
 from ftlaunch.common.formatting import size
 from ftlaunch.common.masking import masked_args
 from ftlaunch.common.signal_names import signal_name
@@ -19,10 +19,11 @@ from ftlaunch.logs import Terminal
 from ftlaunch.memory_news import MemoryNews
 from ftlaunch.notifier_link import NotifierLink, Outcome
 from ftlaunch.numerics import Finding
-from ftlaunch.policy import Verdict
+from ftlaunch.policy import failure_diagnosis
+from ftlaunch.policy.restart_policy import Verdict
+from ftlaunch.policy.states import JobState
 from ftlaunch.slow import News
 from ftlaunch.spec import JobSpec
-from ftlaunch.states import State
 from ftlaunch_contract.checkpoint import initial, metadata
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.files import atomic
@@ -219,7 +220,9 @@ class Reporter:
         """The newest step all ranks had completed, in this attempt or the one before."""
         return max(self._reached, gang.least_step())
 
-    def incident(self, cause: diagnosis.Cause, verdict: Verdict, gang: Gang, autopsy: str | None = None) -> None:
+    def incident(
+        self, cause: failure_diagnosis.Cause, verdict: Verdict, gang: Gang, autopsy: str | None = None
+    ) -> None:
         """A failure and what was decided; autopsy: where that of a hang lies."""
         self.last_incident = {"sentence": verdict.sentence, "autopsy": autopsy}
         now = time.monotonic()
@@ -356,10 +359,10 @@ class Reporter:
     def ended(self, runner: Runner, code: int) -> None:
         """The last lines, the last event, and report.json."""
         committed = runner.saving.committed
-        if runner.state is State.DONE:
+        if runner.state is JobState.DONE:
             self.log("job_finished", code=code, restarts=runner.budget.restarts)
             self.say(f"done; {screen.spent(runner.budget)}")
-        elif runner.state is State.STOPPED:
+        elif runner.state is JobState.STOPPED:
             self.log("job_stopped", code=code, step=committed)
             where = f"the same command goes on from step {committed}" if committed >= 0 else "there was nothing to save"
             self.say(f"stopped; {where} (exit code {code})")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ftlaunch import diagnosis, environment, health, machine, policy, rules, screen, slow
+from ftlaunch import environment, health, screen, slow
 from ftlaunch.clearing import Clearing
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.examining import Examining
@@ -29,13 +29,14 @@ from ftlaunch.learning import Learning
 from ftlaunch.logs import Terminal
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.numerics import Finding
+from ftlaunch.policy import failure_diagnosis, fault_rules, restart_policy, state_machine
+from ftlaunch.policy.states import ENDS, Action, Event, JobState
 from ftlaunch.reporting import Reporter
 from ftlaunch.resuming import Resuming
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.soundness import Soundness
 from ftlaunch.spec import JobSpec
-from ftlaunch.states import ENDS, Action, Event, State
 from ftlaunch.status import status
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import Client, Control
@@ -66,9 +67,9 @@ class Runner:
         """home: the places of the job, locked; reporter: journal and terminal."""
         self.spec, self.home, self.reporter, self.signals = spec, home, reporter, signals
         self.pages = home.pages
-        self.state = State.READY
-        self.budget = policy.Budget(
-            policy.Limits(
+        self.state = JobState.READY
+        self.budget = restart_policy.Budget(
+            restart_policy.RestartLimits(
                 restarts=spec.max_restarts,
                 hang_restarts=spec.max_hang_restarts,
                 window=spec.restart_window,
@@ -77,13 +78,13 @@ class Runner:
                 without_progress=spec.max_without_progress,
             )
         )
-        self.rules = (*spec.fault_rules, *rules.builtin())
+        self.rules = (*spec.fault_rules, *fault_rules.builtin())
         self.kernel = Kernel()
         self.learning = Learning(spec, reporter.say)
         self.slow = slow.SlowRanks()
-        self.backoff = policy.Backoff(spec.backoff_first, spec.backoff_max)
-        self.cause: diagnosis.Cause | None = None
-        self.verdict: policy.Verdict | None = None
+        self.backoff = restart_policy.Backoff(spec.backoff_first, spec.backoff_max)
+        self.cause: failure_diagnosis.Cause | None = None
+        self.verdict: restart_policy.Verdict | None = None
         self.attempt = -1
         self._gpus = Gpus()
         self._base_env = dict(os.environ)
@@ -118,7 +119,7 @@ class Runner:
 
     # --- the loop -----------------------------------------------------------------------------------------
 
-    def run(self) -> State:
+    def run(self) -> JobState:
         """Run until the job has ended."""
         self._notice_warm(time.monotonic())
         while self.state not in ENDS:
@@ -143,7 +144,7 @@ class Runner:
         """Take every posted event through the table."""
         while self._events:
             event = self._events.popleft()
-            state, actions = machine.advance(self.state, event)
+            state, actions = state_machine.advance(self.state, event)
             self.state = state
             for action in actions:
                 self._perform[action](self)
@@ -156,7 +157,14 @@ class Runner:
 
     def _next_watch(self) -> float:
         """When to look at the pages again, if nothing happens before: what happens is heard at once."""
-        slow = self.state in (State.READY, State.RUNNING, State.BACKOFF, State.WRAP_UP, State.LAST_GASP, State.SALVAGE)
+        slow = self.state in (
+            JobState.READY,
+            JobState.RUNNING,
+            JobState.BACKOFF,
+            JobState.WRAP_UP,
+            JobState.LAST_GASP,
+            JobState.SALVAGE,
+        )
         resuming = self.reporter.resume_awaited and self.gang.resuming()
         fast = not slow or resuming or self.gang.refilling
         least, share = (_FAST_TICK, _FAST_SHARE) if fast else (_TICK, _SHARE)
@@ -181,13 +189,13 @@ class Runner:
         if now < self._next_watch() and not self._ended:
             return
         self._ended, began = False, time.thread_time()
-        if self.state is State.RUNNING:
+        if self.state is JobState.RUNNING:
             self._watch(now)
-        elif self.state is State.EXAMINING:
+        elif self.state is JobState.EXAMINING:
             self._watch_examination()
-        elif self.state is State.STOPPING:
+        elif self.state is JobState.STOPPING:
             self._watch_stop(now)
-        elif self.state in (State.CLEARING, State.ABANDONING, State.LEAVING):
+        elif self.state in (JobState.CLEARING, JobState.ABANDONING, JobState.LEAVING):
             self._watch_clearing()
         self._watched = time.monotonic()
         self._watching = time.thread_time() - began  # what others had of the processor meanwhile does not count
@@ -229,9 +237,9 @@ class Runner:
             if (
                 news.slow
                 and self.spec.on_slow == "restart"
-                and policy.may_restart(self.budget, self.spec.restart_policy)
+                and restart_policy.may_restart(self.budget, self.spec.restart_policy)
             ):
-                self._fail(diagnosis.slow(news.rank, self.gang.least_step(), news.sentence))
+                self._fail(failure_diagnosis.slow(news.rank, self.gang.least_step(), news.sentence))
                 return
 
     def _judge_numbers(self) -> bool:
@@ -247,7 +255,7 @@ class Runner:
         """Stop, or go back: the latter is judged as any failure, and costs a restart."""
         skipping = self.soundness.end_attempt(finding)
         kind = "divergence" if finding.kind == "divergence" else "numerical"
-        cause = diagnosis.Cause(kind, finding.rank, finding.step, finding.sentence, f"{kind}:{finding.kind}")
+        cause = failure_diagnosis.Cause(kind, finding.rank, finding.step, finding.sentence, f"{kind}:{finding.kind}")
         if finding.act == "rollback":
             where = f"going back to a healthy checkpoint from before step {finding.before}"
             self._fail(replace(cause, sentence=f"{finding.sentence}; {where}{skipping}"))
@@ -261,7 +269,7 @@ class Runner:
         failed = [] if dying else self.gang.failed()
         if failed:
             heard = self.kernel.heard()
-            self._fail(diagnosis.first_cause([replace(left, kernel=heard) for left in failed], self.rules))
+            self._fail(failure_diagnosis.first_cause([replace(left, kernel=heard) for left in failed], self.rules))
         return bool(failed)
 
     def _judge_ends(self) -> bool:
@@ -294,9 +302,9 @@ class Runner:
         elif self.clearing.look(self.gang, time.monotonic()):
             self._post(Event.GRACE_OVER)  # of no use to any of them
 
-    def _fail(self, cause: diagnosis.Cause) -> None:
+    def _fail(self, cause: failure_diagnosis.Cause) -> None:
         """Judge an incident, and post the verdict."""
-        verdict = policy.judge(
+        verdict = restart_policy.judge(
             cause,
             self.budget,
             self.backoff,
@@ -326,7 +334,7 @@ class Runner:
         """Whether a rank that says nothing of its steps has lived so long that its end is a new story."""
         member = self.gang.members.get(rank)
         started = self.gang.started if member is None else member.started
-        return not self.gang.any_attached() and time.monotonic() - started > diagnosis.LONG_LIFE
+        return not self.gang.any_attached() and time.monotonic() - started > failure_diagnosis.LONG_LIFE
 
     # --- what happens from outside ------------------------------------------------------------------------
 
@@ -345,7 +353,7 @@ class Runner:
     def _on_knell(self) -> None:
         """Ranks begin to die by a signal: the others can leave meanwhile, whatever the verdict will be."""
         rung = self.knells.rung()
-        if self.state is not State.RUNNING or self.gang.dying():
+        if self.state is not JobState.RUNNING or self.gang.dying():
             return  # those that come now leave because they are told to, or are seen when they have gone
         dying = self.gang.note_dying(rung, self._batch, time.monotonic())
         for rank, signum in dying.items():
@@ -417,7 +425,7 @@ class Runner:
         if self.warm.news:
             self.reporter.say(f"starting plain processes: {self.warm.news}")
             self.warm.news = ""
-        if self.state is State.READY and not self.warm.starting:
+        if self.state is JobState.READY and not self.warm.starting:
             self._post(Event.START)
 
     # --- the saver ----------------------------------------------------------------------------------------
@@ -462,14 +470,14 @@ class Runner:
             self.reporter.saver_died(answer)
         elif answer["did"] == "save":
             self.reporter.saved(answer)
-        elif self.state is State.RUNNING:
+        elif self.state is JobState.RUNNING:
             self.resuming.heed(answer)
         self.last_save.heed(answer)
 
     # --- actions ------------------------------------------------------------------------------------------
 
     def _save_newest(self) -> None:
-        why = {State.LAST_GASP: Why.STOP, State.SALVAGE: Why.INCIDENT, State.WRAP_UP: Why.END}[self.state]
+        why = {JobState.LAST_GASP: Why.STOP, JobState.SALVAGE: Why.INCIDENT, JobState.WRAP_UP: Why.END}[self.state]
         self.last_save.begin(why)
 
     def _spawn(self) -> None:
@@ -495,7 +503,7 @@ class Runner:
             self._register(member.process.pidfd, lambda rank=rank: self._on_exit(rank))  # type: ignore[misc]
         self.reporter.attempt_started(self.gang, self.attempt)
         if failure is not None:
-            self._fail(diagnosis.spawn_failure(failure.rank, failure.reason, self.rules))
+            self._fail(failure_diagnosis.spawn_failure(failure.rank, failure.reason, self.rules))
 
     def _replace_rank(self) -> None:
         assert self.cause is not None
@@ -508,17 +516,17 @@ class Runner:
             try:
                 self.gang.refill(rank, restarts, now, self._base_env, self.control.path, self._marker)
             except SpawnFailed as failed:
-                self._fail(diagnosis.spawn_failure(failed.rank, failed.reason, self.rules))
+                self._fail(failure_diagnosis.spawn_failure(failed.rank, failed.reason, self.rules))
                 return
             self._register(self.gang.members[rank].process.pidfd, lambda rank=rank: self._on_exit(rank))  # type: ignore[misc]
             self.reporter.rank_restarted(rank, self.gang.members[rank], restarts)
 
     def _cannot_resume(self, sentence: str) -> None:
-        self._give_up(diagnosis.Cause("resume", -1, NONE, sentence, "resume"), sentence)
+        self._give_up(failure_diagnosis.Cause("resume", -1, NONE, sentence, "resume"), sentence)
 
-    def _give_up(self, cause: diagnosis.Cause, sentence: str) -> None:
+    def _give_up(self, cause: failure_diagnosis.Cause, sentence: str) -> None:
         """What no policy is asked about."""
-        self.cause, self.verdict = cause, policy.Verdict(False, 0.0, sentence, self.budget)
+        self.cause, self.verdict = cause, restart_policy.Verdict(False, 0.0, sentence, self.budget)
         self.reporter.incident(cause, self.verdict, self.gang)
         self._post(Event.FAILURE_FATAL)
 
@@ -532,7 +540,7 @@ class Runner:
         self.gang.ask_to_leave()
         now = time.monotonic()
         self._grace_at = now + self.spec.grace
-        self.clearing.begin(None if self.state is State.LEAVING else self.cause, self.gang, now)
+        self.clearing.begin(None if self.state is JobState.LEAVING else self.cause, self.gang, now)
 
     def _announce_stop(self) -> None:
         """Announce the step to stop at; half of the grace is for reaching it, the other for saving."""
@@ -611,9 +619,9 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
     return code
 
 
-def _exit_code(state: State, committed: int) -> int:
-    if state is State.DONE:
+def _exit_code(state: JobState, committed: int) -> int:
+    if state is JobState.DONE:
         return protocol.EXIT_DONE
-    if state is State.FAILED:
+    if state is JobState.FAILED:
         return protocol.EXIT_GIVEN_UP
     return protocol.EXIT_STOPPED if committed == NONE else protocol.EXIT_SAVED

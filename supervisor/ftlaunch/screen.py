@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ftlaunch.common.formatting import duration
-from ftlaunch.diagnosis import Cause
-from ftlaunch.policy import Budget
+from ftlaunch.policy.failure_diagnosis import Cause
+from ftlaunch.policy.restart_policy import Budget
 from ftlaunch.spec import JobSpec
 
 PREFIX = "ftlaunch: "

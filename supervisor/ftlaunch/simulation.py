@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ftlaunch.diagnosis import Cause
 from ftlaunch.ledger import DETECTING, LOST, RESTARTING, STOPPING, USEFUL
-from ftlaunch.machine import advance
 from ftlaunch.plan_model import Intervals, Job, Kind
-from ftlaunch.policy import Backoff, Budget, Limits, judge
-from ftlaunch.states import ENDS, Action, Event, State
+from ftlaunch.policy.failure_diagnosis import Cause
+from ftlaunch.policy.restart_policy import Backoff, Budget, RestartLimits, judge
+from ftlaunch.policy.state_machine import advance
+from ftlaunch.policy.states import ENDS, Action, Event, JobState
 from ftlaunch.training import Training
 
 SAVING = "saving"
@@ -30,7 +30,7 @@ class Scene:
     job: Job
     intervals: Intervals
     seconds: float
-    limits: Limits
+    limits: RestartLimits
     backoff: Backoff
 
 
@@ -65,7 +65,7 @@ class _World:
         self._life = Life(faults={kind.name: 0 for kind in scene.job.kinds})
         self._training = Training(scene.job, scene.intervals)
         self._now = 0.0
-        self._state, self._budget = State.READY, Budget(scene.limits)
+        self._state, self._budget = JobState.READY, Budget(scene.limits)
         self._doing = RESTARTING  # what the time that passes is spent on
         self._spent = dict.fromkeys((_TRAINING, DETECTING, RESTARTING, STOPPING), 0.0)
         self._next: tuple[float, Event | None] = (math.inf, None)  # what comes if nothing happens; None: ranks train
@@ -134,9 +134,9 @@ class _World:
         if not kind.from_memory:
             self._memory = False
             self._training.lose_writing(self._now)
-        if self._state in (State.STOPPING, State.LAST_GASP):  # what is not in memory any more cannot be saved
-            if self._state is State.STOPPING or not self._memory:
-                self._next = (self._now, Event.ALL_GONE if self._state is State.STOPPING else Event.SAVE_FAILED)
+        if self._state in (JobState.STOPPING, JobState.LAST_GASP):  # what is not in memory any more cannot be saved
+            if self._state is JobState.STOPPING or not self._memory:
+                self._next = (self._now, Event.ALL_GONE if self._state is JobState.STOPPING else Event.SAVE_FAILED)
         elif trained or self._spawning():
             self._fault, self._doing = kind, DETECTING
             self._next = (self._now + kind.detect, Event.HANG if kind.name == "hang" else Event.FAILURE_RETRY)
@@ -144,7 +144,7 @@ class _World:
             self._fault = kind  # found when the ranks are started again
 
     def _spawning(self) -> bool:
-        return self._state is State.RUNNING and self._doing in (RESTARTING, STOPPING)
+        return self._state is JobState.RUNNING and self._doing in (RESTARTING, STOPPING)
 
     # --- events and actions ---------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class _World:
             self._next = (self._now + boundary, Event.ALL_GONE)
         elif action is Action.SAVE_NEWEST:
             self._doing = STOPPING
-            saves = self._state is State.LAST_GASP and self._memory
+            saves = self._state is JobState.LAST_GASP and self._memory
             self._next = (self._now + self._job.write, Event.SAVED) if saves else (self._now, Event.SAVE_FAILED)
         elif action is Action.FINISH:
             self._finish()
@@ -225,7 +225,7 @@ class _World:
         if self._memory:
             self._training.save_newest()
         self._memory = False
-        self._state, self._budget, self._fault = State.READY, Budget(self._scene.limits), None
+        self._state, self._budget, self._fault = JobState.READY, Budget(self._scene.limits), None
         self._restart, self._start_is = max(self._job.stop_cost - self._job.write, 0.0), STOPPING
         self._tell(Event.START)
 

@@ -14,7 +14,7 @@ from typing import Literal
 from ftlaunch.common.durations import format_duration
 from ftlaunch.common.masking import masked_args, masked_env
 from ftlaunch.common.rates import format_rate
-from ftlaunch.rules import Rule
+from ftlaunch.policy.fault_rules import FaultRule
 from ftlaunch.spec_error import SpecError
 from ftlaunch.spec_keys import default
 from ftlaunch.spec_notify import Target, as_spec
@@ -50,7 +50,7 @@ class JobSpec:
     """None is off"""
     refill_after: int = default("refill_after")
     """steps; 0 is off"""
-    fault_rules: tuple[Rule, ...] = ()
+    fault_rules: tuple[FaultRule, ...] = ()
     """the job's own, which come before the built-in ones"""
     restart_policy: str = default("restart_policy")
     restart_scope: str = default("restart_scope")

@@ -11,7 +11,7 @@ from typing import Any
 
 from ftlaunch import spec_notify
 from ftlaunch import spec_parsers as p
-from ftlaunch.rules import parse_rules
+from ftlaunch.policy.fault_rules import parse_rules
 from ftlaunch.spec_error import RefusedError
 
 

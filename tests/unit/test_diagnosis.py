@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ftlaunch import diagnosis
 from ftlaunch.common.signal_names import SIGNALS, signal_name
-from ftlaunch.diagnosis import LONG_LIFE, Cause, Evidence, last_traceback
-from ftlaunch.rules import builtin, parse_rules
+from ftlaunch.policy import failure_diagnosis
+from ftlaunch.policy.failure_diagnosis import LONG_LIFE, Cause, Evidence, last_traceback
+from ftlaunch.policy.fault_rules import builtin, parse_rules
 
 RULES = builtin()
 
@@ -40,11 +40,11 @@ def evidence(rank: int = 0, returncode: int = 1, log: str = "", **more: Any) -> 
 
 
 def classify(left: Evidence) -> Cause:
-    return diagnosis.classify(left, RULES)
+    return failure_diagnosis.classify(left, RULES)
 
 
 def first_cause(all_left: list[Evidence]) -> Cause:
-    return diagnosis.first_cause(all_left, RULES)
+    return failure_diagnosis.first_cause(all_left, RULES)
 
 
 def left_by(source: str, tmp_path: Path) -> Evidence:
@@ -186,15 +186,15 @@ def test_signal_names_are_the_systems() -> None:
 
 
 def test_other_causes() -> None:
-    spawn = diagnosis.spawn_failure(2, "train: No such file", RULES)
+    spawn = failure_diagnosis.spawn_failure(2, "train: No such file", RULES)
     assert (spawn.sentence, spawn.action) == ("rank 2 could not be started: train: No such file", "give-up")
-    hang = diagnosis.hang(1, 7, "rank 1 is hung", "File x", RULES)
+    hang = failure_diagnosis.hang(1, 7, "rank 1 is hung", "File x", RULES)
     assert (hang.kind, hang.signature, hang.action) == ("hang", "hang", "restart")
 
 
 def test_what_a_job_says_of_hangs_holds() -> None:
     rules = parse_rules([{"how": "hang", "class": "hang", "action": "give-up", "meaning": "never seen here"}])
-    hang = diagnosis.hang(1, 7, "rank 1 is hung", "", (*rules, *RULES))
+    hang = failure_diagnosis.hang(1, 7, "rank 1 is hung", "", (*rules, *RULES))
     assert (hang.action, hang.sentence) == ("give-up", "rank 1 is hung (never seen here)")
 
 
@@ -265,7 +265,7 @@ def test_the_errors_an_error_came_from_count() -> None:
 
 
 def test_nothing_fits_is_a_class_too() -> None:
-    assert diagnosis.classify(evidence(returncode=3), ()).kind == "unknown"
+    assert failure_diagnosis.classify(evidence(returncode=3), ()).kind == "unknown"
 
 
 def test_abort_at_exit_behind_a_traceback_is_the_exception() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ftlaunch.machine import IGNORED, advance
-from ftlaunch.states import ENDS, Action, Event, State
+from ftlaunch.policy.state_machine import IGNORED, advance
+from ftlaunch.policy.states import ENDS, Action, Event, JobState
 
-OPEN = [state for state in State if state not in ENDS]
-PAIRS = [(state, event) for state in State for event in Event]
+OPEN = [state for state in JobState if state not in ENDS]
+PAIRS = [(state, event) for state in JobState for event in Event]
 
 
-def reachable(begin: set[State]) -> set[State]:
+def reachable(begin: set[JobState]) -> set[JobState]:
     """Every state that events of any kind can lead to."""
     seen, todo = set(begin), list(begin)
     while todo:
@@ -25,31 +25,31 @@ def reachable(begin: set[State]) -> set[State]:
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)
-def test_every_pair_has_an_answer(state: State, event: Event) -> None:
+def test_every_pair_has_an_answer(state: JobState, event: Event) -> None:
     following, actions = advance(state, event)
-    assert isinstance(following, State)
+    assert isinstance(following, JobState)
     assert all(isinstance(action, Action) for action in actions)
     if event in IGNORED[state]:
         assert (following, actions) == (state, ())
 
 
-@pytest.mark.parametrize("state", [State.DONE, State.FAILED, State.STOPPED])
-def test_an_end_is_an_end(state: State) -> None:
+@pytest.mark.parametrize("state", [JobState.DONE, JobState.FAILED, JobState.STOPPED])
+def test_an_end_is_an_end(state: JobState) -> None:
     assert all(advance(state, event) == (state, ()) for event in Event)
 
 
 @pytest.mark.parametrize("state", OPEN)
-def test_every_state_can_reach_an_end_and_is_reached(state: State) -> None:
+def test_every_state_can_reach_an_end_and_is_reached(state: JobState) -> None:
     assert reachable({state}) & ENDS
-    assert state in reachable({State.READY})
+    assert state in reachable({JobState.READY})
 
 
 @pytest.mark.parametrize("state", OPEN)
 @pytest.mark.parametrize("event", [Event.STOP, Event.HURRY])
-def test_after_a_stop_nothing_is_started_and_the_end_comes(state: State, event: Event) -> None:
+def test_after_a_stop_nothing_is_started_and_the_end_comes(state: JobState, event: Event) -> None:
     after = reachable({advance(state, event)[0]})
     assert all(Action.SPAWN not in advance(s, e)[1] for s in after for e in Event)
-    order: list[State] = []  # without turning on the spot there is no circle: every way is finite
+    order: list[JobState] = []  # without turning on the spot there is no circle: every way is finite
     left = set(after)
     while left:
         final = [s for s in left if {advance(s, e)[0] for e in Event} - {s} <= set(order)]
@@ -60,20 +60,20 @@ def test_after_a_stop_nothing_is_started_and_the_end_comes(state: State, event: 
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)
-def test_ranks_are_started_only_by_a_start_or_after_a_backoff(state: State, event: Event) -> None:
+def test_ranks_are_started_only_by_a_start_or_after_a_backoff(state: JobState, event: Event) -> None:
     following, actions = advance(state, event)
     if Action.SPAWN in actions:
-        assert (state, event) in {(State.READY, Event.START), (State.BACKOFF, Event.BACKOFF_OVER)}
-        assert following is State.RUNNING
+        assert (state, event) in {(JobState.READY, Event.START), (JobState.BACKOFF, Event.BACKOFF_OVER)}
+        assert following is JobState.RUNNING
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)
-def test_finish_is_done_exactly_on_the_way_into_an_end(state: State, event: Event) -> None:
+def test_finish_is_done_exactly_on_the_way_into_an_end(state: JobState, event: Event) -> None:
     following, actions = advance(state, event)
     assert (Action.FINISH in actions) == (following in ENDS and state not in ENDS)
 
 
-S, E, A = State, Event, Action
+S, E, A = JobState, Event, Action
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ S, E, A = State, Event, Action
         (S.WRAP_UP, E.SAVE_FAILED, S.DONE, (A.FINISH,)),
     ],
 )
-def test_rows(state: State, event: Event, following: State, actions: tuple[Action, ...]) -> None:
+def test_rows(state: JobState, event: Event, following: JobState, actions: tuple[Action, ...]) -> None:
     assert advance(state, event) == (following, actions)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.diagnosis import AT_START, Cause
-from ftlaunch.policy import PORT_TRIES, Backoff, Budget, Limits, Verdict, judge
+from ftlaunch.policy.failure_diagnosis import AT_START, Cause
+from ftlaunch.policy.restart_policy import PORT_TRIES, Backoff, Budget, RestartLimits, Verdict, judge
 
 CRASH = Cause("signal", 1, 7, "rank 1 crashed after step 7", "signal:SIGSEGV")
 HANG = Cause("hang", 1, 7, "rank 1 is hung", "hang")
@@ -21,7 +21,7 @@ LAST = 1.0 - 2.0**-53  # the greatest number that random() gives
 
 def budget(most: int = 3, used: int = 0, in_a_row: int = 0, hangs: int = 0, **limits: Any) -> Budget:
     known: dict[str, Any] = {"hang_restarts": most, **limits}
-    return Budget(Limits(most, **known), (0.0,) * used, (0.0,) * hangs, used + hangs, in_a_row=in_a_row)
+    return Budget(RestartLimits(most, **known), (0.0,) * used, (0.0,) * hangs, used + hangs, in_a_row=in_a_row)
 
 
 def ruling(
@@ -159,7 +159,7 @@ def test_the_budget_is_full_again_after_so_many_steps() -> None:
         spent = ruling(CRASH, spent, step=step).budget
     assert not ruling(CRASH, spent, step=159).restart
     assert ruling(CRASH, spent, step=160).sentence.endswith("restarting now, 1 of 2 restarts left")
-    assert not ruling(CRASH, replace(spent, limits=Limits(2, 2)), step=10**6).restart, "off: never"
+    assert not ruling(CRASH, replace(spent, limits=RestartLimits(2, 2)), step=10**6).restart, "off: never"
 
 
 def test_preemptions_do_not_put_off_the_refill() -> None:

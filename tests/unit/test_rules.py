@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ftlaunch.rules import UNKNOWN, Facts, Rule, builtin, first_fitting, parse_rules
+from ftlaunch.policy.fault_rules import UNKNOWN, Facts, FaultRule, builtin, first_fitting, parse_rules
 from ftlaunch.spec_error import RefusedError
 
 ROOT = Path(__file__).parents[2]
@@ -111,8 +111,8 @@ def test_all_that_a_row_names_must_fit_and_the_first_row_counts() -> None:
 @pytest.mark.parametrize(("wanted", "fits"), [("any", True), ("OutOfMemoryError", True), ("a.b.OutOfMemoryError", True),
                                               ("torch.OutOfMemoryError", True), ("MemoryError", False)])  # fmt: skip
 def test_types_of_exceptions(wanted: str, fits: bool) -> None:
-    assert Rule("x", "restart", exception=wanted).fits(failed("torch.OutOfMemoryError: no")) == fits
-    assert not Rule("x", "restart", exception=wanted).fits(Facts(exit=1))
+    assert FaultRule("x", "restart", exception=wanted).fits(failed("torch.OutOfMemoryError: no")) == fits
+    assert not FaultRule("x", "restart", exception=wanted).fits(Facts(exit=1))
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_a_wheel_holds_them(tmp_path: Path) -> None:
     assert (tmp_path / "ftlaunch" / "fault_rules.yaml").read_bytes() == (
         ROOT / "configs" / "fault_rules.yaml"
     ).read_bytes()
-    check = "import ftlaunch.rules as r; print(r.__file__, len(r.builtin()))"
+    check = "import ftlaunch.policy.fault_rules as r; print(r.__file__, len(r.builtin()))"
     done = subprocess.run([sys.executable, "-c", check], env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path,
                           check=True, capture_output=True, text=True)  # fmt: skip
     assert done.stdout.split() == [str(tmp_path / "ftlaunch" / "rules.py"), str(len(RULES))]

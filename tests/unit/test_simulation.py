@@ -9,12 +9,12 @@ from statistics import fmean
 import pytest
 
 from ftlaunch.plan_model import Intervals, Job, Kind, best, effective, shares
-from ftlaunch.policy import Backoff, Limits
+from ftlaunch.policy.restart_policy import Backoff, RestartLimits
 from ftlaunch.simulation import Life, Scene, lives, simulate
 from ftlaunch.training import Training
 
 DAY, HOUR = 86400.0, 3600.0
-ENOUGH = Limits(10_000, 10_000, window=DAY)
+ENOUGH = RestartLimits(10_000, 10_000, window=DAY)
 BACKOFF = Backoff(1.0, 60.0)
 
 PROCESS = Kind("process", 1 / (3 * HOUR), 1.0, 60.0, True)
@@ -23,7 +23,7 @@ NODE = Kind("node", 1 / (4 * HOUR), 10.0, 200.0, False)
 STOPS = {"stops": 1 / (12 * HOUR), "stop_cost": 400.0}
 
 
-def scene(job: Job, days: float = 60, limits: Limits = ENOUGH, intervals: Intervals | None = None) -> Scene:
+def scene(job: Job, days: float = 60, limits: RestartLimits = ENOUGH, intervals: Intervals | None = None) -> Scene:
     return Scene(job, intervals or best(job), days * DAY, limits, BACKOFF)
 
 
@@ -72,7 +72,7 @@ def test_no_failures_cost_nothing() -> None:
 
 def test_the_policy_gives_up_where_the_budget_is_used_up() -> None:
     job = Job(5.0, 0.1, 0.5, 100.0, (PROCESS,))
-    life = some(scene(job, limits=Limits(3, 3)), 1)[0]
+    life = some(scene(job, limits=RestartLimits(3, 3)), 1)[0]
     assert life.restarts == 3
     assert life.faults == {"process": 4}
     assert "3 of 3 restarts are used up" in life.gave_up
@@ -81,7 +81,7 @@ def test_the_policy_gives_up_where_the_budget_is_used_up() -> None:
 
 def test_hangs_have_their_own_budget() -> None:
     job = Job(5.0, 0.1, 0.5, 100.0, (PROCESS, HANG))
-    life = some(scene(job, days=400, limits=Limits(10_000, 2)), 1)[0]
+    life = some(scene(job, days=400, limits=RestartLimits(10_000, 2)), 1)[0]
     assert life.faults["hang"] == 3
     assert "2 of 2 restarts after hangs" in life.gave_up
 

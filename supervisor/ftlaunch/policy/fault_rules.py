@@ -42,7 +42,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Rule:
+class FaultRule:
     """One row. Conditions that are empty always fit; of the others all must."""
 
     kind: str
@@ -74,10 +74,10 @@ class Rule:
         return {name: value for name, value in found.items() if value not in ("", None, False)}
 
 
-UNKNOWN = Rule("unknown", "restart")
+UNKNOWN = FaultRule("unknown", "restart")
 
 
-def first_fitting(rules: Sequence[Rule], facts: Facts) -> Rule:
+def first_fitting(rules: Sequence[FaultRule], facts: Facts) -> FaultRule:
     """The first rule that fits, or UNKNOWN."""
     return next((rule for rule in rules if rule.fits(facts)), UNKNOWN)
 
@@ -96,21 +96,21 @@ def _found(pattern: str, text: str) -> bool:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def builtin() -> tuple[Rule, ...]:
+def builtin() -> tuple[FaultRule, ...]:
     """The rules that come with ftlaunch."""
     beside = Path(__file__).with_name(_NAME)  # where a wheel puts it
     path = beside if beside.exists() else Path(__file__).parents[2] / "configs" / _NAME
     return parse_rules(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
-def parse_rules(raw: object) -> tuple[Rule, ...]:
+def parse_rules(raw: object) -> tuple[FaultRule, ...]:
     """The rules of a list of mappings. Raises RefusedError with the place of what is wrong."""
     if not isinstance(raw, list):
         raise RefusedError
     return tuple(_rule(entry, f"[{number}]") for number, entry in enumerate(raw))
 
 
-def _rule(raw: object, at: str) -> Rule:
+def _rule(raw: object, at: str) -> FaultRule:
     if not isinstance(raw, dict):
         raise RefusedError("it must be a mapping such as {log: 'link down', class: network, action: wait}", at, raw)
     for name in raw:
@@ -125,7 +125,7 @@ def _rule(raw: object, at: str) -> Rule:
     if (raw["class"] if raw["class"] in HOWS else None) != raw.get("how"):
         raise RefusedError(f"`how` and `class` must be the same: {', '.join(HOWS)}", f"{at}.class", raw["class"])
     values = {("kind" if name == "class" else name): _READ[name](value, f"{at}.{name}") for name, value in raw.items()}
-    return Rule(**values)
+    return FaultRule(**values)
 
 
 def _text(raw: object, at: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class State(enum.Enum):
+class JobState(enum.Enum):
     """Where the job is."""
 
     READY = "ready"  # nothing started yet
@@ -24,7 +24,7 @@ class State(enum.Enum):
     STOPPED = "stopped"
 
 
-ENDS = frozenset({State.DONE, State.FAILED, State.STOPPED})
+ENDS = frozenset({JobState.DONE, JobState.FAILED, JobState.STOPPED})
 
 
 class Event(enum.Enum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ftlaunch.common.durations import format_duration
-from ftlaunch.diagnosis import AT_START, Cause
+from ftlaunch.policy.failure_diagnosis import AT_START, Cause
 
 # A port taken between choosing and binding it is nobody's failure: retried outside the budget, so often.
 PORT_TRIES = 10
@@ -19,7 +19,7 @@ _JITTER = 0.25
 
 
 @dataclass(frozen=True)
-class Limits:
+class RestartLimits:
     """What may be spent."""
 
     restarts: int  # after failures
@@ -34,7 +34,7 @@ class Limits:
 class Budget:
     """What has been spent so far."""
 
-    limits: Limits
+    limits: RestartLimits
     failures: tuple[float, ...] = ()  # when the restarts were that count
     hangs: tuple[float, ...] = ()
     restarts: int = 0  # all, whether they count or not

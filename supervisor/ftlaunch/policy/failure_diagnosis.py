@@ -13,7 +13,7 @@ from typing import Any
 
 from ftlaunch.common.formatting import duration, size
 from ftlaunch.common.signal_names import signal_name
-from ftlaunch.rules import ANY, Facts, Rule, first_fitting
+from ftlaunch.policy.fault_rules import ANY, Facts, FaultRule, first_fitting
 
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch's, once a process group is up
 _TRACEBACK = "Traceback (most recent call last):"
@@ -66,7 +66,7 @@ class Cause:
     action: str = "restart"  # what the rule says: restart, wait or give-up
 
 
-def classify(evidence: Evidence, rules: Sequence[Rule]) -> Cause:
+def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
     """The cause of one rank's end."""
     trace = _trace(evidence)
     facts = _facts(evidence, trace)
@@ -79,19 +79,19 @@ def classify(evidence: Evidence, rules: Sequence[Rule]) -> Cause:
     return Cause(rule.kind, evidence.rank, evidence.step, sentence, signature, _shorten(trace), rule.action)
 
 
-def first_cause(evidences: Sequence[Evidence], rules: Sequence[Rule]) -> Cause:
+def first_cause(evidences: Sequence[Evidence], rules: Sequence[FaultRule]) -> Cause:
     """The cause of the attempt's end: the earliest that is no consequence of another rank's end."""
     causes = [(evidence, classify(evidence, rules)) for evidence in evidences]
     return min(causes, key=lambda pair: (pair[1].kind == COMM, pair[0].order, pair[0].rank))[1]
 
 
-def spawn_failure(rank: int, error: str, rules: Sequence[Rule]) -> Cause:
+def spawn_failure(rank: int, error: str, rules: Sequence[FaultRule]) -> Cause:
     """The cause when a rank could not be started."""
     sentence = f"rank {rank} could not be started: {error}"
     return _told("spawn", rank, -1, sentence, f"spawn:{error}", "", rules)
 
 
-def hang(rank: int, step: int, sentence: str, trace: str, rules: Sequence[Rule]) -> Cause:
+def hang(rank: int, step: int, sentence: str, trace: str, rules: Sequence[FaultRule]) -> Cause:
     """The cause of a hang, told by health."""
     return _told("hang", rank, step, sentence, "hang", trace, rules)
 
@@ -102,7 +102,7 @@ def slow(rank: int, step: int, sentence: str) -> Cause:
 
 
 def _told(
-    how: str, rank: int, step: int, sentence: str, signature: str, trace: str, rules: Sequence[Rule]
+    how: str, rank: int, step: int, sentence: str, signature: str, trace: str, rules: Sequence[FaultRule]
 ) -> Cause:  # fmt: skip
     rule = first_fitting(rules, Facts(how=how))
     meaning = f" ({rule.meaning})" if rule.meaning else ""

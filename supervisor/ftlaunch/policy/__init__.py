@@ -1,0 +1,1 @@
+"""Pure decisions: state table, diagnosis, restart verdict. No clock, no system call, no randomness."""

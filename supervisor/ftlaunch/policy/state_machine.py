@@ -1,0 +1,112 @@
+"""(state, event) -> (state, actions): a total table. Pure.
+
+Every pair stands here; `IGNORED` names those that change nothing, so that a forgotten pair is an error at
+import and not a surprise at night. The form is skarnet/s6's.
+"""
+
+from __future__ import annotations
+
+from ftlaunch.policy.states import ENDS, Action, Event, JobState
+
+Step = tuple[JobState, tuple[Action, ...]]
+
+_SAVE_AND_STOP: Step = (JobState.LAST_GASP, (Action.SAVE_NEWEST,))
+
+_TABLE: dict[JobState, dict[Event, Step]] = {
+    JobState.READY: {
+        Event.START: (JobState.RUNNING, (Action.SPAWN,)),
+        Event.STOP: _SAVE_AND_STOP,  # an earlier life may have left snapshots in memory
+        Event.HURRY: _SAVE_AND_STOP,
+    },
+    JobState.RUNNING: {
+        Event.FAILURE_RETRY: (JobState.CLEARING, (Action.END_RANKS,)),
+        Event.RANK_RETRY: (JobState.RUNNING, (Action.REPLACE_RANK,)),
+        Event.FAILURE_FATAL: (JobState.ABANDONING, (Action.END_RANKS,)),
+        Event.HANG: (JobState.EXAMINING, (Action.EXAMINE,)),
+        Event.ALL_DONE: (JobState.WRAP_UP, (Action.SAVE_NEWEST,)),
+        Event.STOP: (JobState.STOPPING, (Action.ANNOUNCE_STOP,)),
+        Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
+    },
+    JobState.EXAMINING: {
+        Event.FAILURE_RETRY: (JobState.CLEARING, (Action.END_RANKS,)),
+        Event.RANK_RETRY: (JobState.RUNNING, (Action.REPLACE_RANK,)),
+        Event.FAILURE_FATAL: (JobState.ABANDONING, (Action.END_RANKS,)),
+        Event.STOP: (JobState.LEAVING, (Action.END_RANKS,)),
+        Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
+    },
+    JobState.CLEARING: {
+        Event.ALL_GONE: (JobState.BACKOFF, (Action.ARM_BACKOFF,)),
+        Event.GRACE_OVER: (JobState.CLEARING, (Action.KILL_RANKS,)),
+        Event.STOP: (JobState.LEAVING, ()),
+        Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
+    },
+    JobState.ABANDONING: {
+        Event.ALL_GONE: (JobState.SALVAGE, (Action.SAVE_NEWEST,)),
+        Event.GRACE_OVER: (JobState.ABANDONING, (Action.KILL_RANKS,)),
+        Event.HURRY: (JobState.ABANDONING, (Action.KILL_RANKS,)),
+    },
+    JobState.BACKOFF: {
+        Event.BACKOFF_OVER: (JobState.RUNNING, (Action.SPAWN,)),
+        Event.STOP: _SAVE_AND_STOP,
+        Event.HURRY: _SAVE_AND_STOP,
+    },
+    JobState.STOPPING: {
+        Event.ALL_DONE: (JobState.WRAP_UP, (Action.SAVE_NEWEST,)),  # the last step came before the announced one
+        Event.ALL_GONE: _SAVE_AND_STOP,
+        Event.GRACE_OVER: (JobState.STOPPING, (Action.KILL_RANKS,)),
+        Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
+    },
+    JobState.LEAVING: {
+        Event.ALL_GONE: _SAVE_AND_STOP,
+        Event.GRACE_OVER: (JobState.LEAVING, (Action.KILL_RANKS,)),
+        Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
+    },
+    JobState.LAST_GASP: {
+        Event.SAVED: (JobState.STOPPED, (Action.FINISH,)),
+        Event.SAVE_FAILED: (JobState.FAILED, (Action.FINISH,)),
+    },
+    JobState.SALVAGE: {
+        Event.SAVED: (JobState.FAILED, (Action.FINISH,)),
+        Event.SAVE_FAILED: (JobState.FAILED, (Action.FINISH,)),
+    },
+    JobState.WRAP_UP: {
+        Event.SAVED: (JobState.DONE, (Action.FINISH,)),
+        Event.SAVE_FAILED: (JobState.DONE, (Action.FINISH,)),  # the work is done: said loudly, not failed
+    },
+}
+
+_E = Event
+_SAVER_NEWS = {_E.SAVED, _E.SAVE_FAILED}  # of interval saves: the runner has journalled them already
+_RANK_NEWS = {_E.FAILURE_RETRY, _E.RANK_RETRY, _E.FAILURE_FATAL, _E.HANG, _E.ALL_DONE}
+_TIMERS = {_E.GRACE_OVER, _E.BACKOFF_OVER}
+
+IGNORED: dict[JobState, set[Event]] = {
+    JobState.READY: _SAVER_NEWS | _RANK_NEWS | _TIMERS | {_E.ALL_GONE},
+    JobState.RUNNING: _SAVER_NEWS | _TIMERS | {_E.START, _E.ALL_GONE},
+    JobState.EXAMINING: _SAVER_NEWS | _TIMERS | {_E.START, _E.HANG, _E.ALL_DONE, _E.ALL_GONE},
+    JobState.CLEARING: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.BACKOFF_OVER},
+    JobState.ABANDONING: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.BACKOFF_OVER, _E.STOP},
+    JobState.BACKOFF: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.ALL_GONE, _E.GRACE_OVER},
+    JobState.STOPPING: _SAVER_NEWS | (_RANK_NEWS - {_E.ALL_DONE}) | {_E.START, _E.STOP, _E.BACKOFF_OVER},
+    JobState.LEAVING: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.STOP, _E.BACKOFF_OVER},
+    JobState.LAST_GASP: _RANK_NEWS | _TIMERS | {_E.START, _E.ALL_GONE, _E.STOP, _E.HURRY},
+    JobState.SALVAGE: _RANK_NEWS | _TIMERS | {_E.START, _E.ALL_GONE, _E.STOP, _E.HURRY},
+    JobState.WRAP_UP: _RANK_NEWS | _TIMERS | {_E.START, _E.ALL_GONE, _E.STOP, _E.HURRY},
+} | {end: set(Event) for end in ENDS}
+
+
+def advance(state: JobState, event: Event) -> Step:
+    """The next state and what to do; an ignored event leaves the state and does nothing."""
+    if event in IGNORED[state]:
+        return state, ()
+    return _TABLE[state][event]
+
+
+def _check_total() -> None:
+    for state in JobState:
+        named = set(_TABLE.get(state, ()))
+        if named & IGNORED[state] or named | IGNORED[state] != set(Event):
+            raise AssertionError(f"the state table is not total for {state}")
+
+
+_check_total()
