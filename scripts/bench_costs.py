@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from ftlaunch.journal import read_events
+from ftlaunch.history.journal import read_events
 
 IDLE = "import time\ntime.sleep(1000)\n"
 DYING = """

@@ -24,7 +24,7 @@ from typing import Any
 
 from safetensors import safe_open
 
-from ftlaunch.journal import read_events
+from ftlaunch.history.journal import read_events
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import EXIT_SAVED

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ftlaunch.journal import read_events
+from ftlaunch.history.journal import read_events
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import memory_root
 

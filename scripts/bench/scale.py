@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 from trial import JOBS, cpu_seconds
 
-from ftlaunch.journal import read_events
+from ftlaunch.history.journal import read_events
 from ftlaunch.memory.pages import memory_dir
 from ftlaunch.system.control_socket import SOCKET, ask
 

@@ -10,8 +10,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.journal import EVENTS
-from ftlaunch.runs import CannotFind, Run, find, load
+from ftlaunch.history.journal import EVENTS
+from ftlaunch.history.runs import CannotFind, Run, find, load
 from ftlaunch_contract.checkpoint import layout, retention, verify
 from ftlaunch_contract.checkpoint import metadata as marks
 from ftlaunch_contract.checkpoint.layout import Damaged

@@ -16,16 +16,17 @@ from typing import Any
 
 import click
 
-from ftlaunch import __version__, ledger
+from ftlaunch import __version__
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
 from ftlaunch.ctl_check import check
 from ftlaunch.ctl_checkpoints import checkpoints
 from ftlaunch.ctl_plan import plan
 from ftlaunch.ctl_rehearse import rehearse
+from ftlaunch.history import goodput
+from ftlaunch.history.report_view import ending, report_data, report_lines, status_lines
+from ftlaunch.history.runs import CannotFind, Run, find, memory_of, moments
 from ftlaunch.memory import cleanup
-from ftlaunch.report import ending, report_data, report_lines, status_lines
-from ftlaunch.runs import CannotFind, Run, find, memory_of, moments
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
@@ -151,7 +152,7 @@ def report(name: str | None, as_json: bool) -> int:
     line = moments(run.events)
     if not line:
         raise Cannot(f"cannot report: the journal in {run.run_dir} has no whole event")
-    story = ledger.tell(line)
+    story = goodput.tell(line)
     click.echo(json.dumps(report_data(story), indent=1) if as_json else "\n".join(map(printable, report_lines(story))))
     return 0
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from ftlaunch import ledger, plan_view, runs
+from ftlaunch import plan_view
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.rates import parse_rate, parse_size
+from ftlaunch.history import goodput, runs
 from ftlaunch.plan_figures import DAY, Figures, complete, from_run
 from ftlaunch.planning import plan as make_plan
 from ftlaunch.policy.restart_policy import Backoff
@@ -126,7 +127,7 @@ def _figures(options: dict[str, Any], run_name: str | None) -> Figures:
             figures.add(name, options[option], _GIVEN)
     if run_name is not None:
         line = runs.moments(runs.find(run_name).events)
-        from_run(figures, run_name, ledger.tell(line), line)
+        from_run(figures, run_name, goodput.tell(line), line)
     for name, option in (("state_bytes", "--state-size"), ("storage_bytes_per_second", "--storage-bandwidth")):
         if name not in figures:
             run = "" if run_name is None else f": {run_name} has committed no checkpoint"

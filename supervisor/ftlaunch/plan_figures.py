@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from ftlaunch.ledger import Moment, Story
+from ftlaunch.history.goodput import Moment, Story
 from ftlaunch.plan_model import Job, Kind
 
 DAY = 86400.0

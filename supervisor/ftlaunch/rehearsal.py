@@ -20,10 +20,10 @@ from typing import Any
 import psutil
 import yaml
 
-from ftlaunch import runs
+from ftlaunch.history import runs
+from ftlaunch.history.runs import CannotFind
 from ftlaunch.likeness import Likeness, compare
 from ftlaunch.memory.pages import memory_dir, remove_memory
-from ftlaunch.runs import CannotFind
 from ftlaunch.spec import JobSpec, resolved
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import SOCKET, ask

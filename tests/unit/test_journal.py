@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from harness import wait_for
 
-from ftlaunch.journal import EVENTS, Journal, read_events
+from ftlaunch.history.journal import EVENTS, Journal, read_events
 from ftlaunch_contract.files.dirlock import DirLock, Locked
 
 Holder = Callable[..., subprocess.Popen[str]]

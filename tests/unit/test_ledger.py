@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.ledger import CLASSES, Entry, Moment, Story, tell
+from ftlaunch.history.goodput import CLASSES, HistoryEntry, Moment, Story, tell
 
 Event = tuple[float, str, dict[str, Any]]
 
@@ -100,7 +100,7 @@ def test_progress_is_never_older_than_the_recovery() -> None:
 def test_given_up() -> None:
     told = story(*QUIET, incident(150, 40, verdict="give up"), at(153, "job_failed", code=1))
     assert spent(told) == {"starting": 10, "useful": 39.5, "detecting": 0.5, "stopping": 3}
-    assert [entry.what for entry in told.entries if isinstance(entry, Entry)] == ["started", "job_failed"]
+    assert [entry.what for entry in told.entries if isinstance(entry, HistoryEntry)] == ["started", "job_failed"]
 
 
 def test_stopped_and_started_again() -> None:
@@ -119,7 +119,7 @@ def test_stopped_and_started_again() -> None:
     assert spent(told) == {"starting": 17, "useful": 98, "stopping": 5, "down": 100}
     assert (told.step_seconds, told.steps_lost, told.runs, told.checkpoints) == (1.0, 0, 2, 1)
     again = told.entries[4]
-    assert isinstance(again, Entry)
+    assert isinstance(again, HistoryEntry)
     assert (again.fields["down"], again.fields["resumed"], again.fields["steps_lost"]) == (100, 42, 0)
 
 
@@ -139,7 +139,7 @@ def test_a_killed_supervisor_whose_pages_tell_when() -> None:
     )
     assert spent(told) == {"starting": 20, "useful": 100, "lost": 5, "down": 50}
     killed = told.entries[1]
-    assert isinstance(killed, Entry)
+    assert isinstance(killed, HistoryEntry)
     assert (killed.what, killed.at, killed.fields["known"]) == ("killed", 150, True)
 
 

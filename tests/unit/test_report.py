@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ftlaunch.ledger import tell
-from ftlaunch.report import ending, report_data, report_lines, status_lines
-from ftlaunch.runs import moments
+from ftlaunch.history.goodput import tell
+from ftlaunch.history.report_view import ending, report_data, report_lines, status_lines
+from ftlaunch.history.runs import moments
 
 
 def journal(*events: dict[str, Any]) -> list[dict[str, Any]]:

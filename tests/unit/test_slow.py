@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ftlaunch.report import status_lines
+from ftlaunch.history.report_view import status_lines
 from ftlaunch.slow import WINDOW_STEPS, WINDOWS, WINDOWS_WELL, News, Own, SlowRanks
 
 

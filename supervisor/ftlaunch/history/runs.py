@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.journal import EVENTS, read_events
-from ftlaunch.ledger import Moment
+from ftlaunch.history.goodput import Moment
+from ftlaunch.history.journal import EVENTS, read_events
 from ftlaunch.memory.pages import memory_dir, read_places
 from ftlaunch_contract.protocol import memory_root, process_start_time
 

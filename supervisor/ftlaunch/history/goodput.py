@@ -28,7 +28,7 @@ class Moment:
 
 
 @dataclass
-class Entry:
+class HistoryEntry:
     """Something to tell besides incidents: `what` is started, killed, stop_requested, saved, ..."""
 
     at: float
@@ -67,7 +67,7 @@ class Story:
     begin: float = 0.0
     end: float = 0.0
     ended: bool = False  # the last run has said its last word
-    entries: list[Entry | Incident] = field(default_factory=list)
+    entries: list[HistoryEntry | Incident] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0.0))
     steps_made: int = 0  # those timed
     step_seconds: float | None = None  # mean over the steps timed
@@ -149,7 +149,7 @@ class _Teller:
         self._reached = step
 
     def _note(self, moment: Moment, what: str = "", **more: Any) -> None:
-        entry = Entry(moment.wall, what or moment.event, moment.attempt, {**moment.fields, **more})
+        entry = HistoryEntry(moment.wall, what or moment.event, moment.attempt, {**moment.fields, **more})
         self._story.entries.append(entry)
 
     # --- runs -----------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class _Teller:
             if self._class == USEFUL:
                 self._reach(at, said.get("step", 0))
             self._reached = said.get("step", 0)
-        self._story.entries.append(Entry(at, "killed", moment.attempt, {"known": said is not None}))
+        self._story.entries.append(HistoryEntry(at, "killed", moment.attempt, {"known": said is not None}))
         self._turn(at, DOWN)
 
     def _on_attempt_started(self, moment: Moment) -> None:
@@ -202,7 +202,9 @@ class _Teller:
             incident.resumed_step, incident.source, incident.steps_lost = step, source, lost
             incident.resumed_after = moment.wall - incident.at
         elif self._class == STARTING:
-            started = next(e for e in reversed(self._story.entries) if isinstance(e, Entry) and e.what == "started")
+            started = next(
+                e for e in reversed(self._story.entries) if isinstance(e, HistoryEntry) and e.what == "started"
+            )
             started.fields |= {"resumed": step, "source": source, "steps_lost": lost}
             self._turn(moment.wall, USEFUL)
             self._mark = (moment.wall, step)

@@ -8,20 +8,20 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from ftlaunch import ledger
 from ftlaunch.common.formatting import duration, size, table
-from ftlaunch.ledger import Entry, Incident, Story
+from ftlaunch.history import goodput
+from ftlaunch.history.goodput import HistoryEntry, Incident, Story
 
 _WIDTH = 96
 _LEDGER = {
-    ledger.USEFUL: "steps that count",
-    ledger.LOST: "steps that had to be made again",
-    ledger.DETECTING: "last completed step to incident, with the one under way",
-    ledger.RESTARTING: "incident to the first new step of all ranks",
-    ledger.STARTING: "start of the supervisor until all ranks have their state",
-    ledger.STOPPING: "stop request, or the ranks' end, until all is saved",
-    ledger.DOWN: "no supervisor was running",
-    ledger.UNKNOWN: "ranks ran; they do not say their steps",
+    goodput.USEFUL: "steps that count",
+    goodput.LOST: "steps that had to be made again",
+    goodput.DETECTING: "last completed step to incident, with the one under way",
+    goodput.RESTARTING: "incident to the first new step of all ranks",
+    goodput.STARTING: "start of the supervisor until all ranks have their state",
+    goodput.STOPPING: "stop request, or the ranks' end, until all is saved",
+    goodput.DOWN: "no supervisor was running",
+    goodput.UNKNOWN: "ranks ran; they do not say their steps",
 }
 
 
@@ -79,7 +79,7 @@ def _incident(incident: Incident) -> Iterator[str]:
         yield f"autopsy: {incident.autopsy}"
 
 
-def _entry(entry: Entry) -> Iterator[str]:
+def _entry(entry: HistoryEntry) -> Iterator[str]:
     fields = entry.fields
     if entry.what == "started":
         yield _started(fields)
@@ -138,7 +138,7 @@ def _ledger(story: Story) -> Iterator[str]:
     yield f"{'where the wall time went':<58}{duration(total):>14}"
     for name, meaning in _LEDGER.items():
         seconds = story.seconds[name]
-        if seconds > 0 or name in (ledger.USEFUL, ledger.LOST):
+        if seconds > 0 or name in (goodput.USEFUL, goodput.LOST):
             share = seconds / total if total else 0.0
             yield f"  {name:<11}{duration(seconds):>14} {share:>8.2%}   {meaning}"
     yield ""
@@ -150,15 +150,15 @@ def _ledger(story: Story) -> Iterator[str]:
             f" lost: {story.steps_lost}, their time is estimated with it"
         )
     elif story.steps_lost:
-        yield f"steps lost: {story.steps_lost}; their time is not known and stands under `{ledger.USEFUL}`"
+        yield f"steps lost: {story.steps_lost}; their time is not known and stands under `{goodput.USEFUL}`"
     yield f"checkpoints: {story.checkpoints}"
 
 
 def _without_down(story: Story, total: float) -> str:
-    up = total - story.seconds[ledger.DOWN]
+    up = total - story.seconds[goodput.DOWN]
     if story.effective is None or up <= 0 or up == total:
         return ""
-    return f" ({story.seconds[ledger.USEFUL] / up:.2%} of the time it was up)"
+    return f" ({story.seconds[goodput.USEFUL] / up:.2%} of the time it was up)"
 
 
 # --- status -----------------------------------------------------------------------------------------------

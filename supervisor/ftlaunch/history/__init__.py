@@ -1,0 +1,1 @@
+"""What a run dir tells: journal, runs, goodput. Nothing here needs a running job."""
