@@ -18,7 +18,7 @@ from ftlaunch import environment
 from ftlaunch.common.formatting import duration
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.logs import tail
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch_contract import protocol
 

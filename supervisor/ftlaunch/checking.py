@@ -10,7 +10,7 @@ from pathlib import Path
 from ftlaunch import check_disk, check_probes, check_ranks, check_view
 from ftlaunch import check_rules as rules
 from ftlaunch.check_rules import Finding
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.device_count import count_gpus
 from ftlaunch_contract.protocol import memory_root

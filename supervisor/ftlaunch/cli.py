@@ -11,9 +11,9 @@ import click
 import yaml
 
 from ftlaunch.options import Request, read_command_line
-from ftlaunch.spec import JobSpec, SpecError, resolved
-from ftlaunch.spec_keys import OPTIONS
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
+from ftlaunch.spec.keys import OPTIONS
+from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_STOPPED, EXIT_USAGE
 
 

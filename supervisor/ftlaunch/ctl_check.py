@@ -11,8 +11,8 @@ import click
 from ftlaunch import check_view, checking
 from ftlaunch.check_rules import could_run
 from ftlaunch.common.durations import parse_duration
-from ftlaunch.spec import JobSpec, SpecError
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.job_spec import JobSpec, SpecError
+from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.device_count import count_gpus
 from ftlaunch_contract.protocol import EXIT_USAGE
 

@@ -17,7 +17,7 @@ from ftlaunch.plan_figures import DAY, Figures, complete, from_run
 from ftlaunch.planning import plan as make_plan
 from ftlaunch.policy.restart_policy import Backoff
 from ftlaunch.simulation import Scene, lives
-from ftlaunch.spec_keys import default
+from ftlaunch.spec.keys import default
 
 _DAYS = 30.0  # length of a simulated run
 _MOST_FAULTS = 1e6  # about a minute

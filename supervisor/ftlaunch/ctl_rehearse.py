@@ -15,8 +15,8 @@ from ftlaunch import rehearsal_view
 from ftlaunch.ctl_check import Refused, seconds
 from ftlaunch.options import read_command_line
 from ftlaunch.rehearsal import CannotRehearse, Outcome, Rehearsal
-from ftlaunch.spec import JobSpec, SpecError
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.job_spec import JobSpec, SpecError
+from ftlaunch.spec.resolve import resolve
 
 _NO = 1
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract import protocol
 
 _COMPARE_EVERY = 10  # steps between comparisons of replicas, unless the spec says

@@ -15,7 +15,7 @@ from ftlaunch.logs import tail
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.signs import Signs
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import process_activity, processes
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.warm_link import Order, Warm

@@ -10,7 +10,7 @@ from ftlaunch import saver
 from ftlaunch.history.journal import Journal
 from ftlaunch.memory.pages import Pages, count_pages, forget_snapshots, memory_dir, remove_memory, write_places
 from ftlaunch.memory.recovery_plan import NONE
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint

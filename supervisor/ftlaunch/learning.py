@@ -8,7 +8,7 @@ from ftlaunch import limits_file
 from ftlaunch.gaps import Gaps
 from ftlaunch.health import Wait
 from ftlaunch.limits import Limits, asked_by
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 
 _NOTE_EVERY = 60.0  # seconds between writes: what a killed supervisor forgets at most,
 _WORTH = 1.1  # but for what has grown by less than a tenth

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 
 Limit = float | None | Literal["auto"]
 

@@ -18,7 +18,7 @@ from typing import Any
 from ftlaunch.common.masking import secret_values
 from ftlaunch.notices import KIND_OF, payload
 from ftlaunch.notifier import FAREWELL
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 
 _MARGIN = 1.0  # seconds that the notifier gets to leave, its own time being over

@@ -9,8 +9,8 @@ import click
 from click.core import ParameterSource
 
 from ftlaunch import __version__
-from ftlaunch.spec_error import SpecError, did_you_mean, shown
-from ftlaunch.spec_keys import OPTIONS, Key
+from ftlaunch.spec.errors import SpecError, did_you_mean, shown
+from ftlaunch.spec.keys import OPTIONS, Key
 
 _INTRO = (
     "Keep a training job alive: start its ranks, watch them, restart them, resume from the step they had "

@@ -24,7 +24,7 @@ from ftlaunch.history import runs
 from ftlaunch.history.runs import CannotFind
 from ftlaunch.likeness import Likeness, compare
 from ftlaunch.memory.pages import memory_dir, remove_memory
-from ftlaunch.spec import JobSpec, resolved
+from ftlaunch.spec.job_spec import JobSpec, resolved
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.checkpoint import layout

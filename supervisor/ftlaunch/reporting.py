@@ -23,7 +23,7 @@ from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.restart_policy import Verdict
 from ftlaunch.policy.states import JobState
 from ftlaunch.slow import News
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import initial, metadata
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.files import atomic

@@ -12,7 +12,7 @@ from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.reporting import Reporter
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.soundness import Soundness
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.protocol import Resume
 

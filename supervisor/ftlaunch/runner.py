@@ -36,7 +36,7 @@ from ftlaunch.resuming import Resuming
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.soundness import Soundness
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.status import status
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import Client, Control

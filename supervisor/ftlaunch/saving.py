@@ -11,7 +11,7 @@ from ftlaunch.gang import Gang
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.saver_link import SaverLink
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Why, announce_step
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ftlaunch.common.formatting import duration
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.restart_policy import Budget
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 
 PREFIX = "ftlaunch: "
 

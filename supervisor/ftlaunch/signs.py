@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import process_activity
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch_contract.protocol import Flag

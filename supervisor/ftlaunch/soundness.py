@@ -7,7 +7,7 @@ import json
 from ftlaunch.gang import Gang
 from ftlaunch.memory.pages import Pages
 from ftlaunch.numerics import Finding, Losses, Replicas, divergence
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages import replica_record
 from ftlaunch_hooks.observe.loss_watch import LossFault, told

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch.logs import tail
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.processes import Leader, start_session
 from ftlaunch_contract.files import atomic
 

@@ -16,7 +16,7 @@ import pytest
 from harness import JOBS, FtJob, alive, wait_for
 
 from ftlaunch import environment
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.processes import Leader, RankProcess
 from ftlaunch.warm_link import Order, Warm
 

@@ -11,7 +11,7 @@ import pytest
 
 from ftlaunch import ctl
 from ftlaunch.planning import DEFAULT_STORAGE
-from ftlaunch.spec_keys import default
+from ftlaunch.spec.keys import default
 
 ASKED = ("--gpus", "1024", "--state-size", "2TiB", "--storage-bandwidth", "20GB/s")
 LLAMA = (

@@ -12,7 +12,7 @@ import pytest
 from savekit import checkpoint, steps
 
 from ftlaunch.home import Home, Unusable
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.pages.page import Page, page_path
 from ftlaunch_contract.protocol import memory_root

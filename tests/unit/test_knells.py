@@ -19,7 +19,7 @@ from ftlaunch.home import Home
 from ftlaunch.knells import Knells
 from ftlaunch.logs import Terminal
 from ftlaunch.reporting import Reporter
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.processes import Leader
 from ftlaunch_contract.pages.page import Page, create_page
 

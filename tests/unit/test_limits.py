@@ -15,7 +15,7 @@ from ftlaunch.gaps import Gaps
 from ftlaunch.health import RankView, waits
 from ftlaunch.learning import Learning
 from ftlaunch.limits import AUTO_CEILING, BOUNDS, LEAST_FACTOR, Limits, learned
-from ftlaunch.spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec
 
 TRAIN = RankView(0, 0.0, True, True, "train", 1, 10.0, True, False)
 

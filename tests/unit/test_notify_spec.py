@@ -9,9 +9,9 @@ import yaml
 
 from ftlaunch.common.masking import masked_text, secret_values
 from ftlaunch.notices import KIND_OF, payload
-from ftlaunch.spec import JobSpec, SpecError, resolved
-from ftlaunch.spec_notify import KINDS, Target
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
+from ftlaunch.spec.notify_targets import KINDS, NotifyTarget
+from ftlaunch.spec.resolve import resolve
 
 ALL_BUT_SLOW = ("incident", "give_up", "done", "hang_suspected")
 
@@ -32,16 +32,16 @@ def ask(notify: str) -> JobSpec:
     [
         ("null", ()),
         ("[]", ()),
-        ("{command: [./tell, --loud]}", (Target(argv=("./tell", "--loud")),)),
-        ("{command: 'cat > out'}", (Target(shell="cat > out"),)),
-        ("[{url: 'https://h/x', on: [slow, done]}]", (Target(url="https://h/x", on=("slow", "done")),)),
-        ("{url: 'http://[::1]:8080', on: 'done, slow'}", (Target(url="http://[::1]:8080", on=("done", "slow")),)),
-        ("{command: a, timeout: 500ms, retries: 0}", (Target(shell="a", timeout=0.5, retries=0),)),
+        ("{command: [./tell, --loud]}", (NotifyTarget(argv=("./tell", "--loud")),)),
+        ("{command: 'cat > out'}", (NotifyTarget(shell="cat > out"),)),
+        ("[{url: 'https://h/x', on: [slow, done]}]", (NotifyTarget(url="https://h/x", on=("slow", "done")),)),
+        ("{url: 'http://[::1]:8080', on: 'done, slow'}", (NotifyTarget(url="http://[::1]:8080", on=("done", "slow")),)),
+        ("{command: a, timeout: 500ms, retries: 0}", (NotifyTarget(shell="a", timeout=0.5, retries=0),)),
     ],
 )
-def test_read(notify: str, targets: tuple[Target, ...]) -> None:
+def test_read(notify: str, targets: tuple[NotifyTarget, ...]) -> None:
     assert ask(notify).notify == targets
-    assert Target().on == ALL_BUT_SLOW
+    assert NotifyTarget().on == ALL_BUT_SLOW
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_a_dry_run_is_a_spec_again_but_for_secrets() -> None:
 @pytest.mark.parametrize(
     ("target", "name"),
     [
-        (Target(url="https://me:pw@hooks.example:8443/T/B?x=1"), "https://hooks.example:8443/***"),
-        (Target(url="http://h"), "http://h"),
-        (Target(argv=("./tell", "--token", "x")), "./tell"),
-        (Target(shell="curl -d @- https://h/secret"), "curl"),
-        (Target(shell="TOKEN=x curl h"), "***"),
+        (NotifyTarget(url="https://me:pw@hooks.example:8443/T/B?x=1"), "https://hooks.example:8443/***"),
+        (NotifyTarget(url="http://h"), "http://h"),
+        (NotifyTarget(argv=("./tell", "--token", "x")), "./tell"),
+        (NotifyTarget(shell="curl -d @- https://h/secret"), "curl"),
+        (NotifyTarget(shell="TOKEN=x curl h"), "***"),
     ],
 )
-def test_names_without_secrets(target: Target, name: str) -> None:
+def test_names_without_secrets(target: NotifyTarget, name: str) -> None:
     assert target.name == name
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ftlaunch.policy.fault_rules import UNKNOWN, Facts, FaultRule, builtin, first_fitting, parse_rules
-from ftlaunch.spec_error import RefusedError
+from ftlaunch.spec.errors import RefusedError
 
 ROOT = Path(__file__).parents[2]
 RULES = builtin()

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ftlaunch.spec import JobSpec, SpecError, resolved
-from ftlaunch.spec_file import read_spec_file
-from ftlaunch.spec_keys import KEYS, YAML_KEYS, default
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
+from ftlaunch.spec.keys import KEYS, YAML_KEYS, default
+from ftlaunch.spec.resolve import resolve
+from ftlaunch.spec.yaml_file import read_spec_file
 from ftlaunch_contract import protocol
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.spec import JobSpec, SpecError
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.job_spec import JobSpec, SpecError
+from ftlaunch.spec.resolve import resolve
 
 
 @pytest.fixture(autouse=True)

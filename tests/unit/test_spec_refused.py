@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.spec import SpecError
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.job_spec import SpecError
+from ftlaunch.spec.resolve import resolve
 
 
 @pytest.fixture(autouse=True)
@@ -190,7 +190,7 @@ def test_a_folder_that_cannot_be_made(name: str, place: Path) -> None:
 
 def test_a_folder_that_may_not_be_written_to() -> None:
     # In a child that gives up root's rights: to root, who runs tests in containers, nothing is forbidden.
-    code = "import os; from pathlib import Path; from ftlaunch.spec_checks import why_not_writable\n"
+    code = "import os; from pathlib import Path; from ftlaunch.spec.checks import why_not_writable\n"
     code += "if os.getuid() == 0: os.setuid(65534)\n"
     code += "print(why_not_writable(Path('/usr/x/y')))"
     answer = subprocess.check_output([sys.executable, "-c", code], text=True)

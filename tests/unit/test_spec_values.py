@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch import spec_parsers as p
 from ftlaunch.common.durations import format_duration, parse_duration
 from ftlaunch.common.masking import is_secret, masked_args, masked_env
-from ftlaunch.spec_error import RefusedError, did_you_mean, shown
+from ftlaunch.spec import parsers as p
+from ftlaunch.spec.errors import RefusedError, did_you_mean, shown
 from ftlaunch.system.device_count import count_cpus, count_gpus
 
 

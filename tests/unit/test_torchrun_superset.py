@@ -7,8 +7,8 @@ import pytest
 from torch.distributed.run import get_args_parser
 
 from ftlaunch.options import command, read_command_line
-from ftlaunch.spec_keys import OPTIONS
-from ftlaunch.spec_resolve import resolve
+from ftlaunch.spec.keys import OPTIONS
+from ftlaunch.spec.resolve import resolve
 
 ACTIONS = [action for action in get_args_parser()._actions if action.option_strings and action.dest != "help"]
 SPELLINGS = [(action, spelling) for action in ACTIONS for spelling in action.option_strings]

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ftlaunch.common.signal_names import SIGNALS
-from ftlaunch.spec_error import RefusedError, did_you_mean
+from ftlaunch.spec.errors import RefusedError, did_you_mean
 
 ACTIONS = ("restart", "wait", "give-up")
 HOWS = ("hang", "left-early", "spawn")

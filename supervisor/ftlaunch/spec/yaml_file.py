@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from ftlaunch.spec_error import SpecError, did_you_mean, shown
-from ftlaunch.spec_keys import YAML_KEYS
+from ftlaunch.spec.errors import SpecError, did_you_mean, shown
+from ftlaunch.spec.keys import YAML_KEYS
 
 _MERGE = "tag:yaml.org,2002:merge"
 _NULL = "tag:yaml.org,2002:null"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.rates import parse_rate
-from ftlaunch.spec_error import RefusedError
+from ftlaunch.spec.errors import RefusedError
 
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from ftlaunch import spec_parsers as p
 from ftlaunch.common.durations import format_duration
 from ftlaunch.common.masking import MASK, masked_args, masked_text
-from ftlaunch.spec_error import RefusedError, did_you_mean
+from ftlaunch.spec import parsers as p
+from ftlaunch.spec.errors import RefusedError, did_you_mean
 
 KINDS = ("incident", "give_up", "done", "slow", "hang_suspected")
 _ON = tuple(kind for kind in KINDS if kind != "slow")  # a slow rank is news, not a reason to wake somebody
@@ -19,7 +19,7 @@ _LONGEST_TIMEOUT = 300.0
 
 
 @dataclass(frozen=True)
-class Target:
+class NotifyTarget:
     """Whom to tell: a command without a shell, a line for /bin/sh, or the address of a webhook; one of them."""
 
     argv: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Target:
         return MASK if "=" in word else word
 
 
-def targets(raw: object) -> tuple[Target, ...]:
+def targets(raw: object) -> tuple[NotifyTarget, ...]:
     """One target, or a list of them."""
     if isinstance(raw, dict):
         return (_target(raw, ""),)
@@ -51,7 +51,7 @@ def targets(raw: object) -> tuple[Target, ...]:
     return tuple(_target(item, f"[{index}]") for index, item in enumerate(raw))
 
 
-def as_spec(target: Target) -> dict[str, object]:
+def as_spec(target: NotifyTarget) -> dict[str, object]:
     """What a spec says for `target`, but for its secrets."""
     whom: dict[str, object] = {"url": target.name}
     if target.argv:
@@ -61,7 +61,7 @@ def as_spec(target: Target) -> dict[str, object]:
     return {**whom, "on": list(target.on), "timeout": format_duration(target.timeout), "retries": target.retries}
 
 
-def _target(raw: object, at: str) -> Target:
+def _target(raw: object, at: str) -> NotifyTarget:
     if not isinstance(raw, dict):
         raise RefusedError("it must be a mapping with `command` or `url`", at, raw)
     for name in raw:
@@ -79,7 +79,7 @@ def _target(raw: object, at: str) -> Target:
             # An address or a command may hold a secret: it is not repeated.
             shown = "set" if name in ("url", "command") else refused.given or value
             raise RefusedError(f"it must be {allowed}", f"{at}.{name}", shown) from None
-    return Target(**given)
+    return NotifyTarget(**given)
 
 
 def _command(raw: object) -> dict[str, object]:

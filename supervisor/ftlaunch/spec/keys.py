@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ftlaunch import spec_notify
-from ftlaunch import spec_parsers as p
 from ftlaunch.policy.fault_rules import parse_rules
-from ftlaunch.spec_error import RefusedError
+from ftlaunch.spec import notify_targets
+from ftlaunch.spec import parsers as p
+from ftlaunch.spec.errors import RefusedError
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ _OURS = (
 _SPEC_ONLY = (
     Key("fault_rules", parse_rules, "a list of mappings such as {log: 'link down', class: network, action: wait}", None,
         "rules for failures, of the form of configs/fault_rules.yaml; they come before those", option=False),
-    Key("notify", spec_notify.targets, "a mapping with `command` or `url`, or a list of such", None,
+    Key("notify", notify_targets.targets, "a mapping with `command` or `url`, or a list of such", None,
         "whom to tell of incidents and of the end: a command or a webhook, each with on, timeout and retries",
         option=False),
 )  # fmt: skip

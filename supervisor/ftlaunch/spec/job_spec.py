@@ -15,20 +15,20 @@ from ftlaunch.common.durations import format_duration
 from ftlaunch.common.masking import masked_args, masked_env
 from ftlaunch.common.rates import format_rate
 from ftlaunch.policy.fault_rules import FaultRule
-from ftlaunch.spec_error import SpecError
-from ftlaunch.spec_keys import default
-from ftlaunch.spec_notify import Target, as_spec
+from ftlaunch.spec.errors import SpecError
+from ftlaunch.spec.keys import default
+from ftlaunch.spec.notify_targets import NotifyTarget, as_spec
 
 __all__ = ["JobSpec", "Kind", "SpecError", "resolved"]
 
-Kind = Literal["script", "module", "program"]
+TargetKind = Literal["script", "module", "program"]
 
 
 @dataclass(frozen=True)
 class JobSpec:
     """One job, resolved: every value is final, every folder absolute, every time in seconds."""
 
-    kind: Kind
+    kind: TargetKind
     target: str
     args: tuple[str, ...]
     nproc: int
@@ -112,7 +112,7 @@ class JobSpec:
     stop_signals: tuple[str, ...] = default("signals_to_handle")
     virtual_local_rank: bool = default("virtual_local_rank")
     python: str = sys.executable
-    notify: tuple[Target, ...] = ()
+    notify: tuple[NotifyTarget, ...] = ()
 
 
 def resolved(spec: JobSpec) -> dict[str, object]:

@@ -8,11 +8,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ftlaunch.spec import JobSpec, Kind
-from ftlaunch.spec_checks import check_target, why_not_writable
-from ftlaunch.spec_error import Origin, RefusedError, SpecError, one_line
-from ftlaunch.spec_file import read_spec_file
-from ftlaunch.spec_keys import OPTIONS, SETTINGS, YAML_KEYS, Key
+from ftlaunch.spec.checks import check_target, why_not_writable
+from ftlaunch.spec.errors import Origin, RefusedError, SpecError, one_line
+from ftlaunch.spec.job_spec import JobSpec, TargetKind
+from ftlaunch.spec.keys import OPTIONS, SETTINGS, YAML_KEYS, Key
+from ftlaunch.spec.yaml_file import read_spec_file
 from ftlaunch.system.device_count import count_cpus, count_gpus
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import default_job_id
@@ -112,7 +112,7 @@ def _merged(layers: Sequence[_Layer]) -> _Layer:
     return asked
 
 
-def _wanted_kind(layers: Sequence[_Layer]) -> Kind:
+def _wanted_kind(layers: Sequence[_Layer]) -> TargetKind:
     """What torchrun's switches make of the target: --run-path over --no-python, which excludes --module."""
     asked = _merged(layers)
     if asked["run_path"].value:
@@ -124,8 +124,8 @@ def _wanted_kind(layers: Sequence[_Layer]) -> Kind:
     return "module" if asked["module"].value else "script"
 
 
-def _target_of_file(path: str, layer: _Layer) -> tuple[Kind, str]:
-    kinds: tuple[Kind, ...] = ("script", "module", "program")
+def _target_of_file(path: str, layer: _Layer) -> tuple[TargetKind, str]:
+    kinds: tuple[TargetKind, ...] = ("script", "module", "program")
     named = [kind for kind in kinds if kind in layer]
     if not named:
         raise SpecError(f"cannot read {path}: it names no `script`, `module` or `program` to run")
@@ -151,7 +151,7 @@ def _check_combinations(asked: _Layer) -> None:
 
 
 def _build(
-    kind: Kind,
+    kind: TargetKind,
     target: str,
     args: tuple[str, ...],
     asked: _Layer,

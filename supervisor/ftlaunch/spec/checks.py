@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from ftlaunch.spec_error import SpecError, one_line
+from ftlaunch.spec.errors import SpecError, one_line
 
 
 def check_target(kind: str, target: str, environ: Mapping[str, str]) -> None:
