@@ -17,7 +17,7 @@ from ftlaunch.health import Late, RankView, measured, of_laggard
 from ftlaunch.home import Home
 from ftlaunch.logs import Terminal
 from ftlaunch.memory_news import MemoryNews
-from ftlaunch.notifier_link import NotifierLink, Outcome
+from ftlaunch.notify.client import DeliveryOutcome, NotifierLink
 from ftlaunch.numerics import Finding
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.restart_policy import Verdict
@@ -103,7 +103,7 @@ class Reporter:
         for outcome in self.notifier.close():
             self._notified(outcome)
 
-    def _notified(self, outcome: Outcome) -> None:
+    def _notified(self, outcome: DeliveryOutcome) -> None:
         fields = {"kind": outcome.kind, "target": outcome.target, "tries": outcome.tries, "seconds": outcome.seconds}
         if not outcome.error:
             self.log("notified", **fields)

@@ -21,7 +21,7 @@ import pytest
 import yaml
 from harness import JOBS, FtJob, alive, wait_for
 
-from ftlaunch.notifier import FAREWELL
+from ftlaunch.notify.notifier import FAREWELL
 
 BEATS = JOBS / "beats.py"
 SECRET = "hunter2-sesame"
@@ -95,7 +95,7 @@ def outcomes(job: FtJob, name: str) -> list[tuple[str, str]]:
 
 def notifiers(job: FtJob) -> list[psutil.Process]:
     children = psutil.Process(job.supervisor.pid).children()
-    return [child for child in children if "ftlaunch.notifier" in child.cmdline()]
+    return [child for child in children if "ftlaunch.notify.notifier" in child.cmdline()]
 
 
 def test_an_incident_and_the_end_are_told_by_command_shell_and_webhook(job: FtJob, hooks: list[Hook]) -> None:

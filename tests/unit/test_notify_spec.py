@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from ftlaunch.common.masking import masked_text, secret_values
-from ftlaunch.notices import KIND_OF, payload
+from ftlaunch.notify.notification import KIND_OF, payload
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.notify_targets import KINDS, NotifyTarget
 from ftlaunch.spec.resolve import resolve

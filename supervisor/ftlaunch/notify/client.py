@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ftlaunch.common.masking import secret_values
-from ftlaunch.notices import KIND_OF, payload
-from ftlaunch.notifier import FAREWELL
+from ftlaunch.notify.notification import KIND_OF, payload
+from ftlaunch.notify.notifier import FAREWELL
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 
@@ -25,7 +25,7 @@ _MARGIN = 1.0  # seconds that the notifier gets to leave, its own time being ove
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DeliveryOutcome:
     """What became of a notice."""
 
     kind: str
@@ -46,7 +46,7 @@ class NotifierLink:
         self._popen: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._waiting: dict[int, tuple[str, str]] = {}  # id -> kind, target
-        self._lost: list[Outcome] = []
+        self._lost: list[DeliveryOutcome] = []
         self._number = 0
         if self._targets:
             self._start()  # now: at an incident there are better things to do
@@ -72,7 +72,7 @@ class NotifierLink:
         message = {"id": self._number, "to": number, "target": asdict(target), "body": body}
         error = self._pass(json.dumps(message).encode())
         if error:
-            self._lost.append(Outcome(kind, target.name, error))
+            self._lost.append(DeliveryOutcome(kind, target.name, error))
         else:
             self._waiting[self._number] = (kind, target.name)
 
@@ -97,7 +97,7 @@ class NotifierLink:
         with theirs:
             try:
                 self._popen = subprocess.Popen(
-                    [sys.executable, "-m", "ftlaunch.notifier"],
+                    [sys.executable, "-m", "ftlaunch.notify.notifier"],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,  # a signal to the supervisor's group is not meant for it
@@ -108,12 +108,12 @@ class NotifierLink:
         ours.setblocking(False)
         self._socket = ours
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[DeliveryOutcome]:
         """What is known since the last call; never waits."""
         heard, self._lost = self._lost, []
         return [*heard, *self._hear()] if self._waiting else heard
 
-    def _hear(self) -> Iterator[Outcome]:
+    def _hear(self) -> Iterator[DeliveryOutcome]:
         while self._socket is not None:
             try:
                 message = self._socket.recv(1 << 16)
@@ -126,9 +126,9 @@ class NotifierLink:
                 return
             answer = json.loads(message)
             kind, target = self._waiting.pop(answer["id"])
-            yield Outcome(kind, target, answer["error"], answer["tries"], answer["seconds"])
+            yield DeliveryOutcome(kind, target, answer["error"], answer["tries"], answer["seconds"])
 
-    def _buried(self) -> list[Outcome]:
+    def _buried(self) -> list[DeliveryOutcome]:
         """The notifier is gone: so is what it was given. The next notice starts another."""
         assert self._socket is not None
         assert self._popen is not None
@@ -136,12 +136,12 @@ class NotifierLink:
         self._popen.kill()
         status = self._popen.wait()
         self._socket = self._popen = None
-        gone = [Outcome(kind, target, f"the notifier ended ({status}) before it had answered")
+        gone = [DeliveryOutcome(kind, target, f"the notifier ended ({status}) before it had answered")
                 for kind, target in self._waiting.values()]  # fmt: skip
         self._waiting = {}
         return gone
 
-    def close(self) -> list[Outcome]:
+    def close(self) -> list[DeliveryOutcome]:
         """Let it finish, FAREWELL and a little at most; what is known then of everything handed over."""
         heard = self.outcomes()
         if self._socket is None:

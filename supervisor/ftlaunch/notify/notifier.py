@@ -1,6 +1,6 @@
 """The notifier: a process that tells others what happened, as often and as long as that takes.
 
-Runs as `python -m ftlaunch.notifier` with a socket as its stdin, one JSON object a message, both ways:
+Runs as `python -m ftlaunch.notify.notifier` with a socket as its stdin, one JSON object a message, both ways:
 
     {"id", "to": number of the target, "target": {...}, "body"}
         -> {"id", "tries", "seconds", "error"}; the error is empty once it was taken
@@ -31,7 +31,7 @@ _MOST = 100  # notices waiting for one target; of a job that fails faster than i
 _BACKOFF_FIRST, _BACKOFF_MOST = 0.5, 30.0
 
 
-class Trial:
+class Delivery:
     """One try to deliver: a process with the message as its stdin, its output kept only where it is our own."""
 
     def __init__(self, target: Mapping[str, Any], body: str, now: float) -> None:
@@ -41,7 +41,7 @@ class Trial:
         self.deadline = now + self.timeout
         argv = target["argv"] or ["/bin/sh", "-c", target["shell"]]
         if self.url:
-            argv = [sys.executable, "-m", "ftlaunch.webhook"]
+            argv = [sys.executable, "-m", "ftlaunch.notify.webhook"]
             body = json.dumps({"url": target["url"], "body": body, "timeout": target["timeout"]})
         given, self._said = os.memfd_create("body"), os.memfd_create("answer")
         try:
@@ -98,7 +98,7 @@ class Route:
 
     def __init__(self) -> None:
         self.queue: deque[dict[str, Any]] = deque()
-        self.trial: Trial | None = None
+        self.trial: Delivery | None = None
         self._tries, self._began, self._error = 0, 0.0, ""
         self._retry_at = 0.0
 
@@ -125,7 +125,7 @@ class Route:
             self._began = now
         self._tries += 1
         try:
-            self.trial = Trial(notice["target"], notice["body"], now)
+            self.trial = Delivery(notice["target"], notice["body"], now)
         except OSError as error:
             return self._judge(f"it cannot be started: {error.strerror}", isinstance(error, FileNotFoundError), now)
         return None
