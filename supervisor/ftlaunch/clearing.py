@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ftlaunch import stranded
 from ftlaunch.autopsy_link import Autopsy
-from ftlaunch.gang import Gang
 from ftlaunch.policy.failure_diagnosis import Cause
+from ftlaunch.ranks.group import RankGroup
 from ftlaunch.stranded import Wait
 from ftlaunch_contract.protocol import Flag
 
@@ -36,7 +36,7 @@ class Clearing:
         self._left: list[int] = []
         self._before: Mapping[int, Wait] = {}
 
-    def begin(self, cause: Cause | None, gang: Gang, now: float) -> None:
+    def begin(self, cause: Cause | None, gang: RankGroup, now: float) -> None:
         """SIGTERM has gone out because of `cause`; without a death among the ranks nobody is looked at."""
         self.end()
         culprit = None if cause is None or cause.kind in _NO_DEATH else gang.members.get(cause.rank)
@@ -44,7 +44,7 @@ class Clearing:
             self._dead, self._due = cause.rank, now + _MOMENT
             self._left = gang.living
 
-    def look(self, gang: Gang, now: float) -> bool:
+    def look(self, gang: RankGroup, now: float) -> bool:
         """Look on; whether all that are left are to be killed, and then `why` says so."""
         if self._dead < 0:
             return False
@@ -71,7 +71,7 @@ class Clearing:
         """Its process, which is no leftover of the ranks."""
         return [] if self._autopsy is None else self._autopsy.pids
 
-    def _examine(self, gang: Gang, now: float) -> None:
+    def _examine(self, gang: RankGroup, now: float) -> None:
         subjects = gang.subjects(f"it has not left since rank {self._dead} has ended")
         # one with attach() hears SIGTERM whatever it is in, and takes with it what it can
         if all(entry["stacks"] and not self._attached(gang, entry["rank"]) for entry in subjects):
@@ -79,7 +79,7 @@ class Clearing:
         else:
             self._later(now)
 
-    def _attached(self, gang: Gang, rank: int) -> bool:
+    def _attached(self, gang: RankGroup, rank: int) -> bool:
         page = gang.page(rank)
         return page is not None and bool(page.flags & Flag.ATTACHED)
 

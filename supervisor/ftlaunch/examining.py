@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ftlaunch import findings, health, stacks
 from ftlaunch.autopsy_link import Autopsy
-from ftlaunch.gang import Gang
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.fault_rules import FaultRule
+from ftlaunch.ranks.group import RankGroup
 from ftlaunch.reporting import Reporter
 
 
@@ -33,7 +33,7 @@ class Examining:
         """This rank is late; views: of all at that moment."""
         self._late, self._views = late, views
 
-    def begin(self, gang: Gang) -> None:
+    def begin(self, gang: RankGroup) -> None:
         """Look at what the ranks are doing."""
         late = self._late
         assert late is not None

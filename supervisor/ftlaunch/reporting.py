@@ -12,7 +12,6 @@ from ftlaunch import screen
 from ftlaunch.common.formatting import size
 from ftlaunch.common.masking import masked_args
 from ftlaunch.common.signal_names import signal_name
-from ftlaunch.gang import Gang, Member
 from ftlaunch.health import Late, RankView, measured, of_laggard
 from ftlaunch.home import Home
 from ftlaunch.logs import Terminal
@@ -22,6 +21,7 @@ from ftlaunch.numerics import Finding
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.restart_policy import Verdict
 from ftlaunch.policy.states import JobState
+from ftlaunch.ranks.group import Rank, RankGroup
 from ftlaunch.slow import News
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import initial, metadata
@@ -113,7 +113,7 @@ class Reporter:
 
     # --- attempts -----------------------------------------------------------------------------------------
 
-    def attempt_started(self, gang: Gang, attempt: int) -> None:
+    def attempt_started(self, gang: RankGroup, attempt: int) -> None:
         """Ranks are running."""
         self.journal.attempt = attempt
         pids = [member.process.pid for member in gang.members.values()]
@@ -125,12 +125,12 @@ class Reporter:
         begins = {rank: member.log_from for rank, member in gang.members.items() if rank in followed}
         self.terminal.follow({rank: gang.log(rank) for rank in begins}, begins)
 
-    def rank_restarted(self, rank: int, member: Member, restarts: int) -> None:
+    def rank_restarted(self, rank: int, member: Rank, restarts: int) -> None:
         """One rank was started again, the others going on."""
         self.progressed = False
         self.log("rank_restarted", rank=rank, pid=member.process.pid, restarts=restarts)
 
-    def notice_progress(self, gang: Gang, attempt: int, now: float) -> None:
+    def notice_progress(self, gang: RankGroup, attempt: int, now: float) -> None:
         """Look at the pages for a finished resume and for new steps."""
         if self.resume_awaited:
             self._notice_resume(gang, now)
@@ -149,7 +149,7 @@ class Reporter:
                 self.log("progress", step=step)
                 self._noted = now
 
-    def _notice_resume(self, gang: Gang, now: float) -> None:
+    def _notice_resume(self, gang: RankGroup, now: float) -> None:
         answers = [page.resumed for rank in gang.members if (page := gang.page(rank)) is not None]
         if len(answers) < self.spec.nproc or any(kind == Resume.UNDECIDED for kind, _ in answers):
             return
@@ -164,7 +164,7 @@ class Reporter:
         if source is not None:
             self.say(screen.resumed(source, step, lost, since))
 
-    def _notice_memory(self, gang: Gang) -> None:
+    def _notice_memory(self, gang: RankGroup) -> None:
         leader = gang.page(0)
         for event, fields, sentence in self._memory.look(leader.memory) if leader is not None else ():
             self.log(event, **fields)
@@ -182,7 +182,7 @@ class Reporter:
             self.say(f"rank {rank} died {slow[rank]:.0f} s ago, and the kernel has not taken it apart yet: waiting")
         self._slow_to_die = set(slow)
 
-    def rank_exited(self, rank: int, member: Member, page: Page | None) -> None:
+    def rank_exited(self, rank: int, member: Rank, page: Page | None) -> None:
         """A rank's process has ended."""
         code = member.process.returncode
         assert code is not None
@@ -216,12 +216,12 @@ class Reporter:
             f" {self.spec.run_dir / 'autopsy' / f'attempt_{self.journal.attempt}'}"
         )
 
-    def newest_step(self, gang: Gang) -> int:
+    def newest_step(self, gang: RankGroup) -> int:
         """The newest step all ranks had completed, in this attempt or the one before."""
         return max(self._reached, gang.least_step())
 
     def incident(
-        self, cause: failure_diagnosis.Cause, verdict: Verdict, gang: Gang, autopsy: str | None = None
+        self, cause: failure_diagnosis.Cause, verdict: Verdict, gang: RankGroup, autopsy: str | None = None
     ) -> None:
         """A failure and what was decided; autopsy: where that of a hang lies."""
         self.last_incident = {"sentence": verdict.sentence, "autopsy": autopsy}
@@ -278,7 +278,7 @@ class Reporter:
         where = f"to step {step}" if step >= 0 else "to the beginning: there was no checkpoint yet"
         self.say(f"going back {where}" + (f"; later checkpoints are now in {aside}" if aside else ""))
 
-    def killing(self, gang: Gang, why: str) -> None:
+    def killing(self, gang: RankGroup, why: str) -> None:
         """SIGKILL goes out; why: where that is before the grace is over."""
         alive = [rank for rank, member in gang.members.items() if member.process.returncode is None]
         if alive:

@@ -17,13 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ftlaunch import environment, health, screen, slow
+from ftlaunch import health, screen, slow
 from ftlaunch.clearing import Clearing
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.examining import Examining
-from ftlaunch.gang import Gang, SpawnFailed
 from ftlaunch.home import Home, Unusable
-from ftlaunch.knells import Knells
 from ftlaunch.last_save import LastSave
 from ftlaunch.learning import Learning
 from ftlaunch.logs import Terminal
@@ -31,6 +29,10 @@ from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.numerics import Finding
 from ftlaunch.policy import failure_diagnosis, fault_rules, restart_policy, state_machine
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
+from ftlaunch.ranks import environment
+from ftlaunch.ranks.exit_watch import Knells
+from ftlaunch.ranks.fork_client import Warm
+from ftlaunch.ranks.group import RankGroup, SpawnFailed
 from ftlaunch.reporting import Reporter
 from ftlaunch.resuming import Resuming
 from ftlaunch.saver_link import SaverLink
@@ -43,7 +45,6 @@ from ftlaunch.system.control_socket import Client, Control
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.kernel_log import Kernel
 from ftlaunch.system.signals import Signals
-from ftlaunch.warm_link import Warm
 from ftlaunch_contract import protocol
 from ftlaunch_contract.protocol import Why
 
@@ -92,7 +93,7 @@ class Runner:
         # before all else that takes time: the first attempt waits for it
         warm_env = environment.warm_env(spec, self._base_env, home.memory_dir)
         self.warm = Warm(spec, warm_env, spec.log_dir / "warm.log", reporter.log)
-        self.gang = Gang(spec, self.pages, self._gpus, self.warm, -1, 0.0)
+        self.gang = RankGroup(spec, self.pages, self._gpus, self.warm, -1, 0.0)
         self._events: deque[Event] = deque()
         self._selector = selectors.DefaultSelector()
         self._batch = 0
@@ -483,7 +484,7 @@ class Runner:
     def _spawn(self) -> None:
         self.attempt += 1
         now = time.monotonic()
-        self.gang = Gang(self.spec, self.pages, self._gpus, self.warm, self.attempt, now)
+        self.gang = RankGroup(self.spec, self.pages, self._gpus, self.warm, self.attempt, now)
         self.examining.begin_attempt()
         self._lives = {}
         self.learning.begin_attempt()

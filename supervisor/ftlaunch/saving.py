@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.gang import Gang
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
+from ftlaunch.ranks.group import RankGroup
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import layout
@@ -53,7 +53,7 @@ class Saving:
         if self.spec.storage_interval_seconds is not None and self._next_time is None:
             self._next_time = now + self.spec.storage_interval_seconds
 
-    def tick(self, gang: Gang, now: float) -> None:
+    def tick(self, gang: RankGroup, now: float) -> None:
         """Look at the pages: ask for what all ranks hold, announce what is due."""
         if self.busy:
             return
@@ -67,7 +67,7 @@ class Saving:
         if self._due(gang, front, now):
             self.pages.hold_at(announce_step(front, seconds))
 
-    def _due(self, gang: Gang, front: int, now: float) -> bool:
+    def _due(self, gang: RankGroup, front: int, now: float) -> bool:
         announced = self.pages[0].persist_at
         if announced != NONE and front <= announced:
             return False  # still ahead, or just being held

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from ftlaunch.gang import Gang
 from ftlaunch.memory.pages import Pages
 from ftlaunch.numerics import Finding, Losses, Replicas, divergence
+from ftlaunch.ranks.group import RankGroup
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages import replica_record
@@ -18,7 +18,7 @@ class Soundness:
 
     def __init__(self, spec: JobSpec, pages: Pages) -> None:
         self.spec, self.pages = spec, pages
-        self._gang: Gang | None = None
+        self._gang: RankGroup | None = None
         self._losses = Losses({})
         self._replicas: Replicas | None = None
         self._news: list[Finding] = []
@@ -26,7 +26,7 @@ class Soundness:
         self.rotten: int | None = None  # an attempt has ended because of it: from this step on nothing is saved of it
         self.back_before: int | None = None  # the next attempt goes back to a healthy checkpoint older than this
 
-    def begin(self, gang: Gang) -> None:
+    def begin(self, gang: RankGroup) -> None:
         """An attempt starts."""
         self._gang = gang
         self._losses = Losses({LossFault.NAN: self.spec.on_nan, LossFault.SPIKE: self.spec.on_spike})

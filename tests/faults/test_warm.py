@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from harness import JOBS, FtJob, alive, wait_for
 
-from ftlaunch import environment
+from ftlaunch.ranks import environment
+from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.processes import Leader, RankProcess
-from ftlaunch.warm_link import Order, Warm
 
 PROBE = JOBS / "warm_probe.py"
 MARKER = "FT_TEST_WARM=1"
@@ -146,8 +146,8 @@ class Nursery:
             assert select.select([self.warm.link.fd], [], [], 60)[0]
             self.warm.hear()
 
-    def orders(self, envs: list[dict[str, str]]) -> dict[int, Order]:
-        return {n: Order({**self.env, **env}, self.home / f"forked_{n}.log") for n, env in enumerate(envs)}
+    def orders(self, envs: list[dict[str, str]]) -> dict[int, ForkOrder]:
+        return {n: ForkOrder({**self.env, **env}, self.home / f"forked_{n}.log") for n, env in enumerate(envs)}
 
     def end(self, ranks: Mapping[int, Leader]) -> list[int]:
         for rank in ranks.values():

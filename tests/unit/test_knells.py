@@ -16,8 +16,8 @@ import pytest
 from harness import DEADLINE
 
 from ftlaunch.home import Home
-from ftlaunch.knells import Knells
 from ftlaunch.logs import Terminal
+from ftlaunch.ranks.exit_watch import Knells
 from ftlaunch.reporting import Reporter
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.processes import Leader

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch import environment
 from ftlaunch.health import RankView
 from ftlaunch.logs import tail
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.failure_diagnosis import Evidence
-from ftlaunch.signs import Signs
+from ftlaunch.ranks import environment
+from ftlaunch.ranks.activity_monitor import Signs
+from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import process_activity, processes
 from ftlaunch.system.gpu_activity import Gpus
-from ftlaunch.warm_link import Order, Warm
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase, Resume
 
@@ -31,7 +31,7 @@ class SpawnFailed(Exception):
         self.rank, self.reason = rank, reason
 
 
-class Member:
+class Rank:
     """A rank: its process and what was noticed about it."""
 
     def __init__(self, process: processes.Leader, started: float) -> None:
@@ -49,13 +49,13 @@ class Member:
         self.due: float | None = None  # when it is started again, alone
 
 
-class Gang:
+class RankGroup:
     """All ranks of an attempt."""
 
     def __init__(self, spec: JobSpec, pages: Pages, gpus: Gpus, warm: Warm, attempt: int, now: float) -> None:
         self.spec, self.pages, self.attempt, self.started = spec, pages, attempt, now
         self._warm = warm
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, Rank] = {}
         self.port = 0
         self._signs = Signs(spec, gpus, now)
 
@@ -79,7 +79,7 @@ class Gang:
         orders = {}
         for rank in ranks:
             env = environment.rank_env(self.spec, base_env, rank, self.attempt, self.port, *places, restarts=restarts)
-            orders[rank] = Order(env, self.log(rank))
+            orders[rank] = ForkOrder(env, self.log(rank))
         log_from = {rank: _size(order.log) for rank, order in orders.items()}
         with _failing_at(min(orders), "a rank cannot be forked"):
             for rank in orders:
@@ -90,7 +90,7 @@ class Gang:
                 argv = environment.rank_argv(self.spec)
                 with _failing_at(rank, argv[0]):
                     started[rank] = processes.RankProcess(rank, argv, orders[rank].env, orders[rank].log, marker)
-            self.members[rank] = Member(started[rank], now)
+            self.members[rank] = Rank(started[rank], now)
             self.members[rank].log_from = log_from[rank]
         self.members = dict(sorted(self.members.items()))
 
@@ -179,7 +179,7 @@ class Gang:
         """What health judges by."""
         return [self._view(rank, member) for rank, member in self.members.items()]
 
-    def _view(self, rank: int, member: Member) -> RankView:
+    def _view(self, rank: int, member: Rank) -> RankView:
         page = self.page(rank)
         exited = member.process.returncode is not None
         if page is None:
@@ -245,7 +245,7 @@ class Gang:
         ended = [(rank, m) for rank, m in self.members.items() if m.process.returncode is not None and m.due is None]
         return [self.evidence(rank) for rank, member in ended if self._is_failure(rank, member)]
 
-    def _is_failure(self, rank: int, member: Member) -> bool:
+    def _is_failure(self, rank: int, member: Rank) -> bool:
         code = member.process.returncode
         page = self.page(rank)
         flags = page.flags if page is not None else Flag(0)

@@ -11,7 +11,7 @@ from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch_contract.protocol import Flag
 
 if TYPE_CHECKING:
-    from ftlaunch.gang import Gang, Member
+    from ftlaunch.ranks.group import Rank, RankGroup
 
 _LOOK_MOST, _LOOK_LEAST = 5.0, 0.25  # seconds between looks at what processes use
 _LOOK_LOGS = 0.25  # seconds between looks at the logs' sizes
@@ -29,7 +29,7 @@ class Signs:
         limits = [limit for limit in asked if isinstance(limit, float)]
         self._every = min(max(min(limits, default=_LOOK_MOST) / 4, _LOOK_LEAST), _LOOK_MOST)
 
-    def look(self, gang: Gang, now: float) -> None:
+    def look(self, gang: RankGroup, now: float) -> None:
         """Look at what it is time for."""
         if now - self._looked >= self._every:
             self._look_at_processes(gang, now)
@@ -38,7 +38,7 @@ class Signs:
             self._look_at_logs(gang, now)
             self._read = now
 
-    def _look_at_processes(self, gang: Gang, now: float) -> None:
+    def _look_at_processes(self, gang: RankGroup, now: float) -> None:
         quiet = {
             member.process.pid: (member, gang.log(rank))
             for rank, member in gang.members.items()
@@ -56,20 +56,20 @@ class Signs:
                 member.active = now
             member.usage, member.looked = used, now
 
-    def _is_quiet(self, gang: Gang, rank: int, now: float) -> bool:
+    def _is_quiet(self, gang: RankGroup, rank: int, now: float) -> bool:
         """Whether activity is what this rank has to be judged by, or may have to be."""
         page = gang.page(rank)
         if page is None or not page.flags & Flag.ATTACHED or self.spec.idle_timeout is not None:
             return True
         return self.spec.hang_timeout == "auto" and now - page.beat_ns / 1e9 > _QUIET
 
-    def _look_at_logs(self, gang: Gang, now: float) -> None:
+    def _look_at_logs(self, gang: RankGroup, now: float) -> None:
         for rank, member in gang.members.items():
             size = _size(gang.log(rank))
             if size != member.log_size:
                 member.log_size, member.logged = size, now
 
-    def is_busy(self, member: Member, beat: float) -> bool:
+    def is_busy(self, member: Rank, beat: float) -> bool:
         """Whether its processes were still doing something at a look after the one that saw the last beat's work."""
         return member.active - beat > 1.5 * self._every and self._looked - member.active < 3 * self._every
 

@@ -38,7 +38,7 @@ def is_for(spec: JobSpec) -> bool:
 
 
 @dataclass(frozen=True)
-class Order:
+class ForkOrder:
     """A rank to be forked."""
 
     env: Mapping[str, str]
@@ -85,7 +85,7 @@ class WarmLink:
             return None
         return dict(json.loads(message)) if message else None
 
-    def fork(self, orders: Mapping[int, Order], marker: str, more: bool) -> dict[int, Leader]:
+    def fork(self, orders: Mapping[int, ForkOrder], marker: str, more: bool) -> dict[int, Leader]:
         """Have ranks forked; those that could be had. more: further orders follow than there are helpers.
 
         Waits for them, as starting a process waits for its exec. Nothing else is there to be watched meanwhile: an
@@ -98,7 +98,7 @@ class WarmLink:
                     return {}
             return self._admit(gate, orders, marker)
 
-    def _order(self, orders: list[Order], gate: socket.socket, more: bool) -> bool:
+    def _order(self, orders: list[ForkOrder], gate: socket.socket, more: bool) -> bool:
         shared = orders[0].env
         ranks = [
             {"log": str(order.log), "env": {k: v for k, v in order.env.items() if shared.get(k) != v}}
@@ -116,7 +116,7 @@ class WarmLink:
             os.close(file)
         return True
 
-    def _admit(self, gate: socket.socket, orders: Mapping[int, Order], marker: str) -> dict[int, Leader]:
+    def _admit(self, gate: socket.socket, orders: Mapping[int, ForkOrder], marker: str) -> dict[int, Leader]:
         """Each rank says who it is, and is let go once we hold it."""
         found: dict[int, Leader] = {}
         by_number = list(orders)
@@ -223,7 +223,7 @@ class Warm:
             words = tail(self._log).strip().rpartition("\n")[2]
             self._without(f"the warm parent ended with {status}{words and f': {words}'} (see {self._log})")
 
-    def fork(self, orders: Mapping[int, Order], marker: str) -> dict[int, Leader]:
+    def fork(self, orders: Mapping[int, ForkOrder], marker: str) -> dict[int, Leader]:
         """Those of the ranks that could be forked; the others are to be started."""
         found: dict[int, Leader] = {}
         batches = list(_batches(list(orders)))

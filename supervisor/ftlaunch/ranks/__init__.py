@@ -1,0 +1,1 @@
+"""The rank processes of one attempt: start, look at, end. Nothing here judges what is seen."""
