@@ -57,12 +57,12 @@ def _run(spec: JobSpec) -> int:
 
 def _could_run(spec: JobSpec) -> bool:
     """--check: the report goes to stderr, as stdout is the ranks'."""
-    from ftlaunch import check_rules, checking  # noqa: PLC0415 - as above
+    from ftlaunch.tools.preflight import checks, rules  # noqa: PLC0415 - as above
 
     began = time.monotonic()
-    findings = checking.check(spec)
-    click.echo(checking.say(findings, time.monotonic() - began), err=True)
-    if fine := check_rules.could_run(findings):
+    findings = checks.check(spec)
+    click.echo(checks.say(findings, time.monotonic() - began), err=True)
+    if fine := rules.could_run(findings):
         return fine
     worst = next(finding for finding in findings if finding.status == "bad")
     _say(f"cannot start: {worst.name}: {worst.found}" + (f": {worst.advice}" if worst.advice else ""))

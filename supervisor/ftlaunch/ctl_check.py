@@ -8,12 +8,12 @@ import time
 
 import click
 
-from ftlaunch import check_view, checking
-from ftlaunch.check_rules import could_run
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.spec.job_spec import JobSpec, SpecError
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.device_count import count_gpus
+from ftlaunch.tools.preflight import checks, view
+from ftlaunch.tools.preflight.rules import could_run
 from ftlaunch_contract.protocol import EXIT_USAGE
 
 _NO = 1
@@ -36,7 +36,7 @@ def seconds(_context: click.Context, _param: click.Parameter, text: str) -> floa
 @click.command(short_help="Check whether a job could run on this machine.")
 @click.argument("job", metavar="[SPEC_OR_SCRIPT]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.option("--timeout", callback=seconds, default=f"{checking.RANKS_LIMIT:.0f}s", show_default=True,
+@click.option("--timeout", callback=seconds, default=f"{checks.RANKS_LIMIT:.0f}s", show_default=True,
               help="longest wait for the processes that are asked")  # fmt: skip
 def check(job: str | None, as_json: bool, timeout: float) -> int:
     """Check whether a job could run on this machine: Python, torch, devices, memory, disk, ranks, port, clock, limits.
@@ -49,12 +49,12 @@ def check(job: str | None, as_json: bool, timeout: float) -> int:
         spec = _spec(job)
     except SpecError as error:
         raise Refused(str(error)) from None
-    findings = checking.check(spec, timeout)
+    findings = checks.check(spec, timeout)
     seconds = time.monotonic() - began
     if as_json:
-        click.echo(json.dumps(check_view.data(findings, seconds, spec.job_id), indent=1))
+        click.echo(json.dumps(view.data(findings, seconds, spec.job_id), indent=1))
     else:
-        click.echo(checking.say(findings, seconds))
+        click.echo(checks.say(findings, seconds))
     return 0 if could_run(findings) else _NO
 
 

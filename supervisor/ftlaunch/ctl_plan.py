@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from ftlaunch import plan_view
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.rates import parse_rate, parse_size
 from ftlaunch.history import goodput, runs
-from ftlaunch.plan_figures import DAY, Figures, complete, from_run
-from ftlaunch.planning import plan as make_plan
 from ftlaunch.policy.restart_policy import Backoff
-from ftlaunch.simulation import Scene, lives
 from ftlaunch.spec.keys import default
+from ftlaunch.tools.planner import view
+from ftlaunch.tools.planner.figures import DAY, Figures, complete, from_run
+from ftlaunch.tools.planner.plan import plan as make_plan
+from ftlaunch.tools.planner.simulation import Scene, lives
 
 _DAYS = 30.0  # length of a simulated run
 _MOST_FAULTS = 1e6  # about a minute
@@ -104,8 +104,8 @@ def plan(run_name: str | None, count: int, seed: int, as_json: bool, **options: 
         raise click.UsageError(f"--simulate {count} would draw {faults:.2g} faults, {_MOST_FAULTS:.0e} are allowed: "
                                "take fewer runs or --days")  # fmt: skip
     drawn = list(lives(scene, random.Random(seed).random, count))  # noqa: S311 - a simulation
-    told = plan_view.data(made, drawn)
-    click.echo(json.dumps(told, indent=1) if as_json else "\n".join(plan_view.lines(made, drawn)))
+    told = view.data(made, drawn)
+    click.echo(json.dumps(told, indent=1) if as_json else "\n".join(view.lines(made, drawn)))
     return 0
 
 

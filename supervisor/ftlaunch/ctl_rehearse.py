@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 
-from ftlaunch import rehearsal_view
 from ftlaunch.ctl_check import Refused, seconds
 from ftlaunch.options import read_command_line
-from ftlaunch.rehearsal import CannotRehearse, Outcome, Rehearsal
 from ftlaunch.spec.job_spec import JobSpec, SpecError
 from ftlaunch.spec.resolve import resolve
+from ftlaunch.tools.rehearsal import view
+from ftlaunch.tools.rehearsal.rehearsal import CannotRehearse, Rehearsal, RehearsalOutcome
 
 _NO = 1
 
@@ -50,15 +50,15 @@ def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words
         for outcome in _runs(rehearsal):
             outcomes.append(outcome)
             if not as_json:
-                click.echo(rehearsal_view.line(outcome, steps))
+                click.echo(view.line(outcome, steps))
         if any(outcome.survived and not outcome.good for outcome in outcomes):
             deterministic = rehearsal.undisturbed("undisturbed again").good
     except CannotRehearse as error:
         raise click.ClickException(f"cannot rehearse {spec.target}: {error}") from None
     if as_json:
-        click.echo(json.dumps(rehearsal_view.data(outcomes, steps, deterministic), indent=1))
+        click.echo(json.dumps(view.data(outcomes, steps, deterministic), indent=1))
     else:
-        click.echo(rehearsal_view.verdict(outcomes, deterministic))
+        click.echo(view.verdict(outcomes, deterministic))
     if not all(outcome.good for outcome in outcomes):
         return _NO
     shutil.rmtree(home)
@@ -75,7 +75,7 @@ def _spec(words: tuple[str, ...]) -> JobSpec:
         raise Refused(str(error)) from None
 
 
-def _runs(rehearsal: Rehearsal) -> Iterator[Outcome]:
+def _runs(rehearsal: Rehearsal) -> Iterator[RehearsalOutcome]:
     yield rehearsal.undisturbed()
     for fault in (rehearsal.kill, rehearsal.freeze, rehearsal.preempt, rehearsal.full_disk):
         yield fault()

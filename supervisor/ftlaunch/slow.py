@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ftlaunch.check_rules import median_of_others, outliers
 from ftlaunch.common.formatting import duration
+from ftlaunch.tools.preflight.rules import median_of_others, outliers
 
 WINDOW_STEPS, WINDOW_SECONDS = 10, 1.0  # the least that makes a window
 WINDOWS = 3  # in a row: to be slow

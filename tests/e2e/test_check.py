@@ -19,7 +19,7 @@ import pytest
 from disks import tmpfs
 from harness import carriers, wait_for
 
-from ftlaunch import check_disk
+from ftlaunch.tools.preflight import disk as check_disk
 
 NAMES = ["python", "torch", "devices", "matmul", "all_reduce", "memory", "/dev/shm", "disk", "port", "clock", "limits"]
 

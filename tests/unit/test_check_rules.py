@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ftlaunch import check_rules as rules
-from ftlaunch.check_rules import GIB, MIB, Finding, median_of_others
-from ftlaunch.check_view import data, lines, verdict
+from ftlaunch.tools.preflight import rules
+from ftlaunch.tools.preflight.rules import GIB, MIB, Check, median_of_others
+from ftlaunch.tools.preflight.view import data, lines, verdict
 
 FACTS: dict[str, Any] = {
     "python": "3.12.1", "executable": "/py", "torch": "2.13.0+cpu", "cuda": None, "devices": [], "driver": None,
@@ -76,7 +76,7 @@ def test_outliers(seconds: dict[int, float], slow: list[int]) -> None:
         (rules.limits(65536, MIB, True), "warn", "locked memory 1.0 MiB"),
     ],
 )
-def test_findings(finding: Finding, status: str, says: str) -> None:
+def test_findings(finding: Check, status: str, says: str) -> None:
     assert finding.status == status, finding
     assert says in finding.found
     assert bool(finding.advice) == (status in ("warn", "bad")), "what is not fine comes with what to do"
@@ -101,12 +101,12 @@ def test_a_wrong_sum_and_a_silent_rank_are_bad() -> None:
 
 
 def test_a_line_a_check_and_a_verdict() -> None:
-    findings = [Finding("python", "ok", "3.12"), Finding("disk", "warn", "slow", "wait"), Finding("clock", "skip", "?")]
+    findings = [Check("python", "ok", "3.12"), Check("disk", "warn", "slow", "wait"), Check("clock", "skip", "?")]
     assert lines(findings, 3.2) == [
         "ok    python  3.12", "warn  disk    slow: wait", "-     clock   ?",
         "the job could run; have a look at: disk (checked in 3.2 s)",
     ]  # fmt: skip
-    assert verdict([*findings, Finding("port", "bad", "x", "y")]) == "the job could not run: port"
+    assert verdict([*findings, Check("port", "bad", "x", "y")]) == "the job could not run: port"
     assert data(findings, 1.0, "j")["could_run"] is True
     assert data(findings, 1.0, "j")["checks"][1] == {
         "name": "disk",

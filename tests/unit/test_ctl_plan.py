@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ftlaunch import ctl
-from ftlaunch.planning import DEFAULT_STORAGE
 from ftlaunch.spec.keys import default
+from ftlaunch.tools.planner.plan import DEFAULT_STORAGE
 
 ASKED = ("--gpus", "1024", "--state-size", "2TiB", "--storage-bandwidth", "20GB/s")
 LLAMA = (

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from slotkit import commit
 
-from ftlaunch.likeness import Likeness, compare
-from ftlaunch.rehearsal import Outcome
-from ftlaunch.rehearsal_view import data, line, verdict
+from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
+from ftlaunch.tools.rehearsal.rehearsal import RehearsalOutcome
+from ftlaunch.tools.rehearsal.view import data, line, verdict
 
 
 def edit(directory: Path, change: str) -> None:
@@ -43,28 +43,28 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     assert not compare(one, other).equal
 
 
-GOOD = Outcome("a rank is killed", 5.0, True, 0, 1.5, Likeness())
-OTHER = Outcome("a rank is frozen", 5.0, True, 2, 1.5, Likeness(tensors=("a", "b", "c", "d")))
-DEAD = Outcome("storage is full", 5.0, False, trouble="no save has failed")
+GOOD = RehearsalOutcome("a rank is killed", 5.0, True, 0, 1.5, Likeness())
+OTHER = RehearsalOutcome("a rank is frozen", 5.0, True, 2, 1.5, Likeness(tensors=("a", "b", "c", "d")))
+DEAD = RehearsalOutcome("storage is full", 5.0, False, trouble="no save has failed")
 
 
 @pytest.mark.parametrize(
     ("outcome", "said"),
     [
-        (Outcome("undisturbed", 5.0, True), "ok    undisturbed           20 steps in 5.0 s"),
+        (RehearsalOutcome("undisturbed", 5.0, True), "ok    undisturbed           20 steps in 5.0 s"),
         (GOOD, "back in 1.5 s, 0 steps lost, its state at step 20 equals the undisturbed one bit for bit"),
         (OTHER, "BAD   a rank is frozen      back in 1.5 s, 2 steps lost, its state at step 20 differs"),
         (OTHER, "from the undisturbed one: a, b, c and 1 more"),
         (DEAD, "BAD   storage is full       does not survive: no save has failed"),
     ],
 )
-def test_a_line(outcome: Outcome, said: str) -> None:
+def test_a_line(outcome: RehearsalOutcome, said: str) -> None:
     assert said in line(outcome, 20)
 
 
 def test_the_verdict() -> None:
     assert verdict([GOOD], True).endswith("goes on as if nothing had happened")
-    seeds = Outcome("x", 5.0, True, 0, 1.0, Likeness(generators=("rng.numpy.__tuple__.1@0", "rng.python.1")))
+    seeds = RehearsalOutcome("x", 5.0, True, 0, 1.0, Likeness(generators=("rng.numpy.__tuple__.1@0", "rng.python.1")))
     assert "(random numbers of numpy, python differ" in verdict([GOOD, seeds], True)
     assert "something that matters is not attached" in verdict([GOOD, OTHER], True)
     assert "not deterministic" in verdict([GOOD, OTHER], False)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.plan_model import (
+from ftlaunch.tools.planner.model import (
+    FailureKind,
     Intervals,
-    Job,
-    Kind,
+    PlannedJob,
     best,
     daly,
     daly_first,
@@ -28,19 +28,19 @@ from ftlaunch.plan_model import (
 MINUTE, HOUR = 60.0, 3600.0
 
 
-def storage_only(between: float, *, stall: float = 300.0, restart: float = 600.0, step: float = 60.0) -> Job:
+def storage_only(between: float, *, stall: float = 300.0, restart: float = 600.0, step: float = 60.0) -> PlannedJob:
     """Daly's setting: one layer, written while training waits."""
-    return Job(step, 0.0, stall, stall, (Kind("node", 1 / between, 0.0, restart, False),))
+    return PlannedJob(step, 0.0, stall, stall, (FailureKind("node", 1 / between, 0.0, restart, False),))
 
 
-def both(**changes: Any) -> Job:
+def both(**changes: Any) -> PlannedJob:
     """Two layers, all kinds of failure."""
     kinds = (
-        Kind("process", 1 / (8 * HOUR), 1.0, 100.0, True),
-        Kind("hang", 1 / (90 * HOUR), 603.0, 100.0, True),
-        Kind("node", 1 / (5 * HOUR), 10.0, 300.0, False),
+        FailureKind("process", 1 / (8 * HOUR), 1.0, 100.0, True),
+        FailureKind("hang", 1 / (90 * HOUR), 603.0, 100.0, True),
+        FailureKind("node", 1 / (5 * HOUR), 10.0, 300.0, False),
     )
-    return replace(Job(4.0, 0.2, 2.0, 150.0, kinds), **changes)
+    return replace(PlannedJob(4.0, 0.2, 2.0, 150.0, kinds), **changes)
 
 
 @pytest.mark.parametrize(("between", "minutes"), [(24 * HOUR, 117), (6 * HOUR, 57), (15 * MINUTE, 9.1)])
@@ -59,9 +59,9 @@ def test_one_layer_is_dalys_complete_model() -> None:
 
 def test_few_node_losses_approach_none() -> None:
     """The formula for two layers and the one for snapshots alone meet where they should."""
-    process = Kind("process", 1 / HOUR, 1.0, 100.0, True)
-    alone = Job(4.0, 0.2, 2.0, 150.0, (process,))
-    nearly = replace(alone, kinds=(process, Kind("node", 1e-15, 1.0, 100.0, False)))
+    process = FailureKind("process", 1 / HOUR, 1.0, 100.0, True)
+    alone = PlannedJob(4.0, 0.2, 2.0, 150.0, (process,))
+    nearly = replace(alone, kinds=(process, FailureKind("node", 1e-15, 1.0, 100.0, False)))
     assert expected_cycle(nearly, 40.0, 50) == pytest.approx(expected_cycle(alone, 40.0, 50), rel=1e-6)
 
 
@@ -75,12 +75,12 @@ def test_the_optimum_is_near_young_where_saving_is_cheap(between: float) -> None
 
 
 def test_the_snapshot_optimum_too_is_near_young() -> None:
-    job = Job(0.05, 0.1, 0.1, 0.1, (Kind("process", 1 / HOUR, 1.0, 30.0, True),))
+    job = PlannedJob(0.05, 0.1, 0.1, 0.1, (FailureKind("process", 1 / HOUR, 1.0, 30.0, True),))
     assert best(job).work(job) == pytest.approx(young(0.1, HOUR), rel=0.02)
 
 
 @pytest.mark.parametrize("job", [both(), both(write=5.0, step=0.3), both(snapshot_stall=2.0, write=900.0)])
-def test_no_intervals_nearby_are_better(job: Job) -> None:
+def test_no_intervals_nearby_are_better(job: PlannedJob) -> None:
     found = best(job)
     least = found.storage_seconds(job)
     assert least >= job.write - 1e-6
@@ -107,7 +107,7 @@ def test_rare_failures_cost_little_and_hopeless_ones_all() -> None:
 
 
 @pytest.mark.parametrize("job", [both(), both(stops=1e-5, stop_cost=500.0), storage_only(HOUR)])
-def test_shares_add_up_and_agree(job: Job) -> None:
+def test_shares_add_up_and_agree(job: PlannedJob) -> None:
     told = shares(job, best(job))
     assert math.fsum(vars(told).values()) == pytest.approx(1.0)
     assert min(vars(told).values()) >= 0
@@ -142,7 +142,7 @@ def test_the_expectation_is_what_drawn_failures_come_to() -> None:
 
 
 def test_snapshots_that_nothing_survives_are_only_made_for_checkpoints() -> None:
-    job = both(kinds=(Kind("node", 1 / HOUR, 1.0, 60.0, False),))
+    job = both(kinds=(FailureKind("node", 1 / HOUR, 1.0, 60.0, False),))
     assert best(job).snapshots == 1
 
 

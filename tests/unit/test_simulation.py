@@ -8,22 +8,24 @@ from statistics import fmean
 
 import pytest
 
-from ftlaunch.plan_model import Intervals, Job, Kind, best, effective, shares
 from ftlaunch.policy.restart_policy import Backoff, RestartLimits
-from ftlaunch.simulation import Life, Scene, lives, simulate
-from ftlaunch.training import Training
+from ftlaunch.tools.planner.model import FailureKind, Intervals, PlannedJob, best, effective, shares
+from ftlaunch.tools.planner.simulation import Life, Scene, lives, simulate
+from ftlaunch.tools.planner.virtual_training import Training
 
 DAY, HOUR = 86400.0, 3600.0
 ENOUGH = RestartLimits(10_000, 10_000, window=DAY)
 BACKOFF = Backoff(1.0, 60.0)
 
-PROCESS = Kind("process", 1 / (3 * HOUR), 1.0, 60.0, True)
-HANG = Kind("hang", 1 / (30 * HOUR), 603.0, 60.0, True)
-NODE = Kind("node", 1 / (4 * HOUR), 10.0, 200.0, False)
+PROCESS = FailureKind("process", 1 / (3 * HOUR), 1.0, 60.0, True)
+HANG = FailureKind("hang", 1 / (30 * HOUR), 603.0, 60.0, True)
+NODE = FailureKind("node", 1 / (4 * HOUR), 10.0, 200.0, False)
 STOPS = {"stops": 1 / (12 * HOUR), "stop_cost": 400.0}
 
 
-def scene(job: Job, days: float = 60, limits: RestartLimits = ENOUGH, intervals: Intervals | None = None) -> Scene:
+def scene(
+    job: PlannedJob, days: float = 60, limits: RestartLimits = ENOUGH, intervals: Intervals | None = None
+) -> Scene:
     return Scene(job, intervals or best(job), days * DAY, limits, BACKOFF)
 
 
@@ -38,15 +40,17 @@ def some(the_scene: Scene, count: int = 10, seed: int = 1) -> list[Life]:
 @pytest.mark.parametrize(
     "job",
     [
-        Job(5.0, 0.1, 0.5, 100.0, (PROCESS,)),
-        Job(5.0, 0.1, 0.5, 100.0, (NODE,)),
-        Job(5.0, 0.1, 0.5, 400.0, (PROCESS, HANG, NODE)),
-        Job(5.0, 0.1, 0.5, 200.0, (PROCESS, HANG, NODE), **STOPS),
-        Job(60.0, 0.0, 300.0, 300.0, (Kind("node", 1 / (6 * HOUR), 0.0, 600.0, False),)),  # Daly's second example
+        PlannedJob(5.0, 0.1, 0.5, 100.0, (PROCESS,)),
+        PlannedJob(5.0, 0.1, 0.5, 100.0, (NODE,)),
+        PlannedJob(5.0, 0.1, 0.5, 400.0, (PROCESS, HANG, NODE)),
+        PlannedJob(5.0, 0.1, 0.5, 200.0, (PROCESS, HANG, NODE), **STOPS),
+        PlannedJob(
+            60.0, 0.0, 300.0, 300.0, (FailureKind("node", 1 / (6 * HOUR), 0.0, 600.0, False),)
+        ),  # Daly's second example
     ],
     ids=["processes", "nodes", "all", "stops", "daly"],
 )
-def test_it_agrees_with_the_closed_form(job: Job) -> None:
+def test_it_agrees_with_the_closed_form(job: PlannedJob) -> None:
     found = some(scene(job))
     assert all(sum(life.faults.values()) > 100 for life in found)
     expected = shares(job, best(job))
@@ -58,20 +62,20 @@ def test_it_agrees_with_the_closed_form(job: Job) -> None:
 
 @pytest.mark.parametrize("intervals", [Intervals(1, 400), Intervals(40, 10), Intervals(100, 30)])
 def test_it_agrees_at_other_intervals_too(intervals: Intervals) -> None:
-    job = Job(5.0, 0.1, 0.5, 400.0, (PROCESS, HANG, NODE))
+    job = PlannedJob(5.0, 0.1, 0.5, 400.0, (PROCESS, HANG, NODE))
     found = some(scene(job, intervals=intervals))
     assert fmean(life.effective for life in found) == pytest.approx(effective(job, intervals), rel=0.02)
 
 
 def test_no_failures_cost_nothing() -> None:
-    job = Job(5.0, 0.0, 0.0, 100.0, ())
+    job = PlannedJob(5.0, 0.0, 0.0, 100.0, ())
     life = simulate(scene(job, days=1, intervals=Intervals(1, 20)), random.Random(0).random)
     assert life.effective == 1.0
     assert life.restarts == life.stops == 0
 
 
 def test_the_policy_gives_up_where_the_budget_is_used_up() -> None:
-    job = Job(5.0, 0.1, 0.5, 100.0, (PROCESS,))
+    job = PlannedJob(5.0, 0.1, 0.5, 100.0, (PROCESS,))
     life = some(scene(job, limits=RestartLimits(3, 3)), 1)[0]
     assert life.restarts == 3
     assert life.faults == {"process": 4}
@@ -80,21 +84,21 @@ def test_the_policy_gives_up_where_the_budget_is_used_up() -> None:
 
 
 def test_hangs_have_their_own_budget() -> None:
-    job = Job(5.0, 0.1, 0.5, 100.0, (PROCESS, HANG))
+    job = PlannedJob(5.0, 0.1, 0.5, 100.0, (PROCESS, HANG))
     life = some(scene(job, days=400, limits=RestartLimits(10_000, 2)), 1)[0]
     assert life.faults["hang"] == 3
     assert "2 of 2 restarts after hangs" in life.gave_up
 
 
 def test_the_same_numbers_give_the_same_life() -> None:
-    the_scene = scene(Job(5.0, 0.1, 0.5, 400.0, (PROCESS, HANG, NODE), **STOPS))
+    the_scene = scene(PlannedJob(5.0, 0.1, 0.5, 400.0, (PROCESS, HANG, NODE), **STOPS))
     assert some(the_scene, 2, seed=3) == some(the_scene, 2, seed=3)
     assert some(the_scene, 2, seed=3) != some(the_scene, 2, seed=4)
 
 
 def test_training_counts_what_is_saved_where() -> None:
     """Steps of 1 s, a snapshot every 2, a checkpoint every 5 snapshots with a stall of 1 s, 4 s to write it."""
-    training = Training(Job(1.0, 0.0, 1.0, 4.0, ()), Intervals(2, 5))
+    training = Training(PlannedJob(1.0, 0.0, 1.0, 4.0, ()), Intervals(2, 5))
     training.resume(0.0, from_memory=True)
     training.pause(9.9)
     assert training.made == 4  # the fifth is lost

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ftlaunch.history.goodput import DETECTING, LOST, RESTARTING, STOPPING, USEFUL
-from ftlaunch.plan_model import Intervals, Job, Kind
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.restart_policy import Backoff, Budget, RestartLimits, judge
 from ftlaunch.policy.state_machine import advance
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
-from ftlaunch.training import Training
+from ftlaunch.tools.planner.model import FailureKind, Intervals, PlannedJob
+from ftlaunch.tools.planner.virtual_training import Training
 
 SAVING = "saving"
 _TRAINING = "training"
@@ -27,7 +27,7 @@ Random = Callable[[], float]
 class Scene:
     """What is simulated: so many seconds of wall time."""
 
-    job: Job
+    job: PlannedJob
     intervals: Intervals
     seconds: float
     limits: RestartLimits
@@ -69,7 +69,7 @@ class _World:
         self._doing = RESTARTING  # what the time that passes is spent on
         self._spent = dict.fromkeys((_TRAINING, DETECTING, RESTARTING, STOPPING), 0.0)
         self._next: tuple[float, Event | None] = (math.inf, None)  # what comes if nothing happens; None: ranks train
-        self._fault: Kind | None = None  # what ranks have died of, or are hung of
+        self._fault: FailureKind | None = None  # what ranks have died of, or are hung of
         self._memory = True  # the snapshots are there
         self._restart = 0.0  # seconds the start under way takes
         self._start_is = RESTARTING  # or STOPPING: the job starts again because it was told to stop
@@ -118,7 +118,7 @@ class _World:
     def _draw(self, rate: float) -> float:
         return -math.log1p(-self._random()) / rate if rate > 0 else math.inf
 
-    def _which(self) -> Kind:
+    def _which(self) -> FailureKind:
         left = self._random() * self._job.rate
         for kind in self._job.kinds:
             left -= kind.rate
@@ -126,7 +126,7 @@ class _World:
                 return kind
         return self._job.kinds[-1]
 
-    def _strike(self, kind: Kind) -> None:
+    def _strike(self, kind: FailureKind) -> None:
         self._life.faults[kind.name] += 1
         trained = self._doing == _TRAINING
         if trained:

@@ -7,66 +7,65 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftlaunch import check_disk, check_probes, check_ranks, check_view
-from ftlaunch import check_rules as rules
-from ftlaunch.check_rules import Finding
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.device_count import count_gpus
+from ftlaunch.tools.preflight import disk, machine, ranks, rules, view
+from ftlaunch.tools.preflight.rules import Check
 from ftlaunch_contract.protocol import memory_root
 
 RANKS_LIMIT = 120.0  # seconds: importing torch on a cold network disk takes its time
 _DISK_LIMIT = 30.0
 
 
-def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Finding]:
+def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
     """What there is to say of the job and this machine; `limit` seconds at most for each asking of processes."""
     processes.become_subreaper()
     gpus = count_gpus({**os.environ, **spec.env})
     findings = [
-        rules.memory(check_probes.free_memory(), spec.nproc),
+        rules.memory(machine.free_memory(), spec.nproc),
         _shared_memory(spec.nproc),
         _disk(spec.checkpoint_dir),
-        rules.port(spec.master_addr, spec.master_port, check_probes.why_no_port(spec.master_addr, spec.master_port)),
-        rules.clock(time.time(), Path(__file__).stat().st_mtime, check_probes.clock_synchronised()),
-        rules.limits(*check_probes.limits(), gpus > 0),
+        rules.port(spec.master_addr, spec.master_port, machine.why_no_port(spec.master_addr, spec.master_port)),
+        rules.clock(time.time(), Path(__file__).stat().st_mtime, machine.clock_synchronised()),
+        rules.limits(*machine.limits(), gpus > 0),
     ]
     return [*_interpreter(spec, gpus, limit, rules.could_run(findings)), *findings]
 
 
-def say(findings: Sequence[Finding], seconds: float) -> str:
+def say(findings: Sequence[Check], seconds: float) -> str:
     """The findings as text."""
-    return "\n".join(check_view.lines(findings, seconds))
+    return "\n".join(view.lines(findings, seconds))
 
 
-def _shared_memory(nproc: int) -> Finding:
+def _shared_memory(nproc: int) -> Check:
     root = _nearest(memory_root(os.getuid()))
     if not os.access(root, os.W_OK | os.X_OK):
-        return Finding(rules.SHM, "bad", f"no permission to write in {root}", "pages and snapshots lie there")
-    return rules.shared_memory(check_probes.free_room(root), nproc)
+        return Check(rules.SHM, "bad", f"no permission to write in {root}", "pages and snapshots lie there")
+    return rules.shared_memory(machine.free_room(root), nproc)
 
 
-def _disk(folder: Path) -> Finding:
+def _disk(folder: Path) -> Check:
     """Measured where the checkpoint directory is, or would be made."""
     place = _nearest(folder)
-    facts = check_disk.ask(place, _DISK_LIMIT)
+    facts = disk.ask(place, _DISK_LIMIT)
     if not facts["error"]:
-        facts["free"] = check_probes.free_room(place)
+        facts["free"] = machine.free_room(place)
     return rules.disk(facts, str(place))
 
 
-def _interpreter(spec: JobSpec, gpus: int, limit: float, rest_fine: bool) -> list[Finding]:
+def _interpreter(spec: JobSpec, gpus: int, limit: float, rest_fine: bool) -> list[Check]:
     """What only the job's own interpreter can say."""
     if spec.kind == "program":
-        return [Finding("python", "skip", "the job is a program of its own: torch and the ranks are not looked at")]
-    facts = check_ranks.ask_facts(spec, limit)
+        return [Check("python", "skip", "the job is a program of its own: torch and the ranks are not looked at")]
+    facts = ranks.ask_facts(spec, limit)
     if facts.failures:
-        return [Finding("python", "bad", f"{spec.python} {facts.failures[0]}", "give another `python` in the job spec")]
+        return [Check("python", "bad", f"{spec.python} {facts.failures[0]}", "give another `python` in the job spec")]
     told = facts.told[0]
     findings = [rules.python(told), rules.torch(told), rules.devices(told, spec.nproc, gpus)]
     if not (rest_fine and rules.could_run(findings)):
-        return [*findings, Finding("ranks", "skip", "not started, for what is bad elsewhere")]
-    answers = check_ranks.ask_ranks(spec, limit)
+        return [*findings, Check("ranks", "skip", "not started, for what is bad elsewhere")]
+    answers = ranks.ask_ranks(spec, limit)
     return findings + rules.ranks(answers.told, answers.failures, spec.nproc)
 
 

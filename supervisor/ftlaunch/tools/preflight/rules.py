@@ -26,7 +26,7 @@ _SIGMA = 1.4826
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     """One check: what was found, and what to do where it is not ok."""
 
     name: str
@@ -35,7 +35,7 @@ class Finding:
     advice: str = ""
 
 
-def could_run(findings: Sequence[Finding]) -> bool:
+def could_run(findings: Sequence[Check]) -> bool:
     """Whether nothing is bad."""
     return all(finding.status != "bad" for finding in findings)
 
@@ -62,142 +62,142 @@ def median_of_others(own: float, ordered: Sequence[float]) -> float:
     return (least + most) / 2
 
 
-def python(facts: Mapping[str, Any]) -> Finding:
+def python(facts: Mapping[str, Any]) -> Check:
     """The job's interpreter."""
     found = f"{facts['python']} ({facts['executable']})"
     if _version(facts["python"]) < OLDEST_PYTHON:
-        return Finding("python", "bad", found, f"use Python {_dotted(OLDEST_PYTHON)} or newer")
-    return Finding("python", "ok", found)
+        return Check("python", "bad", found, f"use Python {_dotted(OLDEST_PYTHON)} or newer")
+    return Check("python", "ok", found)
 
 
-def torch(facts: Mapping[str, Any]) -> Finding:
+def torch(facts: Mapping[str, Any]) -> Check:
     """The torch of that interpreter."""
     if facts["torch"] is None:
-        return Finding("torch", "bad", f"cannot be imported: {facts['why']}", "install torch for the job's Python")
+        return Check("torch", "bad", f"cannot be imported: {facts['why']}", "install torch for the job's Python")
     build = f", CUDA {facts['cuda']}" if facts["cuda"] else ""
     if _version(facts["torch"]) < OLDEST_TORCH:
         advice = f"the hooks are made for torch {_dotted(OLDEST_TORCH)} and newer"
-        return Finding("torch", "warn", facts["torch"] + build, advice)
-    return Finding("torch", "ok", facts["torch"] + build)
+        return Check("torch", "warn", facts["torch"] + build, advice)
+    return Check("torch", "ok", facts["torch"] + build)
 
 
-def devices(facts: Mapping[str, Any], nproc: int, installed: int) -> Finding:
+def devices(facts: Mapping[str, Any], nproc: int, installed: int) -> Check:
     """GPUs that torch sees, against the ranks, and against those that are `installed` and visible."""
     seen = facts.get("devices", [])
     driver = facts["driver"] or []
     if not seen and installed:
         why = facts["why"] or ("this torch is built without CUDA" if not facts.get("cuda") else "CUDA does not start")
         told = f"; nvidia-smi: {driver[0]}" if driver else ""
-        return Finding("devices", "bad", f"{installed} installed, but torch sees none: {why}{told}",
+        return Check("devices", "bad", f"{installed} installed, but torch sees none: {why}{told}",
                        "install a torch for this driver, or run with CUDA_VISIBLE_DEVICES= on the CPU")  # fmt: skip
     if not seen:
-        return Finding("devices", "ok", "no GPU: the ranks run on the CPU")
+        return Check("devices", "ok", "no GPU: the ranks run on the CPU")
     names = ", ".join(sorted({device["name"] for device in seen}))
     least = min(device["free"] for device in seen)
     found = f"{len(seen)} x {names}, {size(least)} free at least"
     if nproc > len(seen):
-        return Finding("devices", "warn", f"{found}; {nproc} ranks", f"share or run {len(seen)} ranks")
+        return Check("devices", "warn", f"{found}; {nproc} ranks", f"share or run {len(seen)} ranks")
     busy = [number for number, device in enumerate(seen) if device["free"] < device["total"] / 2]
     if busy:
-        return Finding("devices", "warn", f"{found}; half of GPU {_listed(busy)} is taken", "see who: nvidia-smi")
-    return Finding("devices", "ok", found)
+        return Check("devices", "warn", f"{found}; half of GPU {_listed(busy)} is taken", "see who: nvidia-smi")
+    return Check("devices", "ok", found)
 
 
-def memory(free: int, nproc: int) -> Finding:
+def memory(free: int, nproc: int) -> Check:
     """Free memory; a rank that only imports torch wants some 300 MiB."""
     found = f"{size(free)} free for {_ranks(nproc)}"
     if free < nproc * 300 * MIB:
-        return Finding("memory", "bad", found, "free some, or start fewer ranks: each wants 300 MiB for torch alone")
+        return Check("memory", "bad", found, "free some, or start fewer ranks: each wants 300 MiB for torch alone")
     if free < nproc * GIB:
-        return Finding("memory", "warn", found, "less than 1 GiB a rank: it may be killed for lack of memory")
-    return Finding("memory", "ok", found)
+        return Check("memory", "warn", found, "less than 1 GiB a rank: it may be killed for lack of memory")
+    return Check("memory", "ok", found)
 
 
-def shared_memory(free: int, nproc: int) -> Finding:
+def shared_memory(free: int, nproc: int) -> Check:
     """Room in /dev/shm; snapshots want three times the job's state, and are fewer where there is less."""
     found = f"{size(free)} free"
     if free < nproc * MIB:
-        return Finding(SHM, "bad", found, "make room: every rank has a page there")
+        return Check(SHM, "bad", found, "make room: every rank has a page there")
     if free < GIB:
         advice = "enlarge it (docker: --shm-size): snapshots want three times the state, else there are fewer or none"
-        return Finding(SHM, "warn", found, advice)
-    return Finding(SHM, "ok", found)
+        return Check(SHM, "warn", found, advice)
+    return Check(SHM, "ok", found)
 
 
-def disk(facts: Mapping[str, Any], folder: str) -> Finding:
+def disk(facts: Mapping[str, Any], folder: str) -> Check:
     """Where checkpoints go."""
     if facts["error"]:
-        return Finding("disk", "bad", f"cannot write in {folder}: {facts['error']}", "give another --checkpoint-dir")
+        return Check("disk", "bad", f"cannot write in {folder}: {facts['error']}", "give another --checkpoint-dir")
     rate = facts["bytes"] / max(facts["seconds"], 1e-9)
     found = f"{size(rate)}/s, fsync {duration(facts['fsync'])}, {size(facts['free'])} free in {folder}"
     if facts["free"] < 100 * MIB:
-        return Finding("disk", "bad", found, "make room: a checkpoint must fit in besides the one before")
+        return Check("disk", "bad", found, "make room: a checkpoint must fit in besides the one before")
     if facts["free"] < 10 * GIB:
-        return Finding("disk", "warn", found, "less than 10 GiB: is there room for two checkpoints at least?")
+        return Check("disk", "warn", found, "less than 10 GiB: is there room for two checkpoints at least?")
     if rate < 50 * MIB or facts["fsync"] > 0.2:
-        return Finding("disk", "warn", found, "slow: saving runs beside the training, a stop has to wait for it")
-    return Finding("disk", "ok", found)
+        return Check("disk", "warn", found, "slow: saving runs beside the training, a stop has to wait for it")
+    return Check("disk", "ok", found)
 
 
-def ranks(answers: Mapping[int, Mapping[str, Any]], failures: Mapping[int, str], nproc: int) -> list[Finding]:
+def ranks(answers: Mapping[int, Mapping[str, Any]], failures: Mapping[int, str], nproc: int) -> list[Check]:
     """The matrix product and the all_reduce of every rank; failures: what became of those without an answer."""
     if failures:
         told = "; ".join(f"rank {rank} {what}" for rank, what in sorted(failures.items()))
         return [
-            Finding("ranks", "bad", f"{len(answers)} of {nproc} answered: {told}", "its last words stand in brackets")
+            Check("ranks", "bad", f"{len(answers)} of {nproc} answered: {told}", "its last words stand in brackets")
         ]
     wrong = [rank for rank, answer in answers.items() if not answer["right"]]
     if wrong:
         found = f"all_reduce gave a wrong sum on rank {_listed(wrong)}"
-        return [Finding("ranks", "bad", found, "suspect memory, network or the build of torch")]
+        return [Check("ranks", "bad", found, "suspect memory, network or the build of torch")]
     return [_compared("matmul", "product", answers), _compared("all_reduce", "all_reduce", answers)]
 
 
-def _compared(name: str, field: str, answers: Mapping[int, Mapping[str, Any]]) -> Finding:
+def _compared(name: str, field: str, answers: Mapping[int, Mapping[str, Any]]) -> Check:
     seconds = {rank: float(answer[field]) for rank, answer in answers.items()}
     found = f"{duration(median(seconds.values()))} on {_ranks(len(seconds))}"
     if len(seconds) > 1:
         found += f", {duration(min(seconds.values()))} to {duration(max(seconds.values()))}"
     slow = outliers(seconds)
     if not slow:
-        return Finding(name, "ok", found)
+        return Check(name, "ok", found)
     each = ", ".join(f"rank {rank} ({answers[rank]['device']}) takes {duration(seconds[rank])}" for rank in slow)
     advice = "all wait for the slowest at every step: look at its device, its heat, and who else uses it"
-    return Finding(name, "warn", f"{found}; {each}", advice)
+    return Check(name, "warn", f"{found}; {each}", advice)
 
 
-def port(address: str, number: int | None, error: str) -> Finding:
+def port(address: str, number: int | None, error: str) -> Check:
     """Whether rank 0 could listen where all are told to meet."""
     where = f"{address}:{number}" if number else f"a free port on {address}"
     if error:
         advice = "leave out --master-port" if number else "give an address of this machine as --master-addr"
-        return Finding("port", "bad", f"{where} cannot be bound: {error}", advice)
-    return Finding("port", "ok", f"{where} can be bound")
+        return Check("port", "bad", f"{where} cannot be bound: {error}", advice)
+    return Check("port", "ok", f"{where} can be bound")
 
 
-def clock(now: float, built: float, synchronised: bool | None) -> Finding:
+def clock(now: float, built: float, synchronised: bool | None) -> Check:
     """The wall clock, for people only: decisions go by another. built: no right clock shows an earlier time."""
     if now < built:
-        return Finding("clock", "warn", "it shows a time before ftlaunch was installed", "set it: logs will mislead")
+        return Check("clock", "warn", "it shows a time before ftlaunch was installed", "set it: logs will mislead")
     if synchronised is None:
-        return Finding("clock", "skip", "the kernel does not say whether it is synchronised")
+        return Check("clock", "skip", "the kernel does not say whether it is synchronised")
     if not synchronised:
-        return Finding("clock", "warn", "it is not synchronised", "run an NTP client, to compare logs between machines")
-    return Finding("clock", "ok", "synchronised")
+        return Check("clock", "warn", "it is not synchronised", "run an NTP client, to compare logs between machines")
+    return Check("clock", "ok", "synchronised")
 
 
-def limits(nofile: int, memlock: int | None, gpus: bool) -> Finding:
+def limits(nofile: int, memlock: int | None, gpus: bool) -> Check:
     """Open files a process; locked memory, which counts where there are GPUs. memlock None: no limit."""
     found = f"{nofile} open files"
     if gpus:
         found += ", locked memory " + ("without limit" if memlock is None else size(memlock))
     if nofile < 256:
-        return Finding("limits", "bad", found, "ulimit -n 65536")
+        return Check("limits", "bad", found, "ulimit -n 65536")
     if nofile < 1024:
-        return Finding("limits", "warn", found, "DataLoader workers want more: ulimit -n 65536")
+        return Check("limits", "warn", found, "DataLoader workers want more: ulimit -n 65536")
     if gpus and memlock is not None and memlock < 64 * MIB:
-        return Finding("limits", "warn", found, "RDMA wants locked memory: ulimit -l unlimited")
-    return Finding("limits", "ok", found)
+        return Check("limits", "warn", found, "RDMA wants locked memory: ulimit -l unlimited")
+    return Check("limits", "ok", found)
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ftlaunch.check_rules import Finding, could_run
 from ftlaunch.common.formatting import duration
+from ftlaunch.tools.preflight.rules import Check, could_run
 
 _SHOWN = {"ok": "ok", "warn": "warn", "bad": "BAD", "skip": "-"}
 
 
-def lines(findings: Sequence[Finding], seconds: float) -> list[str]:
+def lines(findings: Sequence[Check], seconds: float) -> list[str]:
     """A line a check, and the verdict."""
     width = max(len(finding.name) for finding in findings)
     rows = []
@@ -22,7 +22,7 @@ def lines(findings: Sequence[Finding], seconds: float) -> list[str]:
     return [*rows, f"{verdict(findings)} (checked in {duration(seconds)})"]
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[Check]) -> str:
     """One sentence."""
     bad = [finding.name for finding in findings if finding.status == "bad"]
     if bad:
@@ -31,7 +31,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     return "the job could run" + (f"; have a look at: {', '.join(warned)}" if warned else "")
 
 
-def data(findings: Sequence[Finding], seconds: float, job_id: str) -> dict[str, Any]:
+def data(findings: Sequence[Check], seconds: float, job_id: str) -> dict[str, Any]:
     """For --json."""
     checks = [asdict(finding) for finding in findings]
     return {"job_id": job_id, "could_run": could_run(findings), "seconds": round(seconds, 3), "checks": checks}

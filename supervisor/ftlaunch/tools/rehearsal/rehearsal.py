@@ -22,11 +22,11 @@ import yaml
 
 from ftlaunch.history import runs
 from ftlaunch.history.runs import CannotFind
-from ftlaunch.likeness import Likeness, compare
 from ftlaunch.memory.pages import memory_dir, remove_memory
 from ftlaunch.spec.job_spec import JobSpec, resolved
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import SOCKET, ask
+from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import EXIT_SAVED
 
@@ -39,7 +39,7 @@ class CannotRehearse(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RehearsalOutcome:
     """What became of one run."""
 
     fault: str
@@ -65,7 +65,7 @@ class Rehearsal:
         self._hang_timeout: float | None = None
         self._undisturbed: Path | None = None
 
-    def undisturbed(self, name: str = "undisturbed") -> Outcome:
+    def undisturbed(self, name: str = "undisturbed") -> RehearsalOutcome:
         """The run that the others are compared with. Raises CannotRehearse."""
         with self._trial(name) as trial:
             trial.start()
@@ -78,22 +78,22 @@ class Rehearsal:
             if not there:
                 raise CannotRehearse(f"{trial.what_happened()}; see {trial.spec.run_dir}")
             self._hang_timeout = max(_HANG_LEAST, _HANG_FACTOR * trial.longest_step)
-            outcome = Outcome(name, trial.seconds, True)
+            outcome = RehearsalOutcome(name, trial.seconds, True)
             if self._undisturbed is None:
                 self._undisturbed = trial.checkpoint(self.steps)
             else:
                 outcome = replace(outcome, likeness=compare(self._undisturbed, trial.checkpoint(self.steps)))
         return outcome
 
-    def kill(self) -> Outcome:
+    def kill(self) -> RehearsalOutcome:
         """SIGKILL to the last rank, as the kernel does it for lack of memory."""
         return self._disturbed("a rank is killed", lambda trial: os.kill(trial.pids()[-1], signal.SIGKILL))
 
-    def freeze(self) -> Outcome:
+    def freeze(self) -> RehearsalOutcome:
         """SIGSTOP to the last rank: it lives, and makes no step."""
         return self._disturbed("a rank is frozen", lambda trial: os.kill(trial.pids()[-1], signal.SIGSTOP))
 
-    def preempt(self) -> Outcome:
+    def preempt(self) -> RehearsalOutcome:
         """SIGTERM to the supervisor, as a scheduler sends it; then the same command again."""
 
         def fault(trial: Trial) -> None:
@@ -104,7 +104,7 @@ class Rehearsal:
 
         return self._disturbed("the job is preempted", fault)
 
-    def full_disk(self) -> Outcome:
+    def full_disk(self) -> RehearsalOutcome:
         """No byte more can be written by the saver (a limit of 0 on file sizes), until a save has failed."""
 
         def fault(trial: Trial) -> None:
@@ -120,7 +120,7 @@ class Rehearsal:
 
         return self._disturbed("storage is full", fault, saves=2)
 
-    def _disturbed(self, fault: str, strike: Callable[[Trial], None], saves: int = 1) -> Outcome:
+    def _disturbed(self, fault: str, strike: Callable[[Trial], None], saves: int = 1) -> RehearsalOutcome:
         assert self._undisturbed is not None
         at = max(self.steps // 3, 1)
         with self._trial(fault, saves) as trial:
@@ -134,11 +134,11 @@ class Rehearsal:
                     raise _TrialError(trial.what_happened())
                 likeness = compare(self._undisturbed, trial.checkpoint(self.steps))
             except (_TrialError, psutil.NoSuchProcess, layout.Damaged) as trouble:
-                return Outcome(fault, trial.seconds, False, trouble=str(trouble))
+                return RehearsalOutcome(fault, trial.seconds, False, trouble=str(trouble))
             lost = sum(event["steps_lost"] or 0 for event in trial.events("resumed"))
             back = [event["mono"] - struck for event in trial.events("recovered", "resumed")]
             after = max((seconds for seconds in back if seconds > 0), default=None)
-            return Outcome(fault, trial.seconds, True, lost, after, likeness)
+            return RehearsalOutcome(fault, trial.seconds, True, lost, after, likeness)
 
     def _trial(self, name: str, saves: int = 1) -> Trial:
         name = name.replace(" ", "-")

@@ -19,7 +19,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True)
-class Kind:
+class FailureKind:
     """One kind of failure. Times are seconds."""
 
     name: str
@@ -30,14 +30,14 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedJob:
     """What is planned for. Times are seconds."""
 
     step: float  # a step, when nothing is saved
     snapshot_stall: float  # training waits so long for a snapshot
     checkpoint_stall: float  # and so much longer for one that becomes a checkpoint
     write: float  # from the begin of a checkpoint until it is committed; training goes on meanwhile
-    kinds: tuple[Kind, ...]
+    kinds: tuple[FailureKind, ...]
     stops: float = 0.0  # planned stops a second: told to stop, saved, started again
     stop_cost: float = 0.0  # seconds of one
 
@@ -58,11 +58,11 @@ class Intervals:
     steps: int  # from one snapshot to the next
     snapshots: int  # from one checkpoint to the next
 
-    def work(self, job: Job) -> float:
+    def work(self, job: PlannedJob) -> float:
         """Seconds of training between snapshots."""
         return self.steps * job.step
 
-    def storage_seconds(self, job: Job) -> float:
+    def storage_seconds(self, job: PlannedJob) -> float:
         """Seconds from the begin of a checkpoint to the begin of the next, undisturbed."""
         return self.snapshots * (self.work(job) + job.snapshot_stall) + job.checkpoint_stall
 
@@ -97,7 +97,7 @@ def daly(stall: float, between_failures: float) -> float:
     return math.sqrt(2 * stall * between_failures) * (1 + math.sqrt(x) / 3 + x / 9) - stall
 
 
-def expected_down(job: Job) -> tuple[float, float]:
+def expected_down(job: PlannedJob) -> tuple[float, float]:
     """After a failure of training: expected seconds until it goes on, and the chance that memory is lost by then.
 
     A failure during a restart begins a restart of its own kind; from storage it begins the same one again.
@@ -115,7 +115,7 @@ def expected_down(job: Job) -> tuple[float, float]:
     return down, chance
 
 
-def expected_cycle(job: Job, work: float, snapshots: float) -> float:
+def expected_cycle(job: PlannedJob, work: float, snapshots: float) -> float:
     """Expected wall seconds from one committed checkpoint to the next; inf where none is ever reached.
 
     work: seconds of training between snapshots. snapshots: how many there are to a checkpoint. Let P be the chance
@@ -141,12 +141,12 @@ def expected_cycle(job: Job, work: float, snapshots: float) -> float:
     return (1 / job.rate + down) / chance * math.exp(unsaved) * math.expm1(saved)
 
 
-def effective(job: Job, intervals: Intervals) -> float:
+def effective(job: PlannedJob, intervals: Intervals) -> float:
     """Expected share of the wall time that makes steps which count."""
     return _effective(job, intervals.work(job), intervals.snapshots)
 
 
-def shares(job: Job, intervals: Intervals) -> Shares:
+def shares(job: PlannedJob, intervals: Intervals) -> Shares:
     """Where the wall time is expected to go; detecting and restarting by the mean of what each takes."""
     cycle = expected_cycle(job, intervals.work(job), intervals.snapshots)
     stopping = min(job.stops * job.stop_cost, 1.0)
@@ -169,7 +169,7 @@ def shares(job: Job, intervals: Intervals) -> Shares:
     )
 
 
-def best(job: Job) -> Intervals:
+def best(job: PlannedJob) -> Intervals:
     """The intervals with the shortest expected time, by search. No checkpoint begins before the last is written."""
     steps = 1.0
     if job.snapshot_stall > 0:
@@ -177,7 +177,7 @@ def best(job: Job) -> Intervals:
     return max(_whole(job, steps), key=lambda intervals: effective(job, intervals))
 
 
-def seldom(job: Job, intervals: Intervals, less: float) -> Intervals:
+def seldom(job: PlannedJob, intervals: Intervals, less: float) -> Intervals:
     """The same with checkpoints as seldom as they can be where `less` of the effective time may be given up for it."""
     enough = effective(job, intervals) - less
     low, high = intervals.snapshots, max(intervals.snapshots, math.ceil(_LONGEST / intervals.work(job)))
@@ -187,7 +187,7 @@ def seldom(job: Job, intervals: Intervals, less: float) -> Intervals:
     return Intervals(intervals.steps, low)
 
 
-def near(job: Job, snapshot_seconds: float, storage_seconds: float) -> Intervals:
+def near(job: PlannedJob, snapshot_seconds: float, storage_seconds: float) -> Intervals:
     """The possible intervals nearest to these: whole steps, whole snapshots, storage never faster than it writes."""
     steps = max(round(snapshot_seconds / job.step), 1)
     stretch = steps * job.step + job.snapshot_stall
@@ -216,23 +216,23 @@ def _growth(rate: float, chance: float, seconds: float) -> float:
     return power if power > _HOPELESS else math.log1p(chance * math.expm1(power))
 
 
-def _effective(job: Job, work: float, snapshots: float) -> float:
+def _effective(job: PlannedJob, work: float, snapshots: float) -> float:
     cycle = expected_cycle(job, work, snapshots)
     return snapshots * work / cycle * (1 - min(job.stops * job.stop_cost, 1.0))
 
 
-def _fewest(job: Job, stretch: float) -> float:
+def _fewest(job: PlannedJob, stretch: float) -> float:
     return max((job.write - job.checkpoint_stall) / stretch, 1.0)
 
 
-def _best_snapshots(job: Job, work: float) -> float:
+def _best_snapshots(job: PlannedJob, work: float) -> float:
     fewest = _fewest(job, work + job.snapshot_stall)
     if job.rate_of(from_memory=False) == 0:
         return max(_LONGEST / work, fewest)
     return _least(lambda count: -_effective(job, work, count), fewest, max(_LONGEST / work, fewest))
 
 
-def _whole(job: Job, steps: float) -> Iterator[Intervals]:
+def _whole(job: PlannedJob, steps: float) -> Iterator[Intervals]:
     """Possible intervals of whole steps and whole snapshots around the best ones."""
     count = _best_snapshots(job, steps * job.step)
     for number in range(max(math.floor(count) - 2, 1), math.ceil(count) + 3):
@@ -242,15 +242,15 @@ def _whole(job: Job, steps: float) -> Iterator[Intervals]:
         yield from (Intervals(max(whole, fewest), number) for whole in (math.floor(found), math.ceil(found)))
 
 
-def _best_steps(job: Job, snapshots: int, fewest: int) -> float:
+def _best_steps(job: PlannedJob, snapshots: int, fewest: int) -> float:
     return _least(lambda steps: _loss(job, steps, snapshots), fewest, _most_steps(job, fewest))
 
 
-def _loss(job: Job, steps: float, snapshots: float) -> float:
+def _loss(job: PlannedJob, steps: float, snapshots: float) -> float:
     return -_effective(job, steps * job.step, snapshots)
 
 
-def _most_steps(job: Job, fewest: float = 1) -> float:
+def _most_steps(job: PlannedJob, fewest: float = 1) -> float:
     return max(_LONGEST / 100 / job.step, fewest)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from ftlaunch.common.durations import format_duration
 from ftlaunch.common.formatting import duration, size, table
 from ftlaunch.common.rates import format_rate
-from ftlaunch.plan_figures import DAY
-from ftlaunch.plan_model import Intervals
-from ftlaunch.planning import Plan
-from ftlaunch.simulation import Life
+from ftlaunch.tools.planner.figures import DAY
+from ftlaunch.tools.planner.model import Intervals
+from ftlaunch.tools.planner.plan import SavingPlan
+from ftlaunch.tools.planner.simulation import Life
 
 _WIDTH = 100
 
@@ -52,12 +52,12 @@ _SHARES = {
 }
 
 
-def lines(plan: Plan, lives: Sequence[Life]) -> list[str]:
+def lines(plan: SavingPlan, lives: Sequence[Life]) -> list[str]:
     """What `ftctl plan` prints."""
     return [*_figures(plan), "", *_intervals(plan), "", *_where(plan, lives), "", *_advice(plan)]
 
 
-def data(plan: Plan, lives: Sequence[Life]) -> dict[str, Any]:
+def data(plan: SavingPlan, lives: Sequence[Life]) -> dict[str, Any]:
     """For --json: times in seconds, sizes in bytes, shares of 1."""
     job, chosen = plan.job, plan.choices[0]
     told = {
@@ -82,7 +82,7 @@ def data(plan: Plan, lives: Sequence[Life]) -> dict[str, Any]:
     return told | ({"simulated": _simulated(lives)} if lives else {})
 
 
-def options(plan: Plan) -> str:
+def options(plan: SavingPlan) -> str:
     """The options of ftlaunch that come from the plan."""
     seconds = plan.chosen.storage_seconds(plan.job)
     interval = format_duration(float(math.ceil(seconds))) if plan.storage_needed else "off"
@@ -92,7 +92,7 @@ def options(plan: Plan) -> str:
     )
 
 
-def _figures(plan: Plan) -> Iterator[str]:
+def _figures(plan: SavingPlan) -> Iterator[str]:
     known = plan.figures.known
     rows = [(label, show(known[name].value), known[name].source) for name, (label, show) in _FIGURES.items()]
     for label, shown, source in rows:
@@ -102,7 +102,7 @@ def _figures(plan: Plan) -> Iterator[str]:
         )  # fmt: skip
 
 
-def _intervals(plan: Plan) -> Iterator[str]:
+def _intervals(plan: SavingPlan) -> Iterator[str]:
     between, write = duration(1 / plan.job.rate), duration(plan.job.write)
     yield f"the job fails every {between} in the mean; storage takes {write} for a checkpoint"
     rows = [("", "a snapshot every", "a checkpoint every", "effective")]
@@ -113,14 +113,14 @@ def _intervals(plan: Plan) -> Iterator[str]:
         yield "no checkpoint begins before the last is written: that, and nothing else, keeps them this far apart"
 
 
-def _steps(plan: Plan, intervals: Intervals) -> str:
+def _steps(plan: SavingPlan, intervals: Intervals) -> str:
     if not plan.memory:
         return "-"
     count = f"{intervals.steps} step{'s' * (intervals.steps != 1)}"
     return f"{count} ({duration(intervals.work(plan.job))})"
 
 
-def _storage(plan: Plan, intervals: Intervals) -> str:
+def _storage(plan: SavingPlan, intervals: Intervals) -> str:
     return duration(intervals.storage_seconds(plan.job)) if plan.storage_needed else "none needed"
 
 
@@ -128,7 +128,7 @@ def _percent(choice: Any) -> str:
     return f"{choice.effective:.2%}"
 
 
-def _where(plan: Plan, lives: Sequence[Life]) -> Iterator[str]:
+def _where(plan: SavingPlan, lives: Sequence[Life]) -> Iterator[str]:
     computed = asdict(plan.shares)
     head = ("where the wall time goes", "computed", "simulated", "")
     drawn = _simulated(lives)["shares"] if lives else {}
@@ -173,7 +173,7 @@ def _simulated(lives: Sequence[Life]) -> dict[str, Any]:
     }
 
 
-def _advice(plan: Plan) -> Iterator[str]:
+def _advice(plan: SavingPlan) -> Iterator[str]:
     day = plan.job.rate * DAY
     yield f"failures to expect: {day:.2f} a day; the budget below lasts but for one day in a million"
     yield f"ftlaunch {options(plan)}"

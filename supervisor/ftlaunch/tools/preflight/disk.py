@@ -1,4 +1,4 @@
-"""How fast a folder takes what is written: run as `python -m ftlaunch.check_disk FOLDER`, answers with JSON.
+"""How fast a folder takes what is written: run as `python -m ftlaunch.tools.preflight.disk FOLDER`, answers with JSON.
 
 A process of its own: a file system that does not answer can hold it for ever, and then it alone is left behind.
 """
@@ -44,7 +44,7 @@ def measure(folder: Path) -> dict[str, Any]:
 
 def ask(folder: Path, limit: float) -> dict[str, Any]:
     """What `measure` says in a process of its own, or {"error"}; waits `limit` seconds at most."""
-    command = [sys.executable, "-m", "ftlaunch.check_disk", str(folder)]
+    command = [sys.executable, "-m", "ftlaunch.tools.preflight.disk", str(folder)]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
     try:
         said, _ = child.communicate(timeout=limit)

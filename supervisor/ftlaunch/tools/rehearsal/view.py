@@ -7,17 +7,17 @@ from dataclasses import asdict
 from typing import Any
 
 from ftlaunch.common.formatting import duration
-from ftlaunch.rehearsal import Outcome
+from ftlaunch.tools.rehearsal.rehearsal import RehearsalOutcome
 
 _NAMED = 3  # of what differs
 
 
-def line(outcome: Outcome, steps: int) -> str:
+def line(outcome: RehearsalOutcome, steps: int) -> str:
     """One run."""
     return f"{'ok' if outcome.good else 'BAD':<4}  {outcome.fault:<20}  {_told(outcome, steps)}"
 
 
-def _told(outcome: Outcome, steps: int) -> str:
+def _told(outcome: RehearsalOutcome, steps: int) -> str:
     if not outcome.survived:
         return f"does not survive: {outcome.trouble}"
     if outcome.back_after is None and not outcome.steps_lost and outcome.likeness is None:
@@ -27,7 +27,7 @@ def _told(outcome: Outcome, steps: int) -> str:
     return f"{back}, {lost}, {_state(outcome, steps)}"
 
 
-def _state(outcome: Outcome, steps: int) -> str:
+def _state(outcome: RehearsalOutcome, steps: int) -> str:
     found = outcome.likeness
     assert found is not None
     if found.equal:
@@ -37,7 +37,7 @@ def _state(outcome: Outcome, steps: int) -> str:
     return f"its state at step {steps} differs from the undisturbed one: {', '.join(names[:_NAMED])}{more}"
 
 
-def verdict(outcomes: Sequence[Outcome], deterministic: bool) -> str:
+def verdict(outcomes: Sequence[RehearsalOutcome], deterministic: bool) -> str:
     """One sentence on all."""
     bad = [outcome.fault for outcome in outcomes if not outcome.survived]
     if bad:
@@ -49,7 +49,7 @@ def verdict(outcomes: Sequence[Outcome], deterministic: bool) -> str:
     return "the job survives all of it, but does not go on as it would have: something that matters is not attached"
 
 
-def _unseeded(outcomes: Sequence[Outcome]) -> str:
+def _unseeded(outcomes: Sequence[RehearsalOutcome]) -> str:
     found = {key for outcome in outcomes if outcome.likeness is not None for key in outcome.likeness.generators}
     kinds = sorted({key.split(".")[1] for key in found})
     return (
@@ -59,7 +59,7 @@ def _unseeded(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def data(outcomes: Sequence[Outcome], steps: int, deterministic: bool) -> dict[str, Any]:
+def data(outcomes: Sequence[RehearsalOutcome], steps: int, deterministic: bool) -> dict[str, Any]:
     """For --json."""
     return {
         "steps": steps,

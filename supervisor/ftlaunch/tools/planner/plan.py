@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ftlaunch.plan_figures import DAY, Figures, job
-from ftlaunch.plan_model import (
+from ftlaunch.policy.restart_policy import RestartLimits
+from ftlaunch.tools.planner.figures import DAY, Figures, job
+from ftlaunch.tools.planner.model import (
     Intervals,
-    Job,
+    PlannedJob,
     Shares,
     best,
     daly,
@@ -21,7 +22,6 @@ from ftlaunch.plan_model import (
     shares,
     young,
 )
-from ftlaunch.policy.restart_policy import RestartLimits
 
 EXACT = "exact optimum"
 DEFAULT_STORAGE = 600.0  # seconds, as storage_interval in configs/default.yaml
@@ -39,11 +39,11 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SavingPlan:
     """All there is to tell."""
 
     figures: Figures
-    job: Job
+    job: PlannedJob
     memory: bool  # there are snapshots
     choices: tuple[Choice, ...]  # the best first
     shares: Shares  # of the best
@@ -60,7 +60,7 @@ class Plan:
         return self.job.rate_of(from_memory=False) > 0 or self.job.stops > 0
 
 
-def plan(figures: Figures, *, memory: bool, replicated: bool) -> Plan:
+def plan(figures: Figures, *, memory: bool, replicated: bool) -> SavingPlan:
     """The plan for complete figures. memory: there are snapshots. replicated: another node has a copy of each."""
     what = job(figures, memory=memory, replicated=replicated)
     optimum = best(what)
@@ -73,10 +73,10 @@ def plan(figures: Figures, *, memory: bool, replicated: bool) -> Plan:
         ("ftlaunch's defaults", near(what, what.step, DEFAULT_STORAGE)),
     ]
     choices = tuple(Choice(name, intervals, effective(what, intervals)) for name, intervals in found)
-    return Plan(figures, what, memory, choices, shares(what, choices[0].intervals), _limits(what))
+    return SavingPlan(figures, what, memory, choices, shares(what, choices[0].intervals), _limits(what))
 
 
-def _by(what: Job, method: Callable[[float, float, float], float]) -> Intervals:
+def _by(what: PlannedJob, method: Callable[[float, float, float], float]) -> Intervals:
     """What a formula for one layer says of each. What no failure needs is made seldom: a snapshot with a checkpoint."""
     wanted = []
     for stall, from_memory in ((what.snapshot_stall, True), (what.checkpoint_stall, False)):
@@ -88,7 +88,7 @@ def _by(what: Job, method: Callable[[float, float, float], float]) -> Intervals:
     return near(what, min(snapshot, storage), storage)
 
 
-def _limits(what: Job) -> RestartLimits:
+def _limits(what: PlannedJob) -> RestartLimits:
     """A budget that a day as bad as one in a million does not use up."""
     hangs = math.fsum(kind.rate for kind in what.kinds if kind.name == "hang")
     return RestartLimits(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from ftlaunch.history.goodput import Moment, Story
-from ftlaunch.plan_model import Job, Kind
+from ftlaunch.tools.planner.model import FailureKind, PlannedJob
 
 DAY = 86400.0
 _LLAMA = "published: The Llama 3 Herd of Models, 2024"
@@ -95,7 +95,7 @@ def complete(figures: Figures) -> None:
     add("planned_stops_per_day", 0.0, "assumed")
 
 
-def job(figures: Figures, *, memory: bool, replicated: bool) -> Job:
+def job(figures: Figures, *, memory: bool, replicated: bool) -> PlannedJob:
     """What the model asks for. memory: there are snapshots. replicated: another node has a copy of each."""
     get = figures.__getitem__
     rate = get("gpus") / (get("gpu_hours_per_failure") * 3600)
@@ -107,12 +107,12 @@ def job(figures: Figures, *, memory: bool, replicated: bool) -> Job:
     lost = get("restart_seconds") + get("replace_seconds") + (0.0 if memory and replicated else load)
     detect, hang = get("detect_seconds"), get("hang_detect_seconds")
     kinds = (
-        Kind("process", rate - hangs - nodes, detect, back, memory),
-        Kind("hang", hangs, hang, back, memory),
-        Kind("node", nodes, detect, lost, memory and replicated),
+        FailureKind("process", rate - hangs - nodes, detect, back, memory),
+        FailureKind("hang", hangs, hang, back, memory),
+        FailureKind("node", nodes, detect, lost, memory and replicated),
     )
     stall = get("checkpoint_stall_seconds")
-    return Job(
+    return PlannedJob(
         step=get("step_seconds"),
         snapshot_stall=get("snapshot_stall_seconds") if memory else 0.0,
         checkpoint_stall=stall,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 
-from ftlaunch.plan_model import Intervals, Job
+from ftlaunch.tools.planner.model import Intervals, PlannedJob
 
 
 class Training:
     """A virtual training run. Progress is counted in snapshots; what is newer than the last one is lost."""
 
-    def __init__(self, job: Job, intervals: Intervals) -> None:
+    def __init__(self, job: PlannedJob, intervals: Intervals) -> None:
         self.made = 0  # snapshots; the newest is where memory would resume
         self._committed = 0  # where storage would resume
         self._since = 0  # snapshots since the newest checkpoint was begun
