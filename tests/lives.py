@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ftlaunch.gaps import Gaps
-from ftlaunch.health import Late, RankView, late_ranks, waits
-from ftlaunch.limits import Limits
+from ftlaunch.health.hang_detection import Late, RankView, late_ranks, waits
+from ftlaunch.health.healthy_waits import Gaps
+from ftlaunch.health.time_limits import TimeLimits
 
 LOOK = 5.0  # seconds between looks, as at activity
 
@@ -92,7 +92,7 @@ class Life:
             gaps.look(waits(views), 0.0)
             if all(view.exited for view in views):
                 return []
-            late = late_ranks(waits(views), at, 0.0, Limits({}, gaps.longest))
+            late = late_ranks(waits(views), at, 0.0, TimeLimits({}, gaps.longest))
             if late:
                 return late
             at += LOOK

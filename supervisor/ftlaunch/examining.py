@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ftlaunch import findings, health, stacks
+from ftlaunch import findings, stacks
 from ftlaunch.autopsy_link import Autopsy
+from ftlaunch.health import hang_detection
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.fault_rules import FaultRule
 from ftlaunch.ranks.group import RankGroup
@@ -21,15 +22,15 @@ class Examining:
         """memory: where the ranks' pages are."""
         self.reporter = reporter
         self._run_dir, self._memory, self._rules = run_dir, memory, fault_rules
-        self._late: health.Late | None = None
-        self._views: list[health.RankView] = []
+        self._late: hang_detection.Late | None = None
+        self._views: list[hang_detection.RankView] = []
         self._autopsy: Autopsy | None = None
 
     def begin_attempt(self) -> None:
         """Nothing is held against its ranks."""
         self._late, self._autopsy = None, None
 
-    def suspect(self, late: health.Late, views: list[health.RankView]) -> None:
+    def suspect(self, late: hang_detection.Late, views: list[hang_detection.RankView]) -> None:
         """This rank is late; views: of all at that moment."""
         self._late, self._views = late, views
 
@@ -42,7 +43,7 @@ class Examining:
         if stopped:
             gang.pages.ask_leave()  # it must be continued for its stacks: it shall not train on
         self._views = [replace(view, stopped=view.rank in stopped) for view in self._views]
-        subjects = gang.subjects(health.measured(late))
+        subjects = gang.subjects(hang_detection.measured(late))
         self._autopsy = Autopsy(self._run_dir, f"attempt_{gang.attempt}", self._memory, subjects)
 
     def look(self, can_replace: Callable[[int], bool]) -> failure_diagnosis.Cause | None:
@@ -54,9 +55,9 @@ class Examining:
             return None
         remains = autopsy.remains()
         views = [view for view in self._views if view.rank == late.rank or not can_replace(late.rank)]
-        culprit = health.laggard(findings.seen(views, remains))
+        culprit = hang_detection.laggard(findings.seen(views, remains))
         found = findings.verdict(culprit.rank, remains)
-        sentence = "; ".join(filter(None, [health.describe(late, culprit), found]))
+        sentence = "; ".join(filter(None, [hang_detection.describe(late, culprit), found]))
         autopsy.conclude(sentence)
         if autopsy.error:
             self.reporter.say(autopsy.error)

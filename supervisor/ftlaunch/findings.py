@@ -8,7 +8,7 @@ from dataclasses import replace
 from ftlaunch import flight
 from ftlaunch.conduct import doing, in_collective, place
 from ftlaunch.flight import Collective
-from ftlaunch.health import RankView
+from ftlaunch.health.hang_detection import RankView
 from ftlaunch.remains import Remains
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ftlaunch.health.numerics_monitor import Soundness
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.policy.states import Event
 from ftlaunch.saving import Answer, Saving
-from ftlaunch.soundness import Soundness
 from ftlaunch_contract.protocol import Why
 
 

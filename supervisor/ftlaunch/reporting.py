@@ -12,17 +12,17 @@ from ftlaunch import screen
 from ftlaunch.common.formatting import size
 from ftlaunch.common.masking import masked_args
 from ftlaunch.common.signal_names import signal_name
-from ftlaunch.health import Late, RankView, measured, of_laggard
+from ftlaunch.health.hang_detection import Late, RankView, measured, of_laggard
+from ftlaunch.health.numerics import NumericFault
+from ftlaunch.health.stragglers import StragglerNews
 from ftlaunch.home import Home
 from ftlaunch.logs import Terminal
 from ftlaunch.memory_news import MemoryNews
 from ftlaunch.notify.client import DeliveryOutcome, NotifierLink
-from ftlaunch.numerics import Finding
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.restart_policy import Verdict
 from ftlaunch.policy.states import JobState
 from ftlaunch.ranks.group import Rank, RankGroup
-from ftlaunch.slow import News
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import initial, metadata
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
@@ -199,7 +199,7 @@ class Reporter:
             self.log("hang_suspected", rank=late.rank, step=late.step, age=round(late.age, 3), limit=late.limit)
         self._silent = bool(suspects)
 
-    def slow_rank(self, news: News) -> None:
+    def slow_rank(self, news: StragglerNews) -> None:
         """A rank that the others wait for at every step, or no more."""
         took = {"own": round(news.own, 6), "others": round(news.others, 6), "step_seconds": round(news.step, 6)}
         event = "rank_slow" if news.slow else "rank_slow_over"
@@ -256,7 +256,7 @@ class Reporter:
                     self.terminal.say(line)
             self.say(verdict.sentence)
 
-    def unsound(self, finding: Finding) -> None:
+    def unsound(self, finding: NumericFault) -> None:
         """Something is wrong with the numbers; where it ends the attempt, an incident follows."""
         value = None if finding.value is None else f"{finding.value:.9g}"  # JSON has no NaN
         self.log(

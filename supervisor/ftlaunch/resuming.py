@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.health.numerics_monitor import Soundness
 from ftlaunch.home import Home
 from ftlaunch.memory import recovery_plan
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.reporting import Reporter
 from ftlaunch.saving import Answer, Saving
-from ftlaunch.soundness import Soundness
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.protocol import Resume

@@ -17,16 +17,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ftlaunch import health, screen, slow
+from ftlaunch import screen
 from ftlaunch.clearing import Clearing
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.examining import Examining
+from ftlaunch.health import hang_detection
+from ftlaunch.health import stragglers as slow
+from ftlaunch.health.limit_learning import Learning
+from ftlaunch.health.numerics import NumericFault
+from ftlaunch.health.numerics_monitor import Soundness
 from ftlaunch.home import Home, Unusable
 from ftlaunch.last_save import LastSave
-from ftlaunch.learning import Learning
 from ftlaunch.logs import Terminal
 from ftlaunch.memory.recovery_plan import NONE
-from ftlaunch.numerics import Finding
 from ftlaunch.policy import failure_diagnosis, fault_rules, restart_policy, state_machine
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
 from ftlaunch.ranks import environment
@@ -37,7 +40,6 @@ from ftlaunch.reporting import Reporter
 from ftlaunch.resuming import Resuming
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.saving import Answer, Saving
-from ftlaunch.soundness import Soundness
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.status import status
 from ftlaunch.system import processes
@@ -217,19 +219,19 @@ class Runner:
         if self._judge_numbers() or self._judge_failures():
             return
         views = self.gang.views()
-        waited = health.waits(views)
+        waited = hang_detection.waits(views)
         self.learning.look(waited, self._awake_since, now)
         if self._judge_ends():
             return
         self.saving.tick(self.gang, now)
-        late = health.late_ranks(waited, now, self._awake_since, self.learning.limits)
+        late = hang_detection.late_ranks(waited, now, self._awake_since, self.learning.limits)
         if late:
-            self.examining.suspect(health.of_laggard(late, views), views)
+            self.examining.suspect(hang_detection.of_laggard(late, views), views)
             self._post(Event.HANG)
             return
         if self.spec.on_slow != "off":
             self._watch_slow_ranks(now)
-        suspects = health.suspects(waited, now, self._awake_since, self.learning.limits)
+        suspects = hang_detection.suspects(waited, now, self._awake_since, self.learning.limits)
         self.reporter.notice_silence(suspects, views)
 
     def _watch_slow_ranks(self, now: float) -> None:
@@ -252,7 +254,7 @@ class Runner:
                 return True
         return False
 
-    def _end_unsound(self, finding: Finding) -> None:
+    def _end_unsound(self, finding: NumericFault) -> None:
         """Stop, or go back: the latter is judged as any failure, and costs a restart."""
         skipping = self.soundness.end_attempt(finding)
         kind = "divergence" if finding.kind == "divergence" else "numerical"

@@ -9,7 +9,7 @@ from test_stacks import PACKAGES, dump
 
 from ftlaunch import flight, remains
 from ftlaunch.findings import seen, verdict
-from ftlaunch.health import RankView, laggard
+from ftlaunch.health.hang_detection import RankView, laggard
 from ftlaunch.remains import Remains
 
 TRAIN = "/home/me/train.py"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.health import (
+from ftlaunch.health.hang_detection import (
     MUTE_FLOOR,
     RankView,
     describe,
@@ -20,7 +20,7 @@ from ftlaunch.health import (
     suspects,
     waits,
 )
-from ftlaunch.limits import AUTO_CEILING, BOUNDS, Limits
+from ftlaunch.health.time_limits import AUTO_CEILING, BOUNDS, TimeLimits
 
 AUTO_FLOOR, AUTO_STARTUP = BOUNDS["train"][0], BOUNDS["startup"][0]
 START = 1000.0
@@ -31,10 +31,10 @@ TRAINING = RankView(
 )  # fmt: skip
 
 
-def asked(hang: Any, startup: Any = "auto", longest: float = 2.0, **more: Any) -> Limits:
+def asked(hang: Any, startup: Any = "auto", longest: float = 2.0, **more: Any) -> TimeLimits:
     kinds = {name: limit for name, limit in more.items() if name not in ("log", "idle")}
     rules = {name: limit for name, limit in more.items() if name in ("log", "idle")}
-    return Limits({"train": hang, "startup": startup, **kinds}, {"train": longest}, **rules)
+    return TimeLimits({"train": hang, "startup": startup, **kinds}, {"train": longest}, **rules)
 
 
 def view(**changes: Any) -> RankView:
@@ -221,7 +221,7 @@ DONE = view(rank=1, phase="teardown", exited=True, ended=START + 60)
         ([view(phase="checkpoint")], 20.0, asked(1.0, checkpoint=None), []),
     ],
 )  # fmt: skip
-def test_rules_beside_steps(views: list[RankView], age: float, limits: Limits, late: list[tuple[int, str]]) -> None:
+def test_rules_beside_steps(views: list[RankView], age: float, limits: TimeLimits, late: list[tuple[int, str]]) -> None:
     """Ages are from START + 60."""
     found = late_ranks(waits(views), START + 60 + age, 0.0, limits)
     assert [(entry.rank, entry.rule) for entry in found] == late
@@ -252,7 +252,7 @@ def test_a_machine_that_was_frozen_made_nobody_silent() -> None:
         ),
     ],
 )
-def test_each_rule_says_what_was_measured(views: list[RankView], limits: Limits, sentence: str) -> None:
+def test_each_rule_says_what_was_measured(views: list[RankView], limits: TimeLimits, sentence: str) -> None:
     (late,) = late_ranks(waits(views), START + 100, 0.0, limits)
     assert sentence in describe(late, laggard(views))
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ftlaunch import limits_file
-from ftlaunch.gaps import Gaps
-from ftlaunch.health import RankView, waits
-from ftlaunch.learning import Learning
-from ftlaunch.limits import AUTO_CEILING, BOUNDS, LEAST_FACTOR, Limits, learned
+from ftlaunch.health import limits_file
+from ftlaunch.health.hang_detection import RankView, waits
+from ftlaunch.health.healthy_waits import Gaps
+from ftlaunch.health.limit_learning import Learning
+from ftlaunch.health.time_limits import AUTO_CEILING, BOUNDS, LEAST_FACTOR, TimeLimits, learned
 from ftlaunch.spec.job_spec import JobSpec
 
 TRAIN = RankView(0, 0.0, True, True, "train", 1, 10.0, True, False)
@@ -43,7 +43,7 @@ TRAIN = RankView(0, 0.0, True, True, "train", 1, 10.0, True, False)
     ],
 )
 def test_limits(asked: Any, longest: dict[str, float], kind: str, busy: bool, limit: float | None) -> None:
-    assert Limits(asked, longest).of(kind, busy) == limit
+    assert TimeLimits(asked, longest).of(kind, busy) == limit
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -65,7 +65,7 @@ def test_never_below_five_times_the_longest_healthy_wait(seed: int) -> None:
             gaps.look(waits([seen]), 0.0)
         for kind, (floor, ceiling) in BOUNDS.items():
             assert longest.get(kind, 0.0) == pytest.approx(truth[kind]), attempt
-            limit = Limits({}, longest).of(kind)
+            limit = TimeLimits({}, longest).of(kind)
             assert limit is not None
             assert limit >= LEAST_FACTOR * truth[kind] * (1 - 1e-9)
             assert limit >= floor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ftlaunch.numerics import Difference, Losses, Replicas, divergence, minority
+from ftlaunch.health.numerics import Difference, Losses, Replicas, divergence, minority
 from ftlaunch_contract.pages.replica_record import Told, index_of, step_of
 from ftlaunch_hooks.observe.loss_watch import Bad, LossFault
 

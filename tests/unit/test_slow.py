@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from ftlaunch.health.stragglers import WINDOW_STEPS, WINDOWS, WINDOWS_WELL, Own, SlowRanks, StragglerNews
 from ftlaunch.history.report_view import status_lines
-from ftlaunch.slow import WINDOW_STEPS, WINDOWS, WINDOWS_WELL, News, Own, SlowRanks
 
 
 class Ranks:
@@ -19,7 +19,7 @@ class Ranks:
         self.own: dict[int, Own] = dict.fromkeys(range(number), (0, 0.0))
         self.slow.look(self.own, self.now)
 
-    def window(self, parts: Sequence[float], step: float | None = None) -> list[News]:
+    def window(self, parts: Sequence[float], step: float | None = None) -> list[StragglerNews]:
         self.now += WINDOW_STEPS * (max(parts) if step is None else step) + 1e-6
         self.own = {
             rank: (steps + WINDOW_STEPS, seconds + WINDOW_STEPS * parts[rank])
@@ -28,7 +28,7 @@ class Ranks:
         return self.slow.look(self.own, self.now)
 
 
-def told(news: list[News]) -> list[tuple[int, bool]]:
+def told(news: list[StragglerNews]) -> list[tuple[int, bool]]:
     return [(one.rank, one.slow) for one in news]
 
 
@@ -92,12 +92,14 @@ def test_a_new_attempt_begins_anew() -> None:
 
 
 def test_what_is_said() -> None:
-    slow = News(3, True, 0.15, 0.04, 0.16)
+    slow = StragglerNews(3, True, 0.15, 0.04, 0.16)
     assert slow.sentence == (
         "rank 3 is slow: its own part of a step takes 150 ms, the others' 40 ms (median);"
         " they wait for it, a step takes 160 ms"
     )
-    assert News(3, False, 0.05, 0.04, 0.05).sentence.startswith("rank 3 is no longer slow: its own part of a step")
+    assert StragglerNews(3, False, 0.05, 0.04, 0.05).sentence.startswith(
+        "rank 3 is no longer slow: its own part of a step"
+    )
     answer = {
         "job_id": "j", "state": "running", "attempt": 0, "restarts_left": 1, "max_restarts": 1, "in_memory": 1,
         "committed": 1, "ranks": [], "slow": [slow.sentence],

@@ -97,7 +97,7 @@ def hang(rank: int, step: int, sentence: str, trace: str, rules: Sequence[FaultR
 
 
 def slow(rank: int, step: int, sentence: str) -> Cause:
-    """The cause of a restart because of a slow rank, told by slow.py, where the job asks for that."""
+    """The cause of a restart because of a slow rank, told by stragglers.py, where the job asks for that."""
     return Cause("slow", rank, step, sentence, "slow")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.health import RankView
+from ftlaunch.health.hang_detection import RankView
 from ftlaunch.logs import tail
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.failure_diagnosis import Evidence

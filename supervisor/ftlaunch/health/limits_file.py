@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ftlaunch.limits import BOUNDS
+from ftlaunch.health.time_limits import BOUNDS
 from ftlaunch_contract.files import atomic
 
 LIMITS = "limits.json"

@@ -1,7 +1,7 @@
 """Page and clock -> fine or hung, with the laggard and a reason. Pure; times are monotonic seconds.
 
 Progress is what counts: how long a rank has given no sign of it, against the limit for what it says it is doing
-(limits.py). Besides: ranks that do not end when others have, and, where somebody asks for it, silence of all logs (PAI
+(time_limits.py). Besides: ranks that do not end when others have, and, where somebody asks for it, silence of all logs (PAI
 AIMaster's rule) and idleness of all processes.
 """
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ftlaunch.common.formatting import duration
-from ftlaunch.limits import Limits
+from ftlaunch.health.time_limits import TimeLimits
 
 MUTE_FLOOR = 15.0  # least limit of a rank judged by its activity: that is looked at every few seconds only
 SUSPECT_SHARE = 0.5  # of its limit, after which a silent rank is spoken of
 
-Rule = Literal["progress", "exit", "log", "idle"]
+HangRule = Literal["progress", "exit", "log", "idle"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Late:
     phase: str
     step: int
     idle: bool = False  # judged by its activity
-    rule: Rule = "progress"
+    rule: HangRule = "progress"
 
 
 def waits(views: Sequence[RankView]) -> list[Wait]:
@@ -138,7 +138,7 @@ def _is_mute(view: RankView) -> bool:
     return not view.attached and not view.observed
 
 
-def limit_for(wait: Wait, limits: Limits) -> float | None:
+def limit_for(wait: Wait, limits: TimeLimits) -> float | None:
     """Seconds it may take; None: no limit.
 
     A program of which nothing is known is judged only where a limit was asked for.
@@ -150,7 +150,7 @@ def limit_for(wait: Wait, limits: Limits) -> float | None:
     return limits.of(wait.kind, busy=view.busy and not _is_mute(view) and (view.observed or limits.hang == "auto"))
 
 
-def late_ranks(waited: Sequence[Wait], now: float, awake_since: float, limits: Limits) -> list[Late]:
+def late_ranks(waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits) -> list[Late]:
     """Every rank over its limit, by any rule.
 
     awake_since: ages count from here at the earliest; the caller moves it when it was itself held up
@@ -159,7 +159,7 @@ def late_ranks(waited: Sequence[Wait], now: float, awake_since: float, limits: L
     return _overdue(waited, now, awake_since, limits, 1.0) or _all_silent(waited, now, awake_since, limits)
 
 
-def suspects(waited: Sequence[Wait], now: float, awake_since: float, limits: Limits) -> list[Late]:
+def suspects(waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits) -> list[Late]:
     """Every rank over half its limit: nothing is done to it, but somebody may want to know."""
     return _overdue(waited, now, awake_since, limits, SUSPECT_SHARE)
 
@@ -171,19 +171,19 @@ def of_laggard(late: Sequence[Late], views: Sequence[RankView]) -> Late:
 
 
 def _overdue(
-    waited: Sequence[Wait], now: float, awake_since: float, limits: Limits, share: float
+    waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits, share: float
 ) -> list[Late]:  # fmt: skip
     late = []
     for wait in waited:
         view, age = wait.view, now - max(wait.since, awake_since)
         limit = limit_for(wait, limits)
         if limit is not None and not view.exited and age > limit * share:
-            rule: Rule = "exit" if wait.kind == "exit" else "progress"
+            rule: HangRule = "exit" if wait.kind == "exit" else "progress"
             late.append(Late(view.rank, age, limit, view.phase, view.step, wait.idle, rule))
     return late
 
 
-def _all_silent(waited: Sequence[Wait], now: float, awake_since: float, limits: Limits) -> list[Late]:
+def _all_silent(waited: Sequence[Wait], now: float, awake_since: float, limits: TimeLimits) -> list[Late]:
     """The laggard, where no rank writes a line, or none does anything, for longer than was asked for."""
     if limits.log is None and limits.idle is None:
         return []
@@ -191,7 +191,10 @@ def _all_silent(waited: Sequence[Wait], now: float, awake_since: float, limits: 
     started = max((view.started for view in views), default=now)
     logged = max((view.logged for view in views), default=now)
     moved = max((max(view.active, view.beat) for view in views), default=now)
-    rules: tuple[tuple[Rule, float, float | None], ...] = (("log", logged, limits.log), ("idle", moved, limits.idle))
+    rules: tuple[tuple[HangRule, float, float | None], ...] = (
+        ("log", logged, limits.log),
+        ("idle", moved, limits.idle),
+    )
     for rule, last, limit in rules:
         age = now - max(last, started, awake_since)
         if limit is not None and age > limit:

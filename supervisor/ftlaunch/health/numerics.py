@@ -13,7 +13,7 @@ _HELD = 4096  # digests that wait for those of other ranks, at most
 
 
 @dataclass(frozen=True)
-class Finding:
+class NumericFault:
     """Something is wrong with the numbers."""
 
     kind: str  # nan, spike or divergence
@@ -52,9 +52,9 @@ class Losses:
         self._answers = answers
         self._told: dict[LossFault, int] = {}
 
-    def look(self, pages: Iterable[tuple[int, Sequence[Bad]]]) -> list[Finding]:
+    def look(self, pages: Iterable[tuple[int, Sequence[Bad]]]) -> list[NumericFault]:
         """What is new; pages: (rank, what it says)."""
-        found: list[Finding] = []
+        found: list[NumericFault] = []
         said = sorted((bad.step, rank, bad) for rank, bads in pages for bad in bads)
         for _, rank, bad in said:
             act = self._answers[bad.kind]
@@ -65,7 +65,7 @@ class Losses:
             span = (bad.begin, bad.end) if 0 <= bad.begin < bad.end else None
             sentence = _loss_sentence(rank, bad, before is None)
             step = bad.step if before is None else bad.newest
-            found.append(Finding(bad.kind.name.lower(), act, rank, step, bad.value, sentence, bad.step, span))
+            found.append(NumericFault(bad.kind.name.lower(), act, rank, step, bad.value, sentence, bad.step, span))
         return found
 
 
@@ -128,7 +128,7 @@ def minority(digests: Mapping[int, int]) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, digest in digests.items() if digest != common))
 
 
-def divergence(found: Difference, name: str, act: str, ranks: int) -> Finding:
+def divergence(found: Difference, name: str, act: str, ranks: int) -> NumericFault:
     """As it is told; name: of the part."""
     if found.odd:
         who = f"rank{'s' if len(found.odd) > 1 else ''} {', '.join(map(str, found.odd))} of {ranks}"
@@ -137,4 +137,4 @@ def divergence(found: Difference, name: str, act: str, ranks: int) -> Finding:
         what = f"the {ranks} ranks held different values of {name} after step {found.step}"
     sentence = f"{what}, though it is kept equal on all (last seen equal after step {found.agreed})"
     rank = found.odd[0] if found.odd else -1
-    return Finding("divergence", act, rank, found.step, None, sentence, found.agreed + 1, None, name)
+    return NumericFault("divergence", act, rank, found.step, None, sentence, found.agreed + 1, None, name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from ftlaunch.health.numerics import Losses, NumericFault, Replicas, divergence
 from ftlaunch.memory.pages import Pages
-from ftlaunch.numerics import Finding, Losses, Replicas, divergence
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import layout, skipped_samples
@@ -21,8 +21,10 @@ class Soundness:
         self._gang: RankGroup | None = None
         self._losses = Losses({})
         self._replicas: Replicas | None = None
-        self._news: list[Finding] = []
-        self._suspect: Finding | None = None  # the earliest divergence; a resume takes one of the copies, right or not
+        self._news: list[NumericFault] = []
+        self._suspect: NumericFault | None = (
+            None  # the earliest divergence; a resume takes one of the copies, right or not
+        )
         self.rotten: int | None = None  # an attempt has ended because of it: from this step on nothing is saved of it
         self.back_before: int | None = None  # the next attempt goes back to a healthy checkpoint older than this
 
@@ -32,7 +34,7 @@ class Soundness:
         self._losses = Losses({LossFault.NAN: self.spec.on_nan, LossFault.SPIKE: self.spec.on_spike})
         self._replicas, self._news = None, []
 
-    def look(self) -> list[Finding]:
+    def look(self) -> list[NumericFault]:
         """What is new since the last look."""
         gang = self._gang
         if gang is None:
@@ -49,7 +51,7 @@ class Soundness:
         news, self._news = self._news, []
         return news
 
-    def _note(self, finding: Finding) -> None:
+    def _note(self, finding: NumericFault) -> None:
         self._news.append(finding)
         if self._suspect is None or finding.before < self._suspect.before:
             self._suspect = finding
@@ -70,7 +72,7 @@ class Soundness:
 
     # --- going back -----------------------------------------------------------------------------------------
 
-    def end_attempt(self, finding: Finding) -> str:
+    def end_attempt(self, finding: NumericFault) -> str:
         """It ends because of this. Where it is to go back: what becomes of the samples, as a part of a sentence."""
         self.rotten = finding.before
         if finding.act != "rollback":

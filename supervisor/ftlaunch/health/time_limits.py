@@ -35,7 +35,7 @@ SLOW_FACTOR = 10.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class TimeLimits:
     """What was asked for, by kind of wait, and the longest healthy wait of each kind."""
 
     asked: Mapping[str, Limit] = field(default_factory=dict)  # "auto" where a kind is missing
@@ -70,7 +70,7 @@ def learned(longest: float, floor: float, ceiling: float) -> float:
     return max(min(max(FACTOR * longest, floor), ceiling), LEAST_FACTOR * longest)
 
 
-def asked_by(spec: JobSpec, longest: Mapping[str, float]) -> Limits:
+def asked_by(spec: JobSpec, longest: Mapping[str, float]) -> TimeLimits:
     """The limits of a job."""
     apart = spec.restart_scope == "rank"  # they need not end together
     asked: dict[str, Limit] = {
@@ -81,4 +81,4 @@ def asked_by(spec: JobSpec, longest: Mapping[str, float]) -> Limits:
         "teardown": spec.teardown_timeout,
         "exit": None if apart and spec.exit_timeout == "auto" else spec.exit_timeout,
     }
-    return Limits(asked, longest, spec.log_timeout, spec.idle_timeout)
+    return TimeLimits(asked, longest, spec.log_timeout, spec.idle_timeout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ftlaunch.health import Wait
+from ftlaunch.health.hang_detection import Wait
 
 
 class Gaps:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ftlaunch import limits_file
-from ftlaunch.gaps import Gaps
-from ftlaunch.health import Wait
-from ftlaunch.limits import Limits, asked_by
+from ftlaunch.health import limits_file
+from ftlaunch.health.hang_detection import Wait
+from ftlaunch.health.healthy_waits import Gaps
+from ftlaunch.health.time_limits import TimeLimits, asked_by
 from ftlaunch.spec.job_spec import JobSpec
 
 _NOTE_EVERY = 60.0  # seconds between writes: what a killed supervisor forgets at most,
@@ -23,7 +23,7 @@ class Learning:
         self._noted = {} if spec.fresh else self._read()
         self._gaps = Gaps(dict(self._noted))
         self._note_at = 0.0  # the first look decides
-        self.limits: Limits = asked_by(spec, self._gaps.longest)
+        self.limits: TimeLimits = asked_by(spec, self._gaps.longest)
 
     def _read(self) -> dict[str, float]:
         try:

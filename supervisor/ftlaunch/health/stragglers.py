@@ -23,7 +23,7 @@ Own = tuple[int, float]  # steps measured so far, seconds of them that were the 
 
 
 @dataclass(frozen=True)
-class News:
+class StragglerNews:
     """A rank that has become slow, or is no more."""
 
     rank: int
@@ -49,11 +49,11 @@ class SlowRanks:
 
     def begin_attempt(self) -> None:
         """All is forgotten."""
-        self.slow: dict[int, News] = {}
+        self.slow: dict[int, StragglerNews] = {}
         self._begin: tuple[float, Mapping[int, Own]] | None = None
         self._rows: dict[int, int] = {}  # rank -> windows in a row in which it was slow, or (below 0) was not
 
-    def look(self, own: Mapping[int, Own], now: float) -> list[News]:
+    def look(self, own: Mapping[int, Own], now: float) -> list[StragglerNews]:
         """What is new. own: of all ranks, since the attempt began."""
         if self._begin is None:
             self._begin = now, own
@@ -66,14 +66,14 @@ class SlowRanks:
         means = {rank: (own[rank][1] - before.get(rank, (0, 0.0))[1]) / made[rank] for rank in own}
         return self._judge(means, (now - since) / max(made.values()))
 
-    def _judge(self, means: Mapping[int, float], step: float) -> list[News]:
+    def _judge(self, means: Mapping[int, float], step: float) -> list[StragglerNews]:
         found, news, ordered = outliers(means), [], sorted(means.values())
         for rank, mean in means.items():
             others = median_of_others(mean, ordered)
             slow = rank in found and mean - others > LEAST_SHARE * step
             row = self._rows.get(rank, 0)
             self._rows[rank] = max(row, 0) + 1 if slow else min(row, 0) - 1
-            told = News(rank, slow, mean, others, step)
+            told = StragglerNews(rank, slow, mean, others, step)
             if self._rows[rank] >= WINDOWS and rank not in self.slow:
                 self.slow[rank] = told
                 news.append(told)
