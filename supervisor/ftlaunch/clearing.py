@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ftlaunch import stranded
-from ftlaunch.autopsy_link import Autopsy
+from ftlaunch.autopsy import blocked_ranks
+from ftlaunch.autopsy.blocked_ranks import BlockedAt
+from ftlaunch.autopsy.client import Autopsy
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.ranks.group import RankGroup
-from ftlaunch.stranded import Wait
 from ftlaunch_contract.protocol import Flag
 
 # seconds from SIGTERM to the first look: what dies of it by default, or hears it in a thread, has gone within 0.1 s
@@ -34,7 +34,7 @@ class Clearing:
         self._dead = -1  # none: nobody is looked at
         self._due, self._pause = 0.0, _PAUSE
         self._left: list[int] = []
-        self._before: Mapping[int, Wait] = {}
+        self._before: Mapping[int, BlockedAt] = {}
 
     def begin(self, cause: Cause | None, gang: RankGroup, now: float) -> None:
         """SIGTERM has gone out because of `cause`; without a death among the ranks nobody is looked at."""
@@ -86,9 +86,9 @@ class Clearing:
     def _judge(self, autopsy: Autopsy, now: float) -> None:
         self._autopsy = None
         remains = autopsy.remains()
-        waits = stranded.waits({rank: remains[rank] for rank in self._left if rank in remains})
-        if stranded.lost(self._before, waits):
-            self.why = stranded.sentence(self._dead, waits)
+        waits = blocked_ranks.waits({rank: remains[rank] for rank in self._left if rank in remains})
+        if blocked_ranks.lost(self._before, waits):
+            self.why = blocked_ranks.sentence(self._dead, waits)
         self._before = waits
         if waits:
             self._due = now  # a second look makes sure

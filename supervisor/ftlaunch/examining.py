@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ftlaunch import findings, stacks
-from ftlaunch.autopsy_link import Autopsy
+from ftlaunch.autopsy import findings, stacks
+from ftlaunch.autopsy.client import Autopsy
 from ftlaunch.health import hang_detection
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.fault_rules import FaultRule

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from harness import wait_for
 
-from ftlaunch import autopsy_link
-from ftlaunch.autopsy_link import KEPT, Autopsy
+from ftlaunch.autopsy import client
+from ftlaunch.autopsy.client import KEPT, Autopsy
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_where_it_cannot_be_made(tmp_path: Path) -> None:
 def test_it_does_not_wait_for_ever(
     tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autopsy_link, "TIME", 0.0)
+    monkeypatch.setattr(client, "TIME", 0.0)
     autopsy = Autopsy(tmp_path, "attempt_0", tmp_path, [subject(sleeper.pid, tmp_path / "log")])
     assert autopsy.over()
     assert autopsy.error == "the autopsy was not over within 0 s"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from test_stacks import PACKAGES, dump
 
-from ftlaunch import flight, remains
-from ftlaunch.findings import seen, verdict
+from ftlaunch.autopsy import flight_recorder, rank_dump
+from ftlaunch.autopsy.findings import seen, verdict
+from ftlaunch.autopsy.rank_dump import RankDump
 from ftlaunch.health.hang_detection import RankView, laggard
-from ftlaunch.remains import Remains
 
 TRAIN = "/home/me/train.py"
 ALL_REDUCE = (
@@ -33,12 +33,12 @@ def recorder(*entries: Any, **groups: str) -> dict[str, Any]:
 def rank(
     number: int, *frames: str, other: tuple[str, ...] = (), recorded: dict[str, Any] | None = None,
     lock: bool | None = False, children: tuple[Any, ...] = (), source: str = "", **main: Any,
-) -> Remains:  # fmt: skip
+) -> RankDump:  # fmt: skip
     facts = {
         "pid": 7, "threads": [{"tid": 7, "state": "S", "syscall": "futex"} | main], "lock_held": lock,
         "children": list(children), "sources": {f"{TRAIN}:88": source},
     }  # fmt: skip
-    return remains.read(number, dump(*frames, other=other) if frames else "", facts, recorded)
+    return rank_dump.read(number, dump(*frames, other=other) if frames else "", facts, recorded)
 
 
 WAITS = rank(0, *ALL_REDUCE, recorded=recorder(entry(1236, over=True), entry(1237)))
@@ -77,7 +77,7 @@ HERE = f"{TRAIN} 88 fetch"
         (rank(1), "shows no Python stack (sleeping in futex)"),
     ],
 )  # fmt: skip
-def test_where_the_culprit_is_and_who_waits(culprit: Remains, says: str) -> None:
+def test_where_the_culprit_is_and_who_waits(culprit: RankDump, says: str) -> None:
     found = {0: WAITS, 1: culprit, 2: rank(2, *ALL_REDUCE, recorded=recorder(entry(1237)))}
     said = verdict(1, found)
     assert says in said
@@ -91,7 +91,7 @@ def test_without_a_flight_recorder_the_stacks_decide() -> None:
 
 
 def test_the_interpreter_is_ending() -> None:
-    ending = remains.read(1, "Current thread 0x00007f (most recent call first):\n  <no Python frame>\n", {}, None)
+    ending = rank_dump.read(1, "Current thread 0x00007f (most recent call first):\n  <no Python frame>\n", {}, None)
     assert verdict(1, {0: WAITS, 1: ending}).startswith("it runs no Python code: its interpreter is ending")
     assert culprit({0: WAITS, 1: ending}) == 1
 
@@ -125,7 +125,9 @@ def test_groups_in_different_orders() -> None:
     assert "but rank 1 is in all_reduce #2 of group b at train.py:95: they take their groups in different orders" in (
         verdict(0, {0: one, 1: other, 2: bystander})
     )
-    assert flight.behind({n: r.flight for n, r in ((0, one), (2, bystander)) if r.flight}) == set(), "not of the group"
+    assert flight_recorder.behind({n: r.flight for n, r in ((0, one), (2, bystander)) if r.flight}) == set(), (
+        "not of the group"
+    )
 
 
 def test_all_in_the_same_collective() -> None:
@@ -136,7 +138,7 @@ def test_all_in_the_same_collective() -> None:
     )
 
 
-def culprit(found: dict[int, Remains]) -> int:
+def culprit(found: dict[int, RankDump]) -> int:
     views = [RankView(n, 0.0, True, True, "train", 3, 10.0, True, 0.1, False) for n in found]
     return laggard(seen(views, found)).rank
 
@@ -150,10 +152,10 @@ def test_the_one_that_has_not_entered_is_the_laggard() -> None:
 @pytest.mark.parametrize("dump", [{}, {"entries": None}, {"entries": [{}]}, {"entries": [{"collective_seq_id": "x"}],
                                   "pg_config": {"": {"ranks": "[]"}, "x": 3}}])  # fmt: skip
 def test_a_recorder_that_speaks_another_dialect(dump: dict[str, Any]) -> None:
-    assert flight.read(flight.kept(dump)).pending is None
+    assert flight_recorder.read(flight_recorder.kept(dump)).pending is None
 
 
 def test_what_is_long_ago_is_not_kept() -> None:
     old = [entry(n, over=n != 3) for n in range(1, 200)]
-    kept = [e["collective_seq_id"] for e in flight.kept(recorder(*old))["entries"]]
-    assert kept == [3, *range(200 - flight.KEPT, 200)]
+    kept = [e["collective_seq_id"] for e in flight_recorder.kept(recorder(*old))["entries"]]
+    assert kept == [3, *range(200 - flight_recorder.KEPT, 200)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.stacks import Frame, main_lines, main_thread, threads
+from ftlaunch.autopsy.stacks import Frame, main_lines, main_thread, threads
 
 DUMP = """\
 import faulthandler, sys, threading

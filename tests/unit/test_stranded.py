@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ftlaunch import stranded
-from ftlaunch.flight import Collective, Flight
-from ftlaunch.remains import Child, Remains
+from ftlaunch.autopsy import blocked_ranks
+from ftlaunch.autopsy.flight_recorder import Collective, FlightRecord
+from ftlaunch.autopsy.rank_dump import Child, RankDump
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
 PYTHON = "/usr/lib/python3.11"
@@ -21,7 +21,7 @@ ALL_REDUCE = (f"{C10D} 3252 all_reduce", LOGGER, TRAIN, MODULE)
 BACKWARD = (f"{PACKAGES}/torch/autograd/graph.py 979 _engine_run_backward",
             f"{PACKAGES}/torch/autograd/__init__.py 395 backward", f"{PACKAGES}/torch/_tensor.py 623 backward", TRAIN,
             MODULE)  # fmt: skip
-PENDING = Flight((Collective("0", 5, "all_reduce", "[[1]]", False),))
+PENDING = FlightRecord((Collective("0", 5, "all_reduce", "[[1]]", False),))
 WAITING = (f"{PYTHON}/threading.py 331 wait", f"{PYTHON}/threading.py 629 wait")
 RUN = (f"{PYTHON}/threading.py 982 run", f"{PYTHON}/threading.py 1045 _bootstrap_inner")
 
@@ -31,14 +31,14 @@ def lines(frames: tuple[str, ...]) -> str:
     return "".join(f'  File "{path}", line {line} in {function}\n' for path, line, function in parts)
 
 
-def rank(number: int, *frames: str, threads: tuple[tuple[str, ...], ...] = (), **facts: Any) -> Remains:
+def rank(number: int, *frames: str, threads: tuple[tuple[str, ...], ...] = (), **facts: Any) -> RankDump:
     others = "".join(f"Thread 0x00007f63a9cfe6c0 (most recent call first):\n{lines(of)}\n" for of in threads)
     stack = f"{others}Current thread 0x00007f63e1663b80 (most recent call first):\n{lines(frames)}"
-    return Remains(number, stack, **({"state": "S", "system_call": "futex"} | facts))
+    return RankDump(number, stack, **({"state": "S", "system_call": "futex"} | facts))
 
 
-def is_stranded(one: Remains) -> bool:
-    return set(stranded.waits({one.rank: one})) == {one.rank}
+def is_stranded(one: RankDump) -> bool:
+    return set(blocked_ranks.waits({one.rank: one})) == {one.rank}
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_in_a_signal_handler(handler: tuple[str, ...]) -> None:
 def test_in_the_backward_pass_only_where_a_collective_holds_it_up() -> None:
     assert is_stranded(rank(0, *BACKWARD, flight=PENDING, busy=0.01))
     assert not is_stranded(rank(0, *BACKWARD, flight=PENDING, busy=0.9))
-    assert not is_stranded(rank(0, *BACKWARD, flight=Flight()))
+    assert not is_stranded(rank(0, *BACKWARD, flight=FlightRecord()))
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_its_children(child: Child, stranded_all_the_same: bool) -> None:
 
 
 def test_one_that_cannot_be_seen_has_the_grace() -> None:
-    assert not is_stranded(Remains(0, state="S"))
-    assert not is_stranded(Remains(0, "some output", state="S"))
+    assert not is_stranded(RankDump(0, state="S"))
+    assert not is_stranded(RankDump(0, "some output", state="S"))
     for facts in ({"lock_held": True}, {"stopped": True}, {"state": "D"}):
         assert not is_stranded(rank(0, *ALL_REDUCE, **facts))
 
@@ -146,25 +146,25 @@ def test_one_that_cannot_be_seen_has_the_grace() -> None:
 def test_all_that_are_left_or_none() -> None:
     """While one works it may bring what the others wait for."""
     blocked, at_work = rank(0, *ALL_REDUCE), rank(1, TRAIN, MODULE)
-    assert stranded.waits({0: blocked, 1: at_work}) == {}
-    assert set(stranded.waits({0: blocked, 1: replace(blocked, rank=1)})) == {0, 1}
+    assert blocked_ranks.waits({0: blocked, 1: at_work}) == {}
+    assert set(blocked_ranks.waits({0: blocked, 1: replace(blocked, rank=1)})) == {0, 1}
 
 
 def test_twice_in_the_same_place() -> None:
-    waits = stranded.waits({0: rank(0, *ALL_REDUCE, flight=PENDING), 1: rank(1, *ALL_REDUCE)})
-    assert not stranded.lost({}, waits)
-    assert not stranded.lost({}, {})
-    assert stranded.lost(waits, waits)
-    assert stranded.lost(waits, {0: waits[0]}), "the other has gone"
-    next_one = Flight((replace(PENDING.entries[0], number=6),))
-    assert not stranded.lost(waits, stranded.waits({0: rank(0, *ALL_REDUCE, flight=next_one)})), "it goes on"
-    elsewhere = stranded.waits({0: rank(0, f"{C10D} 5357 barrier", TRAIN, MODULE, flight=PENDING)})
-    assert not stranded.lost(waits, elsewhere)
+    waits = blocked_ranks.waits({0: rank(0, *ALL_REDUCE, flight=PENDING), 1: rank(1, *ALL_REDUCE)})
+    assert not blocked_ranks.lost({}, waits)
+    assert not blocked_ranks.lost({}, {})
+    assert blocked_ranks.lost(waits, waits)
+    assert blocked_ranks.lost(waits, {0: waits[0]}), "the other has gone"
+    next_one = FlightRecord((replace(PENDING.entries[0], number=6),))
+    assert not blocked_ranks.lost(waits, blocked_ranks.waits({0: rank(0, *ALL_REDUCE, flight=next_one)})), "it goes on"
+    elsewhere = blocked_ranks.waits({0: rank(0, f"{C10D} 5357 barrier", TRAIN, MODULE, flight=PENDING)})
+    assert not blocked_ranks.lost(waits, elsewhere)
 
 
 def test_the_sentence() -> None:
-    waits = stranded.waits({0: rank(0, *ALL_REDUCE, flight=PENDING), 1: rank(1, *ALL_REDUCE)})
-    assert stranded.sentence(2, waits) == (
+    waits = blocked_ranks.waits({0: rank(0, *ALL_REDUCE, flight=PENDING), 1: rank(1, *ALL_REDUCE)})
+    assert blocked_ranks.sentence(2, waits) == (
         "without rank 2 all that are left can only be blocked: rank 0 in all_reduce #5 at train.py:95 (in train),"
         " rank 1 in all_reduce at train.py:95 (in train); killing them without grace"
     )

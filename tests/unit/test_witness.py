@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch import autopsy_ask
+from ftlaunch.autopsy import worker_server
 from ftlaunch_contract.protocol import witness_path
 
 CALL = "import pathlib, sys, torch\nfrom ftlaunch_hooks import witness\nwitness.call(pathlib.Path(sys.argv[1]), 0)\n"
@@ -62,17 +62,17 @@ def test_it_tells_whether_the_lock_is_held(tmp_path: Path) -> None:
     with process:
         try:
             assert process.stdout.readline() == "free\n"
-            assert not autopsy_ask.lock_held(witness_path(tmp_path, 0), 30.0)
-            assert autopsy_ask.flight_recorder(witness_path(tmp_path, 0), 30.0).get("entries", []) == []
+            assert not worker_server.lock_held(witness_path(tmp_path, 0), 30.0)
+            assert worker_server.flight_recorder(witness_path(tmp_path, 0), 30.0).get("entries", []) == []
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline() == "held\n"
-            assert autopsy_ask.lock_held(witness_path(tmp_path, 0), 1.0)
-            assert autopsy_ask.flight_recorder(witness_path(tmp_path, 0), 30.0).get("entries", []) == []
+            assert worker_server.lock_held(witness_path(tmp_path, 0), 1.0)
+            assert worker_server.flight_recorder(witness_path(tmp_path, 0), 30.0).get("entries", []) == []
         finally:
             process.kill()
 
 
 def test_nobody_there(tmp_path: Path) -> None:
-    with pytest.raises(autopsy_ask.NoAnswer, match="no witness: No such file or directory"):
-        autopsy_ask.lock_held(witness_path(tmp_path, 0), 1.0)
+    with pytest.raises(worker_server.NoAnswer, match="no witness: No such file or directory"):
+        worker_server.lock_held(witness_path(tmp_path, 0), 1.0)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ftlaunch import remains
-from ftlaunch.remains import Remains
+from ftlaunch.autopsy import rank_dump
+from ftlaunch.autopsy.rank_dump import RankDump
 from ftlaunch.system import processes
 
 KEPT = 10  # autopsies
@@ -48,7 +48,7 @@ class Autopsy:
             file.write(request)
             file.seek(0)
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "ftlaunch.autopsy"],
+                [sys.executable, "-m", "ftlaunch.autopsy.collector"],
                 stdin=file,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -75,16 +75,16 @@ class Autopsy:
         if self._popen is not None and self._popen.poll() is None:
             self._popen.kill()
 
-    def remains(self) -> dict[int, Remains]:
+    def remains(self) -> dict[int, RankDump]:
         """What it has left of each rank."""
         return {rank: self._read(rank) for rank in self._ranks}
 
-    def _read(self, rank: int) -> Remains:
+    def _read(self, rank: int) -> RankDump:
         base = self.directory / f"rank_{rank}"
         stack = _text(base.with_name(f"{base.name}.stack.txt")).partition("\n--- child ")[0]
         facts = _json(base.with_name(f"{base.name}.proc.json"))
         recorder = _json(base.with_name(f"{base.name}.flight.json"))
-        return remains.read(rank, stack, facts or {}, recorder)
+        return rank_dump.read(rank, stack, facts or {}, recorder)
 
     def conclude(self, sentence: str) -> None:
         """Put what was found beside what it was found from."""

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ftlaunch import autopsy_ask, autopsy_proc, flight, stacks
+from ftlaunch.autopsy import flight_recorder, procfs, stacks, worker_server
 from ftlaunch_contract import protocol
 from ftlaunch_contract.protocol import STACKS_SIGNAL
 
@@ -56,7 +56,7 @@ class Subject:
         self._pids: list[int] = []
         self._sources: dict[str, str] = {}
         self._lock_held: bool | None = None
-        self.process = autopsy_proc.Process(self.pid, [])
+        self.process = procfs.Process(self.pid, [])
 
     @property
     def stopped(self) -> bool:
@@ -66,11 +66,11 @@ class Subject:
 
     def look(self, parent_of: dict[int, int]) -> None:
         """First of all, and without touching anything: what /proc shows."""
-        self.process = autopsy_proc.look(self.pid)
+        self.process = procfs.look(self.pid)
         self._looked = time.monotonic()
-        self._pids = autopsy_proc.below(self.pid, parent_of)
+        self._pids = procfs.below(self.pid, parent_of)
         for pid in self._pids:
-            child = autopsy_proc.look(pid)
+            child = procfs.look(pid)
             main = child.main
             if main is not None:
                 self._children.append(
@@ -81,9 +81,9 @@ class Subject:
     def recall(self) -> None:
         """What its flight recorder holds: its witness is asked, the rank itself feels nothing."""
         try:
-            dump = flight.kept(autopsy_ask.flight_recorder(self._witness, _ANSWER))
+            dump = flight_recorder.kept(worker_server.flight_recorder(self._witness, _ANSWER))
             self._write("flight.json", json.dumps(dump))
-        except autopsy_ask.NoAnswer as silence:
+        except worker_server.NoAnswer as silence:
             self.process.missing["flight"] = str(silence)
 
     def examine(self) -> None:
@@ -101,7 +101,7 @@ class Subject:
             )
         self._try_lock()
         time.sleep(max(self._looked + _SPAN - time.monotonic(), 0.0))
-        autopsy_proc.compare(self.process, autopsy_proc.look(self.pid), time.monotonic() - self._looked)
+        procfs.compare(self.process, procfs.look(self.pid), time.monotonic() - self._looked)
         self._note()
         self._examine_children()
         self._write("stack.txt", stack + "".join(map(_child_stack, self._children)))
@@ -112,16 +112,16 @@ class Subject:
     def _examine_children(self) -> None:
         until = time.monotonic() + _CHILDREN
         for child in self._children:
-            if time.monotonic() < until and autopsy_proc.shows_stacks(child["pid"], self.pid):
-                child["stack"] = self._show(autopsy_proc.look(child["pid"]))
+            if time.monotonic() < until and procfs.shows_stacks(child["pid"], self.pid):
+                child["stack"] = self._show(procfs.look(child["pid"]))
 
     def _try_lock(self) -> None:
         try:
-            self._lock_held = autopsy_ask.lock_held(self._witness, _ANSWER)
-        except autopsy_ask.NoAnswer as silence:
+            self._lock_held = worker_server.lock_held(self._witness, _ANSWER)
+        except worker_server.NoAnswer as silence:
             self.process.missing["lock_held"] = str(silence)
 
-    def _show(self, process: autopsy_proc.Process) -> str:
+    def _show(self, process: procfs.Process) -> str:
         """The stacks of all threads of a process, whichever of them answers; "" where none does.
 
         The main thread is asked first: so it is seen where it is, and not where it gets to before another answers.
@@ -218,7 +218,7 @@ def main() -> None:
     directory, memory = Path(request["directory"]), Path(request["memory"])
     begun = time.monotonic()
     # a pid is still the rank's while the supervisor is its parent
-    parent_of = autopsy_proc.parents()
+    parent_of = procfs.parents()
     ranks = [entry for entry in request["ranks"] if parent_of.get(entry["pid"]) == os.getppid()]
     subjects = [Subject(entry, directory, memory) for entry in ranks]
     gpus = _gpus()

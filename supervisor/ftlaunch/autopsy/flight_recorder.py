@@ -29,7 +29,7 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Flight:
+class FlightRecord:
     """What one rank's recorder holds."""
 
     entries: tuple[Collective, ...] = ()
@@ -60,7 +60,7 @@ def kept(dump: Mapping[str, Any]) -> dict[str, Any]:
     return {**dump, "entries": [e for e in entries if id(e) in newest or not _over(e)]}
 
 
-def read(dump: Mapping[str, Any]) -> Flight:
+def read(dump: Mapping[str, Any]) -> FlightRecord:
     """A recorder's dump, as parsed from JSON."""
     entries = []
     for entry in dump.get("entries", ()):
@@ -69,7 +69,7 @@ def read(dump: Mapping[str, Any]) -> Flight:
             continue
         name = str(entry.get("profiling_name", "collective")).rpartition(":")[2]
         entries.append(Collective(_group(entry), number, name, str(entry.get("input_sizes", "")), _over(entry)))
-    return Flight(tuple(entries), _members(dump.get("pg_config")))
+    return FlightRecord(tuple(entries), _members(dump.get("pg_config")))
 
 
 def _group(entry: Mapping[str, Any]) -> str:
@@ -94,7 +94,7 @@ def _members(config: Any) -> dict[str, tuple[int, ...]]:
 # --- several ranks --------------------------------------------------------------------------------------------
 
 
-def behind(flights: Mapping[int, Flight]) -> set[int]:
+def behind(flights: Mapping[int, FlightRecord]) -> set[int]:
     """The ranks that have not entered a collective which another is in, and are themselves in none."""
     found = set()
     for flight in flights.values():
@@ -104,7 +104,7 @@ def behind(flights: Mapping[int, Flight]) -> set[int]:
     return found
 
 
-def absent(awaited: Collective, flights: Mapping[int, Flight]) -> list[int]:
+def absent(awaited: Collective, flights: Mapping[int, FlightRecord]) -> list[int]:
     """The ranks of its group, of those known, that have not entered a collective."""
     return [
         rank
@@ -113,7 +113,7 @@ def absent(awaited: Collective, flights: Mapping[int, Flight]) -> list[int]:
     ]
 
 
-def mismatched(rank: int, flights: Mapping[int, Flight]) -> tuple[int, Collective, Collective] | None:
+def mismatched(rank: int, flights: Mapping[int, FlightRecord]) -> tuple[int, Collective, Collective] | None:
     """Another rank, its collective, and that of `rank` under the same number of the same group: they are not alike."""
     mine = flights[rank].pending if rank in flights else None
     if mine is None:
@@ -130,7 +130,7 @@ def _alike(one: Collective, other: Collective) -> bool:
     return one.name == other.name and (one.sizes == other.sizes or one.name != "all_reduce")
 
 
-def crossed(rank: int, flights: Mapping[int, Flight]) -> tuple[int, Collective, Collective] | None:
+def crossed(rank: int, flights: Mapping[int, FlightRecord]) -> tuple[int, Collective, Collective] | None:
     """Another rank that waits, in another group, for `rank`, which waits for it; its collective, and that of `rank`."""
     mine = flights[rank].pending if rank in flights else None
     if mine is None:
@@ -142,7 +142,7 @@ def crossed(rank: int, flights: Mapping[int, Flight]) -> tuple[int, Collective, 
     return None
 
 
-def _belongs(rank: int, group: str, flights: Mapping[int, Flight]) -> bool:
+def _belongs(rank: int, group: str, flights: Mapping[int, FlightRecord]) -> bool:
     """Whether a rank is of a group: it has been in it, or that is configured; the first group, 0, is everybody's."""
     if group == "0" or flights[rank].newest(group) > 0:
         return True
@@ -151,7 +151,7 @@ def _belongs(rank: int, group: str, flights: Mapping[int, Flight]) -> bool:
     return rank in members[0] if members else len(flights) == 2
 
 
-def waiting_in(flights: Mapping[int, Flight], ranks: Sequence[int]) -> Collective | None:
+def waiting_in(flights: Mapping[int, FlightRecord], ranks: Sequence[int]) -> Collective | None:
     """The collective that all of `ranks` are in, if there is one."""
     first = flights[ranks[0]].pending if ranks and ranks[0] in flights else None
     if first is None or any(r not in flights or flights[r].pending != first for r in ranks):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ftlaunch import flight
-from ftlaunch.conduct import doing, in_collective, place
-from ftlaunch.flight import Collective
+from ftlaunch.autopsy import flight_recorder
+from ftlaunch.autopsy.flight_recorder import Collective
+from ftlaunch.autopsy.rank_dump import RankDump
+from ftlaunch.autopsy.verdict import doing, in_collective, place
 from ftlaunch.health.hang_detection import RankView
-from ftlaunch.remains import Remains
 
 
-def seen(views: Sequence[RankView], remains: Mapping[int, Remains]) -> list[RankView]:
+def seen(views: Sequence[RankView], remains: Mapping[int, RankDump]) -> list[RankView]:
     """Views taken when a hang was seen, with what the autopsy has shown."""
-    late = flight.behind({rank: r.flight for rank, r in remains.items() if r.flight is not None})
+    late = flight_recorder.behind({rank: r.flight for rank, r in remains.items() if r.flight is not None})
     return [
         replace(
             view,
@@ -28,17 +28,17 @@ def seen(views: Sequence[RankView], remains: Mapping[int, Remains]) -> list[Rank
     ]
 
 
-def verdict(culprit: int, remains: Mapping[int, Remains]) -> str:
+def verdict(culprit: int, remains: Mapping[int, RankDump]) -> str:
     """Where the culprit is, and what the others wait for: the rest of a sentence that has named it; "": not known."""
     if culprit not in remains:
         return ""
     flights = {rank: r.flight for rank, r in remains.items() if r.flight is not None}
     others = [rank for rank in remains if rank != culprit]
     if remains[culprit].waiting:
-        if others and flight.waiting_in(flights, [culprit, *others]):
+        if others and flight_recorder.waiting_in(flights, [culprit, *others]):
             also = f"{'does' if len(others) == 1 else 'do'} {_ranks(others)}"
             return f"it {doing(remains[culprit])}, and so {also}: all have entered it, none gets out (the network?)"
-        found = flight.mismatched(culprit, flights) or flight.crossed(culprit, flights)
+        found = flight_recorder.mismatched(culprit, flights) or flight_recorder.crossed(culprit, flights)
         if found is not None:
             other, theirs, mine = found
             rest = [rank for rank in others if rank != other]
@@ -46,7 +46,7 @@ def verdict(culprit: int, remains: Mapping[int, Remains]) -> str:
     return "; ".join([f"it {doing(remains[culprit])}", *_waiters(others, remains)])
 
 
-def _disagreement(one: Remains, other: Remains, theirs: Collective, mine: Collective) -> str:
+def _disagreement(one: RankDump, other: RankDump, theirs: Collective, mine: Collective) -> str:
     """Two ranks wait for each other in collectives that are not the same."""
     differ, why = (str(mine), str(theirs)), "they disagree on their collectives"
     if mine.group != theirs.group:
@@ -58,7 +58,7 @@ def _disagreement(one: Remains, other: Remains, theirs: Collective, mine: Collec
     return f"it waits in {differ[0]}{place(one)}, but rank {other.rank} {now}: {why}"
 
 
-def _waiters(ranks: Sequence[int], remains: Mapping[int, Remains]) -> Iterator[str]:
+def _waiters(ranks: Sequence[int], remains: Mapping[int, RankDump]) -> Iterator[str]:
     """What the others do: those that do the same, together."""
     groups: dict[tuple[bool, str], list[int]] = {}
     for rank in ranks:

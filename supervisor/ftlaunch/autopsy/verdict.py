@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ftlaunch import stacks
-from ftlaunch.remains import BUSY, Remains
-from ftlaunch.stacks import Stack
+from ftlaunch.autopsy import stacks
+from ftlaunch.autopsy.rank_dump import BUSY, RankDump
+from ftlaunch.autopsy.stacks import Stack
 
 _DISK = ("read", "pread64", "readv", "write", "pwrite64", "writev", "fsync", "fdatasync", "openat", "getdents64")
 _STATES = {"R": "running", "S": "sleeping", "D": "in disk sleep", "T": "stopped", "Z": "ended"}
 
 
-def doing(remains: Remains) -> str:
+def doing(remains: RankDump) -> str:
     """What a rank does, as a verb with its place: `sleeps at train.py:88 (in fetch)`."""
     main, at = remains.main, place(remains)
     if main is None:
@@ -26,14 +26,14 @@ def doing(remains: Remains) -> str:
     return _waits(remains, main, at) or _works(remains, at)
 
 
-def _without_stack(remains: Remains) -> str:
+def _without_stack(remains: RankDump) -> str:
     known = _kernel(remains)
     if remains.stack.strip():
         return f"runs no Python code: its interpreter is ending, or has not begun ({known})"
     return f"shows no Python stack ({known})"
 
 
-def _waits(remains: Remains, main: Stack, at: str) -> str:
+def _waits(remains: RankDump, main: Stack, at: str) -> str:
     """What it waits for by its stack; "" where that does not tell."""
     if main.wait == "loader":
         return f"waits for its data loader{at}{_worker(remains)}"
@@ -46,7 +46,7 @@ def _waits(remains: Remains, main: Stack, at: str) -> str:
     return ""
 
 
-def _works(remains: Remains, at: str) -> str:
+def _works(remains: RankDump, at: str) -> str:
     if remains.busy >= BUSY or remains.state == "R":
         return f"runs{at} ({remains.busy:.0%} of a processor)"
     if remains.sleeps:
@@ -56,7 +56,7 @@ def _works(remains: Remains, at: str) -> str:
     return f"is{at} ({_kernel(remains)})"
 
 
-def _holder(remains: Remains) -> str:
+def _holder(remains: RankDump) -> str:
     """A thread of the same rank that is in a collective may be what has the lock."""
     for thread in stacks.threads(remains.stack)[:-1]:
         if thread.wait == "collective":
@@ -65,7 +65,7 @@ def _holder(remains: Remains) -> str:
     return ""
 
 
-def _worker(remains: Remains) -> str:
+def _worker(remains: RankDump) -> str:
     """Where the loader's worker processes are, the first that shows a stack."""
     for child in remains.children:
         stack = stacks.main_thread(child.stack)
@@ -77,7 +77,7 @@ def _worker(remains: Remains) -> str:
     return ""
 
 
-def in_collective(remains: Remains) -> str:
+def in_collective(remains: RankDump) -> str:
     """`in all_reduce #1237 at train.py:95`."""
     main = remains.main
     pending = remains.pending
@@ -91,12 +91,12 @@ def in_collective(remains: Remains) -> str:
     return f"in {pending}{group}{place(remains)}"
 
 
-def place(remains: Remains) -> str:
+def place(remains: RankDump) -> str:
     """` at train.py:95`, or nothing."""
     return "" if remains.main is None or remains.main.own is None else f" at {remains.main.own}"
 
 
-def _kernel(remains: Remains) -> str:
+def _kernel(remains: RankDump) -> str:
     """What /proc shows of its main thread."""
     word = _STATES.get(remains.state, "state not known")
     where = remains.system_call or remains.channel

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ftlaunch import flight, stacks
-from ftlaunch.flight import Collective, Flight
-from ftlaunch.stacks import Stack
+from ftlaunch.autopsy import flight_recorder as flight
+from ftlaunch.autopsy import stacks
+from ftlaunch.autopsy.flight_recorder import Collective, FlightRecord
+from ftlaunch.autopsy.stacks import Stack
 
 BUSY = 0.5  # of a processor: that is no waiting
 _SLEEP = re.compile(r"nanosleep")
@@ -28,7 +29,7 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Remains:
+class RankDump:
     """What was collected of one rank."""
 
     rank: int
@@ -42,7 +43,7 @@ class Remains:
     lock_held: bool | None = None  # somebody keeps the interpreter's lock; None: not known
     children: tuple[Child, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)  # path:line -> its text
-    flight: Flight | None = None
+    flight: FlightRecord | None = None
 
     @property
     def main(self) -> Stack | None:
@@ -85,14 +86,14 @@ class Remains:
         return bool(_TAKES_LOCK.search(self.sources.get(f"{main.own.path}:{main.own.line}", "")))
 
 
-def read(rank: int, stack: str, facts: Mapping[str, Any], recorder: Mapping[str, Any] | None) -> Remains:
+def read(rank: int, stack: str, facts: Mapping[str, Any], recorder: Mapping[str, Any] | None) -> RankDump:
     """The remains of a rank from the texts of its files; what is missing stays unknown."""
     main: Mapping[str, Any] = next((t for t in facts.get("threads", ()) if t.get("tid") == facts.get("pid")), {})
     children = tuple(
         Child(c.get("pid", 0), c.get("comm", ""), c.get("state", ""), c.get("stack", ""))
         for c in facts.get("children", ())
     )
-    return Remains(
+    return RankDump(
         rank=rank,
         stack=stack,
         state=main.get("state", ""),

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ftlaunch import stacks
-from ftlaunch.conduct import in_collective
-from ftlaunch.flight import Collective
-from ftlaunch.remains import BUSY, Child, Remains
-from ftlaunch.stacks import Frame, Stack
+from ftlaunch.autopsy import stacks
+from ftlaunch.autopsy.flight_recorder import Collective
+from ftlaunch.autopsy.rank_dump import BUSY, Child, RankDump
+from ftlaunch.autopsy.stacks import Frame, Stack
+from ftlaunch.autopsy.verdict import in_collective
 
 _C10D = re.compile(r"torch/distributed/distributed_c10d\.py$")
 _IN_C10D = re.compile(
@@ -44,7 +44,7 @@ _RESTS = ("lock", "loader")  # `Stack.wait` of a thread that is given nothing to
 
 
 @dataclass(frozen=True)
-class Wait:
+class BlockedAt:
     """Where a stranded rank stands."""
 
     main: Stack
@@ -52,24 +52,24 @@ class Wait:
     told: str  # `in all_reduce #5 at train.py:95`
 
 
-def waits(remains: Mapping[int, Remains]) -> dict[int, Wait]:
+def waits(remains: Mapping[int, RankDump]) -> dict[int, BlockedAt]:
     """Where the ranks that are left stand, if all of them are stranded; else nothing."""
     found = {rank: wait for rank, one in remains.items() if (wait := _wait(one)) is not None}
     return found if len(found) == len(remains) else {}
 
 
-def lost(before: Mapping[int, Wait], now: Mapping[int, Wait]) -> bool:
+def lost(before: Mapping[int, BlockedAt], now: Mapping[int, BlockedAt]) -> bool:
     """Whether all that are left at the second look stand where they stood at the first."""
     return bool(now) and all(before.get(rank) == wait for rank, wait in now.items())
 
 
-def sentence(dead: int, found: Mapping[int, Wait]) -> str:
+def sentence(dead: int, found: Mapping[int, BlockedAt]) -> str:
     """Why they are killed."""
     told = ", ".join(f"rank {rank} {wait.told}" for rank, wait in sorted(found.items()))
     return f"without rank {dead} all that are left can only be blocked: {told}; killing them without grace"
 
 
-def _wait(remains: Remains) -> Wait | None:
+def _wait(remains: RankDump) -> BlockedAt | None:
     main = remains.main
     if main is None or remains.stopped or remains.lock_held or remains.state == "D":
         return None
@@ -78,7 +78,7 @@ def _wait(remains: Remains) -> Wait | None:
     threads = stacks.threads(remains.stack)[:-1]
     if not all(map(_rests, threads)) or any(map(_works, remains.children)):
         return None
-    return Wait(main, remains.pending, in_collective(remains))
+    return BlockedAt(main, remains.pending, in_collective(remains))
 
 
 def _for_peers(stack: Stack) -> bool:
@@ -89,7 +89,7 @@ def _for_peers(stack: Stack) -> bool:
     return bool(_C10D.search(inner.path) and _IN_C10D.search(inner.function)) or bool(_OTHERS.search(inner.path))
 
 
-def _in_backward(main: Stack, remains: Remains) -> bool:
+def _in_backward(main: Stack, remains: RankDump) -> bool:
     """It stands still in the backward pass, and a collective that it has entered is not over."""
     inner = main.frames[0]
     inside = inner.path.endswith(_BACKWARD[0]) and inner.function == _BACKWARD[1]
