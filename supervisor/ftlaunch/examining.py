@@ -12,7 +12,7 @@ from ftlaunch.health import hang_detection
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.fault_rules import FaultRule
 from ftlaunch.ranks.group import RankGroup
-from ftlaunch.reporting import Reporter
+from ftlaunch.reporting.reporter import Reporter
 
 
 class Examining:

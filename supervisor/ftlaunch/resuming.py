@@ -10,7 +10,7 @@ from ftlaunch.health.numerics_monitor import Soundness
 from ftlaunch.home import Home
 from ftlaunch.memory import recovery_plan
 from ftlaunch.memory.recovery_plan import NONE
-from ftlaunch.reporting import Reporter
+from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import initial, layout

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ftlaunch import screen
 from ftlaunch.clearing import Clearing
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.examining import Examining
@@ -28,7 +27,6 @@ from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import Soundness
 from ftlaunch.home import Home, Unusable
 from ftlaunch.last_save import LastSave
-from ftlaunch.logs import Terminal
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.policy import failure_diagnosis, fault_rules, restart_policy, state_machine
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
@@ -36,12 +34,14 @@ from ftlaunch.ranks import environment
 from ftlaunch.ranks.exit_watch import Knells
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.group import RankGroup, SpawnFailed
-from ftlaunch.reporting import Reporter
+from ftlaunch.reporting import messages
+from ftlaunch.reporting.overview import status
+from ftlaunch.reporting.reporter import Reporter
+from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.resuming import Resuming
 from ftlaunch.saver_link import SaverLink
 from ftlaunch.saving import Answer, Saving
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.status import status
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import Client, Control
 from ftlaunch.system.gpu_activity import Gpus
@@ -602,7 +602,7 @@ def run(spec: JobSpec) -> int:
 
 
 def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
-    home = Home(spec, lambda line: terminal.say(screen.PREFIX + line))
+    home = Home(spec, lambda line: terminal.say(messages.PREFIX + line))
     reporter = Reporter(spec, home, terminal)
     try:
         runner = Runner(spec, home, reporter, signals)

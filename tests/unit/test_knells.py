@@ -16,9 +16,9 @@ import pytest
 from harness import DEADLINE
 
 from ftlaunch.home import Home
-from ftlaunch.logs import Terminal
 from ftlaunch.ranks.exit_watch import Knells
-from ftlaunch.reporting import Reporter
+from ftlaunch.reporting.reporter import Reporter
+from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.processes import Leader
 from ftlaunch_contract.pages.page import Page, create_page

@@ -15,7 +15,7 @@ from typing import TextIO
 import pytest
 from harness import wait_for
 
-from ftlaunch.logs import Terminal, log_path, tail
+from ftlaunch.reporting.terminal import Terminal, log_path, tail
 
 
 class Screen:
@@ -158,7 +158,7 @@ def pipe() -> tuple[int, TextIO]:
 
 def terminal_command(log: Path, what: str) -> list[str]:
     code = (
-        "import sys; from pathlib import Path; from ftlaunch.logs import Terminal\n"
+        "import sys; from pathlib import Path; from ftlaunch.reporting.terminal import Terminal\n"
         f"t = Terminal(); t.follow({{0: Path(sys.argv[1])}}); t.{what}; sys.exit(75)"
     )
     return [sys.executable, "-c", code, str(log)]

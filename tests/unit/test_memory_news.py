@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ftlaunch.memory_news import MemoryNews
+from ftlaunch.reporting.memory_news import MemoryNews
 from ftlaunch_contract.pages.page import Memory
 
 

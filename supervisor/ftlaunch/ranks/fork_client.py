@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftlaunch.logs import tail
+from ftlaunch.reporting.terminal import tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.processes import Leader, start_session
 from ftlaunch_contract.files import atomic

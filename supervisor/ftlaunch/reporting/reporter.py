@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ftlaunch import screen
 from ftlaunch.common.formatting import size
 from ftlaunch.common.masking import masked_args
 from ftlaunch.common.signal_names import signal_name
@@ -16,13 +15,14 @@ from ftlaunch.health.hang_detection import Late, RankView, measured, of_laggard
 from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.stragglers import StragglerNews
 from ftlaunch.home import Home
-from ftlaunch.logs import Terminal
-from ftlaunch.memory_news import MemoryNews
 from ftlaunch.notify.client import DeliveryOutcome, NotifierLink
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.restart_policy import Verdict
 from ftlaunch.policy.states import JobState
 from ftlaunch.ranks.group import Rank, RankGroup
+from ftlaunch.reporting import messages
+from ftlaunch.reporting.memory_news import MemoryNews
+from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import initial, metadata
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
@@ -60,7 +60,7 @@ class Reporter:
         self.log("job_started", **self._opening())
         for step in self.home.checkpoints.unfinished:
             self.log("checkpoint_unfinished", step=step)
-        self.say(screen.opening(spec, spec.run_dir))
+        self.say(messages.opening(spec, spec.run_dir))
 
     def _opening(self) -> dict[str, Any]:
         self._reached, beat = self.home.pages.newest_life()  # of a supervisor that was killed
@@ -80,7 +80,7 @@ class Reporter:
 
     def say(self, line: str) -> None:
         """A line on the terminal."""
-        self.terminal.say(screen.PREFIX + line)
+        self.terminal.say(messages.PREFIX + line)
 
     def log(self, event: str, **fields: Any) -> None:
         """An event in the journal. A journal that cannot be written is said once; the job goes on."""
@@ -162,7 +162,7 @@ class Reporter:
         source = RESTORED_FROM.get(kind)
         self.log("resumed", step=step, source=source, steps_lost=lost, seconds=since and round(since, 4))
         if source is not None:
-            self.say(screen.resumed(source, step, lost, since))
+            self.say(messages.resumed(source, step, lost, since))
 
     def _notice_memory(self, gang: RankGroup) -> None:
         leader = gang.page(0)
@@ -252,7 +252,7 @@ class Reporter:
         if verdict.restart:
             followed = {0} if self.spec.tee_ranks is None else self.spec.tee_ranks
             if cause.rank not in followed:
-                for line in screen.excerpt(cause.rank, cause.trace):
+                for line in messages.excerpt(cause.rank, cause.trace):
                     self.terminal.say(line)
             self.say(verdict.sentence)
 
@@ -361,7 +361,7 @@ class Reporter:
         committed = runner.saving.committed
         if runner.state is JobState.DONE:
             self.log("job_finished", code=code, restarts=runner.budget.restarts)
-            self.say(f"done; {screen.spent(runner.budget)}")
+            self.say(f"done; {messages.spent(runner.budget)}")
         elif runner.state is JobState.STOPPED:
             self.log("job_stopped", code=code, step=committed)
             where = f"the same command goes on from step {committed}" if committed >= 0 else "there was nothing to save"
@@ -391,5 +391,5 @@ class Reporter:
         committed = runner.saving.committed
         state = f"step {committed} is in {self.spec.checkpoint_dir}" if committed >= 0 else "nothing was saved"
         logs = self.spec.log_dir / f"attempt_{runner.attempt}"
-        for line in screen.failure(cause, verdict.budget, verdict.sentence, logs, state):
+        for line in messages.failure(cause, verdict.budget, verdict.sentence, logs, state):
             self.terminal.say(line)
