@@ -82,7 +82,7 @@ def idle_cost(home: Path, rounds: int, seconds: float) -> dict[str, Any]:
             time.sleep(0.05)
         time.sleep(2.0)
         assert "torch" not in Path(f"/proc/{process.pid}/maps").read_text()
-        helper = next(p for p in me.children() if "ftlaunch.saver" in " ".join(p.cmdline()))
+        helper = next(p for p in me.children() if "ftlaunch.checkpoints.saver" in " ".join(p.cmdline()))
         for _ in range(rounds):
             before, began = me.cpu_times(), time.monotonic()
             time.sleep(seconds)

@@ -166,7 +166,7 @@ class Mayhem:
     def _kill(self, target: str) -> None:
         self._lives_since_kill = 0
         if target == "saver":
-            victims = self._supervisor.children("ftlaunch.saver")
+            victims = self._supervisor.children("ftlaunch.checkpoints.saver")
         elif target == "warm parent":
             victims, self._warm_parent = [self._warm_parent], -1  # until the next one says that it is there
         elif target == "rank":
@@ -237,7 +237,7 @@ class Mayhem:
                 os.kill(pid, protocol.STACKS_SIGNAL)
         time.sleep(1.0)  # for writing them
         if self._ended is None:
-            for pid in [*self._supervisor.children("ftlaunch.saver"), self._supervisor.pid]:
+            for pid in [*self._supervisor.children("ftlaunch.checkpoints.saver"), self._supervisor.pid]:
                 _kill(pid)
         _reap_all()
         if self.memory.exists():

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from ftlaunch import checkpoint_view as view
-from ftlaunch import checkpoints as room
+from ftlaunch.checkpoints import catalog as room
+from ftlaunch.checkpoints import catalog_view as view
 from ftlaunch_contract.checkpoint.layout import Damaged
 from ftlaunch_contract.files.dirlock import Locked
 

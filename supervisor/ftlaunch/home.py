@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable
 
-from ftlaunch import saver
+from ftlaunch.checkpoints import saver
 from ftlaunch.history.journal import Journal
 from ftlaunch.memory.pages import Pages, count_pages, forget_snapshots, memory_dir, remove_memory, write_places
 from ftlaunch.memory.recovery_plan import NONE

@@ -17,6 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ftlaunch.checkpoints.final_save import LastSave
+from ftlaunch.checkpoints.resume import Resuming
+from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
+from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.clearing import Clearing
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.examining import Examining
@@ -26,7 +30,6 @@ from ftlaunch.health.limit_learning import Learning
 from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import Soundness
 from ftlaunch.home import Home, Unusable
-from ftlaunch.last_save import LastSave
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.policy import failure_diagnosis, fault_rules, restart_policy, state_machine
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
@@ -38,9 +41,6 @@ from ftlaunch.reporting import messages
 from ftlaunch.reporting.overview import status
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.reporting.terminal import Terminal
-from ftlaunch.resuming import Resuming
-from ftlaunch.saver_link import SaverLink
-from ftlaunch.saving import Answer, Saving
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import Client, Control
@@ -110,7 +110,7 @@ class Runner:
         self._watched, self._watching = 0.0, 0.0  # when the pages were looked at, and what that took of a processor
         self._ended = False  # a rank has, since then
         self.soundness = Soundness(spec, self.pages)
-        self.saving = Saving(spec, self.pages, self._start_saver, self.soundness.abnormal)
+        self.saving = SaveScheduler(spec, self.pages, self._start_saver, self.soundness.abnormal)
         self.last_save = LastSave(self.saving, self.pages, self.soundness, self._post)
         self.resuming = Resuming(spec, home, self.saving, self.soundness, reporter, self._cannot_resume)
         self.control = Control(home.memory_dir)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from harness import JOBS, FtJob
 
-from ftlaunch.checkpoints import Entry, listed
+from ftlaunch.checkpoints.catalog import CatalogEntry, listed
 from ftlaunch_contract.checkpoint import skipped_samples
 
 UNSOUND = JOBS / "unsound.py"
@@ -53,7 +53,7 @@ def marks(job: FtJob) -> dict[int, str | None]:
     return {entry.step: entry.health for entry in checkpoints(job)}
 
 
-def checkpoints(job: FtJob) -> list[Entry]:
+def checkpoints(job: FtJob) -> list[CatalogEntry]:
     return [entry for entry in listed(job.run_dir / "checkpoints") if entry.state == "complete"]
 
 

@@ -29,7 +29,7 @@ def args(job: FtJob, *more: str) -> tuple[str, ...]:
 
 def saver_of(job: FtJob) -> psutil.Process:
     children = psutil.Process(job.supervisor.pid).children()
-    return next(child for child in children if "ftlaunch.saver" in " ".join(child.cmdline()))
+    return next(child for child in children if "ftlaunch.checkpoints.saver" in " ".join(child.cmdline()))
 
 
 def newest(checkpoints: Path) -> int:

@@ -30,7 +30,9 @@ class Saver:
     def __init__(self, root: Path) -> None:
         self.root, self.step, self.committed = root, 0, -1
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ftlaunch.saver", "FT_TEST=nobody"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "ftlaunch.checkpoints.saver", "FT_TEST=nobody"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         self.ask()
 

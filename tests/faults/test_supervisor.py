@@ -101,7 +101,7 @@ def test_nohup_survives_sighup(job: FtJob) -> None:
 
 def saver_of(job: FtJob) -> psutil.Process:
     children = psutil.Process(job.supervisor.pid).children()
-    return next(child for child in children if "ftlaunch.saver" in " ".join(child.cmdline()))
+    return next(child for child in children if "ftlaunch.checkpoints.saver" in " ".join(child.cmdline()))
 
 
 def test_saver_killed_in_mid_save(job: FtJob) -> None:

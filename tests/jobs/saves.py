@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from ftlaunch import saver
+from ftlaunch.checkpoints import saver
 
 asked = json.loads(Path(sys.argv[1]).read_bytes())
 answers = mmap.mmap(-1, 1 << 16)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from savekit import checkpoint, flip_a_bit, steps
 
-from ftlaunch import checkpoints, ctl
+from ftlaunch import ctl
+from ftlaunch.checkpoints import catalog
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
 
@@ -167,7 +168,7 @@ def test_a_run_means_its_checkpoint_directory(ftctl: Ftctl, place: Path, tmp_pat
         assert len(ftctl.data(*words)) == 5
     assert ftctl("verify", "30")[0] == 0, "the only run in ./runs"
     assert ftctl("one", "verify", "30")[0] == 0
-    assert checkpoints.directory_of(None) == place
+    assert catalog.directory_of(None) == place
 
 
 def test_what_is_no_place_is_said(ftctl: Ftctl, place: Path, tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ class Trial:
         """The process that writes checkpoints. Raises _TrialError."""
         assert self._process is not None
         for child in psutil.Process(self._process.pid).children():
-            if any(word.endswith("ftlaunch.saver") for word in child.cmdline()):
+            if any(word.endswith("ftlaunch.checkpoints.saver") for word in child.cmdline()):
                 return child
         raise _TrialError("there is no saver")
 

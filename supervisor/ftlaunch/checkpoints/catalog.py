@@ -21,7 +21,7 @@ _SUBDIR = "checkpoints"  # of a run dir, where the spec does not say otherwise
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """A checkpoint, or what is there in the place of one."""
 
     step: int
@@ -60,7 +60,7 @@ def _of_run(run: Run) -> Path:
 # --- looking ----------------------------------------------------------------------------------------------
 
 
-def listed(directory: Path) -> list[Entry]:
+def listed(directory: Path) -> list[CatalogEntry]:
     """Everything that is or was to be a checkpoint, newest first. Sizes are checked, checksums are not.
 
     Raises OSError when the directory cannot be read.
@@ -71,7 +71,7 @@ def listed(directory: Path) -> list[Entry]:
     return sorted(found, key=lambda entry: (-entry.step, entry.state))
 
 
-def verified(directory: Path, step: int | None) -> Iterator[Entry]:
+def verified(directory: Path, step: int | None) -> Iterator[CatalogEntry]:
     """Committed checkpoints, newest first, or the one of `step`, every byte of each compared with its checksum.
 
     What is damaged stays where it is. Raises LookupError where there is none.
@@ -83,32 +83,32 @@ def verified(directory: Path, step: int | None) -> Iterator[Entry]:
         yield _look(number, path, every_byte=True)
 
 
-def _look(step: int, path: Path, every_byte: bool = False) -> Entry:
+def _look(step: int, path: Path, every_byte: bool = False) -> CatalogEntry:
     try:
         metadata = verify.verify(path) if every_byte else verify.examine(path)
         common = json.loads((path / layout.COMMON).read_bytes())
     except Damaged as damage:
-        return Entry(step, path, "damaged", str(damage), verified=False)
+        return CatalogEntry(step, path, "damaged", str(damage), verified=False)
     except OSError as error:
-        return Entry(step, path, "damaged", f"it cannot be read ({error.strerror})", verified=False)
+        return CatalogEntry(step, path, "damaged", f"it cannot be read ({error.strerror})", verified=False)
     except ValueError as error:
-        return Entry(step, path, "damaged", f"{layout.COMMON} cannot be read ({error})", verified=False)
+        return CatalogEntry(step, path, "damaged", f"{layout.COMMON} cannot be read ({error})", verified=False)
     size = sum(entry["bytes"] for entry in metadata["files"].values())
     health = marks.of(metadata)
     told = common.get("why"), metadata["world_size"], size, _epoch(common.get("created")), *health.values()
-    return Entry(step, path, "complete", None, True if every_byte else None, *told)
+    return CatalogEntry(step, path, "complete", None, True if every_byte else None, *told)
 
 
-def _unfinished(step: int, path: Path) -> Entry:
-    return Entry(step, path, "interrupted", "this save, or its deletion, did not come to its end")
+def _unfinished(step: int, path: Path) -> CatalogEntry:
+    return CatalogEntry(step, path, "interrupted", "this save, or its deletion, did not come to its end")
 
 
-def _quarantined(path: Path) -> Entry:
+def _quarantined(path: Path) -> CatalogEntry:
     try:
         why = path.with_name(f"{path.name}.why.txt").read_text().strip()
     except OSError:
         why = "nobody knows why"
-    return Entry(layout.step_of(Path(path.stem)) or 0, path, "quarantined", why)
+    return CatalogEntry(layout.step_of(Path(path.stem)) or 0, path, "quarantined", why)
 
 
 def _shelter(directory: Path) -> list[Path]:
@@ -191,6 +191,6 @@ def _until(directory: Path, keep: int) -> int:
     return len(complete)
 
 
-def age(entry: Entry) -> float | None:
+def age(entry: CatalogEntry) -> float | None:
     """Seconds since it was saved; None where that is not known."""
     return None if entry.created is None else max(0.0, time.time() - entry.created)

@@ -23,7 +23,7 @@ class SaverLink:
         the supervisor be killed, its successor waits until a save under way is finished.
         """
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "ftlaunch.saver", marker],
+            [sys.executable, "-m", "ftlaunch.checkpoints.saver", marker],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=tuple(locks),

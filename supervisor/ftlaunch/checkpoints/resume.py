@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
 from ftlaunch.health.numerics_monitor import Soundness
 from ftlaunch.home import Home
 from ftlaunch.memory import recovery_plan
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.reporting.reporter import Reporter
-from ftlaunch.saving import Answer, Saving
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.protocol import Resume
@@ -24,7 +24,7 @@ class Resuming:
         self,
         spec: JobSpec,
         home: Home,
-        saving: Saving,
+        saving: SaveScheduler,
         soundness: Soundness,
         reporter: Reporter,
         cannot: Callable[[str], None],

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.ranks.group import RankGroup
-from ftlaunch.saver_link import SaverLink
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Why, announce_step
@@ -18,7 +18,7 @@ from ftlaunch_contract.protocol import Why, announce_step
 Answer = dict[str, Any]
 
 
-class Saving:
+class SaveScheduler:
     """Holds the saver. One request at a time; what falls due meanwhile is done afterwards from newer snapshots."""
 
     def __init__(

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ftlaunch.checkpoints import Entry, Pruned
+from ftlaunch.checkpoints.catalog import CatalogEntry, Pruned
 from ftlaunch.common.formatting import duration, size, table
 
 _WORDS = {None: "not read", True: "yes", False: "no"}
 
 
-def list_lines(entries: Sequence[Entry], age: Callable[[Entry], float | None]) -> Iterator[str]:
+def list_lines(entries: Sequence[CatalogEntry], age: Callable[[CatalogEntry], float | None]) -> Iterator[str]:
     """A table with a row for each; below it what is wrong with some."""
     rows = [("step", "why", "size", "ranks", "state", "verified", "health", "age")]
     for entry in entries:
@@ -37,14 +37,14 @@ def list_lines(entries: Sequence[Entry], age: Callable[[Entry], float | None]) -
             yield f"{entry.path.name} is {entry.state}: {entry.problem}"
 
 
-def verified_line(entry: Entry, seconds: float) -> str:
+def verified_line(entry: CatalogEntry, seconds: float) -> str:
     """What checking one has come to."""
     if entry.problem is not None:
         return f"step {entry.step}: damaged: {entry.problem}"
     return f"step {entry.step}: every byte is right ({size(entry.bytes or 0)} in {duration(seconds)})"
 
 
-def pruned_lines(done: Pruned, kept: Sequence[Entry]) -> Iterator[str]:
+def pruned_lines(done: Pruned, kept: Sequence[CatalogEntry]) -> Iterator[str]:
     """What was deleted, and what is left."""
     for step, count in done.deleted:
         yield f"deleted step {step} ({size(count)})"

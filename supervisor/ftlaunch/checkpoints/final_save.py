@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
 from ftlaunch.health.numerics_monitor import Soundness
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.policy.states import Event
-from ftlaunch.saving import Answer, Saving
 from ftlaunch_contract.protocol import Why
 
 
 class LastSave:
     """Goes on until storage has that step, or it cannot be saved. Never waits."""
 
-    def __init__(self, saving: Saving, pages: Pages, soundness: Soundness, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self, saving: SaveScheduler, pages: Pages, soundness: Soundness, post: Callable[[Event], None]
+    ) -> None:
         """post: told SAVED or SAVE_FAILED, once."""
         self.error = ""
         self._saving, self._pages, self._soundness, self._post = saving, pages, soundness, post

@@ -30,7 +30,7 @@ from typing import Any
 
 import psutil
 
-from ftlaunch.requests import Requests
+from ftlaunch.checkpoints.requests import Requests
 from ftlaunch.system.processes import kill_marked
 from ftlaunch_contract.checkpoint import initial, layout, metadata, retention, verify, writer
 from ftlaunch_contract.files.rate_limit import Bandwidth
