@@ -45,8 +45,8 @@ def _main(argv: Sequence[str]) -> int:
 
 def _run(spec: JobSpec) -> int:
     # Only now: a refused spec, --help and --dry-run answer without loading what runs a job.
-    from ftlaunch.home import Unusable  # noqa: PLC0415
-    from ftlaunch.runner import run  # noqa: PLC0415
+    from ftlaunch.engine.supervisor import run  # noqa: PLC0415
+    from ftlaunch.engine.workspace import Unusable  # noqa: PLC0415
 
     try:
         return run(spec)

@@ -32,10 +32,10 @@ def ftlaunch(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, 
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """Stands where the runner does, and starts nothing."""
-    module = types.ModuleType("ftlaunch.runner")
+    module = types.ModuleType("ftlaunch.engine.supervisor")
     module.specs = []
     module.run = lambda spec: module.specs.append(spec) or 75
-    monkeypatch.setitem(sys.modules, "ftlaunch.runner", module)
+    monkeypatch.setitem(sys.modules, "ftlaunch.engine.supervisor", module)
     return module
 
 

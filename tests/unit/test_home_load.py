@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from savekit import checkpoint, steps
 
-from ftlaunch.home import Home, Unusable
+from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.pages.page import Page, page_path
@@ -32,7 +32,7 @@ class Starts:
         self.said.clear()
         Path("train.py").touch()
         flags = {"job_id": self.job_id, "checkpoint_dir": str(self.own), **flags}
-        home = Home(resolve("train.py", [], flags, {}), self.said.append)
+        home = Workspace(resolve("train.py", [], flags, {}), self.said.append)
         load = home.load
         if in_memory >= 0:
             page = Page(page_path(self.memory, 0))

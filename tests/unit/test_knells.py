@@ -15,7 +15,7 @@ from select import select
 import pytest
 from harness import DEADLINE
 
-from ftlaunch.home import Home
+from ftlaunch.engine.workspace import Workspace
 from ftlaunch.ranks.exit_watch import Knells
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.reporting.terminal import Terminal
@@ -101,7 +101,7 @@ def test_what_takes_its_time_is_told_once(tmp_path: Path, monkeypatch: pytest.Mo
     spec = resolve("train.py", [], {"job_id": job_id, "run_dir": str(tmp_path / "run")}, {})
     with (tmp_path / "terminal").open("w") as out:
         terminal = Terminal(out, out)
-        home = Home(spec, terminal.say)
+        home = Workspace(spec, terminal.say)
         reporter = Reporter(spec, home, terminal)
         now = time.monotonic()
         for later in (0.0, 4.0, 6.0, 7.0, 60.0):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
+from ftlaunch.engine.workspace import Workspace
 from ftlaunch.health.numerics_monitor import Soundness
-from ftlaunch.home import Home
 from ftlaunch.memory import recovery_plan
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.reporting.reporter import Reporter
@@ -23,7 +23,7 @@ class Resuming:
     def __init__(
         self,
         spec: JobSpec,
-        home: Home,
+        home: Workspace,
         saving: SaveScheduler,
         soundness: Soundness,
         reporter: Reporter,

@@ -6,10 +6,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ftlaunch.runner import Runner
+    from ftlaunch.engine.supervisor import Supervisor
 
 
-def status(runner: Runner) -> dict[str, Any]:
+def status(runner: Supervisor) -> dict[str, Any]:
     """The answer to `ftctl status`."""
     now = time.monotonic()
     ranks = []

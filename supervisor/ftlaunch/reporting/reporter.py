@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ftlaunch.common.formatting import size
 from ftlaunch.common.masking import masked_args
 from ftlaunch.common.signal_names import signal_name
+from ftlaunch.engine.workspace import Workspace
 from ftlaunch.health.hang_detection import Late, RankView, measured, of_laggard
 from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.stragglers import StragglerNews
-from ftlaunch.home import Home
 from ftlaunch.notify.client import DeliveryOutcome, NotifierLink
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.restart_policy import Verdict
@@ -31,7 +31,7 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import RESTORED_FROM, Resume, memory_interval, process_start_time
 
 if TYPE_CHECKING:
-    from ftlaunch.runner import Runner
+    from ftlaunch.engine.supervisor import Supervisor
 
 _SLOW_DEATH = 5.0  # seconds that the kernel may take over a dead rank until that is told
 _NOTE_PROGRESS = 60.0  # seconds between `progress` events: what a killed supervisor's journal misses at most
@@ -40,7 +40,7 @@ _NOTE_PROGRESS = 60.0  # seconds between `progress` events: what a killed superv
 class Reporter:
     """Keeps the story of a run: what to say, and what was lost and gained."""
 
-    def __init__(self, spec: JobSpec, home: Home, terminal: Terminal) -> None:
+    def __init__(self, spec: JobSpec, home: Workspace, terminal: Terminal) -> None:
         self.spec, self.home, self.terminal = spec, home, terminal
         self.journal = home.journal
         self._journal_broken = False
@@ -356,7 +356,7 @@ class Reporter:
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def ended(self, runner: Runner, code: int) -> None:
+    def ended(self, runner: Supervisor, code: int) -> None:
         """The last lines, the last event, and report.json."""
         committed = runner.saving.committed
         if runner.state is JobState.DONE:
@@ -380,7 +380,7 @@ class Reporter:
         except OSError as error:
             self.say(f"cannot write {report}: {error.strerror}")
 
-    def _failed(self, runner: Runner, code: int) -> None:
+    def _failed(self, runner: Supervisor, code: int) -> None:
         cause, verdict, unsaved = runner.cause, runner.verdict, runner.last_save.error
         sentence = unsaved or (verdict.sentence if verdict else "")
         self.log("job_failed", code=code, cause=cause.sentence if cause else None, sentence=sentence)

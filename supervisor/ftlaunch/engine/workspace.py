@@ -26,7 +26,7 @@ class Unusable(Exception):
     """The job cannot use its places; the message is a sentence for the user."""
 
 
-class Home:
+class Workspace:
     """Run dir, memory directory, their locks, the journal, and the pages."""
 
     def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:

@@ -21,15 +21,15 @@ from ftlaunch.checkpoints.final_save import LastSave
 from ftlaunch.checkpoints.resume import Resuming
 from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
 from ftlaunch.checkpoints.saver_client import SaverLink
-from ftlaunch.clearing import Clearing
 from ftlaunch.common.signal_names import signal_name
-from ftlaunch.examining import Examining
+from ftlaunch.engine.grace_cut import Clearing
+from ftlaunch.engine.hang_examination import Examining
+from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.health import hang_detection
 from ftlaunch.health import stragglers as slow
 from ftlaunch.health.limit_learning import Learning
 from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import Soundness
-from ftlaunch.home import Home, Unusable
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.policy import failure_diagnosis, fault_rules, restart_policy, state_machine
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
@@ -63,10 +63,10 @@ _PROCESSES = "; the limit on processes (`ulimit -u`, or pids of the container) o
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 
 
-class Runner:
+class Supervisor:
     """Runs one job to its end."""
 
-    def __init__(self, spec: JobSpec, home: Home, reporter: Reporter, signals: Signals) -> None:
+    def __init__(self, spec: JobSpec, home: Workspace, reporter: Reporter, signals: Signals) -> None:
         """home: the places of the job, locked; reporter: journal and terminal."""
         self.spec, self.home, self.reporter, self.signals = spec, home, reporter, signals
         self.pages = home.pages
@@ -574,7 +574,7 @@ class Runner:
     def _finish(self) -> None:
         self._grace_at = self._backoff_at = float("inf")
 
-    _perform: Mapping[Action, Callable[[Runner], None]] = {
+    _perform: Mapping[Action, Callable[[Supervisor], None]] = {
         Action.SPAWN: _spawn,
         Action.REPLACE_RANK: _replace_rank,
         Action.EXAMINE: lambda self: self.examining.begin(self.gang),
@@ -602,10 +602,10 @@ def run(spec: JobSpec) -> int:
 
 
 def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
-    home = Home(spec, lambda line: terminal.say(messages.PREFIX + line))
+    home = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
     reporter = Reporter(spec, home, terminal)
     try:
-        runner = Runner(spec, home, reporter, signals)
+        runner = Supervisor(spec, home, reporter, signals)
     except OSError as error:
         hint = _PROCESSES if error.errno in _SHORT else ""
         refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}")
