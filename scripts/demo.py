@@ -179,7 +179,7 @@ def main() -> int:
     end = time.monotonic()
 
     say("what each incident cost (ftctl report)")
-    subprocess.run([sys.executable, "-m", "ftlaunch.ctl", "report", str(disturbed.run_dir)], check=True)
+    subprocess.run([sys.executable, "-m", "ftlaunch.cli.ctl", "report", str(disturbed.run_dir)], check=True)
     say(f"disturbed {middle - began:.0f} s, undisturbed {end - middle:.0f} s; compared:")
     checks = compare(disturbed, calm)
     for what, equal in checks:

@@ -1,5 +1,5 @@
 """`python -m ftlaunch` is `ftlaunch`."""
 
-from ftlaunch.cli import main
+from ftlaunch.cli.launch import main
 
 main()

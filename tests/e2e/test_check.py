@@ -41,7 +41,7 @@ class Place:
 
     def check(self, *words: str, **popen: Any) -> tuple[int, dict[str, dict[str, str]]]:
         """Exit code of `ftctl check --json`, and its findings by name."""
-        done = self.run("ftlaunch.ctl", "check", "--json", *words, **popen)
+        done = self.run("ftlaunch.cli.ctl", "check", "--json", *words, **popen)
         told = json.loads(done.stdout)
         assert told["could_run"] == (done.returncode == 0)
         return done.returncode, {finding["name"]: finding for finding in told["checks"]}
@@ -84,7 +84,7 @@ def test_a_machine_that_is_fine(place: Place) -> None:
 
 
 def test_the_report_without_a_job_is_a_line_a_check(place: Place) -> None:
-    done = place.run("ftlaunch.ctl", "check")
+    done = place.run("ftlaunch.cli.ctl", "check")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert [line.split()[1] for line in lines[:-1]] == NAMES
@@ -101,7 +101,7 @@ def test_the_report_without_a_job_is_a_line_a_check(place: Place) -> None:
     ],
 )
 def test_bad_usage_is_one_sentence(place: Place, words: tuple[str, ...], says: str) -> None:
-    done = place.run("ftlaunch.ctl", "check", *words)
+    done = place.run("ftlaunch.cli.ctl", "check", *words)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith(says)
 
@@ -228,7 +228,7 @@ def test_checked_and_not_launched(place: Place) -> None:
 def test_ctrl_c_leaves_nothing(place: Place) -> None:
     reached = place.home / "slow"
     python = place.python(f'[ -n "$RANK" ] && [ "$2" = rank ] && {{ touch {reached}; exec sleep 1000; }}')
-    command = [sys.executable, "-m", "ftlaunch.ctl", "check", place.spec(nproc_per_node=2, python=python)]
+    command = [sys.executable, "-m", "ftlaunch.cli.ctl", "check", place.spec(nproc_per_node=2, python=python)]
     env = {**os.environ, "TMPDIR": str(place.home / "tmp"), "FT_TEST": place.tag.partition("=")[2]}
     with subprocess.Popen(command, cwd=place.home, env=env, stderr=subprocess.PIPE, text=True) as check:
         wait_for(reached.exists, "the ranks")

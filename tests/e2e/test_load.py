@@ -56,7 +56,7 @@ def test_a_job_begins_with_the_checkpoint_of_another(jobs: list[FtJob]) -> None:
     assert begin["rng"] != last["rng"]
     assert second.events("loaded")[0]["weights_only"]
     assert "taking the weights of step 4" in second.stderr
-    command = [sys.executable, "-m", "ftlaunch.ctl", "report", str(second.run_dir)]
+    command = [sys.executable, "-m", "ftlaunch.cli.ctl", "report", str(second.run_dir)]
     assert b"begun with weights of step 4 from " in subprocess.run(command, capture_output=True, check=True).stdout
 
     begin = run(second, 5, "--load-checkpoint", str(source))

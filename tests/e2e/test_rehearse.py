@@ -15,7 +15,7 @@ from harness import JOBS, TINY
 
 def rehearse(home: Path, *words: str, **popen: Any) -> tuple[int, dict[str, Any], str]:
     """Exit code, the JSON, stderr."""
-    command = [sys.executable, "-m", "ftlaunch.ctl", "rehearse", "--json", *words]
+    command = [sys.executable, "-m", "ftlaunch.cli.ctl", "rehearse", "--json", *words]
     done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False, timeout=300, **popen)
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 

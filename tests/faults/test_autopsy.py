@@ -116,7 +116,10 @@ def test_what_is_left(job: FtJob) -> None:
     assert (directory / "verdict.txt").read_text().strip() in incident["sentence"]
     assert "hangs.py" in job.log(0, 1), "stacks are in the log too"
     report = subprocess.run(
-        [sys.executable, "-m", "ftlaunch.ctl", "report", str(job.run_dir)], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "ftlaunch.cli.ctl", "report", str(job.run_dir)],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert "it sleeps at hangs.py" in " ".join(report.split())
     assert str(directory) in report.replace("\n", "").replace(" ", "")

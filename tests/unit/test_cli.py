@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ftlaunch import __version__
-from ftlaunch.cli import main
+from ftlaunch.cli.launch import main
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +177,7 @@ def test_version(capsys) -> None:
 def test_the_command_starts_without_torch_and_as_a_module() -> None:
     code = "import sys; from ftlaunch import cli; print(sorted({'torch', 'psutil', 'numpy'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
-    for module in ("ftlaunch", "ftlaunch.cli"):
+    for module in ("ftlaunch", "ftlaunch.cli.launch"):
         argv = [sys.executable, "-m", module, "--keep", "0", "x"]
         answer = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (answer.returncode, answer.stdout) == (2, "")

@@ -25,7 +25,7 @@ SUPERVISOR_GONE = "its supervisor ended without a word (killed?)"
 
 def ftctl(*words: str | Path, cwd: Path) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of the command."""
-    command = [sys.executable, "-m", "ftlaunch.ctl", *map(str, words)]
+    command = [sys.executable, "-m", "ftlaunch.cli.ctl", *map(str, words)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from savekit import checkpoint, flip_a_bit, steps
 
-from ftlaunch import ctl
 from ftlaunch.checkpoints import catalog
+from ftlaunch.cli import ctl
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ftlaunch import ctl
+from ftlaunch.cli import ctl
 from ftlaunch.spec.keys import default
 from ftlaunch.tools.planner.plan import DEFAULT_STORAGE
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from torch.distributed.run import get_args_parser
 
-from ftlaunch.options import command, read_command_line
+from ftlaunch.cli.options import command, read_command_line
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
 

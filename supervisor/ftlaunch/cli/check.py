@@ -19,7 +19,7 @@ from ftlaunch_contract.protocol import EXIT_USAGE
 _NO = 1
 
 
-class Refused(click.ClickException):
+class BadSpec(click.ClickException):
     """The job spec cannot be read, or the job cannot be as it asks."""
 
     exit_code = EXIT_USAGE
@@ -48,7 +48,7 @@ def check(job: str | None, as_json: bool, timeout: float) -> int:
     try:
         spec = _spec(job)
     except SpecError as error:
-        raise Refused(str(error)) from None
+        raise BadSpec(str(error)) from None
     findings = checks.check(spec, timeout)
     seconds = time.monotonic() - began
     if as_json:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from ftlaunch.ctl_check import Refused, seconds
-from ftlaunch.options import read_command_line
+from ftlaunch.cli.check import BadSpec, seconds
+from ftlaunch.cli.options import read_command_line
 from ftlaunch.spec.job_spec import JobSpec, SpecError
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.tools.rehearsal import view
@@ -72,7 +72,7 @@ def _spec(words: tuple[str, ...]) -> JobSpec:
         request = read_command_line(words)
         return resolve(request.target, request.args, request.flags, os.environ)
     except SpecError as error:
-        raise Refused(str(error)) from None
+        raise BadSpec(str(error)) from None
 
 
 def _runs(rehearsal: Rehearsal) -> Iterator[RehearsalOutcome]:

@@ -17,12 +17,12 @@ from typing import Any
 import click
 
 from ftlaunch import __version__
+from ftlaunch.cli.check import check
+from ftlaunch.cli.checkpoints import checkpoints
+from ftlaunch.cli.plan import plan
+from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
-from ftlaunch.ctl_check import check
-from ftlaunch.ctl_checkpoints import checkpoints
-from ftlaunch.ctl_plan import plan
-from ftlaunch.ctl_rehearse import rehearse
 from ftlaunch.history import goodput
 from ftlaunch.history.report_view import ending, report_data, report_lines, status_lines
 from ftlaunch.history.runs import CannotFind, Run, find, memory_of, moments

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 import yaml
 
-from ftlaunch.options import Request, read_command_line
+from ftlaunch.cli.options import Request, read_command_line
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve

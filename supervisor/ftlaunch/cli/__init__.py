@@ -1,0 +1,1 @@
+"""The commands ftlaunch and ftctl: options in, text and exit codes out. Nothing here decides about a running job."""
