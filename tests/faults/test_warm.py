@@ -37,11 +37,11 @@ def children(pid: int) -> list[int]:
 def parents(job: FtJob) -> list[int]:
     """The warm parent of a job: a list, for there may be none. Ranks have its command line too, and are leaders."""
     ranks = job.pids() if job.events("attempt_started") else []
-    return [pid for pid in children(job.supervisor.pid) if pid not in ranks and "warm.py" in command(pid)]
+    return [pid for pid in children(job.supervisor.pid) if pid not in ranks and "fork_server.py" in command(pid)]
 
 
 def is_forked(job: FtJob) -> bool:
-    return all("warm.py" in command(pid) for pid in job.pids())
+    return all("fork_server.py" in command(pid) for pid in job.pids())
 
 
 # --- what a rank sees ----------------------------------------------------------------------------------------
@@ -358,7 +358,8 @@ def test_what_is_imported_later_and_cannot_be_shared_is_left_out(job: FtJob) -> 
     assert job.wait() == 0, job.stderr
     log = (job.run_dir / "logs" / "warm.log").read_text()
     assert log.startswith(
-        "doing without torch._dynamo, ftlaunch_hooks.job.job, ftlaunch_hooks.observe.forward_passes: a module starts a thread"
+        "doing without torch._dynamo, ftlaunch_hooks.job.job, ftlaunch_hooks.observe.forward_passes:"
+        " a module starts a thread"
     ), log
     job.assert_clean()
 

@@ -182,10 +182,10 @@ def test_a_wheel_holds_them(tmp_path: Path) -> None:
     assert (tmp_path / "ftlaunch" / "fault_rules.yaml").read_bytes() == (
         ROOT / "configs" / "fault_rules.yaml"
     ).read_bytes()
-    check = "import ftlaunch.policy.fault_rules as r; print(r.__file__, len(r.builtin()))"
+    check = "import ftlaunch.spec.rule_parser as r; print(r.__file__, len(r.builtin()))"
     done = subprocess.run([sys.executable, "-c", check], env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path,
                           check=True, capture_output=True, text=True)  # fmt: skip
-    assert done.stdout.split() == [str(tmp_path / "ftlaunch" / "rules.py"), str(len(RULES))]
+    assert done.stdout.split() == [str(tmp_path / "ftlaunch" / "spec" / "rule_parser.py"), str(len(RULES))]
 
 
 def test_the_file_is_plain_yaml_and_every_row_comes_back() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftlaunch.autopsy.stacks import Frame, main_lines, main_thread, threads
+from ftlaunch_contract.pages.page import wait_until
 
 DUMP = """\
 import faulthandler, sys, threading
@@ -24,6 +25,8 @@ def train():
 train()
 over.set()
 """
+# the file that the frame of a waiting rank really names
+WAITS_IN = "/".join(Path(wait_until.__code__.co_filename).parts[-3:])
 PACKAGES = "/venv/lib/python3.11/site-packages"
 
 
@@ -70,7 +73,7 @@ def test_no_frame(text: str) -> None:
           "torch/distributed/distributed_c10d.py 1710 init_process_group"), "init", "init_process_group"),
         (("torch/utils/data/dataloader.py 1288 _try_get_data", "torch/utils/data/dataloader.py 733 __next__"),
          "loader", "__next__"),
-        (("ftlaunch_contract/pages/page.py 300 wait_for", "ftlaunch_hooks/job/job.py 90 steps"), "boundary", "steps"),
+        ((f"{WAITS_IN} 300 wait_until", "ftlaunch_hooks/job/job.py 90 steps"), "boundary", "steps"),
         (("numpy/core.py 1 dot",), "", "dot"),
         ((), "", ""),
     ],

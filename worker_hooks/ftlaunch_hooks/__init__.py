@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Job": "job",
-    "attach": "job",
-    "ResumableBatchSampler": "data",
-    "ResumableMixSampler": "mix",
-    "CheckpointStorageReader": "storage",
-    "CheckpointStorageWriter": "storage",
+    "Job": "job.job",
+    "attach": "job.job",
+    "ResumableBatchSampler": "data.batch_sampler",
+    "ResumableMixSampler": "data.mix_sampler",
+    "CheckpointStorageReader": "storage.dcp_reader",
+    "CheckpointStorageWriter": "storage.dcp_reader",
 }
 
 

@@ -9,20 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
+
+from ftlaunch_contract.pages import page
 
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+[^\n]*\n", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<path>[^"\n]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 # neither the job's own code nor of any help to who reads the sentence
 _FOREIGN = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python3[^/]*/|/ftlaunch_hooks/|^<"
+    r"/(?:site|dist)-packages/|/lib/python3[^/]*/|/ftlaunch_(?:hooks|contract)/|^<"
     r"|/torch/(?:_|distributed/|utils/|nn/|autograd/|optim/|cuda/)"
 )
+
+# Where ranks wait for each other at a step boundary. Built from the module, so that a move cannot outdate it.
+_BOUNDARY = re.escape("/".join(PurePath(page.__file__).parts[-3:])) + "$"
 
 # What a frame says of the wait that its thread is in: the first row that fits any frame inside the job's own code.
 _WAITS: tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...] = tuple(
     (wait, re.compile(path), re.compile(function))
     for wait, path, function in (
-        ("boundary", r"ftlaunch_hooks/page\.py$", ""),  # for a snapshot of theirs, or for rank 0's word
+        ("boundary", _BOUNDARY, ""),  # for a snapshot of theirs, or for rank 0's word
         ("loader", r"torch/utils/data/dataloader\.py$|torchdata/", ""),
         ("init", r"torch/distributed/", r"^(?:init_process_group|new_group|_new_process_group_helper|rendezvous)$"),
         ("collective", r"torch/(?:distributed|autograd)/|torch/nn/parallel/distributed|/store\.py$", ""),

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+import ftlaunch
 from ftlaunch.common.signal_names import SIGNALS
 from ftlaunch.spec.errors import RefusedError, did_you_mean
 
@@ -98,8 +99,8 @@ def _found(pattern: str, text: str) -> bool:
 
 def builtin() -> tuple[FaultRule, ...]:
     """The rules that come with ftlaunch."""
-    beside = Path(__file__).with_name(_NAME)  # where a wheel puts it
-    path = beside if beside.exists() else Path(__file__).parents[2] / "configs" / _NAME
+    beside = Path(ftlaunch.__file__).with_name(_NAME)  # where a wheel puts it
+    path = beside if beside.exists() else Path(ftlaunch.__file__).parents[2] / "configs" / _NAME
     return parse_rules(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 

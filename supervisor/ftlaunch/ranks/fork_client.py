@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ftlaunch.ranks.programs import program
 from ftlaunch.reporting.terminal import tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.processes import Leader, start_session
 from ftlaunch_contract.files import atomic
 
-PROGRAM = Path(atomic.__file__).with_name("warm.py")
+PROGRAM = program("fork_server")
 _IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itself is watched by health
 _FORK_PATIENCE = 4.0  # seconds without a rank forked: it is stopped, or swaps; it may be importing for 1 or 2
 _DYING = 2.0  # seconds from its last word to its exit status: torch is taken apart

@@ -19,7 +19,7 @@ from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.keys import default
 from ftlaunch.spec.notify_targets import NotifyTarget, as_spec
 
-__all__ = ["JobSpec", "Kind", "SpecError", "resolved"]
+__all__ = ["JobSpec", "SpecError", "TargetKind", "resolved"]
 
 TargetKind = Literal["script", "module", "program"]
 

@@ -48,7 +48,7 @@ def main() -> None:
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
     kind, target, preload, when, later = sys.argv[2:7]
-    rank = _sibling("warm_rank")
+    rank = _sibling("forked_rank")
     before = dict(os.environ)
     rank.see_modules(kind, target)
     if importlib.util.find_spec("torch") is None:
@@ -112,7 +112,7 @@ def _open_files() -> set[int]:
 
 
 def _fork(link: socket.socket, later: list[str], rank: ModuleType, *, begun: bool) -> dict[str, Any]:
-    """Keep helpers ready; returns in a rank, with what it is to be. rank: the module warm_rank. begun: an attempt has.
+    """Keep helpers ready; returns in a rank, with its order. rank: the module forked_rank. begun: an attempt has.
 
     What can be done when an attempt has begun is not done while it begins: its ranks need the processors.
     """

@@ -16,7 +16,7 @@ from ftlaunch_hooks.storage.saved_tensors import Lookup, SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 from ftlaunch_hooks.tensors.replicated import replicated_parameters
 
-__all__ = ["Collected", "Item", "State", "StateError"]
+__all__ = ["Collected", "RankState", "StateError"]
 
 _RNG = "rng"
 

@@ -17,12 +17,13 @@ from typing import Any
 from ftlaunch.common.formatting import duration
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.ranks import environment
+from ftlaunch.ranks.programs import program
 from ftlaunch.reporting.terminal import tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch_contract import protocol
 
-_PROBE = Path(protocol.__file__).with_name("probe.py")
+_PROBE = program("preflight_probe")
 _WINDED_UP = 0.05  # seconds between looks for the end of what was killed
 _SWEEP = 5.0  # most seconds for that
 
