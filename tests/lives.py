@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ftlaunch.health.hang_detection import Late, RankView, late_ranks, waits
+from ftlaunch.health.hang_detection import Late, late_ranks, waits
 from ftlaunch.health.healthy_waits import Gaps
 from ftlaunch.health.time_limits import TimeLimits
+from ftlaunch.ranks.view import RankView
 
 LOOK = 5.0  # seconds between looks, as at activity
 

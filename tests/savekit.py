@@ -7,8 +7,8 @@ import os
 import struct
 from pathlib import Path
 
-from ftlaunch_contract.checkpoint import layout, writer
-from ftlaunch_contract.checkpoint.layout import Chunk, whole_chunk
+from ftlaunch_contract.checkpoint import layout, tensor_file, writer
+from ftlaunch_contract.checkpoint.tensor_file import Chunk, whole_chunk
 
 
 def checkpoint(directory: Path, step: int, ranks: int = 1, why: str = "interval") -> Path:
@@ -33,7 +33,7 @@ def checkpoint(directory: Path, step: int, ranks: int = 1, why: str = "interval"
 
 def _file(chunk: Chunk, data: bytes) -> int:
     fd = os.memfd_create("test")
-    os.write(fd, layout.build_header([chunk])[0] + data)
+    os.write(fd, tensor_file.build_header([chunk])[0] + data)
     return fd
 
 

@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_contract.checkpoint import layout, verify, writer
-from ftlaunch_contract.checkpoint.layout import Chunk, whole_chunk
+from ftlaunch_contract.checkpoint import layout, tensor_file, verify, writer
+from ftlaunch_contract.checkpoint.tensor_file import Chunk, whole_chunk
 
 
 def image(path: Path, tensors: dict[Chunk, bytes]) -> int:
     """A descriptor of a tensor file."""
-    chunks = layout.file_order(tensors)
-    header, offsets = layout.build_header(chunks)
+    chunks = tensor_file.file_order(tensors)
+    header, offsets = tensor_file.build_header(chunks)
     data = bytearray(header)
     for chunk, offset in zip(chunks, offsets, strict=True):
         assert offset == len(data)

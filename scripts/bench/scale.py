@@ -15,7 +15,7 @@ import psutil
 from trial import JOBS, cpu_seconds
 
 from ftlaunch.history.journal import read_events
-from ftlaunch.memory.pages import memory_dir
+from ftlaunch.memory.directory import memory_dir
 from ftlaunch.system.control_socket import SOCKET, ask
 
 _PATIENCE = 120.0

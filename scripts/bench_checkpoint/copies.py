@@ -16,7 +16,8 @@ from states import Trained
 
 import ftlaunch_hooks as ft
 from ftlaunch_contract.checkpoint import layout, verify, writer
-from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MappedFile, MemoryReader
+from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader
+from ftlaunch_hooks.tensors.mapped import MappedFile
 
 _STEP = 0  # of the snapshots taken here: attach() has made no other
 

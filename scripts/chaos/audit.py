@@ -11,7 +11,7 @@ from typing import Any
 
 import training
 
-from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint import layout, tensor_file, verify
 from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader
 
@@ -122,7 +122,7 @@ def judge_checkpoints(directories: list[Path], oracle: Path, kind: str, size: st
         try:
             step = verify.verify(directory)["step"]
             state.restore(CheckpointReader(directory))
-        except (layout.Damaged, StateError, OSError) as error:
+        except (tensor_file.Damaged, StateError, OSError) as error:
             problems.append(f"{directory}: {error}")
             continue
         if whole.digest(whole=True) != expected[step]:

@@ -1,4 +1,4 @@
-"""A rank begins to die; the others leave while the kernel still takes it apart. See ftlaunch_contract/pages/exit_futex.py."""
+"""A rank begins to die; the others leave while the kernel still takes it apart: see exit_futex.py."""
 
 from __future__ import annotations
 

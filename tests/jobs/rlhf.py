@@ -13,7 +13,8 @@ from pathlib import Path
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from ftlaunch_contract.pages.page import NONE, wait_until
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_hooks.process.bootstrap import own_page
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_rlhf_toy.py"

@@ -40,7 +40,8 @@ def pair(memory: Path) -> Iterator[list[Member]]:
 @pytest.mark.parametrize(
     "entry",
     [
-        BoundaryOrder(), BoundaryOrder(take=True), BoundaryOrder(True, Why.INTERVAL), BoundaryOrder(False, Why.END, 0, True), BoundaryOrder(True, None, 41),
+        BoundaryOrder(), BoundaryOrder(take=True), BoundaryOrder(True, Why.INTERVAL),
+        BoundaryOrder(False, Why.END, 0, True), BoundaryOrder(True, None, 41),
         BoundaryOrder(meet=True),
     ],
 )  # fmt: skip

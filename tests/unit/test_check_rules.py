@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from ftlaunch.common import outliers
+from ftlaunch.common.outliers import median_of_others
 from ftlaunch.tools.preflight import rules
-from ftlaunch.tools.preflight.rules import GIB, MIB, Check, median_of_others
+from ftlaunch.tools.preflight.rules import GIB, MIB, Check
 from ftlaunch.tools.preflight.view import data, lines, verdict
 
 FACTS: dict[str, Any] = {
@@ -34,7 +36,7 @@ DISK = {"error": "", "bytes": 32 * MIB, "seconds": 0.1, "fsync": 0.002, "free": 
     ],
 )
 def test_outliers(seconds: dict[int, float], slow: list[int]) -> None:
-    assert rules.outliers(seconds) == slow
+    assert outliers.outliers(seconds) == slow
 
 
 @pytest.mark.parametrize(

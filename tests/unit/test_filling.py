@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ftlaunch_contract.checkpoint.layout import Damaged
+from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_hooks.storage import parallel_read
 from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
 

@@ -10,7 +10,8 @@ from test_stacks import PACKAGES, dump
 from ftlaunch.autopsy import flight_recorder, rank_dump
 from ftlaunch.autopsy.findings import seen, verdict
 from ftlaunch.autopsy.rank_dump import RankDump
-from ftlaunch.health.hang_detection import RankView, laggard
+from ftlaunch.health.hang_detection import laggard
+from ftlaunch.ranks.view import RankView
 
 TRAIN = "/home/me/train.py"
 ALL_REDUCE = (

@@ -10,7 +10,6 @@ import pytest
 
 from ftlaunch.health.hang_detection import (
     MUTE_FLOOR,
-    RankView,
     describe,
     kind_of,
     laggard,
@@ -21,6 +20,7 @@ from ftlaunch.health.hang_detection import (
     waits,
 )
 from ftlaunch.health.time_limits import AUTO_CEILING, BOUNDS, TimeLimits
+from ftlaunch.ranks.view import RankView
 
 AUTO_FLOOR, AUTO_STARTUP = BOUNDS["train"][0], BOUNDS["startup"][0]
 START = 1000.0

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint import writer as persist
 from ftlaunch_hooks.state.state import RankState
-from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageWriter
+from ftlaunch_hooks.storage.dcp_writer import CheckpointStorageWriter
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:.*HuggingFace")
 

@@ -16,7 +16,7 @@ from snapkit import make_pages
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ftlaunch_contract.checkpoint import layout, verify, writer
+from ftlaunch_contract.checkpoint import layout, tensor_file, verify, writer
 from ftlaunch_contract.pages.page import NONE, open_pages
 from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
@@ -127,7 +127,7 @@ def test_a_killed_job_goes_on_bit_for_bit_from_memory_and_from_storage(memory: P
             assert found == losses[begin:]
             assert all(after[key].equal(weights[key]) for key in weights)
     one, other = (
-        {chunk.key for chunk in layout.read_header(os.open(path, os.O_RDONLY))[0]}
+        {chunk.key for chunk in tensor_file.read_header(os.open(path, os.O_RDONLY))[0]}
         for path in sorted(tmp_path.glob("iteration_0000003/*-model-*"))
     )
     assert one.isdisjoint(other)  # replicated: each parameter saved once

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 from slotkit import common, image
 
-from ftlaunch_contract.checkpoint import layout, retention, verify, writer
-from ftlaunch_contract.checkpoint.layout import Chunk, Damaged, whole_chunk
+from ftlaunch_contract.checkpoint import layout, retention, tensor_file, verify, writer
+from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged, whole_chunk
 
 
 def save(root: Path, step: int, world_size: int = 2, seen: dict[int, Any] | None = None) -> Path:
@@ -48,12 +48,12 @@ def test_a_header_comes_back_and_safetensors_reads_it(tmp_path: Path) -> None:
         whole_chunk("scalar", "I32", ()): b"\7\0\0\0",
     }
     fd = image(tmp_path / "x.safetensors", chunks)
-    found, offsets, size = layout.read_header(fd)
+    found, offsets, size = tensor_file.read_header(fd)
     os.close(fd)
-    assert found == layout.file_order(chunks)
+    assert found == tensor_file.file_order(chunks)
     assert size == (tmp_path / "x.safetensors").stat().st_size
     for chunk, offset in zip(found, offsets, strict=True):
-        assert offset % layout.DTYPE_BYTES[chunk.dtype] == 0
+        assert offset % tensor_file.DTYPE_BYTES[chunk.dtype] == 0
     tensors = load_file(tmp_path / "x.safetensors")
     assert tensors["part"].tolist() == [[0.0, 1.0]]
     assert (tensors["half"].item(), tensors["scalar"].item()) == (1.0, 7)
@@ -75,7 +75,7 @@ def test_what_is_no_tensor_file_is_refused(data: bytes, words: str, tmp_path: Pa
     (tmp_path / "x").write_bytes(data)
     fd = os.open(tmp_path / "x", os.O_RDONLY)
     with pytest.raises(Damaged, match=words):
-        layout.read_header(fd)
+        tensor_file.read_header(fd)
     os.close(fd)
 
 
@@ -86,7 +86,7 @@ def test_a_header_that_contradicts_itself_is_refused(entry: dict[str, Any], tmp_
     (tmp_path / "x").write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
     fd = os.open(tmp_path / "x", os.O_RDONLY)
     with pytest.raises(Damaged, match=r"contradicts itself about a|cannot be read"):
-        layout.read_header(fd)
+        tensor_file.read_header(fd)
     os.close(fd)
 
 

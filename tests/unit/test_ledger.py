@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.history.goodput import CLASSES, HistoryEntry, Moment, Story, tell
+from ftlaunch.history.goodput import CLASSES, HistoryEntry, Story, tell
+from ftlaunch.history.timeline import Moment
 
 Event = tuple[float, str, dict[str, Any]]
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from ftlaunch.health import limits_file
-from ftlaunch.health.hang_detection import RankView, waits
+from ftlaunch.health.hang_detection import waits
 from ftlaunch.health.healthy_waits import Gaps
 from ftlaunch.health.limit_learning import Learning
 from ftlaunch.health.time_limits import AUTO_CEILING, BOUNDS, LEAST_FACTOR, TimeLimits, learned
+from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec
 
 TRAIN = RankView(0, 0.0, True, True, "train", 1, 10.0, True, False)

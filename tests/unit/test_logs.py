@@ -15,7 +15,8 @@ from typing import TextIO
 import pytest
 from harness import wait_for
 
-from ftlaunch.reporting.terminal import Terminal, log_path, tail
+from ftlaunch.ranks.log_files import log_path, tail
+from ftlaunch.reporting.terminal import Terminal
 
 
 class Screen:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ftlaunch_contract.pages.loss_record import CALM, NO_SPAN, LossFault, SpikeRule, parse_rule, told
 from ftlaunch_contract.pages.page import Page, create_page
-from ftlaunch_hooks.observe.loss_watch import CALM, NO_SPAN, LossFault, LossWatch, SpikeRule, Window, parse_rule, told
+from ftlaunch_hooks.observe.loss_watch import LossWatch, Window
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ftlaunch.reporting.memory_news import MemoryNews
-from ftlaunch_contract.pages.page import Memory
+from ftlaunch_contract.pages.memory_state import Memory
 
 
 def events(news: MemoryNews, *memory: int) -> list[str]:

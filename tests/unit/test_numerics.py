@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ftlaunch.health.numerics import Difference, Losses, Replicas, divergence, minority
+from ftlaunch_contract.pages.loss_record import Bad, LossFault
 from ftlaunch_contract.pages.replica_record import Told, index_of, step_of
-from ftlaunch_hooks.observe.loss_watch import Bad, LossFault
 
 
 def bad(step: int, kind: LossFault = LossFault.NAN, episodes: int = 1, newest: int | None = None) -> Bad:

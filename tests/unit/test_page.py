@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from ftlaunch_contract.pages import page as layout
-from ftlaunch_contract.pages.page import MAGIC, NONE, SIZE, Memory, Page, create_page, open_pages, page_path, wait_until
+from ftlaunch_contract.pages.memory_state import Memory
+from ftlaunch_contract.pages.page import MAGIC, NONE, SIZE, Page, create_page, open_pages, page_path
+from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import SLOTS, VERSION, Flag, Phase, Resume
 
 

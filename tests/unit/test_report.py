@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 from ftlaunch.history.goodput import tell
-from ftlaunch.history.report_view import ending, report_data, report_lines, status_lines
-from ftlaunch.history.runs import moments
+from ftlaunch.history.report_view import ending, report_data, report_lines
+from ftlaunch.history.status_view import status_lines
+from ftlaunch.history.timeline import moments
 
 
 def journal(*events: dict[str, Any]) -> list[dict[str, Any]]:

@@ -12,8 +12,9 @@ import torch
 from smallshm import needs_root, small_tmpfs
 from snapkit import Rank, content, make_pages
 
-from ftlaunch_contract.checkpoint import layout
-from ftlaunch_contract.pages.page import NONE, Memory, reduced_memory
+from ftlaunch_contract.checkpoint import layout, tensor_file
+from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
+from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.snapshots.memory_budget import room_in, slots_for
 from ftlaunch_hooks.snapshots.slot import SlotFile
@@ -289,7 +290,7 @@ def test_what_is_not_there_is_not_tried_for(pair: Pair, monkeypatch: pytest.Monk
     tried: list[int] = []
     monkeypatch.setattr(os, "posix_fallocate", lambda fd, offset, size: tried.append(size))
     free = os.statvfs(pair.directory).f_bavail * os.statvfs(pair.directory).f_frsize
-    chunk = layout.whole_chunk("x", "U8", (free,))
+    chunk = tensor_file.whole_chunk("x", "U8", (free,))
     with pytest.raises(OSError, match="No space left"):
         SlotFile(pair.directory / "x", [chunk], pinned=False)
     assert tried == []

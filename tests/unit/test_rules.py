@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ftlaunch.policy.fault_rules import UNKNOWN, Facts, FaultRule, builtin, first_fitting, parse_rules
+from ftlaunch.policy.fault_rules import UNKNOWN, Facts, FaultRule, first_fitting
 from ftlaunch.spec.errors import RefusedError
+from ftlaunch.spec.rule_parser import builtin, parse_rules
 
 ROOT = Path(__file__).parents[2]
 RULES = builtin()

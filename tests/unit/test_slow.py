@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from ftlaunch.health.stragglers import WINDOW_STEPS, WINDOWS, WINDOWS_WELL, Own, SlowRanks, StragglerNews
-from ftlaunch.history.report_view import status_lines
+from ftlaunch.history.status_view import status_lines
 
 
 class Ranks:

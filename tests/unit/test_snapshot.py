@@ -11,7 +11,7 @@ import pytest
 import torch
 from snapkit import Rank, content, make_pages
 
-from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint import layout, tensor_file
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
@@ -76,7 +76,7 @@ def test_files_of_a_step_can_be_had_to_save_them(rank: Rank) -> None:
     rank.page.consumed = 640
     rank.take(3, Why.STOP)
     files, common = rank.snapshots.slot_files(3)
-    chunks, _, _ = layout.read_header(files["opt"])
+    chunks, _, _ = tensor_file.read_header(files["opt"])
     assert [chunk.name for chunk in chunks] == ["value.tensor"]
     assert b'"step":3,"consumed_samples":640' in common
     with pytest.raises(LookupError, match="snapshot of step 4"):
@@ -179,14 +179,14 @@ def test_a_slot_that_is_not_what_its_page_says_is_refused(memory: Path, rank: Ra
     rank.take(1)
     rank.take(2)
     slots = rank.page.slot_steps()
-    with pytest.raises(layout.Damaged, match="of rank 0 is of step 1, not 2"):
+    with pytest.raises(tensor_file.Damaged, match="of rank 0 is of step 1, not 2"):
         MemoryReader(memory, 2, 1, {0: slots.index(1)})
     directory = layout.slot_dir(memory, 0, slots.index(2))
     os.truncate(directory / "opt.safetensors", 80)
-    with pytest.raises(layout.Damaged, match="cut short"):
+    with pytest.raises(tensor_file.Damaged, match="cut short"):
         MemoryReader(memory, 2, 1, {0: slots.index(2)})
     (directory / "common.json").write_text('{"step": 2, "consu')
-    with pytest.raises(layout.Damaged, match="snapshot of rank 0 cannot be read"):
+    with pytest.raises(tensor_file.Damaged, match="snapshot of rank 0 cannot be read"):
         MemoryReader(memory, 2, 1, {0: slots.index(2)})
 
 
@@ -194,9 +194,9 @@ def test_a_tensor_with_a_part_missing_is_refused(memory: Path, pair: list[Rank])
     for rank in pair:
         rank.take(1)
     slot = layout.slot_dir(memory, 0, pair[0].page.slot_steps().index(1)) / "opt.safetensors"
-    half = layout.Chunk("value.tensor", "F32", (2,), "value.tensor", (2,), (4,))
-    header, _ = layout.build_header([half])
+    half = tensor_file.Chunk("value.tensor", "F32", (2,), "value.tensor", (2,), (4,))
+    header, _ = tensor_file.build_header([half])
     slot.write_bytes(header + bytes(8))
     slots = {r: pair[r].page.slot_steps().index(1) for r in (0, 1)}
-    with pytest.raises(layout.Damaged, match=r"of the tensor value\.tensor 8 bytes are there, not 16"):
+    with pytest.raises(tensor_file.Damaged, match=r"of the tensor value\.tensor 8 bytes are there, not 16"):
         MemoryReader(memory, 1, 2, slots)

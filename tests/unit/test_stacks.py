@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftlaunch.autopsy.stacks import Frame, main_lines, main_thread, threads
-from ftlaunch_contract.pages.page import wait_until
+from ftlaunch_contract.pages.waiting import wait_until
 
 DUMP = """\
 import faulthandler, sys, threading

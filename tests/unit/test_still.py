@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ftlaunch_hooks.state import parts
+from ftlaunch_hooks.state import module
 from ftlaunch_hooks.state.state import Collected, RankState
 
 
@@ -136,7 +136,7 @@ def test_what_is_the_same_is_not_taken_apart_again(monkeypatch: pytest.MonkeyPat
     trained = Trained()
     state = trained.state()
     items = state.collect().items
-    monkeypatch.setattr(parts.ModulePart, "tensors", None)
+    monkeypatch.setattr(module.ModulePart, "tensors", None)
     monkeypatch.setattr(trained.optimizer, "state_dict", None, raising=False)
     trained.train()
     assert state.collect().items is items

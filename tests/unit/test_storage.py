@@ -20,12 +20,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial
 
-from ftlaunch_contract.checkpoint import layout, verify, writer
+from ftlaunch_contract.checkpoint import layout, tensor_file, verify, writer
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
-from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader, CheckpointStorageWriter
+from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader
+from ftlaunch_hooks.storage.dcp_writer import CheckpointStorageWriter
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -97,7 +98,7 @@ def test_what_is_not_there_is_refused(wanted: dict[str, Any], words: str, tmp_pa
 
 
 def test_a_reader_refuses_what_is_not_a_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(layout.Damaged, match=r"metadata\.json is missing"):
+    with pytest.raises(tensor_file.Damaged, match=r"metadata\.json is missing"):
         CheckpointStorageReader(tmp_path)
 
 

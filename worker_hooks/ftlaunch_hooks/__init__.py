@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
     from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
     from ftlaunch_hooks.job.job import Job, attach
-    from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader, CheckpointStorageWriter
+    from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader
+    from ftlaunch_hooks.storage.dcp_writer import CheckpointStorageWriter
 
 __all__ = [
     "CheckpointStorageReader",
@@ -37,7 +38,7 @@ _HOMES = {
     "ResumableBatchSampler": "data.batch_sampler",
     "ResumableMixSampler": "data.mix_sampler",
     "CheckpointStorageReader": "storage.dcp_reader",
-    "CheckpointStorageWriter": "storage.dcp_reader",
+    "CheckpointStorageWriter": "storage.dcp_writer",
 }
 
 

@@ -9,7 +9,7 @@ from ftlaunch.autopsy import flight_recorder
 from ftlaunch.autopsy.flight_recorder import Collective
 from ftlaunch.autopsy.rank_dump import RankDump
 from ftlaunch.autopsy.verdict import doing, in_collective, place
-from ftlaunch.health.hang_detection import RankView
+from ftlaunch.ranks.view import RankView
 
 
 def seen(views: Sequence[RankView], remains: Mapping[int, RankDump]) -> list[RankView]:

@@ -12,9 +12,8 @@ from typing import Any
 
 from ftlaunch.history.journal import EVENTS
 from ftlaunch.history.runs import CannotFind, Run, find, load
-from ftlaunch_contract.checkpoint import layout, retention, verify
-from ftlaunch_contract.checkpoint import metadata as marks
-from ftlaunch_contract.checkpoint.layout import Damaged
+from ftlaunch_contract.checkpoint import health_mark, layout, retention, verify
+from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
 
 _SUBDIR = "checkpoints"  # of a run dir, where the spec does not say otherwise
@@ -94,7 +93,7 @@ def _look(step: int, path: Path, every_byte: bool = False) -> CatalogEntry:
     except ValueError as error:
         return CatalogEntry(step, path, "damaged", f"{layout.COMMON} cannot be read ({error})", verified=False)
     size = sum(entry["bytes"] for entry in metadata["files"].values())
-    health = marks.of(metadata)
+    health = health_mark.of(metadata)
     told = common.get("why"), metadata["world_size"], size, _epoch(common.get("created")), *health.values()
     return CatalogEntry(step, path, "complete", None, True if every_byte else None, *told)
 
@@ -145,7 +144,7 @@ def shown(directory: Path, step: int) -> dict[str, Any]:
         "path": str(path),
         **{key: common.get(key) for key in ("why", "created", "consumed_samples", "versions")},
         "ranks": metadata["world_size"],
-        "health": marks.of(metadata),
+        "health": health_mark.of(metadata),
         "objects": objects,
         "tensors": metadata["tensors"],
         "files": {name: entry["bytes"] for name, entry in metadata["files"].items()},

@@ -32,7 +32,7 @@ import psutil
 
 from ftlaunch.checkpoints.requests import Requests
 from ftlaunch.system.processes import kill_marked
-from ftlaunch_contract.checkpoint import initial, layout, metadata, retention, verify, writer
+from ftlaunch_contract.checkpoint import health_mark, initial, retention, tensor_file, verify, writer
 from ftlaunch_contract.files.rate_limit import Bandwidth
 
 _IDLE_NICE = 19
@@ -60,8 +60,8 @@ def save(request: dict[str, Any], hurry: Callable[[float], bool] = lambda _: Tru
         for rank, directory in enumerate(request["ranks"]):
             writer.write_shard_of(target, rank, Path(directory), bound)
         path, size = writer.commit(target)
-        health = metadata.of(verify.read_metadata(path))
-    except (OSError, layout.Damaged) as error:
+        health = health_mark.of(verify.read_metadata(path))
+    except (OSError, tensor_file.Damaged) as error:
         return {**answer, "error": _explain(error, target)}
     deleted, notes = [], []
     kept = request["keep"], request.get("keep_every"), target.step

@@ -12,7 +12,7 @@ import click
 
 from ftlaunch.checkpoints import catalog as room
 from ftlaunch.checkpoints import catalog_view as view
-from ftlaunch_contract.checkpoint.layout import Damaged
+from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import Locked
 
 _json = click.option("--json", "as_json", is_flag=True, help="print JSON")

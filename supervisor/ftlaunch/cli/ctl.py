@@ -24,8 +24,10 @@ from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
 from ftlaunch.history import goodput
-from ftlaunch.history.report_view import ending, report_data, report_lines, status_lines
-from ftlaunch.history.runs import CannotFind, Run, find, memory_of, moments
+from ftlaunch.history.report_view import ending, report_data, report_lines
+from ftlaunch.history.runs import CannotFind, Run, find, memory_of
+from ftlaunch.history.status_view import status_lines
+from ftlaunch.history.timeline import moments
 from ftlaunch.memory import cleanup
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root

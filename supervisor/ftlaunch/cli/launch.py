@@ -45,7 +45,7 @@ def _main(argv: Sequence[str]) -> int:
 
 def _run(spec: JobSpec) -> int:
     # Only now: a refused spec, --help and --dry-run answer without loading what runs a job.
-    from ftlaunch.engine.supervisor import run  # noqa: PLC0415
+    from ftlaunch.engine.main import run  # noqa: PLC0415
     from ftlaunch.engine.workspace import Unusable  # noqa: PLC0415
 
     try:

@@ -11,7 +11,7 @@ import click
 
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.rates import parse_rate, parse_size
-from ftlaunch.history import goodput, runs
+from ftlaunch.history import goodput, runs, timeline
 from ftlaunch.policy.restart_policy import Backoff
 from ftlaunch.spec.keys import default
 from ftlaunch.tools.planner import view
@@ -126,7 +126,7 @@ def _figures(options: dict[str, Any], run_name: str | None) -> Figures:
         if options[option] is not None:
             figures.add(name, options[option], _GIVEN)
     if run_name is not None:
-        line = runs.moments(runs.find(run_name).events)
+        line = timeline.moments(runs.find(run_name).events)
         from_run(figures, run_name, goodput.tell(line), line)
     for name, option in (("state_bytes", "--state-size"), ("storage_bytes_per_second", "--storage-bandwidth")):
         if name not in figures:

@@ -11,6 +11,7 @@ from ftlaunch.autopsy.client import Autopsy
 from ftlaunch.health import hang_detection
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.fault_rules import FaultRule
+from ftlaunch.ranks import view
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.reporting.reporter import Reporter
 
@@ -23,14 +24,14 @@ class Examining:
         self.reporter = reporter
         self._run_dir, self._memory, self._rules = run_dir, memory, fault_rules
         self._late: hang_detection.Late | None = None
-        self._views: list[hang_detection.RankView] = []
+        self._views: list[view.RankView] = []
         self._autopsy: Autopsy | None = None
 
     def begin_attempt(self) -> None:
         """Nothing is held against its ranks."""
         self._late, self._autopsy = None, None
 
-    def suspect(self, late: hang_detection.Late, views: list[hang_detection.RankView]) -> None:
+    def suspect(self, late: hang_detection.Late, views: list[view.RankView]) -> None:
         """This rank is late; views: of all at that moment."""
         self._late, self._views = late, views
 

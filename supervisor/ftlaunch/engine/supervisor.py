@@ -6,7 +6,6 @@ machine, policy, health and diagnosis.
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import selectors
@@ -24,25 +23,23 @@ from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.engine.grace_cut import Clearing
 from ftlaunch.engine.hang_examination import Examining
-from ftlaunch.engine.workspace import Unusable, Workspace
+from ftlaunch.engine.workspace import Workspace
 from ftlaunch.health import hang_detection
 from ftlaunch.health import stragglers as slow
 from ftlaunch.health.limit_learning import Learning
 from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import Soundness
 from ftlaunch.memory.recovery_plan import NONE
-from ftlaunch.policy import failure_diagnosis, fault_rules, restart_policy, state_machine
+from ftlaunch.policy import failure_diagnosis, restart_policy, state_machine
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.exit_watch import Knells
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.group import RankGroup, SpawnFailed
-from ftlaunch.reporting import messages
 from ftlaunch.reporting.overview import status
 from ftlaunch.reporting.reporter import Reporter
-from ftlaunch.reporting.terminal import Terminal
+from ftlaunch.spec import rule_parser
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.system import processes
 from ftlaunch.system.control_socket import Client, Control
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.kernel_log import Kernel
@@ -57,9 +54,6 @@ _SHARE, _FAST_SHARE = 0.008, 0.2
 _SLOWEST_TICK = 1.0
 _SAVER_AGAIN = 1.0  # seconds until it is tried again to start one
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so long after the first
-# what a start of a process or a thread fails with where a limit is reached, and what is said then
-_SHORT = (errno.EAGAIN, errno.ENOMEM)
-_PROCESSES = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 
 
@@ -81,7 +75,7 @@ class Supervisor:
                 without_progress=spec.max_without_progress,
             )
         )
-        self.rules = (*spec.fault_rules, *fault_rules.builtin())
+        self.rules = (*spec.fault_rules, *rule_parser.builtin())
         self.kernel = Kernel()
         self.learning = Learning(spec, reporter.say)
         self.slow = slow.SlowRanks()
@@ -585,46 +579,3 @@ class Supervisor:
         Action.SAVE_NEWEST: _save_newest,
         Action.FINISH: _finish,
     }
-
-
-def run(spec: JobSpec) -> int:
-    """Keep one job alive until it is over; returns the exit code (0, 1, 75 or 143). Raises Unusable."""
-    processes.become_subreaper()
-    try:
-        terminal = Terminal()
-    except RuntimeError as error:
-        raise Unusable(f"cannot start: {error}{_PROCESSES}") from error
-    try:
-        with Signals(spec.stop_signals) as signals:
-            return _run(spec, terminal, signals)
-    finally:
-        terminal.close()
-
-
-def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
-    home = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
-    reporter = Reporter(spec, home, terminal)
-    try:
-        runner = Supervisor(spec, home, reporter, signals)
-    except OSError as error:
-        hint = _PROCESSES if error.errno in _SHORT else ""
-        refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}")
-        reporter.log("job_failed", code=protocol.EXIT_USAGE, cause=None, sentence=str(refusal))
-        reporter.farewell()
-        home.leave(keep_memory=home.pages.newest_common() != NONE)
-        raise refusal from error
-    state = runner.run()
-    runner.close()
-    code = _exit_code(state, runner.saving.committed)
-    reporter.ended(runner, code)
-    reporter.farewell()
-    home.leave(keep_memory=bool(runner.last_save.error))
-    return code
-
-
-def _exit_code(state: JobState, committed: int) -> int:
-    if state is JobState.DONE:
-        return protocol.EXIT_DONE
-    if state is JobState.FAILED:
-        return protocol.EXIT_GIVEN_UP
-    return protocol.EXIT_STOPPED if committed == NONE else protocol.EXIT_SAVED

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from ftlaunch.checkpoints import saver
 from ftlaunch.history.journal import Journal
-from ftlaunch.memory.pages import Pages, count_pages, forget_snapshots, memory_dir, remove_memory, write_places
+from ftlaunch.memory.directory import count_pages, forget_snapshots, memory_dir, remove_memory, write_places
+from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes

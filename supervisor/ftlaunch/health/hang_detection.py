@@ -1,8 +1,8 @@
 """Page and clock -> fine or hung, with the laggard and a reason. Pure; times are monotonic seconds.
 
-Progress is what counts: how long a rank has given no sign of it, against the limit for what it says it is doing
-(time_limits.py). Besides: ranks that do not end when others have, and, where somebody asks for it, silence of all logs (PAI
-AIMaster's rule) and idleness of all processes.
+Progress is what counts: how long a rank has given no sign of it, against the limit for the phase that it names
+(time_limits.py). Judged besides: ranks that do not end when others have, and, where it is asked for, silence of all
+logs (PAI AIMaster's rule) and idleness of all processes.
 """
 
 from __future__ import annotations
@@ -14,36 +14,12 @@ from typing import Literal
 
 from ftlaunch.common.formatting import duration
 from ftlaunch.health.time_limits import TimeLimits
+from ftlaunch.ranks.view import RankView
 
 MUTE_FLOOR = 15.0  # least limit of a rank judged by its activity: that is looked at every few seconds only
 SUSPECT_SHARE = 0.5  # of its limit, after which a silent rank is spoken of
 
 HangRule = Literal["progress", "exit", "log", "idle"]
-
-
-@dataclass(frozen=True)
-class RankView:
-    """What is known of a rank at a moment."""
-
-    rank: int
-    started: float  # when its process was started
-    beating: bool  # its page speaks for this attempt
-    attached: bool
-    phase: str  # Phase's name, lower case
-    step: int  # completed; -1 before attach() knows
-    beat: float  # time of the last beat; 0 where it does not beat
-    first_step_done: bool
-    exited: bool
-    ended: float = 0.0  # when its end was seen
-    stopped: bool = False  # its process is stopped (SIGSTOP)
-    observed: bool = False  # not attached, but its optimizers' steps are seen
-    seen: int = 0  # of these, how many
-    active: float = 0.0  # when its processes last did anything; of those that are looked at
-    busy: bool = False  # they have been doing something since its last beat
-    left: float = 0.0  # when it last came back to training from something that takes longer
-    logged: float = 0.0  # when its log last grew; 0 where nobody asks
-    waiting: bool | None = None  # its main thread waits for other ranks; None: not known
-    behind: bool = False  # it has not entered a collective that another rank is in
 
 
 @dataclass(frozen=True)

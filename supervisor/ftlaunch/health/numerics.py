@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ftlaunch_contract.pages.loss_record import CALM, Bad, LossFault
 from ftlaunch_contract.pages.replica_record import index_of, step_of
-from ftlaunch_hooks.observe.loss_watch import CALM, Bad, LossFault
 
 _HELD = 4096  # digests that wait for those of other ranks, at most
 

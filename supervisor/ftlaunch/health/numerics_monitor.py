@@ -10,7 +10,7 @@ from ftlaunch.ranks.group import RankGroup
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages import replica_record
-from ftlaunch_hooks.observe.loss_watch import LossFault, told
+from ftlaunch_contract.pages.loss_record import LossFault, told
 
 
 class Soundness:

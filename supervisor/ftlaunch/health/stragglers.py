@@ -1,6 +1,6 @@
 """Which ranks the others wait for, step after step. Pure; seconds.
 
-Compared is the part of a step that is a rank's own (ftlaunch_hooks.observe.step_timer): the whole step takes all ranks equally
+Compared is the part of a step that is a rank's own (step_timer.py of the hooks): the whole step takes all ranks equally
 long. Own parts are averaged over windows; a rank is slow when it is an outlier against the others alone (1.5 times
 their median, and three of their scaled median absolute deviations) that costs a tenth of a step, in three windows in a
 row.
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ftlaunch.common.formatting import duration
-from ftlaunch.tools.preflight.rules import median_of_others, outliers
+from ftlaunch.common.outliers import median_of_others, outliers
 
 WINDOW_STEPS, WINDOW_SECONDS = 10, 1.0  # the least that makes a window
 WINDOWS = 3  # in a row: to be slow

@@ -10,21 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ftlaunch.history.timeline import Moment
+
 USEFUL, LOST, DETECTING, RESTARTING = "useful", "lost", "detecting", "restarting"
 STARTING, STOPPING, DOWN, UNKNOWN = "starting", "stopping", "down", "unknown"
 CLASSES = (USEFUL, LOST, DETECTING, RESTARTING, STARTING, STOPPING, DOWN, UNKNOWN)
 # Told after the last word of a run: no time of the job's.
 _AFTER_THE_END = ("notified", "notify_failed")
-
-
-@dataclass(frozen=True)
-class Moment:
-    """One event, at `wall` seconds of the epoch (comparable over all runs)."""
-
-    wall: float
-    event: str
-    attempt: int
-    fields: Mapping[str, Any]
 
 
 @dataclass

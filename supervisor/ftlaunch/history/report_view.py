@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from ftlaunch.common.formatting import duration, size, table
+from ftlaunch.common.formatting import duration, size
 from ftlaunch.history import goodput
 from ftlaunch.history.goodput import HistoryEntry, Incident, Story
 
@@ -162,40 +162,6 @@ def _without_down(story: Story, total: float) -> str:
 
 
 # --- status -----------------------------------------------------------------------------------------------
-
-
-def status_lines(answer: Mapping[str, Any]) -> list[str]:
-    """A running supervisor's answer as `ftctl status` prints it."""
-    lines = [
-        f"job {answer['job_id']}: {answer['state']}, attempt {answer['attempt']}, "
-        f"{answer['restarts_left']} of {answer['max_restarts']} restarts left",
-        f"newest step of all ranks in memory: {_step(answer['in_memory'])}; "
-        f"committed to storage: {_step(answer['committed'])}",
-        "",
-    ]
-    last = answer.get("last_incident")
-    if last is not None:
-        lines[-1:] = [f"last incident: {last['sentence']}", *_lying(last), ""]
-    rows = [("rank", "pid", "alive", "phase", "step", "last beat", "step time")]
-    for rank in answer["ranks"]:
-        age, seconds = rank["beat_age"], rank["step_seconds"]
-        rows.append(
-            (
-                str(rank["rank"]),
-                str(rank["pid"]),
-                "yes" if rank["alive"] else "no",
-                rank["phase"] if age is not None else "-",
-                _step(rank["step"]),
-                "-" if age is None else f"{duration(age)} ago",
-                duration(seconds) if seconds else "-",
-            )
-        )
-    slow = answer.get("slow", [])
-    return [*lines, *table(rows), *([""] if slow else []), *slow]
-
-
-def _lying(incident: Mapping[str, Any]) -> list[str]:
-    return [f"  its autopsy: {incident['autopsy']}"] if incident["autopsy"] else []
 
 
 def _step(step: int) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.history.goodput import Moment
 from ftlaunch.history.journal import EVENTS, read_events
-from ftlaunch.memory.pages import memory_dir, read_places
+from ftlaunch.memory.directory import memory_dir, read_places
 from ftlaunch_contract.protocol import memory_root, process_start_time
 
 RUNS = Path("runs")
@@ -118,28 +116,3 @@ def _listed(runs: Path, most: int = 12) -> str:
     names = [path.name for path in _known(runs)]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"; known are {', '.join(names[:most])}{more}" if names else ""
-
-
-def moments(events: Sequence[Mapping[str, Any]]) -> list[Moment]:
-    """Events on one time line, in order.
-
-    Within a run of the supervisor the monotonic clock counts, between runs the wall clock; a wall clock that
-    was set back never makes time run backwards.
-    """
-    line: list[Moment] = []
-    shift: float | None = None  # from the run's monotonic clock to the line
-    for event in events:
-        try:
-            wall, mono = _epoch(str(event["t"])), float(event["mono"])
-            attempt = int(event["attempt"])
-        except (KeyError, TypeError, ValueError):
-            continue
-        newest = line[-1].wall if line else wall
-        if shift is None or event["event"] == "job_started":
-            shift = max(wall, newest) - mono
-        line.append(Moment(max(mono + shift, newest), str(event["event"]), attempt, event))
-    return line
-
-
-def _epoch(stamp: str) -> float:
-    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

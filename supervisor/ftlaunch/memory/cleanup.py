@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch.common.formatting import size
-from ftlaunch.memory.pages import count_pages, read_places, remove_memory
+from ftlaunch.memory.directory import count_pages, read_places, remove_memory
 from ftlaunch.memory.recovery_plan import NONE, newest_common
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked

@@ -14,16 +14,7 @@ from typing import Any
 from ftlaunch.common.formatting import duration, size
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.policy.fault_rules import ANY, Facts, FaultRule, first_fitting
-
-_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch's, once a process group is up
-_TRACEBACK = "Traceback (most recent call last):"
-_FAULT = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
-# a script that cannot be compiled has no traceback, only the place
-_SYNTAX = re.compile(
-    r'^  File "[^"\n]+", line \d+\n(?: .*\n)*(?:SyntaxError|IndentationError|TabError): .*', re.MULTILINE
-)
-_NO_FRAME = "<no Python frame>"
-_TRACE_LINES = 24
+from ftlaunch.policy.tracebacks import TRACEBACK, last_traceback, shortened
 
 _RSS = re.compile(r"(?:anon|file|shmem)-rss:(\d+)kB")
 _LIMIT = re.compile(r"limit (\d+) bytes$", re.MULTILINE)
@@ -76,7 +67,7 @@ def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
     meaning = f" ({rule.meaning}{_memory(evidence)})" if rule.meaning else ""
     sentence = f"rank {evidence.rank} {what} {where}{meaning}"
     signature = f"{rule.kind}:{detail}"
-    return Cause(rule.kind, evidence.rank, evidence.step, sentence, signature, _shorten(trace), rule.action)
+    return Cause(rule.kind, evidence.rank, evidence.step, sentence, signature, shortened(trace), rule.action)
 
 
 def first_cause(evidences: Sequence[Evidence], rules: Sequence[FaultRule]) -> Cause:
@@ -114,7 +105,7 @@ def _facts(evidence: Evidence, trace: str) -> Facts:
     errors = _errors(trace)
     kernel = _about(evidence.pid, errors, evidence.kernel)
     heard = Facts(log=evidence.log_tail, kernel=kernel, before_first_step=_before_first_step(evidence))
-    aborted_at_exit = evidence.returncode == -6 and trace.startswith(_TRACEBACK)  # see last_traceback
+    aborted_at_exit = evidence.returncode == -6 and trace.startswith(TRACEBACK)  # see last_traceback
     if evidence.returncode < 0 and not aborted_at_exit:
         return replace(heard, signal=signal_name(-evidence.returncode))  # a traceback in the log was dealt with
     if evidence.returncode == 0:
@@ -188,37 +179,6 @@ def _trace(evidence: Evidence) -> str:
             if isinstance(stack, str) and stack.strip():
                 return stack.rstrip()
     return last_traceback(evidence.log_tail)
-
-
-def last_traceback(log: str) -> str:
-    """The last Python traceback (or fatal error with its stacks) in a log; empty when there is none.
-
-    A fatal error without a Python frame, behind a traceback, is the interpreter ending over it (torch's gloo threads
-    abort then): the traceback counts.
-    """
-    log = _RANK_PREFIX.sub("", log)
-    fault = max(_FAULT.finditer(log), key=lambda match: match.start(), default=None)
-    begin = log.rfind(_TRACEBACK)
-    if fault is not None and fault.start() > begin and (begin < 0 or _NO_FRAME not in log[fault.start() :]):
-        return log[fault.start() :].rstrip()
-    if begin < 0:
-        syntax = _SYNTAX.findall(log)
-        return str(syntax[-1]) if syntax else ""
-    lines = log[begin:].splitlines()
-    end = 1
-    while end < len(lines) and (lines[end].startswith(" ") or not lines[end].strip()):
-        end += 1
-    while end + 1 < len(lines) and lines[end + 1].startswith(("  ", "\t")):  # messages of several lines
-        end += 1
-    return "\n".join(lines[: end + 1]).rstrip()
-
-
-def _shorten(trace: str) -> str:
-    lines = trace.rstrip().splitlines()
-    if len(lines) <= _TRACE_LINES:
-        return "\n".join(lines)
-    half = _TRACE_LINES // 2
-    return "\n".join([*lines[:half], f"  ... {len(lines) - 2 * half} lines left out ...", *lines[-half:]])
 
 
 def _last_line(trace: str) -> str:

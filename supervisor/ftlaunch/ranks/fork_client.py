@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ftlaunch.ranks.log_files import tail
 from ftlaunch.ranks.programs import program
-from ftlaunch.reporting.terminal import tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.processes import Leader, start_session
 from ftlaunch_contract.files import atomic

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.health.hang_detection import RankView
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.activity_monitor import Signs
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
-from ftlaunch.reporting.terminal import tail
+from ftlaunch.ranks.log_files import tail
+from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import process_activity, processes
 from ftlaunch.system.gpu_activity import Gpus

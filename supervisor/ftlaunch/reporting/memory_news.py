@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftlaunch_contract.pages.page import Memory, reduced_memory
+from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
 from ftlaunch_contract.protocol import MEMORY_SLOTS
 
 News = tuple[str, dict[str, Any], str]  # event, its fields, a sentence for the terminal or ""

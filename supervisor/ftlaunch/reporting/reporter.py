@@ -12,7 +12,7 @@ from ftlaunch.common.formatting import size
 from ftlaunch.common.masking import masked_args
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.engine.workspace import Workspace
-from ftlaunch.health.hang_detection import Late, RankView, measured, of_laggard
+from ftlaunch.health.hang_detection import Late, measured, of_laggard
 from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.stragglers import StragglerNews
 from ftlaunch.notify.client import DeliveryOutcome, NotifierLink
@@ -20,11 +20,12 @@ from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.restart_policy import Verdict
 from ftlaunch.policy.states import JobState
 from ftlaunch.ranks.group import Rank, RankGroup
+from ftlaunch.ranks.view import RankView
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.memory_news import MemoryNews
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch_contract.checkpoint import initial, metadata
+from ftlaunch_contract.checkpoint import health_mark, initial
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.pages.page import Page
@@ -313,7 +314,7 @@ class Reporter:
             health=answer["health"]["status"],
             path=answer["path"],
         )
-        abnormal = answer["health"]["status"] == metadata.ABNORMAL
+        abnormal = answer["health"]["status"] == health_mark.ABNORMAL
         if abnormal and not self._abnormal:  # of several in a row the first is said
             self.say(f"the checkpoint of step {step} is marked abnormal: {answer['health']['why']}")
         self._abnormal = abnormal

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ftlaunch.policy.fault_rules import parse_rules
 from ftlaunch.spec import notify_targets
 from ftlaunch.spec import parsers as p
 from ftlaunch.spec.errors import RefusedError
+from ftlaunch.spec.rule_parser import parse_rules
 
 
 @dataclass(frozen=True)

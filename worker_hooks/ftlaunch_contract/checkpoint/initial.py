@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch_contract.checkpoint import layout, verify
-from ftlaunch_contract.checkpoint.layout import Damaged
+from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.checkpoint.verify import Refusal
 from ftlaunch_contract.files import atomic
 

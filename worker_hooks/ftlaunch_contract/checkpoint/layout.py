@@ -8,17 +8,13 @@ is a part of a larger one where it belongs. The on-storage layout follows MindSp
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ftlaunch_contract.files import atomic, untrusted_json
+from ftlaunch_contract.files import atomic
 
 VERSION = 2
 GROUPS = ("model", "opt")
@@ -31,127 +27,9 @@ INCOMPLETE = ".incomplete"
 
 _ITERATION = re.compile(r"iteration_(\d{7,})")
 _INCOMPLETE = re.compile(r"iteration_(\d{7,})\.incomplete")
-_CHUNKS = "ftlaunch.chunks"
-_LONGEST_HEADER = 100 << 20  # as in safetensors itself
-
-DTYPE_BYTES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
-    "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
-    "I32": 4, "U32": 4, "F32": 4,
-    "I64": 8, "U64": 8, "F64": 8, "C64": 8,
-}  # fmt: skip
-
-
-class Damaged(Exception):
-    """A checkpoint cannot be trusted; the message says why, in one sentence without the path."""
-
-    def __init__(self, why: str) -> None:
-        """why: may repeat what was read, whatever that is; here it becomes one line of bounded length."""
-        super().__init__("".join(char if char.isprintable() else "?" for char in why[:400]))
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A tensor in a file: a whole one, or the part of tensor `key` that begins at `offset`."""
-
-    name: str  # its key in the file
-    dtype: str  # safetensors' name
-    shape: tuple[int, ...]  # of this part
-    key: str  # of the whole
-    offset: tuple[int, ...]  # of this part in the whole
-    whole: tuple[int, ...]  # shape of the whole
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count * DTYPE_BYTES[self.dtype]
-
-
-def whole_chunk(name: str, dtype: str, shape: Sequence[int]) -> Chunk:
-    """The chunk of a tensor that lies in one piece."""
-    return Chunk(name, dtype, tuple(shape), name, (0,) * len(shape), tuple(shape))
 
 
 # --- safetensors files ------------------------------------------------------------------------------------
-
-
-def build_header(chunks: Sequence[Chunk]) -> tuple[bytes, list[int]]:
-    """Bytes of a safetensors header for `chunks` in this order, and each chunk's absolute file offset.
-
-    Wide dtypes must come first (see `file_order`), or a tensor would lie at an odd address.
-    """
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    parts = {
-        c.name: {"key": c.key, "offset": c.offset, "shape": c.whole}
-        for c in chunks
-        if c.whole != c.shape or c.key != c.name
-    }
-    if parts:
-        header["__metadata__"][_CHUNKS] = json.dumps(parts)
-        # the same for torch's HuggingFaceStorageReader, which wants it of every tensor of a file or of none
-        offsets = {c.name: {"saved_offsets": c.offset} for c in chunks}
-        header["__metadata__"] |= {"DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(offsets)}
-    position, begins = 0, []
-    for chunk in chunks:
-        end = position + chunk.nbytes
-        header[chunk.name] = {"dtype": chunk.dtype, "shape": chunk.shape, "data_offsets": [position, end]}
-        begins.append(position)
-        position = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    start = 8 + len(text)
-    return len(text).to_bytes(8, "little") + text, [start + begin for begin in begins]
-
-
-def file_order(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """The order in a file: widest dtype first, then by name, so that every tensor is aligned."""
-    return sorted(chunks, key=lambda c: (-DTYPE_BYTES[c.dtype], c.name))
-
-
-def read_header(fd: int) -> tuple[list[Chunk], list[int], int]:
-    """Chunks of a safetensors file, their absolute offsets, and the size the file must have.
-
-    Raises Damaged when the header is not one, OSError.
-    """
-    length = int.from_bytes(os.pread(fd, 8, 0), "little")
-    if not 2 <= length <= min(_LONGEST_HEADER, os.fstat(fd).st_size - 8):
-        raise Damaged("the header of a tensor file is cut short")
-    try:
-        header = untrusted_json.mapping(untrusted_json.parse(os.pread(fd, length, 8)), "it")
-        about = untrusted_json.mapping(header.pop("__metadata__", {}), "`__metadata__`")
-        parts = untrusted_json.mapping(untrusted_json.parse(about.get(_CHUNKS, "{}")), f"`{_CHUNKS}`")
-        placed = [_placed(name, entry, parts.get(name)) for name, entry in header.items()]
-    except (ValueError, TypeError) as error:
-        raise Damaged(f"the header of a tensor file cannot be read ({error})") from error
-    end = 0
-    for first, last, chunk in sorted(placed, key=lambda place: place[:2]):
-        if first != end or last - first != chunk.nbytes:
-            raise Damaged(f"the header of a tensor file contradicts itself about {chunk.name}")
-        end = last
-    return [chunk for _, _, chunk in placed], [8 + length + first for first, _, _ in placed], 8 + length + end
-
-
-def _placed(name: str, entry: object, part: object) -> tuple[int, int, Chunk]:
-    """(begin, end, chunk) of a tensor in a header. Raises ValueError."""
-    found = untrusted_json.mapping(entry, name)
-    if (dtype := untrusted_json.text(found.get("dtype"), f"`dtype` of {name}")) not in DTYPE_BYTES:
-        raise ValueError(f"`dtype` of {name} is not known")
-    shape = untrusted_json.extents(found.get("shape"), f"`shape` of {name}")
-    place = untrusted_json.extents(found.get("data_offsets"), f"`data_offsets` of {name}")
-    if len(place) != 2:
-        raise ValueError(f"`data_offsets` of {name} are not two")
-    if part is None:
-        return *place, whole_chunk(name, dtype, shape)
-    whole = untrusted_json.mapping(part, f"the part {name}")
-    offset = untrusted_json.extents(whole.get("offset"), f"the offset of {name}")
-    around = untrusted_json.extents(whole.get("shape"), f"the whole shape of {name}")
-    untrusted_json.check_part(offset, shape, around, name)
-    return *place, Chunk(
-        name, dtype, shape, untrusted_json.text(whole.get("key"), f"the key of {name}"), offset, around
-    )
 
 
 # --- snapshot slots ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ftlaunch_contract.checkpoint import layout, metadata, verify
+from ftlaunch_contract.checkpoint import health_mark, layout, tensor_file, verify
 
 PART = "part_{rank:07d}.json"  # a rank's share of metadata.json, until the commit
 _OURS = re.compile(
@@ -41,8 +41,8 @@ def doomed(
 
 def _is_healthy(path: Path) -> bool:
     try:
-        return metadata.is_normal(verify.read_metadata(path))
-    except (layout.Damaged, OSError):
+        return health_mark.is_normal(verify.read_metadata(path))
+    except (tensor_file.Damaged, OSError):
         return False
 
 

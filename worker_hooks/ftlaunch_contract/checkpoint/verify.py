@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_contract.checkpoint import layout
-from ftlaunch_contract.checkpoint import metadata as marks
-from ftlaunch_contract.checkpoint.layout import COMMON, METADATA, Chunk, Damaged
+from ftlaunch_contract.checkpoint import health_mark, layout, tensor_file
+from ftlaunch_contract.checkpoint.layout import COMMON, METADATA
+from ftlaunch_contract.checkpoint.metadata import check_common, check_metadata
+from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
 from ftlaunch_contract.files import checksums, untrusted_json
 
 _LONGEST_JSON = 256 << 20  # over a million chunks
@@ -41,7 +42,7 @@ def read_metadata(directory: Path) -> dict[str, Any]:
             raise Damaged("metadata.json does not match its own checksum")
         if metadata.get("version") != layout.VERSION:
             raise Damaged(f"its layout is version {metadata.get('version')!r:.40}, this program reads {layout.VERSION}")
-        untrusted_json.check_metadata(metadata, layout.DTYPE_BYTES, checksums.BLOCK)
+        check_metadata(metadata, tensor_file.DTYPE_BYTES, checksums.BLOCK)
     except ValueError as error:
         raise Damaged(f"metadata.json cannot be read ({error})") from error
     except RecursionError:
@@ -92,7 +93,7 @@ def verify(directory: Path, threads: int | None = None) -> dict[str, Any]:
                 raise Damaged(problem)
     _check_headers(directory, metadata)
     try:
-        untrusted_json.check_common(untrusted_json.parse(_read_json(directory, COMMON)), metadata["step"])
+        check_common(untrusted_json.parse(_read_json(directory, COMMON)), metadata["step"])
     except ValueError as error:
         raise Damaged(f"{COMMON} cannot be used: {error}") from error
     return metadata
@@ -144,7 +145,7 @@ def _check_headers(directory: Path, metadata: Mapping[str, Any]) -> None:
     for name, chunks in said.items():
         fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            found, _, size = layout.read_header(fd)
+            found, _, size = tensor_file.read_header(fd)
             if size != os.fstat(fd).st_size or len(found) != len(chunks) or set(found) != set(chunks):
                 raise Damaged(f"{name} does not hold what {METADATA} says")
         finally:
@@ -165,14 +166,14 @@ def newest_verified(checkpoint_dir: Path, healthy_before: int | None = None) -> 
 
     What is damaged goes to quarantine with a note why. What cannot be moved, or not be read at this moment, stays
     and is passed over. healthy_before: only those older than this step that are marked healthy come into question; of
-    the others nothing is looked at but their marks.
+    the others nothing is looked at but their health_mark.
     """
     refusals = []
     for step, directory in layout.list_iterations(checkpoint_dir):
         if healthy_before is not None and step >= healthy_before:
             continue
         try:
-            if healthy_before is not None and not marks.is_normal(read_metadata(directory)):
+            if healthy_before is not None and not health_mark.is_normal(read_metadata(directory)):
                 continue
             verify(directory)
         except Damaged as damage:

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_contract.checkpoint import layout, verify
-from ftlaunch_contract.checkpoint import metadata as marks
+from ftlaunch_contract.checkpoint import health_mark, layout, tensor_file, verify
 from ftlaunch_contract.checkpoint.retention import PART, remove_ours
 from ftlaunch_contract.files import atomic, checksums, untrusted_json
 
@@ -60,7 +59,7 @@ def write_shard(
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part: dict[str, Any] = {"files": {}, "chunks": [], "common": _common_of(common, target, rank)}
     for group, fd in files.items():
-        chunks, _, size = layout.read_header(fd)
+        chunks, _, size = tensor_file.read_header(fd)
         if not chunks:
             continue
         name = layout.shard_name(target.prefix, group, rank, target.world_size)
@@ -87,9 +86,9 @@ def _common_of(common: bytes, target: SaveTarget, rank: int) -> dict[str, Any]:
         found = untrusted_json.mapping(untrusted_json.parse(common), "it")
         step = untrusted_json.whole(found.get("step"), "`step`")
     except ValueError as error:
-        raise layout.Damaged(f"the snapshot of rank {rank} cannot be read ({error})") from error
+        raise tensor_file.Damaged(f"the snapshot of rank {rank} cannot be read ({error})") from error
     if step != target.step:
-        raise layout.Damaged(f"the snapshot of rank {rank} is of step {step}")
+        raise tensor_file.Damaged(f"the snapshot of rank {rank} is of step {step}")
     return found
 
 
@@ -101,7 +100,7 @@ def _copy(source: int, path: Path, size: int, spent: Spent | None) -> list[str]:
         os.fsync(fd)
         return found
     except EOFError:
-        raise layout.Damaged("a snapshot is cut short") from None
+        raise tensor_file.Damaged("a snapshot is cut short") from None
     finally:
         os.close(fd)
 
@@ -141,7 +140,7 @@ def commit(target: SaveTarget) -> tuple[Path, int]:
         "world_size": target.world_size,
         "tensors": _join_tensors(parts),
         "files": files,
-        marks.KEY: marks.join([marks.of(part["common"]) for part in parts], target.abnormal),
+        health_mark.KEY: health_mark.join([health_mark.of(part["common"]) for part in parts], target.abnormal),
     }
     for path in part_paths:
         path.unlink()

@@ -12,11 +12,10 @@ import mmap
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-from ftlaunch_contract.protocol import MEMORY_SLOTS, SLOTS, VERSION, Flag, Phase, Resume
+from ftlaunch_contract.pages.memory_state import Memory
+from ftlaunch_contract.protocol import SLOTS, VERSION, Flag, Phase, Resume
 
 if sys.byteorder != "little":  # pragma: no cover
     raise ImportError("cannot use ftlaunch here: the page layout is little-endian")
@@ -40,36 +39,6 @@ KNELL = 240  # 8 words, a pthread_mutex_t, see exit_futex.py
 _STOP_AT, _DEADLINE, _LEAVE, _RESUME_KIND, _RESUME_STEP, _PERSIST_AT, _SAVED, _READING = range(256, 264)
 _GRANTED = 264
 
-_WAIT_FIRST, _WAIT_MOST = 0.0002, 0.005
-
-
-class Memory(NamedTuple):
-    """What became of the snapshots in memory; in rank 0's page, for all ranks of the node."""
-
-    slots: int  # in memory; 0: snapshots are laid on storage, and only those that are for the saver
-    interval: int  # steps between snapshots; 0: only those that are for the saver
-    needed: int  # bytes of one snapshot of all ranks; 0 while nothing is agreed on
-    room: int  # bytes there are for snapshots
-
-    @property
-    def reduced(self) -> bool:
-        """Whether it is less than what was asked for. Two slots do where only the saver is served."""
-        return self.slots < (MEMORY_SLOTS if self.interval else 1)
-
-
-def reduced_memory(memory: Memory) -> str:
-    """What it means that there are fewer slots than there should be, in a sentence."""
-    mib = 1 << 20
-    why = f"a snapshot of all ranks takes {-(-memory.needed // mib)} MiB, there are {memory.room // mib} MiB for them"
-    if memory.slots > 1:
-        cost = "a crash in mid-copy while a checkpoint is being saved costs the steps since that checkpoint's"
-        return f"memory holds {memory.slots} snapshots instead of {MEMORY_SLOTS} ({why}): {cost}"
-    if memory.slots == 1:
-        cost = f"a crash costs up to {memory.interval} steps, in mid-copy all since the newest checkpoint"
-        return f"memory holds one snapshot, overwritten every {memory.interval} steps ({why}): {cost}"
-    cost = "a crash, or a stop that the ranks do not follow, costs the steps since the newest checkpoint"
-    return f"no room for snapshots in memory ({why}): the state is laid on storage at checkpoints only; {cost}"
-
 
 def page_path(directory: Path, rank: int) -> Path:
     """The page file of a rank."""
@@ -86,21 +55,6 @@ def create_page(path: Path) -> None:
     page = Page(path)
     page.format()
     page.close()
-
-
-def wait_until(ready: Callable[[], bool], deadline: float) -> bool:
-    """Wait until `ready()`; False once monotonic time passes `deadline` (seconds).
-
-    Words of a shared page have no wait primitive that Python can reach: this polls, first every 0.2 ms,
-    then every 5 ms. It is used off the hot path only.
-    """
-    pause = _WAIT_FIRST
-    while not ready():
-        if time.monotonic() >= deadline:
-            return ready()
-        time.sleep(pause)
-        pause = min(pause * 1.5, _WAIT_MOST)
-    return True
 
 
 class Page:

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
-from ftlaunch_contract.pages.page import NONE, Page, open_pages, wait_until
+from ftlaunch_contract.pages.page import NONE, Page, open_pages
+from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import MemoryInterval, Resume, Why
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 

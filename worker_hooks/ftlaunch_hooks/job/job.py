@@ -14,12 +14,13 @@ import torch
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout, skipped_samples
+from ftlaunch_contract.pages.loss_record import NO_SPAN, parse_rule
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.coordinator import Coordinator, Supervised
 from ftlaunch_hooks.job.restore import restore
-from ftlaunch_hooks.observe.loss_watch import NO_SPAN, LossWatch, parse_rule
+from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.replica_digests import Agreement
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.process import bootstrap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ftlaunch_contract.checkpoint import initial, layout
+from ftlaunch_contract.checkpoint import initial, layout, tensor_file
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.state.state import RankState
@@ -35,6 +35,6 @@ def restore(state: RankState, kind: Resume, step: int, overseer: Coordinator) ->
 def _open(directory: Path) -> CheckpointReader:
     try:
         return CheckpointReader(directory)
-    except (layout.Damaged, OSError) as problem:
+    except (tensor_file.Damaged, OSError) as problem:
         cause = problem.strerror if isinstance(problem, OSError) else problem
-        raise layout.Damaged(f"cannot restore from {directory}, which all ranks agreed on: {cause}") from problem
+        raise tensor_file.Damaged(f"cannot restore from {directory}, which all ranks agreed on: {cause}") from problem

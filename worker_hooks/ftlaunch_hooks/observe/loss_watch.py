@@ -7,77 +7,16 @@ them. Seven is where the OLMo 2 report's spike score begins to count. Standard l
 
 from __future__ import annotations
 
-import enum
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from typing import NamedTuple
 
-from ftlaunch_contract.pages.page import NONE, NUMBERS, Page
+from ftlaunch_contract.pages.loss_record import CALM, Bad, LossFault, SpikeRule, tell
+from ftlaunch_contract.pages.page import Page
 
 WINDOW, _ENOUGH = 100, 20  # losses that a spike is measured against: at most, and at least
-CALM = 10  # steps in a row without another that end an episode
 _SCALE = 1.4826  # of a median absolute deviation to a standard deviation, where the noise is Gaussian
 _LEAST_RISE = 0.01  # of the median: where losses hardly differ nothing smaller is a spike
-_STEP, _VALUE, _BEGIN, _END, _LIMIT, _EPISODES, _NEWEST = range(7)  # words of a record
-_WORDS = 8
-
-
-class LossFault(enum.IntEnum):
-    """What is wrong with a loss; also which record of the page speaks of it."""
-
-    NAN = 0
-    SPIKE = 1
-
-
-class Bad(NamedTuple):
-    """What one rank says of its losses of one kind, in this attempt."""
-
-    kind: LossFault
-    step: int  # the first bad one; for the loss of the n-th step it is n
-    value: float  # its loss
-    begin: int  # samples consumed over all ranks before it; NONE where no sampler says
-    end: int  # and after the last bad one of the row that was judged
-    limit: float  # that it exceeded
-    episodes: int  # so far
-    newest: int  # the first step of the newest
-
-
-class SpikeRule(NamedTuple):
-    """What counts as a spike."""
-
-    deviations: float  # above the median
-    steps: int  # in a row
-
-
-def parse_rule(text: str) -> SpikeRule | None:
-    """The rule from the environment: "7 3", or nothing. Raises ValueError."""
-    if not text:
-        return None
-    deviations, steps = text.split()
-    return SpikeRule(float(deviations), int(steps))
-
-
-def told(page: Page) -> list[Bad]:
-    """What a rank's page says: a record of each kind of which there was any."""
-    found = []
-    for kind in LossFault:
-        q, d, at = page.q, page.d, NUMBERS + _WORDS * kind
-        if step := q[at + _STEP]:
-            numbers = q[at + _BEGIN], q[at + _END], d[at + _LIMIT], q[at + _EPISODES], q[at + _NEWEST]
-            found.append(Bad(kind, step, d[at + _VALUE], *numbers))
-    return found
-
-
-def _tell(page: Page, bad: Bad) -> None:
-    """The first episode in full, of later ones their number and where the newest began."""
-    q, d, at = page.q, page.d, NUMBERS + _WORDS * bad.kind
-    q[at + _NEWEST] = bad.newest
-    q[at + _EPISODES] = bad.episodes
-    if not q[at + _STEP]:
-        d[at + _VALUE], d[at + _LIMIT] = bad.value, bad.limit
-        q[at + _BEGIN], q[at + _END] = bad.begin, bad.end
-        q[at + _STEP] = bad.step  # last: from here on the supervisor believes the rest
 
 
 class Window:
@@ -131,7 +70,7 @@ class _Episodes:
         if self._row >= self._needed and self.on is None:
             self.on = self._first._replace(end=span[1])
             self._count += 1
-            _tell(self._page, self.on)
+            tell(self._page, self.on)
 
 
 class LossWatch:
@@ -170,6 +109,3 @@ class LossWatch:
         """Why a snapshot of this moment is not to be trusted; empty where nothing is known against it."""
         bad = self._nan.on or self._spike.on
         return "" if bad is None else f"the loss was {bad.value:g} at step {bad.step}"
-
-
-NO_SPAN = (NONE, NONE)

@@ -1,4 +1,4 @@
-"""Progress of a script that knows nothing of us: every step of an optimizer is a beat; without one see forward_passes.py.
+"""Progress of a script that knows nothing of us: an optimizer step is a beat; without one see forward_passes.py.
 
 torch calls `install` at the end of `import torch` in every process of an environment in which this package is
 installed (entry point group `torch.backends`). In all but a supervisor's ranks it does nothing.

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ftlaunch_contract.pages.page import NONE, ROOM, Memory, Page, reduced_memory, wait_until
+from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
+from ftlaunch_contract.pages.page import NONE, ROOM, Page
+from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import MEMORY_SLOTS
+from ftlaunch_hooks.process.say import say
 
 # words of a rank, and of rank 0 for all. Steps are kept as step + 1: an empty word is none.
 _NEED, _HELD, _SIZED, _ASKED, _TAKEN, _MISSED, _AGREED, _SLOTS, _BASE = range(ROOM, ROOM + 9)
@@ -124,12 +126,6 @@ def _spaced(interval: int, slots: int) -> int:
     if slots == 1 and interval:
         return max(interval, _ONE_SLOT)
     return interval if slots else 0
-
-
-def say(text: str) -> None:
-    """A line in the rank's log."""
-    sys.stderr.write(f"ftlaunch: {text}\n")
-    sys.stderr.flush()
 
 
 def slots_for(needed: int, room: int, most: int) -> int:

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ftlaunch_contract.checkpoint import layout, metadata
-from ftlaunch_contract.checkpoint.layout import Chunk
+from ftlaunch_contract.checkpoint import health_mark, layout, tensor_file
+from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.files import atomic
 from ftlaunch_hooks.snapshots.copies import Copies, divide
 from ftlaunch_hooks.snapshots.slot_file import pin
 from ftlaunch_hooks.state.collector import TensorItem
-from ftlaunch_hooks.storage.saved_tensors import tensor_over
+from ftlaunch_hooks.tensors.mapped import tensor_over
 
 _MIB = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -42,7 +42,7 @@ class SlotFile:
 
         pinned: GPUs will write to it.
         """
-        header, offsets = layout.build_header(chunks)
+        header, offsets = tensor_file.build_header(chunks)
         size = offsets[-1] + chunks[-1].nbytes if chunks else len(header)
         self.fd = _adopt(path, header, size)
         if self.fd < 0:
@@ -138,7 +138,7 @@ class Slot:
             return
         items = {item.key: item for item in collected if item.owned}
         chunks = {
-            group: layout.file_order(item.chunk for item in items.values() if item.group == group)
+            group: tensor_file.file_order(item.chunk for item in items.values() if item.group == group)
             for group in layout.GROUPS
         }
         if chunks != self._chunks:
@@ -186,12 +186,12 @@ class Slot:
         look: at the parameters, which costs a pass; for what becomes a checkpoint.
         """
         if trouble:
-            return metadata.mark(metadata.ABNORMAL, trouble)
+            return health_mark.mark(health_mark.ABNORMAL, trouble)
         if not look:
-            return metadata.mark(metadata.UNKNOWN, "its parameters were not looked at")
+            return health_mark.mark(health_mark.UNKNOWN, "its parameters were not looked at")
         if key := self._not_finite():
-            return metadata.mark(metadata.ABNORMAL, f"{key} is not finite")
-        return metadata.mark(metadata.NORMAL)
+            return health_mark.mark(health_mark.ABNORMAL, f"{key} is not finite")
+        return health_mark.mark(health_mark.NORMAL)
 
     def _not_finite(self) -> str:
         """The key of a trained parameter whose copy holds what is no number, or infinite; empty: there is none."""

@@ -6,7 +6,7 @@ import mmap
 
 import torch
 
-from ftlaunch_hooks.snapshots.memory_budget import say
+from ftlaunch_hooks.process.say import say
 
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices of this process
 

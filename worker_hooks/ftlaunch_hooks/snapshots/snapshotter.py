@@ -18,12 +18,14 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ftlaunch_contract.checkpoint import metadata
-from ftlaunch_contract.pages.page import NONE, Page, wait_until
+from ftlaunch_contract.checkpoint import health_mark
+from ftlaunch_contract.pages.page import NONE, Page
+from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.observe.replica_digests import Agreement
+from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.copies import BackgroundCopy
-from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget, say
+from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 from ftlaunch_hooks.snapshots.slot import NoRoomError, Slot, SnapshotError, bytes_needed
 from ftlaunch_hooks.snapshots.slot_policy import SlotPolicy
 from ftlaunch_hooks.state.collector import Collected, TensorItem
@@ -293,7 +295,7 @@ class Snapshotter:
     def _common_json(self, slot: Slot, new: Snapshot) -> bytes:
         """What is not a tensor."""
         head = f'"step":{new.step},"consumed_samples":{new.consumed},"versions":{self._versions}'
-        head += f',"{metadata.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
+        head += f',"{health_mark.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
         return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
 
     def _commit(self, number: int, new: Snapshot) -> None:

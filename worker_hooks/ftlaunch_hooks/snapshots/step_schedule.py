@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ftlaunch_contract.pages.page import AGENDA, AGENDA_WORDS, NONE, Page, wait_until
+from ftlaunch_contract.pages.page import AGENDA, AGENDA_WORDS, NONE, Page
+from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget

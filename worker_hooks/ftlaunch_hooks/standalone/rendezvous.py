@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ftlaunch_contract import protocol
-from ftlaunch_contract.pages.page import Page, create_page, page_path, wait_until
+from ftlaunch_contract.pages.page import Page, create_page, page_path
+from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.standalone.settings import AloneError
 

@@ -20,13 +20,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from ftlaunch_contract import protocol
-from ftlaunch_contract.checkpoint import layout, retention, writer
+from ftlaunch_contract.checkpoint import layout, retention, tensor_file, writer
 from ftlaunch_contract.checkpoint.initial import CannotLoad
 from ftlaunch_contract.checkpoint.ownership import Custody
 from ftlaunch_contract.files.dirlock import Locked
 from ftlaunch_contract.files.private_dir import NotPrivate, make_private
 from ftlaunch_contract.files.rate_limit import Bandwidth
-from ftlaunch_contract.pages.page import NONE, Page, wait_until
+from ftlaunch_contract.pages.page import NONE, Page
+from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.standalone import resume_choice
@@ -179,7 +180,7 @@ class Standalone:
         self._save_error = None
         try:
             self._write(step, why, *snapshots.slot_files(step))
-        except (OSError, LookupError, layout.Damaged, AloneError) as error:
+        except (OSError, LookupError, tensor_file.Damaged, AloneError) as error:
             self._save_error = str(error)
             sys.stderr.write(f"ftlaunch: rank {self.rank} cannot save step {step} to {self.checkpoint_dir}: {error}\n")
             if self.rank == 0:
@@ -318,7 +319,7 @@ class Standalone:
                 slot = layout.slot_dir(self._memory_of(peer), rank, peer.slot_steps().index(step))
                 writer.write_shard_of(target, rank, slot)
             writer.commit(target)
-        except (OSError, layout.Damaged) as error:
+        except (OSError, tensor_file.Damaged) as error:
             sys.stderr.write(f"ftlaunch: cannot save step {step} to {self.checkpoint_dir}: {error}\n")
             return protocol.EXIT_GIVEN_UP
         return protocol.EXIT_SAVED

@@ -8,7 +8,6 @@ own, rank 0 under the plain key, rank r under `key@r`.
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,17 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from ftlaunch_contract.checkpoint.layout import Chunk
+from ftlaunch_contract.checkpoint.tensor_file import Chunk
+from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of, own_key
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
-
-DTYPES: dict[torch.dtype, str] = {
-    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2", torch.float8_e8m0fnu: "F8_E8M0", torch.int16: "I16", torch.uint16: "U16",
-    torch.float16: "F16", torch.bfloat16: "BF16", torch.int32: "I32", torch.uint32: "U32",
-    torch.float32: "F32", torch.int64: "I64", torch.uint64: "U64", torch.float64: "F64",
-    torch.complex64: "C64",
-}  # fmt: skip
-TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +48,6 @@ class Collected:
 
     items: list[TensorItem]
     state: dict[str, Json]  # what is not a tensor: object name -> its tree
-
-
-def own_key(key: str, rank: int) -> str:
-    """The key of a tensor that every rank has its own of."""
-    return f"{key}@{rank}" if rank else key
 
 
 class _Known:
@@ -167,18 +153,6 @@ def _sharded_item(path: Path, key: str, tensor: Tensor) -> TensorItem | None:
     if place is None or (local.numel() == 0 and tensor.numel() > 0):
         return None
     return TensorItem(key, local, place.offset, tuple(tensor.shape), place.first)
-
-
-def is_sharded(tensor: object) -> bool:
-    """Whether this is a DTensor. The module, half a second's import, is only asked for where it is in use."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
-
-
-def local_of(tensor: Tensor) -> Tensor:
-    """The tensor itself; of a DTensor, this rank's shard."""
-    local: Tensor = tensor._local_tensor if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
-    return local
 
 
 def _moved(known: _Known) -> bool:

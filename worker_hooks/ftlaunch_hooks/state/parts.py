@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ftlaunch_hooks.state.collector import Collector, Taken, is_sharded
-from ftlaunch_hooks.state.unchanged import Containers, Unchanged
+from ftlaunch_hooks.state.collector import Collector
 from ftlaunch_hooks.storage.saved_tensors import Lookup
+from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 
 Loader = Callable[[], None]
@@ -61,140 +59,6 @@ def check_names(what: str, live: Iterable[str], saved: Iterable[str]) -> None:
 
 
 # --- modules ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Before:
-    """A module's state as it was collected last."""
-
-    still: Unchanged
-    stepped: set[int]
-    taken: Taken
-    keys: dict[int, str]
-    tree: dict[str, Json]
-
-
-def _still(module: nn.Module, tensors: Sequence[Tensor]) -> Unchanged | None:
-    """What a module's state_dict() depends on; None where a module has a say in it, or a tensor is sharded."""
-    modules = list(module.modules())
-    if any(map(_has_a_say, modules)) or any(map(is_sharded, tensors)):
-        return None
-
-    def containers() -> Containers:
-        dicts: list[dict[Any, Any]] = []
-        for m in modules:
-            dicts += (m._parameters, m._buffers, m._modules, m._state_dict_hooks, m._state_dict_pre_hooks)
-        return dicts, [m._non_persistent_buffers_set for m in modules]
-
-    return Unchanged(containers, tensors)
-
-
-def _has_a_say(module: nn.Module) -> bool:
-    own = any(
-        getattr(type(module), method) is not getattr(nn.Module, method) or method in vars(module)
-        for method in ("state_dict", "_save_to_state_dict", "get_extra_state")
-    )
-    return own or bool(module._state_dict_hooks or module._state_dict_pre_hooks)
-
-
-class ModulePart:
-    """An nn.Module: its state_dict, under names that wrappers do not change."""
-
-    kind = "module"
-
-    def __init__(self, name: str, module: nn.Module, names: Names) -> None:
-        self.name, self.module, self._names = name, module, names
-        self._clean: dict[str, str] = {}
-        self._listed: list[str] = []
-        self._before: _Before | None = None
-
-    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """state_dict's tensors and its other values (extra state), by clean name."""
-        state = self.module.state_dict(keep_vars=True)
-        if state.keys() != self._clean.keys():
-            self._clean = clean_names(self.module, state)
-        tensors: dict[str, Tensor] = {}
-        extra: dict[str, Any] = {}
-        for raw, value in state.items():
-            (tensors if isinstance(value, Tensor) else extra)[self._clean[raw]] = value
-        return tensors, extra
-
-    def key(self, name: str) -> str:
-        """The key of a tensor of this module."""
-        return f"{self.name}.{name}".replace("@", "@@")
-
-    def collect(self, shelf: Collector) -> dict[str, Json]:
-        """See Part."""
-        names, before = self._names, self._before
-        if (
-            before is not None
-            and before.stepped == names.stepped
-            and before.still.holds()
-            and shelf.again(before.taken)
-        ):
-            names.keys = before.keys | names.keys
-            return before.tree
-        mark = shelf.mark()
-        tensors, extra = self.tensors()
-        keys: dict[int, str] = {}
-        for name, tensor in tensors.items():
-            key = self.key(name)
-            keys.setdefault(id(tensor), key)
-            settled, owner = id(tensor) in names.stepped, names.owner(tensor, key)
-            shelf.put((self.name, name), tensor, "model", owner=owner, settled=settled, key=key)
-        names.keys = keys | names.keys
-        if self._listed != (listed := list(tensors)):
-            self._listed = listed
-
-        def put(path: Path, tensor: Tensor) -> str:
-            return shelf.put(path, tensor, "model")
-
-        tree = {"tensors": self._listed, "extra": encode(extra, (self.name,), put)}
-        still = _still(self.module, list(tensors.values()))
-        self._before = None if still is None else _Before(still, names.stepped, shelf.since(mark), keys, tree)
-        return tree
-
-    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
-        """See Part."""
-        tensors, extra = self.tensors()
-        names = [*tree["tensors"], *_keys(tree["extra"])]
-        check_names(f"module `{self.name}`", [*tensors, *extra], names)
-        for name, tensor in tensors.items():
-            saved.check(self.key(name), tensor)
-
-        def load() -> None:
-            state = self.module.state_dict(keep_vars=True)
-            saved.fill({self.key(name): tensor for name, tensor in tensors.items()})
-            others = decode(tree["extra"], saved.get)
-            new: Any = collections.OrderedDict()
-            for raw in state:
-                name = self._clean[raw]
-                new[raw] = tensors[name] if name in tensors else others[name]
-            new._metadata = getattr(state, "_metadata", None)  # versions of the modules' own formats
-            self.module.load_state_dict(new, strict=True)  # copies nothing onto itself
-
-        return load
-
-
-def _keys(tree: Json) -> list[str]:
-    """The keys of an encoded dictionary whose keys are strings."""
-    return [key for key, _ in tree["__pairs__"]] if "__pairs__" in tree else list(tree)
-
-
-def clean_names(module: nn.Module, raw: Mapping[str, Any]) -> dict[str, str]:
-    """Names in a state_dict -> names without what DistributedDataParallel and torch.compile put in front."""
-    wrapped = set()
-    for path, child in module.named_modules():
-        if isinstance(child, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-            wrapped.add(f"{path}.module".lstrip("."))
-        elif "_orig_mod" in child._modules:
-            wrapped.add(f"{path}._orig_mod".lstrip("."))
-    return {name: _clean_name(name, wrapped) for name in raw}
-
-
-def _clean_name(name: str, wrapped: set[str]) -> str:
-    parts = name.split(".")
-    return ".".join(part for i, part in enumerate(parts) if ".".join(parts[: i + 1]) not in wrapped)
 
 
 # --- everything else --------------------------------------------------------------------------------------

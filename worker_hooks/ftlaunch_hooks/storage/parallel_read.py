@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ftlaunch_contract.checkpoint.layout import Damaged
+from ftlaunch_contract.checkpoint.tensor_file import Damaged
 
 _STRETCH = 8 << 20  # bytes that a thread reads at a time
 _MOST_THREADS = 8

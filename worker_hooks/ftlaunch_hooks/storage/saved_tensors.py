@@ -1,15 +1,13 @@
 """Reading saved tensors by key: from the snapshot slots of all ranks in memory, or from a checkpoint.
 
-A tensor costs one copy, into its place. One that lies in one piece is read as it is (`parallel_read.py`), or copied out of
-the mapped file where it goes to a GPU; one that was saved in shards, or that is wanted in shards, goes through
-torch.distributed.checkpoint's own planner (`dcp_reader.py`).
+A tensor costs one copy, into its place. One that lies in one piece is read as it is (parallel_read.py), or copied out
+of the mapped file where it goes to a GPU; one that was saved in shards, or that is wanted in shards, goes through
+torch.distributed.checkpoint's own planner (dcp_reader.py).
 """
 
 from __future__ import annotations
 
 import json
-import mmap
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,41 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftlaunch_contract.checkpoint import layout, verify
-from ftlaunch_contract.checkpoint.layout import Chunk, Damaged
-from ftlaunch_hooks.state.collector import DTYPES, TORCH_DTYPES, is_sharded, own_key
+from ftlaunch_contract.checkpoint import layout, tensor_file, verify
+from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
 from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
+from ftlaunch_hooks.tensors.dtypes import DTYPES, TORCH_DTYPES, is_sharded, own_key
 from ftlaunch_hooks.tensors.json_codec import StateError
-
-
-class MappedFile:
-    """A tensor file, mapped; tensors over it stay good after it is closed."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises OSError, or Damaged when it is not a whole safetensors file."""
-        self.path = path
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self.chunks, self.offsets, size = layout.read_header(fd)
-            if os.fstat(fd).st_size < size:
-                raise Damaged(f"{path.name} is cut short")
-            # a private, writable mapping: torch takes no read-only memory, and nobody writes to these
-            self._map = mmap.mmap(fd, size, access=mmap.ACCESS_COPY)
-        finally:
-            os.close(fd)
-
-    def tensor(self, chunk: Chunk, offset: int) -> Tensor:
-        """The tensor of `chunk`, in the mapped memory."""
-        return tensor_over(self._map, chunk, offset)
-
-
-def tensor_over(mapped: mmap.mmap, chunk: Chunk, offset: int) -> Tensor:
-    """A tensor whose memory is the mapped file's, from `offset` on."""
-    dtype = TORCH_DTYPES[chunk.dtype]
-    if not chunk.nbytes:  # torch makes none of nothing
-        return torch.empty(chunk.shape, dtype=dtype)
-    flat = torch.frombuffer(mapped, dtype=torch.uint8, count=chunk.nbytes, offset=offset)
-    return flat.view(dtype).view(chunk.shape)
+from ftlaunch_hooks.tensors.mapped import MappedFile
 
 
 @dataclass(frozen=True)
@@ -91,7 +60,7 @@ class SavedTensors:
         """Raises Damaged when of some tensor a part is missing."""
         for key, pieces in self._pieces.items():
             covered = sum(piece.chunk.nbytes for piece in pieces)
-            whole = layout.whole_chunk(key, pieces[0].chunk.dtype, pieces[0].chunk.whole).nbytes
+            whole = tensor_file.whole_chunk(key, pieces[0].chunk.dtype, pieces[0].chunk.whole).nbytes
             if covered != whole:
                 raise Damaged(f"of the tensor {key} {covered} bytes are there, not {whole}")
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from ftlaunch.history.goodput import Moment, Story
+from ftlaunch.history.goodput import Story
+from ftlaunch.history.timeline import Moment
 from ftlaunch.tools.planner.model import FailureKind, PlannedJob
 
 DAY = 86400.0

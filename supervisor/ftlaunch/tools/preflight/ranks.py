@@ -17,8 +17,8 @@ from typing import Any
 from ftlaunch.common.formatting import duration
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.ranks import environment
+from ftlaunch.ranks.log_files import tail
 from ftlaunch.ranks.programs import program
-from ftlaunch.reporting.terminal import tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch_contract import protocol

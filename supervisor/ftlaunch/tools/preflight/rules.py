@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
 from ftlaunch.common.formatting import duration, size
+from ftlaunch.common.outliers import outliers
 
 Status = Literal["ok", "warn", "bad", "skip"]
 
@@ -19,10 +19,6 @@ MIB, GIB = 1 << 20, 1 << 30
 SHM = "/dev/shm"  # noqa: S108 - the name of a check
 OLDEST_PYTHON = (3, 10)
 OLDEST_TORCH = (2, 10)
-# A rank is an outlier when it takes so many times the median of the others, and is further from it than so many of
-# their median absolute deviations (scaled to a normal distribution's sigma).
-OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 3.0
-_SIGMA = 1.4826
 
 
 @dataclass(frozen=True)
@@ -38,28 +34,6 @@ class Check:
 def could_run(findings: Sequence[Check]) -> bool:
     """Whether nothing is bad."""
     return all(finding.status != "bad" for finding in findings)
-
-
-def outliers(seconds: Mapping[int, float]) -> list[int]:
-    """The ranks that are slower than the others, each measured against the others alone."""
-    slow, ordered = [], sorted(seconds.values())
-    for rank, own in seconds.items():
-        middle = median_of_others(own, ordered)
-        if own <= OUTLIER_FACTOR * middle:
-            continue
-        spread = _SIGMA * median(abs(value - middle) for other, value in seconds.items() if other != rank)
-        if own - middle > OUTLIER_SIGMAS * spread:
-            slow.append(rank)
-    return slow
-
-
-def median_of_others(own: float, ordered: Sequence[float]) -> float:
-    """The median of all but one of the values in order, found without going through them; of one value its own."""
-    if len(ordered) == 1:
-        return own
-    number, half = bisect_left(ordered, own), (len(ordered) - 1) // 2
-    least, most = (ordered[at + (at >= number)] for at in ((len(ordered) - 2) // 2, half))
-    return (least + most) / 2
 
 
 def python(facts: Mapping[str, Any]) -> Check:

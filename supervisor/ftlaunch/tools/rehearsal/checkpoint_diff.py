@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint import layout, tensor_file, verify
 from ftlaunch_contract.files import checksums
 
 _RNG = "rng."  # keys of random number generators begin so
@@ -47,7 +47,7 @@ def _tensors(directory: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
             continue
         fd = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            chunks, begins, _ = layout.read_header(fd)
+            chunks, begins, _ = tensor_file.read_header(fd)
             for chunk, begin in zip(chunks, begins, strict=True):
                 place = "" if chunk.shape == chunk.whole else f" at {chunk.offset}"
                 yield chunk.key + place, (chunk.dtype, chunk.shape, checksums.of_block(fd, begin, begin + chunk.nbytes))

@@ -10,8 +10,7 @@ import savekit
 import torch
 from torch import nn
 
-from ftlaunch_contract.checkpoint import layout, retention, verify
-from ftlaunch_contract.checkpoint import metadata as marks
+from ftlaunch_contract.checkpoint import health_mark, layout, retention, verify
 from ftlaunch_hooks.snapshots.slot import Slot
 from ftlaunch_hooks.state.collector import TensorItem
 
@@ -23,27 +22,27 @@ def tmp_path(memory: Path) -> Path:
 
 
 def test_the_worst_of_the_ranks_counts() -> None:
-    normal, unknown = marks.mark("normal"), marks.mark("unknown", "nobody looked")
-    abnormal = marks.mark("abnormal", "the loss was nan at step 3")
-    assert marks.join([normal, normal]) == normal
-    assert marks.join([normal, unknown]) == marks.mark("unknown", "rank 1: nobody looked")
-    assert marks.join([unknown, abnormal])["why"] == "rank 1: the loss was nan at step 3"
-    assert marks.join([normal], "replicas differ") == marks.mark("abnormal", "replicas differ")
+    normal, unknown = health_mark.mark("normal"), health_mark.mark("unknown", "nobody looked")
+    abnormal = health_mark.mark("abnormal", "the loss was nan at step 3")
+    assert health_mark.join([normal, normal]) == normal
+    assert health_mark.join([normal, unknown]) == health_mark.mark("unknown", "rank 1: nobody looked")
+    assert health_mark.join([unknown, abnormal])["why"] == "rank 1: the loss was nan at step 3"
+    assert health_mark.join([normal], "replicas differ") == health_mark.mark("abnormal", "replicas differ")
 
 
 @pytest.mark.parametrize("found", [None, 3, "normal", {}, {"status": "fine"}, {"status": None, "why": 3}])
 def test_what_is_no_mark_is_unknown(found: object) -> None:
-    assert marks.of({"health": found})["status"] == "unknown"
+    assert health_mark.of({"health": found})["status"] == "unknown"
 
 
 def save(directory: Path, step: int, status: str) -> None:
     path = savekit.checkpoint(directory, step)
     metadata = verify.read_metadata(path)
-    (path / layout.METADATA).write_bytes(verify.seal({**metadata, marks.KEY: marks.mark(status)}))
+    (path / layout.METADATA).write_bytes(verify.seal({**metadata, health_mark.KEY: health_mark.mark(status)}))
 
 
 def test_a_checkpoint_of_snapshots_that_say_nothing_is_unknown(tmp_path: Path) -> None:
-    assert marks.of(verify.verify(savekit.checkpoint(tmp_path, 3)))["status"] == "unknown"
+    assert health_mark.of(verify.verify(savekit.checkpoint(tmp_path, 3)))["status"] == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -91,11 +90,11 @@ def test_a_parameter_that_is_not_finite(tmp_path: Path, value: float, dtype: tor
     whole = torch.arange(3)
     items = [item("w", weight), item("mask", mask, settled=False), item("n", whole), item("m", mask, "opt")]
     slot = Slot(tmp_path, 0, 0)
-    for expected in (marks.mark("normal"), marks.mark("abnormal", "w is not finite")):
+    for expected in (health_mark.mark("normal"), health_mark.mark("abnormal", "w is not finite")):
         slot.lay_out(items)
         slot.now.run()
         assert slot.health("", look=True) == expected
         assert slot.health("", look=False)["status"] == "unknown"
-        assert slot.health("the loss was nan", look=False) == marks.mark("abnormal", "the loss was nan")
+        assert slot.health("the loss was nan", look=False) == health_mark.mark("abnormal", "the loss was nan")
         weight[1, 2] = value
     slot.close()

@@ -1,0 +1,36 @@
+"""Which of some measurements stand out from the others. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+# A rank is an outlier when it takes so many times the median of the others, and is further from it than so many of
+# their median absolute deviations (scaled to a normal distribution's sigma).
+OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 3.0
+
+
+_SIGMA = 1.4826
+
+
+def outliers(seconds: Mapping[int, float]) -> list[int]:
+    """The ranks that are slower than the others, each measured against the others alone."""
+    slow, ordered = [], sorted(seconds.values())
+    for rank, own in seconds.items():
+        middle = median_of_others(own, ordered)
+        if own <= OUTLIER_FACTOR * middle:
+            continue
+        spread = _SIGMA * median(abs(value - middle) for other, value in seconds.items() if other != rank)
+        if own - middle > OUTLIER_SIGMAS * spread:
+            slow.append(rank)
+    return slow
+
+
+def median_of_others(own: float, ordered: Sequence[float]) -> float:
+    """The median of all but one of the values in order, found without going through them; of one value its own."""
+    if len(ordered) == 1:
+        return own
+    number, half = bisect_left(ordered, own), (len(ordered) - 1) // 2
+    least, most = (ordered[at + (at >= number)] for at in ((len(ordered) - 2) // 2, half))
+    return (least + most) / 2

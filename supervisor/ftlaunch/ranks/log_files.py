@@ -1,0 +1,24 @@
+"""The log files of ranks: where they lie, and how they end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_TAIL = 64 << 10
+
+
+def log_path(run_dir: Path, attempt: int, rank: int) -> Path:
+    """Where a rank's output of an attempt lies."""
+    return run_dir / "logs" / f"attempt_{attempt}" / f"rank_{rank}.log"
+
+
+def tail(path: Path, start: int = 0) -> str:
+    """The last 64 KiB of a log (from byte `start` on at the earliest); empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(start, size - _TAIL))
+            return file.read(_TAIL).decode(errors="replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,35 @@
+"""What became of the snapshots in memory: a record in rank 0's page, and the sentence for people."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ftlaunch_contract.protocol import MEMORY_SLOTS
+
+
+class Memory(NamedTuple):
+    """What became of the snapshots in memory; in rank 0's page, for all ranks of the node."""
+
+    slots: int  # in memory; 0: snapshots are laid on storage, and only those that are for the saver
+    interval: int  # steps between snapshots; 0: only those that are for the saver
+    needed: int  # bytes of one snapshot of all ranks; 0 while nothing is agreed on
+    room: int  # bytes there are for snapshots
+
+    @property
+    def reduced(self) -> bool:
+        """Whether it is less than what was asked for. Two slots do where only the saver is served."""
+        return self.slots < (MEMORY_SLOTS if self.interval else 1)
+
+
+def reduced_memory(memory: Memory) -> str:
+    """What it means that there are fewer slots than there should be, in a sentence."""
+    mib = 1 << 20
+    why = f"a snapshot of all ranks takes {-(-memory.needed // mib)} MiB, there are {memory.room // mib} MiB for them"
+    if memory.slots > 1:
+        cost = "a crash in mid-copy while a checkpoint is being saved costs the steps since that checkpoint's"
+        return f"memory holds {memory.slots} snapshots instead of {MEMORY_SLOTS} ({why}): {cost}"
+    if memory.slots == 1:
+        cost = f"a crash costs up to {memory.interval} steps, in mid-copy all since the newest checkpoint"
+        return f"memory holds one snapshot, overwritten every {memory.interval} steps ({why}): {cost}"
+    cost = "a crash, or a stop that the ranks do not follow, costs the steps since the newest checkpoint"
+    return f"no room for snapshots in memory ({why}): the state is laid on storage at checkpoints only; {cost}"

@@ -1,0 +1,44 @@
+"""A file mapped into memory, and tensors over it without a copy."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ftlaunch_contract.checkpoint import tensor_file
+from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
+from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
+
+
+class MappedFile:
+    """A tensor file, mapped; tensors over it stay good after it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, or Damaged when it is not a whole safetensors file."""
+        self.path = path
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.chunks, self.offsets, size = tensor_file.read_header(fd)
+            if os.fstat(fd).st_size < size:
+                raise Damaged(f"{path.name} is cut short")
+            # a private, writable mapping: torch takes no read-only memory, and nobody writes to these
+            self._map = mmap.mmap(fd, size, access=mmap.ACCESS_COPY)
+        finally:
+            os.close(fd)
+
+    def tensor(self, chunk: Chunk, offset: int) -> Tensor:
+        """The tensor of `chunk`, in the mapped memory."""
+        return tensor_over(self._map, chunk, offset)
+
+
+def tensor_over(mapped: mmap.mmap, chunk: Chunk, offset: int) -> Tensor:
+    """A tensor whose memory is the mapped file's, from `offset` on."""
+    dtype = TORCH_DTYPES[chunk.dtype]
+    if not chunk.nbytes:  # torch makes none of nothing
+        return torch.empty(chunk.shape, dtype=dtype)
+    flat = torch.frombuffer(mapped, dtype=torch.uint8, count=chunk.nbytes, offset=offset)
+    return flat.view(dtype).view(chunk.shape)
