@@ -32,10 +32,10 @@ def ftlaunch(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, 
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """Stands where the runner does, and starts nothing."""
-    module = types.ModuleType("ftlaunch.engine.supervisor")
+    module = types.ModuleType("ftlaunch.engine.main")
     module.specs = []
     module.run = lambda spec: module.specs.append(spec) or 75
-    monkeypatch.setitem(sys.modules, "ftlaunch.engine.supervisor", module)
+    monkeypatch.setitem(sys.modules, "ftlaunch.engine.main", module)
     return module
 
 
@@ -106,27 +106,32 @@ def test_what_dry_run_prints_is_a_spec_of_the_same_job(capsys, place: Path) -> N
 
 def test_dry_run_after_the_script_is_the_scripts(capsys, runner) -> None:
     assert ftlaunch(capsys, "train.py", "--dry-run")[0] == 75
-    assert runner.specs[0].args == ("--dry-run",)
+    assert runner.specs[0].launch.args == ("--dry-run",)
 
 
 def test_the_resolved_job_goes_to_the_runner_whose_code_is_ours(capsys, runner) -> None:
     assert ftlaunch(capsys, "--max-restarts", "1", "good.yaml", "--lr", "2") == (75, "", "")
     (spec,) = runner.specs
-    assert (spec.target, spec.args, spec.max_restarts, spec.keep) == ("train.py", ("--lr", "2"), 1, 7)
+    assert (spec.launch.target, spec.launch.args, spec.restarts.max_restarts, spec.saving.keep) == (
+        "train.py",
+        ("--lr", "2"),
+        1,
+        7,
+    )
 
 
 def test_switches_can_be_taken_back(capsys, runner, place: Path) -> None:
     (place / "fresh.yaml").write_text("script: train.py\nfresh: true\n")
     for flag, expected in (("--no-fresh", False), ("--fresh", True), ("--no-warm", True)):
         ftlaunch(capsys, flag, "fresh.yaml")
-        assert runner.specs[-1].fresh is expected
+        assert runner.specs[-1].saving.fresh is expected
 
 
 def test_variables_are_read(capsys, runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PET_NPROC_PER_NODE", "3")
     monkeypatch.setenv("PET_MODULE", "1")
     ftlaunch(capsys, "pkg.train")
-    assert (runner.specs[0].nproc, runner.specs[0].kind) == (3, "module")
+    assert (runner.specs[0].launch.nproc, runner.specs[0].launch.kind) == (3, "module")
 
 
 def test_an_option_without_the_effect_it_has_in_torchrun_is_told(capsys, runner) -> None:

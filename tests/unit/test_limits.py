@@ -16,7 +16,7 @@ from ftlaunch.health.healthy_waits import Gaps
 from ftlaunch.health.limit_learning import Learning
 from ftlaunch.health.time_limits import AUTO_CEILING, BOUNDS, LEAST_FACTOR, TimeLimits, learned
 from ftlaunch.ranks.view import RankView
-from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.job_spec import JobSpec, LaunchSpec, SavingSpec
 
 TRAIN = RankView(0, 0.0, True, True, "train", 1, 10.0, True, False)
 
@@ -165,8 +165,9 @@ def test_what_is_damaged_or_of_another_job_is_not_read(tmp_path: Path, content: 
         limits_file.read(tmp_path, "job")
 
 
-def learning(run_dir: Path, said: list[str], **more: Any) -> Learning:
-    spec = JobSpec("script", "train.py", (), 1, "job", run_dir, run_dir, run_dir, "job", **more)
+def learning(run_dir: Path, said: list[str], *, fresh: bool = False) -> Learning:
+    launch = LaunchSpec("script", "train.py", (), nproc=1, run_id="job")
+    spec = JobSpec("job", run_dir, run_dir, run_dir, launch, saving=SavingSpec(fresh=fresh))
     return Learning(spec, said.append)
 
 

@@ -81,31 +81,31 @@ def test_the_example_specs_resolve(name: str, place: Path) -> None:
 
 def test_flags_win_over_the_spec_over_the_environment_over_defaults() -> None:
     spec, environ = "script: train.py\nmax_restarts: 5\n", {"PET_MAX_RESTARTS": "7"}
-    assert ask().max_restarts == 3
-    assert ask({}, environ).max_restarts == 7
-    assert ask({}, environ, spec=spec).max_restarts == 5
-    assert ask({"max_restarts": "0"}, environ, spec=spec).max_restarts == 0
+    assert ask().restarts.max_restarts == 3
+    assert ask({}, environ).restarts.max_restarts == 7
+    assert ask({}, environ, spec=spec).restarts.max_restarts == 5
+    assert ask({"max_restarts": "0"}, environ, spec=spec).restarts.max_restarts == 0
 
 
 def test_null_is_not_given_where_null_is_the_default(place: Path) -> None:
-    assert ask({}, {"PET_MASTER_PORT": "4242"}, spec="script: train.py\nmaster_port: null\n").master_port == 4242
+    assert ask({}, {"PET_MASTER_PORT": "4242"}, spec="script: train.py\nmaster_port: null\n").launch.master_port == 4242
 
 
 def test_arguments_on_the_command_line_replace_those_of_the_spec() -> None:
     spec = "script: train.py\nargs: [--lr, 1e-4, 010, yes, 12:30]\n"
-    assert ask(spec=spec).args == ("--lr", "1e-4", "010", "yes", "12:30")
-    assert ask(spec=spec, args=["--steps", "3"]).args == ("--steps", "3")
+    assert ask(spec=spec).launch.args == ("--lr", "1e-4", "010", "yes", "12:30")
+    assert ask(spec=spec, args=["--steps", "3"]).launch.args == ("--steps", "3")
 
 
 def test_words_of_a_spec_stay_as_they_were_written() -> None:
     spec = ask(spec="script: train.py\nstorage_interval: off\nnnodes: 1:1\nenv: {A: no, B: 1.10, C: 0x1f, D: ''}\n")
-    assert spec.storage_interval_steps is None
-    assert spec.storage_interval_seconds is None
-    assert spec.env == {"A": "no", "B": "1.10", "C": "0x1f", "D": ""}
+    assert spec.saving.storage_interval.steps is None
+    assert spec.saving.storage_interval.seconds is None
+    assert spec.launch.env == {"A": "no", "B": "1.10", "C": "0x1f", "D": ""}
 
 
 def test_anchors_and_merges_work() -> None:
-    assert ask(spec="script: train.py\nenv: &e {A: x}\n").env == {"A": "x"}
+    assert ask(spec="script: train.py\nenv: &e {A: x}\n").launch.env == {"A": "x"}
     assert ask(spec="script: &s train.py\njob_id: *s\n").job_id == "train.py"
 
 
@@ -136,36 +136,36 @@ def test_folders_are_absolute_and_hang_together(place: Path) -> None:
 def test_switches_say_what_the_target_is(flags, kind, place: Path) -> None:
     (place / "train.py").chmod(0o755)
     target = "./train.py" if kind == "program" else "train.py"
-    assert ask(flags, target=target).kind == kind
-    assert ask({}, {f"PET_{name.upper()}": "1" for name in flags}, target=target).kind == kind
+    assert ask(flags, target=target).launch.kind == kind
+    assert ask({}, {f"PET_{name.upper()}": "1" for name in flags}, target=target).launch.kind == kind
 
 
 def test_a_spec_may_name_a_module_or_a_program() -> None:
     spec = ask(spec="module: pkg.train\nargs: [a]\n")
-    assert (spec.kind, spec.target, spec.args) == ("module", "pkg.train", ("a",))
-    assert ask({}, {"PATH": "/bin:/usr/bin"}, spec="program: sh\n").kind == "program"
+    assert (spec.launch.kind, spec.launch.target, spec.launch.args) == ("module", "pkg.train", ("a",))
+    assert ask({}, {"PATH": "/bin:/usr/bin"}, spec="program: sh\n").launch.kind == "program"
 
 
 def test_a_yaml_target_of_a_module_is_no_spec() -> None:
-    assert ask({"module": "true"}, target="job.yaml").target == "job.yaml"
+    assert ask({"module": "true"}, target="job.yaml").launch.target == "job.yaml"
 
 
 def test_number_of_ranks() -> None:
-    assert ask().nproc == 1
-    assert ask({"nproc_per_node": "4"}).nproc == 4
-    assert ask({"nproc_per_node": "gpu"}, {"CUDA_VISIBLE_DEVICES": "0,1,2"}).nproc == 3
-    assert ask({"nproc_per_node": "auto"}, {"CUDA_VISIBLE_DEVICES": "0,1"}).nproc == 2
-    cpus = ask({"nproc_per_node": "cpu"}, {"CUDA_VISIBLE_DEVICES": "0"}).nproc
-    assert ask({"nproc_per_node": "auto"}, {"CUDA_VISIBLE_DEVICES": ""}).nproc == cpus
+    assert ask().launch.nproc == 1
+    assert ask({"nproc_per_node": "4"}).launch.nproc == 4
+    assert ask({"nproc_per_node": "gpu"}, {"CUDA_VISIBLE_DEVICES": "0,1,2"}).launch.nproc == 3
+    assert ask({"nproc_per_node": "auto"}, {"CUDA_VISIBLE_DEVICES": "0,1"}).launch.nproc == 2
+    cpus = ask({"nproc_per_node": "cpu"}, {"CUDA_VISIBLE_DEVICES": "0"}).launch.nproc
+    assert ask({"nproc_per_node": "auto"}, {"CUDA_VISIBLE_DEVICES": ""}).launch.nproc == cpus
     spec = "script: train.py\nnproc_per_node: gpu\nenv: {CUDA_VISIBLE_DEVICES: '0,1'}\n"
-    assert ask({}, {"CUDA_VISIBLE_DEVICES": "0"}, spec=spec).nproc == 2
+    assert ask({}, {"CUDA_VISIBLE_DEVICES": "0"}, spec=spec).launch.nproc == 2
 
 
 def test_the_storage_interval_is_steps_or_seconds() -> None:
     steps, seconds = ask({"storage_interval": "50"}), ask({"storage_interval": "50s"})
-    assert (steps.storage_interval_steps, steps.storage_interval_seconds) == (50, None)
-    assert (seconds.storage_interval_steps, seconds.storage_interval_seconds) == (None, 50.0)
-    assert (ask().storage_interval_steps, ask().storage_interval_seconds) == (None, 600.0)
+    assert steps.saving.storage_interval == (50, None)
+    assert seconds.saving.storage_interval == (None, 50.0)
+    assert ask().saving.storage_interval == (None, 600.0)
 
 
 def test_grace_has_torchruns_name_too_and_the_own_name_wins() -> None:
@@ -186,30 +186,30 @@ def test_grace_has_torchruns_name_too_and_the_own_name_wins() -> None:
     ],
 )  # fmt: skip
 def test_ranks_followed_on_the_terminal(flags, followed) -> None:
-    assert ask({"nproc_per_node": "3", **flags}).tee_ranks == followed
+    assert ask({"nproc_per_node": "3", **flags}).launch.tee_ranks == followed
 
 
 def test_omp_threads_follow_torchruns_rule() -> None:
-    assert ask().omp_threads is None
-    assert ask({"nproc_per_node": "2"}).omp_threads == 1
-    assert ask({"nproc_per_node": "2"}, {"OMP_NUM_THREADS": "8"}).omp_threads is None
-    assert ask({"omp_threads": "6"}, {"OMP_NUM_THREADS": "8"}).omp_threads == 6
+    assert ask().launch.omp_threads is None
+    assert ask({"nproc_per_node": "2"}).launch.omp_threads == 1
+    assert ask({"nproc_per_node": "2"}, {"OMP_NUM_THREADS": "8"}).launch.omp_threads is None
+    assert ask({"omp_threads": "6"}, {"OMP_NUM_THREADS": "8"}).launch.omp_threads == 6
 
 
 def test_the_rest_of_torchruns_meaning() -> None:
     spec = ask({"rdzv_id": "r1", "master_port": "4242", "signals_to_handle": "SIGUSR1"}, {"PYTHON_EXEC": "/bin/py"})
-    assert (spec.run_id, spec.master_port, spec.stop_signals, spec.python) == (
+    assert (spec.launch.run_id, spec.launch.master_port, spec.launch.stop_signals, spec.launch.python) == (
         "r1",
         4242,
         ("SIGUSR1",),
         "/bin/py",
     )
     alone = ask({"rdzv_id": "r1", "master_port": "4242", "standalone": "true", "job_id": "j"})
-    assert (alone.run_id, alone.master_port) == ("j", None)
+    assert (alone.launch.run_id, alone.launch.master_port) == ("j", None)
 
 
 def test_a_short_longest_wait_shortens_the_first_one_unless_that_was_asked_for() -> None:
-    assert ask({"backoff_max": "100ms"}).backoff_first == 0.1
+    assert ask({"backoff_max": "100ms"}).restarts.backoff_first == 0.1
     with pytest.raises(SpecError, match="more than `backoff_max`"):
         ask({"backoff_max": "100ms", "backoff_first": "2s"})
 
@@ -239,22 +239,22 @@ def test_a_printed_spec_reads_back_as_the_same_job(flags) -> None:
 def test_a_printed_spec_holds_no_secret() -> None:
     spec = ask(spec="script: train.py\nargs: [--token, s3cr3t]\nenv: {API_KEY: s3cr3t}\n")
     assert "s3cr3t" not in yaml.safe_dump(resolved(spec))
-    assert spec.env["API_KEY"] == "s3cr3t"
+    assert spec.launch.env["API_KEY"] == "s3cr3t"
 
 
 def test_a_job_spec_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        ask().keep = 3  # type: ignore[misc]
+        ask().saving.keep = 3  # type: ignore[misc]
 
 
 def test_a_checkpoint_to_begin_with_is_a_path_or_a_step(place: Path) -> None:
-    assert ask().load_checkpoint is None
-    assert ask().resume_training
+    assert ask().saving.load_checkpoint is None
+    assert ask().saving.resume_training
     job = ask({"load_checkpoint": "120", "checkpoint_dir": "ck"})
-    assert job.load_checkpoint == place / "ck" / "iteration_0000120"
-    assert ask({"load_checkpoint": "./120"}).load_checkpoint == place / "120"
+    assert job.saving.load_checkpoint == place / "ck" / "iteration_0000120"
+    assert ask({"load_checkpoint": "./120"}).saving.load_checkpoint == place / "120"
     job = ask(spec="script: train.py\nload_checkpoint: base/iteration_0000007\nresume_training: false\n")
-    assert (job.load_checkpoint, job.resume_training) == (place / "base/iteration_0000007", False)
+    assert (job.saving.load_checkpoint, job.saving.resume_training) == (place / "base/iteration_0000007", False)
     assert ask(spec=yaml.safe_dump(resolved(job))) == job
 
 
@@ -266,8 +266,8 @@ def test_rules_and_budgets_of_a_spec_read_back_as_they_are() -> None:
         "  - {exception: ValueError, before_first_step: true, class: data, action: give-up}\n"
     )
     job = ask(spec=text)
-    assert (job.max_hang_restarts, job.restart_window, job.max_same_error) == (5, 86400.0, 0)
-    assert [rule.kind for rule in job.fault_rules] == ["network", "data"]
+    assert (job.restarts.max_hang_restarts, job.restarts.restart_window, job.restarts.max_same_error) == (5, 86400.0, 0)
+    assert [rule.kind for rule in job.restarts.fault_rules] == ["network", "data"]
     assert ask(spec=yaml.safe_dump(resolved(job))) == job
-    assert ask({"max_hang_restarts": "0"}, spec=text).max_hang_restarts == 0
-    assert ask().fault_rules == ()
+    assert ask({"max_hang_restarts": "0"}, spec=text).restarts.max_hang_restarts == 0
+    assert ask().restarts.fault_rules == ()

@@ -37,10 +37,10 @@ def test_two_different_folders_are_refused() -> None:
 
 
 def test_enable_resume_training_false_starts_over() -> None:
-    assert ask("enable_resume_training: false").fresh
-    assert ask("enable_resume_training: False").fresh
-    assert ask("enable_resume_training: false", "fresh: false").fresh
-    assert not ask("enable_resume_training: true").fresh
-    assert ask("enable_resume_training: true", "fresh: true").fresh
+    assert ask("enable_resume_training: false").saving.fresh
+    assert ask("enable_resume_training: False").saving.fresh
+    assert ask("enable_resume_training: false", "fresh: false").saving.fresh
+    assert not ask("enable_resume_training: true").saving.fresh
+    assert ask("enable_resume_training: true", "fresh: true").saving.fresh
     with pytest.raises(SpecError, match="`enable_resume_training` is sometimes; it must be true or false"):
         ask("enable_resume_training: sometimes")

@@ -44,14 +44,14 @@ class SaveScheduler:
 
     def first_due(self, resume_step: int) -> int:
         """The step to hold first after a resume at `resume_step`; NONE where a duration or nothing decides."""
-        every = self.spec.storage_interval_steps
+        every = self.spec.saving.storage_interval.steps
         return NONE if every is None else (resume_step // every + 1) * every
 
     def begin_attempt(self, now: float) -> None:
         """The clock of a storage interval given as a duration starts with the first attempt."""
         self._served_wish = NONE
-        if self.spec.storage_interval_seconds is not None and self._next_time is None:
-            self._next_time = now + self.spec.storage_interval_seconds
+        if self.spec.saving.storage_interval.seconds is not None and self._next_time is None:
+            self._next_time = now + self.spec.saving.storage_interval.seconds
 
     def tick(self, gang: RankGroup, now: float) -> None:
         """Look at the pages: ask for what all ranks hold, announce what is due."""
@@ -75,7 +75,7 @@ class SaveScheduler:
         if wish > self._served_wish:
             self._served_wish = wish
             return True
-        every = self.spec.storage_interval_steps
+        every = self.spec.saving.storage_interval.steps
         if every is not None:
             following = (max(self._tried, 0) // every + 1) * every
             if front < following:
@@ -102,10 +102,10 @@ class SaveScheduler:
                 "checkpoint_dir": str(self.spec.checkpoint_dir),
                 "prefix": self.spec.job_id,
                 "ranks": slots,
-                "keep": self.spec.keep,
-                "keep_every": self.spec.keep_every,
+                "keep": self.spec.saving.keep,
+                "keep_every": self.spec.saving.keep_every,
                 "abnormal": self._abnormal(step),
-                "bandwidth": self.spec.storage_bandwidth if why in (Why.INTERVAL, Why.REQUEST) else None,
+                "bandwidth": self.spec.saving.storage_bandwidth if why in (Why.INTERVAL, Why.REQUEST) else None,
             }
         )
 
@@ -179,5 +179,5 @@ class SaveScheduler:
         self._tried = max(self._tried, answer["step"])
         if "error" not in answer:
             self.committed = max(self.committed, answer["step"])
-        if self.spec.storage_interval_seconds is not None:
-            self._next_time = now + self.spec.storage_interval_seconds
+        if self.spec.saving.storage_interval.seconds is not None:
+            self._next_time = now + self.spec.saving.storage_interval.seconds

@@ -44,7 +44,7 @@ def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words
     home = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=parent))
     rehearsal = Rehearsal(spec, home, steps, limit)
     if not as_json:
-        click.echo(f"rehearsing {spec.target} on {spec.nproc} ranks, {steps} steps a run, in {home}")
+        click.echo(f"rehearsing {spec.launch.target} on {spec.launch.nproc} ranks, {steps} steps a run, in {home}")
     outcomes, deterministic = [], True
     try:
         for outcome in _runs(rehearsal):
@@ -54,7 +54,7 @@ def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words
         if any(outcome.survived and not outcome.good for outcome in outcomes):
             deterministic = rehearsal.undisturbed("undisturbed again").good
     except CannotRehearse as error:
-        raise click.ClickException(f"cannot rehearse {spec.target}: {error}") from None
+        raise click.ClickException(f"cannot rehearse {spec.launch.target}: {error}") from None
     if as_json:
         click.echo(json.dumps(view.data(outcomes, steps, deterministic), indent=1))
     else:

@@ -31,7 +31,7 @@ def run(spec: JobSpec) -> int:
     except RuntimeError as error:
         raise Unusable(f"cannot start: {error}{_PROCESSES}") from error
     try:
-        with Signals(spec.stop_signals) as signals:
+        with Signals(spec.launch.stop_signals) as signals:
             return _run(spec, terminal, signals)
     finally:
         terminal.close()

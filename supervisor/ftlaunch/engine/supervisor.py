@@ -67,19 +67,19 @@ class Supervisor:
         self.state = JobState.READY
         self.budget = restart_policy.Budget(
             restart_policy.RestartLimits(
-                restarts=spec.max_restarts,
-                hang_restarts=spec.max_hang_restarts,
-                window=spec.restart_window,
-                refill_after=spec.refill_after,
-                same_error=spec.max_same_error,
-                without_progress=spec.max_without_progress,
+                restarts=spec.restarts.max_restarts,
+                hang_restarts=spec.restarts.max_hang_restarts,
+                window=spec.restarts.restart_window,
+                refill_after=spec.restarts.refill_after,
+                same_error=spec.restarts.max_same_error,
+                without_progress=spec.restarts.max_without_progress,
             )
         )
-        self.rules = (*spec.fault_rules, *rule_parser.builtin())
+        self.rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         self.kernel = Kernel()
         self.learning = Learning(spec, reporter.say)
         self.slow = slow.SlowRanks()
-        self.backoff = restart_policy.Backoff(spec.backoff_first, spec.backoff_max)
+        self.backoff = restart_policy.Backoff(spec.restarts.backoff_first, spec.restarts.backoff_max)
         self.cause: failure_diagnosis.Cause | None = None
         self.verdict: restart_policy.Verdict | None = None
         self.attempt = -1
@@ -223,7 +223,7 @@ class Supervisor:
             self.examining.suspect(hang_detection.of_laggard(late, views), views)
             self._post(Event.HANG)
             return
-        if self.spec.on_slow != "off":
+        if self.spec.limits.on_slow != "off":
             self._watch_slow_ranks(now)
         suspects = hang_detection.suspects(waited, now, self._awake_since, self.learning.limits)
         self.reporter.notice_silence(suspects, views)
@@ -233,8 +233,8 @@ class Supervisor:
             self.reporter.slow_rank(news)
             if (
                 news.slow
-                and self.spec.on_slow == "restart"
-                and restart_policy.may_restart(self.budget, self.spec.restart_policy)
+                and self.spec.limits.on_slow == "restart"
+                and restart_policy.may_restart(self.budget, self.spec.restarts.restart_policy)
             ):
                 self._fail(failure_diagnosis.slow(news.rank, self.gang.least_step(), news.sentence))
                 return
@@ -305,7 +305,7 @@ class Supervisor:
             cause,
             self.budget,
             self.backoff,
-            policy=self.spec.restart_policy,
+            policy=self.spec.restarts.restart_policy,
             progressed=self.reporter.progressed or self._lived_long(cause.rank),
             random=random.random(),  # noqa: S311 - jitter
             now=time.monotonic(),
@@ -319,7 +319,7 @@ class Supervisor:
 
     def _can_replace(self, rank: int) -> bool:
         """Whether a rank can be started again alone: not where ranks have attached, they agree on every step."""
-        return self.spec.restart_scope == "rank" and rank in self.gang.members and not self.gang.any_attached()
+        return self.spec.restarts.restart_scope == "rank" and rank in self.gang.members and not self.gang.any_attached()
 
     @property
     def _helpers(self) -> list[int]:

@@ -34,7 +34,9 @@ class Workspace:
         """Take possession. Raises Unusable; nothing is left behind then but what was there before."""
         self.spec, self.say = spec, say
         self._asked = (
-            None if spec.load_checkpoint is None else InitialCheckpoint(spec.load_checkpoint, not spec.resume_training)
+            None
+            if spec.saving.load_checkpoint is None
+            else InitialCheckpoint(spec.saving.load_checkpoint, not spec.saving.resume_training)
         )
         self.memory_dir = memory_dir(spec.job_id)
         with contextlib.ExitStack() as undo:
@@ -60,7 +62,7 @@ class Workspace:
                 leftovers = processes.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
                 if leftovers:
                     say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
-                if spec.fresh and self._own is None:
+                if spec.saving.fresh and self._own is None:
                     self._start_over()
                 self._go_back()
                 self.pages = self._open_pages()
@@ -104,11 +106,11 @@ class Workspace:
 
         def forget_memory() -> None:
             inherited = count_pages(self.memory_dir)
-            if inherited and not self.spec.fresh:
+            if inherited and not self.spec.saving.fresh:
                 self._keep_snapshots_of(inherited, _ALL, "without --load-checkpoint")
             forget_snapshots(self.memory_dir)
 
-        initial.settle_own(self._own, self.spec.checkpoint_dir, self.spec.fresh, forget_memory, self.say)
+        initial.settle_own(self._own, self.spec.checkpoint_dir, self.spec.saving.fresh, forget_memory, self.say)
 
     def _load_elsewhere(self) -> InitialCheckpoint | None:
         """What to begin with, for a job that has nothing of its own."""
@@ -125,9 +127,9 @@ class Workspace:
 
     def _open_pages(self) -> Pages:
         inherited = count_pages(self.memory_dir)
-        if inherited not in (0, self.spec.nproc):
-            self._keep_snapshots_of(inherited, self.spec.keep, f"with {inherited} ranks")
-        pages = Pages(self.memory_dir, self.spec.nproc)
+        if inherited not in (0, self.spec.launch.nproc):
+            self._keep_snapshots_of(inherited, self.spec.saving.keep, f"with {inherited} ranks")
+        pages = Pages(self.memory_dir, self.spec.launch.nproc)
         pages.reading(NONE)  # of a supervisor killed in mid-save: its saver has ended, else it held our lock
         return pages
 
@@ -149,7 +151,7 @@ class Workspace:
                     "prefix": self.spec.job_id,
                     "ranks": slots,
                     "keep": keep,
-                    "keep_every": self.spec.keep_every,
+                    "keep_every": self.spec.saving.keep_every,
                 }
             )
             if "error" in answer:

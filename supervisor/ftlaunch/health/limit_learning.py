@@ -20,7 +20,7 @@ class Learning:
     def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
         """Read what earlier runs have noted; what cannot be used is said, and left out."""
         self.spec, self._say = spec, say
-        self._noted = {} if spec.fresh else self._read()
+        self._noted = {} if spec.saving.fresh else self._read()
         self._gaps = Gaps(dict(self._noted))
         self._note_at = 0.0  # the first look decides
         self.limits: TimeLimits = asked_by(spec, self._gaps.longest)

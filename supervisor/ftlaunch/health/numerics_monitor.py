@@ -31,7 +31,7 @@ class Soundness:
     def begin(self, gang: RankGroup) -> None:
         """An attempt starts."""
         self._gang = gang
-        self._losses = Losses({LossFault.NAN: self.spec.on_nan, LossFault.SPIKE: self.spec.on_spike})
+        self._losses = Losses({LossFault.NAN: self.spec.numbers.on_nan, LossFault.SPIKE: self.spec.numbers.on_spike})
         self._replicas, self._news = None, []
 
     def look(self) -> list[NumericFault]:
@@ -41,13 +41,13 @@ class Soundness:
             return []
         pages = [(rank, page) for rank in gang.members if (page := gang.page(rank)) is not None]
         self._news += self._losses.look((rank, told(page)) for rank, page in pages)
-        if self.spec.compare_replicas and len(pages) == self.spec.nproc > 1:
+        if self.spec.numbers.compare_replicas and len(pages) == self.spec.launch.nproc > 1:
             if self._replicas is None and all(page.resumed[1] >= 0 for _, page in pages):
-                self._replicas = Replicas(self.spec.nproc, pages[0][1].resumed[1])
+                self._replicas = Replicas(self.spec.launch.nproc, pages[0][1].resumed[1])
             if self._replicas is not None:
                 for found in self._replicas.look((rank, replica_record.told(page)) for rank, page in pages):
                     name = self._name(found.index)
-                    self._note(divergence(found, name, self.spec.on_divergence, self.spec.nproc))
+                    self._note(divergence(found, name, self.spec.numbers.on_divergence, self.spec.launch.nproc))
         news, self._news = self._news, []
         return news
 
@@ -78,7 +78,7 @@ class Soundness:
         if finding.act != "rollback":
             return ""
         self.back_before = finding.before
-        if not self.spec.skip_bad_data or finding.kind == "divergence":
+        if not self.spec.numbers.skip_bad_data or finding.kind == "divergence":
             return ""
         if finding.span is None:
             return "; its samples cannot be skipped (they are known only where one ftlaunch sampler is attached)"

@@ -72,13 +72,13 @@ def learned(longest: float, floor: float, ceiling: float) -> float:
 
 def asked_by(spec: JobSpec, longest: Mapping[str, float]) -> TimeLimits:
     """The limits of a job."""
-    apart = spec.restart_scope == "rank"  # they need not end together
+    apart = spec.restarts.restart_scope == "rank"  # they need not end together
     asked: dict[str, Limit] = {
-        "train": spec.hang_timeout,
-        "startup": spec.startup_timeout,
-        "eval": spec.eval_timeout,
-        "checkpoint": spec.checkpoint_timeout,
-        "teardown": spec.teardown_timeout,
-        "exit": None if apart and spec.exit_timeout == "auto" else spec.exit_timeout,
+        "train": spec.limits.hang_timeout,
+        "startup": spec.limits.startup_timeout,
+        "eval": spec.limits.eval_timeout,
+        "checkpoint": spec.limits.checkpoint_timeout,
+        "teardown": spec.limits.teardown_timeout,
+        "exit": None if apart and spec.limits.exit_timeout == "auto" else spec.limits.exit_timeout,
     }
-    return TimeLimits(asked, longest, spec.log_timeout, spec.idle_timeout)
+    return TimeLimits(asked, longest, spec.limits.log_timeout, spec.limits.idle_timeout)

@@ -42,7 +42,7 @@ class NotifierLink:
         """environ: what the ranks inherit; what its secret variables hold is masked."""
         self._targets = spec.notify
         self._job = {"job_id": spec.job_id, "run_dir": str(spec.run_dir), "host": socket.gethostname()}
-        self._secrets = secret_values(environ, ()) | secret_values(spec.env, spec.args)
+        self._secrets = secret_values(environ, ()) | secret_values(spec.launch.env, spec.launch.args)
         self._popen: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._waiting: dict[int, tuple[str, str]] = {}  # id -> kind, target

@@ -25,7 +25,12 @@ class Signs:
         """The attempt begins now."""
         self.spec, self._gpus = spec, gpus
         self._looked = self._read = now  # at processes, at logs
-        asked = spec.hang_timeout, spec.startup_timeout, spec.exit_timeout, spec.idle_timeout
+        asked = (
+            spec.limits.hang_timeout,
+            spec.limits.startup_timeout,
+            spec.limits.exit_timeout,
+            spec.limits.idle_timeout,
+        )
         limits = [limit for limit in asked if isinstance(limit, float)]
         self._every = min(max(min(limits, default=_LOOK_MOST) / 4, _LOOK_LEAST), _LOOK_MOST)
 
@@ -34,7 +39,7 @@ class Signs:
         if now - self._looked >= self._every:
             self._look_at_processes(gang, now)
             self._looked = now
-        if self.spec.log_timeout is not None and now - self._read >= _LOOK_LOGS:
+        if self.spec.limits.log_timeout is not None and now - self._read >= _LOOK_LOGS:
             self._look_at_logs(gang, now)
             self._read = now
 
@@ -59,9 +64,9 @@ class Signs:
     def _is_quiet(self, gang: RankGroup, rank: int, now: float) -> bool:
         """Whether activity is what this rank has to be judged by, or may have to be."""
         page = gang.page(rank)
-        if page is None or not page.flags & Flag.ATTACHED or self.spec.idle_timeout is not None:
+        if page is None or not page.flags & Flag.ATTACHED or self.spec.limits.idle_timeout is not None:
             return True
-        return self.spec.hang_timeout == "auto" and now - page.beat_ns / 1e9 > _QUIET
+        return self.spec.limits.hang_timeout == "auto" and now - page.beat_ns / 1e9 > _QUIET
 
     def _look_at_logs(self, gang: RankGroup, now: float) -> None:
         for rank, member in gang.members.items():

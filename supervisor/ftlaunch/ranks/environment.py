@@ -14,11 +14,11 @@ _COMPARE_EVERY = 10  # steps between comparisons of replicas, unless the spec sa
 
 def rank_argv(spec: JobSpec) -> list[str]:
     """The command of a rank."""
-    if spec.kind == "program":
-        return [spec.target, *spec.args]
-    if spec.kind == "module":
-        return [spec.python, "-u", "-m", spec.target, *spec.args]
-    return [spec.python, "-u", spec.target, *spec.args]
+    if spec.launch.kind == "program":
+        return [spec.launch.target, *spec.launch.args]
+    if spec.launch.kind == "module":
+        return [spec.launch.python, "-u", "-m", spec.launch.target, *spec.launch.args]
+    return [spec.launch.python, "-u", spec.launch.target, *spec.launch.args]
 
 
 def rank_env(
@@ -49,17 +49,17 @@ def warm_env(spec: JobSpec, base: Mapping[str, str], memory_dir: Path) -> dict[s
 def _everybodys(spec: JobSpec, base: Mapping[str, str]) -> dict[str, str]:
     return {
         **base,
-        **({} if spec.omp_threads is None else {"OMP_NUM_THREADS": str(spec.omp_threads)}),
+        **({} if spec.launch.omp_threads is None else {"OMP_NUM_THREADS": str(spec.launch.omp_threads)}),
         "PYTHONFAULTHANDLER": base.get("PYTHONFAULTHANDLER", "1"),  # a crash in C leaves a Python stack
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-        **spec.env,
+        **spec.launch.env,
     }
 
 
 def _torchrun(spec: JobSpec, rank: int, attempt: int, port: int) -> dict[str, str]:
-    world = str(spec.nproc)
+    world = str(spec.launch.nproc)
     local = {"LOCAL_RANK": str(rank)}
-    if spec.virtual_local_rank:
+    if spec.launch.virtual_local_rank:
         local = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": str(rank)}
     return {
         **local,
@@ -70,13 +70,13 @@ def _torchrun(spec: JobSpec, rank: int, attempt: int, port: int) -> dict[str, st
         "GROUP_WORLD_SIZE": "1",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": world,
-        "ROLE_NAME": spec.role,
-        "MASTER_ADDR": spec.master_addr,
+        "ROLE_NAME": spec.launch.role,
+        "MASTER_ADDR": spec.launch.master_addr,
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
-        "TORCHELASTIC_RUN_ID": spec.run_id,
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.restarts.max_restarts),
+        "TORCHELASTIC_RUN_ID": spec.launch.run_id,
         "TORCHELASTIC_ERROR_FILE": str(error_file(spec, attempt, rank)),
-        "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(spec.stop_signals),
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(spec.launch.stop_signals),
         # rank 0 hosts the store: one that outlived its attempt would hand out dead addresses
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
@@ -88,16 +88,18 @@ def _ours(spec: JobSpec, attempt: int, memory_dir: Path, control: Path) -> dict[
         protocol.ENV_JOB_ID: spec.job_id,
         protocol.ENV_RUN_DIR: str(spec.run_dir),
         protocol.ENV_CHECKPOINT_DIR: str(spec.checkpoint_dir),
-        protocol.ENV_LOAD_CHECKPOINT: str(spec.load_checkpoint or ""),
+        protocol.ENV_LOAD_CHECKPOINT: str(spec.saving.load_checkpoint or ""),
         protocol.ENV_MEMORY_DIR: str(memory_dir),
         protocol.ENV_CONTROL: str(control),
         protocol.ENV_ATTEMPT: str(attempt),
         protocol.ENV_SUPERVISOR: f"{pid}:{protocol.process_start_time(pid)}",
-        protocol.ENV_MEMORY_INTERVAL: str(spec.memory_interval),
+        protocol.ENV_MEMORY_INTERVAL: str(spec.saving.memory_interval),
         protocol.ENV_GRACE: str(spec.grace),
-        protocol.ENV_SPIKE: "" if spec.on_spike == "off" else f"{spec.spike_deviations!r} {spec.spike_steps}",
+        protocol.ENV_SPIKE: ""
+        if spec.numbers.on_spike == "off"
+        else f"{spec.numbers.spike_deviations!r} {spec.numbers.spike_steps}",
         protocol.ENV_COMPARE_REPLICAS: str(
-            _COMPARE_EVERY if spec.compare_replicas == "auto" else spec.compare_replicas
+            _COMPARE_EVERY if spec.numbers.compare_replicas == "auto" else spec.numbers.compare_replicas
         ),
     }
 

@@ -35,7 +35,7 @@ _BATCH = 16  # ranks of one order: the first need not wait for the last of a tho
 
 def is_for(spec: JobSpec) -> bool:
     """Whether the ranks are such as can be forked: Python sources, not programs, folders or archives."""
-    return spec.kind == "module" or (spec.kind == "script" and spec.target.endswith(".py"))
+    return spec.launch.kind == "module" or (spec.launch.kind == "script" and spec.launch.target.endswith(".py"))
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class WarmLink:
 
         begun: ranks are running.
         """
-        self._args = list(spec.args)
+        self._args = list(spec.launch.args)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log.parent.mkdir(parents=True, exist_ok=True)
         with theirs, log.open("ab") as out:
-            argv = [spec.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.kind, spec.target]
-            argv += [",".join(spec.preload), "begun" if begun else "first", ",".join(_LATER)]
+            argv = [spec.launch.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.launch.kind, spec.launch.target]
+            argv += [",".join(spec.launch.preload), "begun" if begun else "first", ",".join(_LATER)]
             try:
                 self._popen = start_session(argv, env, out.fileno(), (theirs.fileno(),))
             except OSError:
@@ -159,11 +159,11 @@ class Warm:
         self._ready = False
         self._lives, self._started = 0, 0.0
         self.news = ""  # why there is none, where somebody wants to know
-        if spec.warm is False:
+        if spec.launch.warm is False:
             return
         if is_for(spec):
             self._start()
-        elif spec.warm is True:
+        elif spec.launch.warm is True:
             self.news = "a rank is forked from a warm process only where it is a .py file or a module"
 
     def _start(self) -> None:
@@ -171,11 +171,11 @@ class Warm:
         try:
             self.link = WarmLink(self._spec, self._env, self._log, begun=self._lives > 1)
         except OSError as error:
-            self._without(f"{error.strerror}: {error.filename or self._spec.python}")
+            self._without(f"{error.strerror}: {error.filename or self._spec.launch.python}")
 
     def _without(self, reason: str, *, quiet: bool = False) -> None:
         self._tell("warm_parent", state="none", why=reason)
-        if not quiet or self._spec.warm is True:
+        if not quiet or self._spec.launch.warm is True:
             self.news = reason
         if self.link is not None:
             self.link.close()

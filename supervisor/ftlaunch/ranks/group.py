@@ -66,10 +66,10 @@ class RankGroup:
         except OSError as error:
             raise SpawnFailed(0, f"{self.log(0).parent}: {error.strerror}") from error
         try:
-            self.port = self.spec.master_port or processes.free_port(self.spec.master_addr)
+            self.port = self.spec.launch.master_port or processes.free_port(self.spec.launch.master_addr)
         except OSError as error:
-            raise SpawnFailed(0, f"no port on {self.spec.master_addr}: {error.strerror}") from error
-        self._start(range(self.spec.nproc), self.attempt, self.started, base_env, control, marker)
+            raise SpawnFailed(0, f"no port on {self.spec.launch.master_addr}: {error.strerror}") from error
+        self._start(range(self.spec.launch.nproc), self.attempt, self.started, base_env, control, marker)
 
     def _start(
         self, ranks: Iterable[int], restarts: int, now: float, base_env: Mapping[str, str], control: Path, marker: str

@@ -15,10 +15,10 @@ PREFIX = "ftlaunch: "
 
 def opening(spec: JobSpec, run_dir: Path) -> str:
     """The first line of a run."""
-    ranks = "1 rank" if spec.nproc == 1 else f"{spec.nproc} ranks"
-    hang = "off" if spec.hang_timeout is None else spec.hang_timeout
+    ranks = "1 rank" if spec.launch.nproc == 1 else f"{spec.launch.nproc} ranks"
+    hang = "off" if spec.limits.hang_timeout is None else spec.limits.hang_timeout
     limit = duration(hang) if isinstance(hang, float) else hang
-    allowed = f"{spec.max_restarts} restarts allowed, hang timeout {limit}"
+    allowed = f"{spec.restarts.max_restarts} restarts allowed, hang timeout {limit}"
     return f"job {spec.job_id}: {ranks}, {allowed}; run dir {run_dir}"
 
 

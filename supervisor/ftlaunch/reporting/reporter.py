@@ -50,7 +50,7 @@ class Reporter:
         self._silent = False  # some rank has made no progress for half its limit, and that was told
         self.progressed = True  # a new step was made since the last restart
         self.resume_awaited = False
-        self._memory = MemoryNews(memory_interval(str(spec.memory_interval)).steps)
+        self._memory = MemoryNews(memory_interval(str(spec.saving.memory_interval)).steps)
         self.last_incident: dict[str, Any] | None = None
         self._abnormal = False  # the newest checkpoint is marked so
         self._incident_at: float | None = None
@@ -70,12 +70,12 @@ class Reporter:
             "job_id": self.spec.job_id,
             "pid": os.getpid(),
             "start_time": process_start_time(os.getpid()),
-            "command": [self.spec.target, *masked_args(self.spec.args)],
-            "ranks": self.spec.nproc,
+            "command": [self.spec.launch.target, *masked_args(self.spec.launch.args)],
+            "ranks": self.spec.launch.nproc,
             "run_dir": str(self.spec.run_dir),
             "memory_dir": str(self.home.memory_dir),
             "checkpoint_dir": str(self.spec.checkpoint_dir),
-            "max_restarts": self.spec.max_restarts,
+            "max_restarts": self.spec.restarts.max_restarts,
             "killed_at": killed if self._reached >= 0 else None,
         }
 
@@ -122,7 +122,7 @@ class Reporter:
         self.resume_awaited = True
         self._resumed_step = -1
         self.progressed = attempt == 0
-        followed = {0} if self.spec.tee_ranks is None else self.spec.tee_ranks
+        followed = {0} if self.spec.launch.tee_ranks is None else self.spec.launch.tee_ranks
         begins = {rank: member.log_from for rank, member in gang.members.items() if rank in followed}
         self.terminal.follow({rank: gang.log(rank) for rank in begins}, begins)
 
@@ -152,7 +152,7 @@ class Reporter:
 
     def _notice_resume(self, gang: RankGroup, now: float) -> None:
         answers = [page.resumed for rank in gang.members if (page := gang.page(rank)) is not None]
-        if len(answers) < self.spec.nproc or any(kind == Resume.UNDECIDED for kind, _ in answers):
+        if len(answers) < self.spec.launch.nproc or any(kind == Resume.UNDECIDED for kind, _ in answers):
             return
         kind, step = answers[0]
         self.resume_awaited = False
@@ -251,7 +251,7 @@ class Reporter:
             autopsy=autopsy,
         )
         if verdict.restart:
-            followed = {0} if self.spec.tee_ranks is None else self.spec.tee_ranks
+            followed = {0} if self.spec.launch.tee_ranks is None else self.spec.launch.tee_ranks
             if cause.rank not in followed:
                 for line in messages.excerpt(cause.rank, cause.trace):
                     self.terminal.say(line)
@@ -319,7 +319,7 @@ class Reporter:
             self.say(f"the checkpoint of step {step} is marked abnormal: {answer['health']['why']}")
         self._abnormal = abnormal
         for old in answer["deleted"]:
-            self.log("checkpoint_deleted", step=old, keep=self.spec.keep)
+            self.log("checkpoint_deleted", step=old, keep=self.spec.saving.keep)
         for note in answer["notes"]:
             self.say(note)
         if why != "interval":

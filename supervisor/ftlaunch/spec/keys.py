@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ftlaunch.spec import notify_targets
+from ftlaunch.common.masking import masked_args, masked_env
+from ftlaunch.spec import notify_targets, shown
 from ftlaunch.spec import parsers as p
 from ftlaunch.spec.errors import RefusedError
 from ftlaunch.spec.rule_parser import parse_rules
@@ -34,6 +35,15 @@ class Key:
     env: tuple[str, ...] = ()
     note: str | None = None
     """said on stderr when it is used: an effect that torchrun has and ftlaunch has not"""
+    show: Callable[[Any], object] = shown.unchanged
+    """how a job spec writes a value"""
+    called: str = ""
+    """the field of JobSpec that holds the value, where it is not called as the key is"""
+
+    @property
+    def field(self) -> str:
+        """The field of JobSpec that holds the value, where one does."""
+        return self.called or self.name
 
     @property
     def default_value(self) -> Any:
@@ -68,10 +78,11 @@ _TARGET = (
     Key("program", p.text, "the path or name of a program", None,
         "the program to run without Python", "target", option=False),
     Key("args", p.text_list, "a list such as [--lr, 0.1]", None,
-        "arguments for it, a list; ARGS on the command line replace the whole list", "target", option=False),
+        "arguments for it, a list; ARGS on the command line replace the whole list", "target", option=False,
+        show=masked_args),
     Key("env", p.text_map, "a mapping such as {NCCL_DEBUG: INFO}", None,
         "environment variables for the ranks, besides those ftlaunch was started with", "target",
-        option=False),
+        option=False, show=masked_env),
     Key("python", p.text, "the path of a Python interpreter", None,
         "the interpreter of the ranks; null: the one that runs ftlaunch", "target", option=False,
         env=("PYTHON_EXEC",)),
@@ -81,9 +92,9 @@ _OURS = (
     Key("job_id", p.job_id, "1 to 64 letters, digits or any of . _ - (no dot or dash first)", None,
         "the job's name, the same in every run of it; null: the script's name and a hash of the command"),
     Key("run_dir", p.path, _FOLDER, None,
-        "where events, logs and the report go; null: runs/<job-id>"),
+        "where events, logs and the report go; null: runs/<job-id>", show=shown.path),
     Key("checkpoint_dir", p.path, _FOLDER, None,
-        "where checkpoints go; null: <run-dir>/checkpoints"),
+        "where checkpoints go; null: <run-dir>/checkpoints", show=shown.path),
     Key("max_restarts", p.whole(0), "a whole number, 0 or more", "3",
         "how many times the job may be restarted after a failure (torchrun: 0)", env=("PET_MAX_RESTARTS",)),
     Key("restart_policy", p.one_of(*_POLICIES), "on-failure, by-cause or never", "on-failure",
@@ -91,45 +102,47 @@ _OURS = (
     Key("max_hang_restarts", p.whole(0), "a whole number, 0 or more", None,
         "how many times the job may be restarted after a hang, counted apart; null: as many as max_restarts"),
     Key("restart_window", p.duration_or_off, "off or a duration above zero such as 90m or 24h", "off",
-        "count only the restarts of the last so long; off: those of the whole job"),
+        "count only the restarts of the last so long; off: those of the whole job", show=shown.limit),
     Key("refill_after", p.whole_or_off, "off or a whole number of steps, 1 or more", "off",
-        "after so many steps without a failure no restart counts as used; off: never"),
+        "after so many steps without a failure no restart counts as used; off: never", show=shown.or_off),
     Key("max_same_error", p.whole_or_off, _TIMES, "10",
-        "give up when the same error comes so many times in a row without a new step; off: no limit"),
+        "give up when the same error comes so many times in a row without a new step; off: no limit",
+        show=shown.or_off),
     Key("max_without_progress", p.whole_or_off, _TIMES, "off",
-        "give up after so many restarts in a row without a new step; off: no limit"),
+        "give up after so many restarts in a row without a new step; off: no limit", show=shown.or_off),
     Key("restart_scope", p.one_of("job", "rank"), "job or rank", "job",
         "what to restart: job (all ranks), or rank (only the failed one), for ranks that do not talk to each other"),
     Key("hang_timeout", p.limit, _LIMIT, "auto",
-        "how long a rank may go without a step before it counts as hung: auto, off or a duration"),
+        "how long a rank may go without a step before it counts as hung: auto, off or a duration", show=shown.limit),
     Key("startup_timeout", p.limit, _LIMIT, "auto",
-        "how long a rank may take to attach() or its first optimizer step: auto, off or a duration"),
+        "how long a rank may take to attach() or its first optimizer step: auto, off or a duration", show=shown.limit),
     Key("eval_timeout", p.limit, _LIMIT, "auto",
-        "how long job.phase('eval') may take: auto, off or a duration"),
+        "how long job.phase('eval') may take: auto, off or a duration", show=shown.limit),
     Key("checkpoint_timeout", p.limit, _LIMIT, "auto",
-        "how long job.phase('checkpoint') may take: auto, off or a duration"),
+        "how long job.phase('checkpoint') may take: auto, off or a duration", show=shown.limit),
     Key("teardown_timeout", p.limit, _LIMIT, "auto",
-        "how long a rank may take to its end after the loop: auto, off or a duration"),
+        "how long a rank may take to its end after the loop: auto, off or a duration", show=shown.limit),
     Key("exit_timeout", p.limit, _LIMIT, "auto",
-        "how long a rank may go on without a step once another is done: auto, off or a duration"),
+        "how long a rank may go on without a step once another is done: auto, off or a duration", show=shown.limit),
     Key("log_timeout", p.duration_or_off, _SILENCE, "off",
-        "how long no rank may write a line of log, whatever else they do; off: for ever"),
+        "how long no rank may write a line of log, whatever else they do; off: for ever", show=shown.limit),
     Key("idle_timeout", p.duration_or_off, _SILENCE, "off",
-        "how long all ranks may do nothing: no step, no processor time, no I/O; off: for ever"),
+        "how long all ranks may do nothing: no step, no processor time, no I/O; off: for ever", show=shown.limit),
     Key("on_slow", p.one_of("warn", "restart", "off"), "warn, restart or off", "warn",
         "what to do about a rank that the others wait for at every step: warn, restart (all ranks) or off"),
     Key("grace", p.duration(zero=True), _GRACE, "30s",
-        "how long a rank told to stop may take before it is killed, on every path"),
+        "how long a rank told to stop may take before it is killed, on every path", show=shown.limit),
     Key("backoff_first", p.duration(zero=True), _BACKOFF, "1s",
-        "the wait before the first restart; it doubles with each further one"),
+        "the wait before the first restart; it doubles with each further one", show=shown.limit),
     Key("backoff_max", p.duration(zero=True), _BACKOFF, "60s",
-        "the longest wait before a restart"),
+        "the longest wait before a restart", show=shown.limit),
     Key("on_nan", p.one_of(*_ANSWERS), _ANSWER, "warn",
         "when a loss is NaN or infinite: off, warn, stop, or rollback to the newest healthy checkpoint before it"),
     Key("on_spike", p.one_of(*_ANSWERS), _ANSWER, "off",
         "when the loss is in a spike: off, warn, stop or rollback"),
     Key("spike_deviations", p.number, "a number above 0", "7",
-        "a spike is a loss so many deviations (scaled median absolute ones) above the median of the last 100"),
+        "a spike is a loss so many deviations (scaled median absolute ones) above the median of the last 100",
+        show=shown.number),
     Key("spike_steps", p.whole(1, 10), "a whole number from 1 to 10", "3",
         "so many such losses in a row"),
     Key("skip_bad_data", p.switch, _YES_NO, "true",
@@ -141,23 +154,24 @@ _OURS = (
     Key("memory_interval", p.steps, "a whole number of steps, auto, or 0 for off", "1",
         "steps between snapshots in memory; auto: as many as keep their cost below 1 % of a step; 0: none"),
     Key("storage_interval", p.steps_or_seconds, "a number of steps, a duration such as 10m, or off", "10m",
-        "steps (a plain number) or time (10m) between checkpoints on storage; off: none"),
+        "steps (a plain number) or time (10m) between checkpoints on storage; off: none", show=shown.interval),
     Key("keep", p.whole(1), "a whole number, 1 or more", "5",
         "how many checkpoints to keep on storage: the newest"),
     Key("keep_every", p.steps, "a whole number of steps, or off", "off",
-        "keep every checkpoint whose step is a multiple of this for ever besides; off: none"),
+        "keep every checkpoint whose step is a multiple of this for ever besides; off: none", show=shown.or_off),
     Key("storage_bandwidth", p.bandwidth, "a rate such as 200MB/s or 1.5GiB/s, or off", "off",
-        "bytes a second that saving beside the training may write; off: as fast as storage takes them"),
+        "bytes a second that saving beside the training may write; off: as fast as storage takes them",
+        show=shown.rate),
     Key("warm", p.switch_or_auto, "auto, true or false", "auto",
         "fork ranks from a process that has imported torch already; auto: where that can be, and say nothing"
         " where it cannot", switch=True),
     Key("preload", p.modules, "names of modules with commas between them, or a list of them", None,
-        "modules that this process imports besides torch: none that change between attempts"),
+        "modules that this process imports besides torch: none that change between attempts", show=shown.items),
     Key("fresh", p.switch, _YES_NO, "false",
         "start from the beginning, whatever earlier runs left", switch=True),
     Key("load_checkpoint", p.step_or_path, "a path, or the number of a step", None,
         "what to begin with: a checkpoint (or a folder of them) of another job, used at the first start only;"
-        " or one of this job's own, by its step: to go back to"),
+        " or one of this job's own, by its step: to go back to", show=shown.path),
     Key("resume_training", p.switch, _YES_NO, "true",
         "false: of `load_checkpoint` take the weights only, and begin at step 0", switch=True),
     Key("data_checkpoint_path", p.path, _FOLDER, None,
@@ -166,15 +180,17 @@ _OURS = (
     Key("enable_resume_training", p.switch, _YES_NO, "true",
         "ChatLearn's: false is `fresh: true`", option=False),
     Key("omp_threads", p.threads, "auto or a whole number, 1 or more", "auto",
-        "OMP_NUM_THREADS of a rank; auto: 1 where there are several ranks and the environment does not say"),
+        "OMP_NUM_THREADS of a rank; auto: 1 where there are several ranks and the environment does not say",
+        show=shown.or_auto),
 )  # fmt: skip
 
 _SPEC_ONLY = (
     Key("fault_rules", parse_rules, "a list of mappings such as {log: 'link down', class: network, action: wait}", None,
-        "rules for failures, of the form of configs/fault_rules.yaml; they come before those", option=False),
+        "rules for failures, of the form of configs/fault_rules.yaml; they come before those", option=False,
+        show=shown.rules),
     Key("notify", notify_targets.targets, "a mapping with `command` or `url`, or a list of such", None,
         "whom to tell of incidents and of the end: a command or a webhook, each with on, timeout and retries",
-        option=False),
+        option=False, show=shown.targets),
 )  # fmt: skip
 
 _STREAMS = "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or such a choice by rank as in 0:3,1:0"
@@ -182,7 +198,7 @@ _STREAMS = "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or such a choice by ra
 _TORCHRUN = (
     Key("nproc_per_node", p.workers, "auto, cpu, gpu or a whole number, 1 or more", "1",
         "how many ranks: a number, gpu, cpu, or auto (one a GPU, or a CPU where there is none)", "torchrun",
-        env=("PET_NPROC_PER_NODE",)),
+        env=("PET_NPROC_PER_NODE",), called="nproc"),
     Key("nnodes", p.node_range, "1 or 1:1", "1",
         "how many nodes; only 1 (or 1:1) so far", "torchrun", env=("PET_NNODES",)),
     Key("node_rank", p.whole(0), "0", "0",
@@ -195,7 +211,7 @@ _TORCHRUN = (
         "MASTER_PORT of the ranks; null: a fresh one for every attempt, which is safer", "torchrun",
         env=("PET_MASTER_PORT",)),
     Key("rdzv_id", p.any_text, "a name", None,
-        "TORCHELASTIC_RUN_ID of the ranks; null: the job id", "torchrun", env=("PET_RDZV_ID",)),
+        "TORCHELASTIC_RUN_ID of the ranks; null: the job id", "torchrun", env=("PET_RDZV_ID",), called="run_id"),
     Key("log_dir", p.path, _FOLDER, None,
         "where rank logs go, in a folder named after the job; null: <run-dir>/logs", "torchrun",
         env=("PET_LOG_DIR",)),
@@ -209,7 +225,8 @@ _TORCHRUN = (
         "follow none but these ranks on the terminal, as 0,1,2", "torchrun",
         env=("PET_LOCAL_RANKS_FILTER",)),
     Key("signals_to_handle", p.signals, "names such as SIGTERM,SIGINT", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-        "signals on which to stop the job in good order", "torchrun", env=("PET_SIGNALS_TO_HANDLE",)),
+        "signals on which to stop the job in good order", "torchrun", env=("PET_SIGNALS_TO_HANDLE",),
+        show=shown.comma_list, called="stop_signals"),
     Key("virtual_local_rank", p.switch, _YES_NO, "false",
         "each rank sees one GPU, as device 0, and LOCAL_RANK=0", "torchrun", switch=True,
         env=("PET_VIRTUAL_LOCAL_RANK",)),

@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.rates import parse_rate
@@ -136,13 +137,20 @@ def duration_or_off(raw: object) -> float | None:
     return None if raw == "off" else duration()(raw)
 
 
-def steps_or_seconds(raw: object) -> tuple[int | None, float | None]:
-    """(steps, None), (None, seconds), or (None, None) for `off`."""
+class StorageInterval(NamedTuple):
+    """Between checkpoints: so many steps, or so many seconds; both None is off, never both are set."""
+
+    steps: int | None
+    seconds: float | None
+
+
+def steps_or_seconds(raw: object) -> StorageInterval:
+    """A number of steps, a duration, or `off`."""
     if raw == "off":
-        return None, None
+        return StorageInterval(None, None)
     if re.fullmatch("[0-9]+", word(raw), re.ASCII):
-        return whole(1)(raw), None
-    return None, duration()(raw)
+        return StorageInterval(whole(1)(raw), None)
+    return StorageInterval(None, duration()(raw))
 
 
 def bandwidth(raw: object) -> float | None:

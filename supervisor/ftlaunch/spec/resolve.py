@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ftlaunch.spec.checks import check_target, why_not_writable
 from ftlaunch.spec.errors import Origin, RefusedError, SpecError, one_line
-from ftlaunch.spec.job_spec import JobSpec, TargetKind
+from ftlaunch.spec.job_spec import PARTS, JobSpec, TargetKind
 from ftlaunch.spec.keys import OPTIONS, SETTINGS, YAML_KEYS, Key
 from ftlaunch.spec.yaml_file import read_spec_file
 from ftlaunch.system.device_count import count_cpus, count_gpus
@@ -175,8 +175,6 @@ def _build(
         "max_hang_restarts": _or(value["max_hang_restarts"], value["max_restarts"]),
         "fault_rules": value["fault_rules"] or (),
         "backoff_first": min(value["backoff_first"], value["backoff_max"]),
-        "storage_interval_steps": value["storage_interval"][0],
-        "storage_interval_seconds": value["storage_interval"][1],
         "omp_threads": _omp_threads(value["omp_threads"], nproc, {**environ, **env}),
         "tee_ranks": _tee_ranks(value, nproc),
         "stop_signals": value["signals_to_handle"],
@@ -184,8 +182,9 @@ def _build(
         "notify": value["notify"] or (),
         "preload": value["preload"] or (),
     }  # fmt: skip
-    same_name = {item.name: value[item.name] for item in fields(JobSpec) if item.name in SETTINGS}
-    return JobSpec(**{**same_name, **derived})
+    every = {**value, **derived}
+    parts = {name: part(**{item.name: every[item.name] for item in fields(part)}) for name, part in PARTS.items()}
+    return JobSpec(**parts, **{item.name: every[item.name] for item in fields(JobSpec) if item.name not in PARTS})
 
 
 def _or(value: int | None, otherwise: int) -> int:

@@ -21,12 +21,16 @@ _DISK_LIMIT = 30.0
 def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
     """What there is to say of the job and this machine; `limit` seconds at most for each asking of processes."""
     processes.become_subreaper()
-    gpus = count_gpus({**os.environ, **spec.env})
+    gpus = count_gpus({**os.environ, **spec.launch.env})
     findings = [
-        rules.memory(machine.free_memory(), spec.nproc),
-        _shared_memory(spec.nproc),
+        rules.memory(machine.free_memory(), spec.launch.nproc),
+        _shared_memory(spec.launch.nproc),
         _disk(spec.checkpoint_dir),
-        rules.port(spec.master_addr, spec.master_port, machine.why_no_port(spec.master_addr, spec.master_port)),
+        rules.port(
+            spec.launch.master_addr,
+            spec.launch.master_port,
+            machine.why_no_port(spec.launch.master_addr, spec.launch.master_port),
+        ),
         rules.clock(time.time(), Path(__file__).stat().st_mtime, machine.clock_synchronised()),
         rules.limits(*machine.limits(), gpus > 0),
     ]
@@ -56,17 +60,19 @@ def _disk(folder: Path) -> Check:
 
 def _interpreter(spec: JobSpec, gpus: int, limit: float, rest_fine: bool) -> list[Check]:
     """What only the job's own interpreter can say."""
-    if spec.kind == "program":
+    if spec.launch.kind == "program":
         return [Check("python", "skip", "the job is a program of its own: torch and the ranks are not looked at")]
     facts = ranks.ask_facts(spec, limit)
     if facts.failures:
-        return [Check("python", "bad", f"{spec.python} {facts.failures[0]}", "give another `python` in the job spec")]
+        return [
+            Check("python", "bad", f"{spec.launch.python} {facts.failures[0]}", "give another `python` in the job spec")
+        ]
     told = facts.told[0]
-    findings = [rules.python(told), rules.torch(told), rules.devices(told, spec.nproc, gpus)]
+    findings = [rules.python(told), rules.torch(told), rules.devices(told, spec.launch.nproc, gpus)]
     if not (rest_fine and rules.could_run(findings)):
         return [*findings, Check("ranks", "skip", "not started, for what is bad elsewhere")]
     answers = ranks.ask_ranks(spec, limit)
-    return findings + rules.ranks(answers.told, answers.failures, spec.nproc)
+    return findings + rules.ranks(answers.told, answers.failures, spec.launch.nproc)
 
 
 def _nearest(folder: Path) -> Path:

@@ -44,10 +44,10 @@ def ask_facts(spec: JobSpec, limit: float) -> Answers:
 def ask_ranks(spec: JobSpec, limit: float) -> Answers:
     """Every rank's matrix product and all_reduce."""
     try:
-        port = spec.master_port or processes.free_port(spec.master_addr)
+        port = spec.launch.master_port or processes.free_port(spec.launch.master_addr)
     except OSError as error:
         return Answers(failures={0: f"has no port: {error.strerror}"})
-    return _ask(spec, "rank", range(spec.nproc), limit, port)
+    return _ask(spec, "rank", range(spec.launch.nproc), limit, port)
 
 
 def _ask(spec: JobSpec, what: str, ranks: Iterable[int], limit: float, port: int) -> Answers:
@@ -81,7 +81,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _start(spec: JobSpec, what: str, rank: int, port: int, folder: Path) -> processes.RankProcess:
-    argv = [spec.python, str(_PROBE), what, str(folder / f"{rank}.json")]
+    argv = [spec.launch.python, str(_PROBE), what, str(folder / f"{rank}.json")]
     env = environment.rank_env(spec, os.environ, rank, 0, port, folder, folder / "none", restarts=0)
     return processes.RankProcess(rank, argv, env, folder / f"{rank}.log", f"{protocol.ENV_MEMORY_DIR}={folder}")
 

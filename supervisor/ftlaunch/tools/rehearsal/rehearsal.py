@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.parsers import StorageInterval
 from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
 from ftlaunch.tools.rehearsal.trial import Trial, TrialError
 from ftlaunch_contract.checkpoint import tensor_file
@@ -134,17 +135,19 @@ class Rehearsal:
     def _trial(self, name: str, saves: int = 1) -> Trial:
         name = name.replace(" ", "-")
         run_dir = self.home / name
+        interval = StorageInterval(max(self.steps // saves, 1), None)
+        limits = self.spec.limits
+        if self._hang_timeout is not None:
+            limits = replace(limits, hang_timeout=self._hang_timeout)
         spec = replace(
             self.spec,
             job_id=f"rehearsal-{os.getpid()}-{name}",
             run_dir=run_dir,
             log_dir=run_dir / "logs",
             checkpoint_dir=run_dir / "checkpoints",
-            storage_interval_steps=max(self.steps // saves, 1),
-            storage_interval_seconds=None,
-            keep=saves + 1,
             notify=(),
-            backoff_first=0.0,
-            hang_timeout=self.spec.hang_timeout if self._hang_timeout is None else self._hang_timeout,
+            saving=replace(self.spec.saving, storage_interval=interval, keep=saves + 1),
+            restarts=replace(self.spec.restarts, backoff_first=0.0),
+            limits=limits,
         )
         return Trial(spec, self.limit)

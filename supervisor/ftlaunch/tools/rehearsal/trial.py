@@ -54,7 +54,7 @@ class Trial:
         self._began = time.monotonic()
         self.spec.run_dir.mkdir(mode=0o700, parents=True)
         file = self.spec.run_dir / "job.yaml"
-        asked = resolved(self.spec) | {"args": list(self.spec.args), "env": dict(self.spec.env)}
+        asked = resolved(self.spec) | {"args": list(self.spec.launch.args), "env": dict(self.spec.launch.env)}
         file.touch(mode=0o600)
         file.write_text(yaml.safe_dump(asked, sort_keys=False))
         return self
