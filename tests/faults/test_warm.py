@@ -18,6 +18,7 @@ from harness import JOBS, FtJob, alive, wait_for
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.spec.resolve import resolve
+from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.processes import Leader, RankProcess
 
 PROBE = JOBS / "warm_probe.py"
@@ -140,7 +141,7 @@ class Nursery:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("FTLAUNCH")}
         self.spec = resolve(str(script), (), {"run_dir": str(home / "run"), "warm": "true", **flags}, self.env)
         env = environment.warm_env(self.spec, self.env, home)
-        self.warm = Warm(self.spec, env, home / "warm.log", lambda *_, **__: None)
+        self.warm = Warm(HelperProcesses(), self.spec, env, home / "warm.log", lambda *_, **__: None)
         while self.warm.starting:
             assert self.warm.link is not None
             assert select.select([self.warm.link.fd], [], [], 60)[0]

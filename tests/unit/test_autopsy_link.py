@@ -16,6 +16,7 @@ from harness import wait_for
 
 from ftlaunch.autopsy import client
 from ftlaunch.autopsy.client import KEPT, Autopsy
+from ftlaunch.system.helper_process import HelperProcesses
 
 
 @pytest.fixture
@@ -31,10 +32,11 @@ def subject(pid: int, log: Path) -> dict[str, Any]:
 
 
 def made(run_dir: Path, attempt: int, *subjects: dict[str, Any]) -> Autopsy:
-    autopsy = Autopsy(run_dir, f"attempt_{attempt}", run_dir, subjects)
+    helpers = HelperProcesses()
+    autopsy = Autopsy(helpers, run_dir, f"attempt_{attempt}", run_dir, subjects)
     wait_for(autopsy.over, "the end of the autopsy")
     assert autopsy.error == ""
-    assert autopsy.pids == []
+    assert helpers.pids == []
     return autopsy
 
 
@@ -89,7 +91,7 @@ def test_the_newest_are_kept_and_what_is_not_ours_stays(tmp_path: Path) -> None:
 
 def test_where_it_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "autopsy").touch()
-    autopsy = Autopsy(tmp_path, "attempt_0", tmp_path, [subject(os.getpid(), tmp_path / "log")])
+    autopsy = Autopsy(HelperProcesses(), tmp_path, "attempt_0", tmp_path, [subject(os.getpid(), tmp_path / "log")])
     assert autopsy.over()
     assert autopsy.error == "cannot make an autopsy: File exists"
     assert autopsy.remains()[0].stack == ""
@@ -99,7 +101,8 @@ def test_it_does_not_wait_for_ever(
     tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "TIME", 0.0)
-    autopsy = Autopsy(tmp_path, "attempt_0", tmp_path, [subject(sleeper.pid, tmp_path / "log")])
+    helpers = HelperProcesses()
+    autopsy = Autopsy(helpers, tmp_path, "attempt_0", tmp_path, [subject(sleeper.pid, tmp_path / "log")])
     assert autopsy.over()
     assert autopsy.error == "the autopsy was not over within 0 s"
-    wait_for(lambda: not autopsy.pids, "its end")
+    wait_for(lambda: not helpers.pids, "its end")

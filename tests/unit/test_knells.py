@@ -20,6 +20,7 @@ from ftlaunch.ranks.exit_watch import Knells
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.resolve import resolve
+from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.processes import Leader
 from ftlaunch_contract.pages.page import Page, create_page
 
@@ -102,7 +103,7 @@ def test_what_takes_its_time_is_told_once(tmp_path: Path, monkeypatch: pytest.Mo
     with (tmp_path / "terminal").open("w") as out:
         terminal = Terminal(out, out)
         home = Workspace(spec, terminal.say)
-        reporter = Reporter(spec, home, terminal)
+        reporter = Reporter(spec, home, terminal, HelperProcesses())
         now = time.monotonic()
         for later in (0.0, 4.0, 6.0, 7.0, 60.0):
             reporter.notice_dying({1: now}, now + later)

@@ -14,6 +14,7 @@ from ftlaunch.autopsy.blocked_ranks import BlockedAt
 from ftlaunch.autopsy.client import Autopsy
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.ranks.group import RankGroup
+from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch_contract.protocol import Flag
 
 # seconds from SIGTERM to the first look: what dies of it by default, or hears it in a thread, has gone within 0.1 s
@@ -26,10 +27,10 @@ _NO_DEATH = ("hang", "preempted")  # the culprit lives, or all save
 class Clearing:
     """Watches one attempt after another being cleared. Never waits."""
 
-    def __init__(self, run_dir: Path, memory: Path) -> None:
+    def __init__(self, helpers: HelperProcesses, run_dir: Path, memory: Path) -> None:
         """memory: where the ranks' pages are."""
         self.why = ""  # the ranks are to be killed now; "": there is no reason
-        self._run_dir, self._memory = run_dir, memory
+        self._helpers, self._run_dir, self._memory = helpers, run_dir, memory
         self._autopsy: Autopsy | None = None
         self._dead = -1  # none: nobody is looked at
         self._due, self._pause = 0.0, _PAUSE
@@ -66,16 +67,11 @@ class Clearing:
         self.why, self._autopsy, self._before = "", None, {}
         self._dead, self._pause = -1, _PAUSE
 
-    @property
-    def pids(self) -> list[int]:
-        """Its process, which is no leftover of the ranks."""
-        return [] if self._autopsy is None else self._autopsy.pids
-
     def _examine(self, gang: RankGroup, now: float) -> None:
         subjects = gang.subjects(f"it has not left since rank {self._dead} has ended")
         # one with attach() hears SIGTERM whatever it is in, and takes with it what it can
         if all(entry["stacks"] and not self._attached(gang, entry["rank"]) for entry in subjects):
-            self._autopsy = Autopsy(self._run_dir, _FOLDER, self._memory, subjects)
+            self._autopsy = Autopsy(self._helpers, self._run_dir, _FOLDER, self._memory, subjects)
         else:
             self._later(now)
 

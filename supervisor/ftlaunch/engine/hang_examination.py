@@ -14,14 +14,22 @@ from ftlaunch.policy.fault_rules import FaultRule
 from ftlaunch.ranks import view
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.reporting.reporter import Reporter
+from ftlaunch.system.helper_process import HelperProcesses
 
 
 class Examining:
     """Of one attempt after another. Never waits."""
 
-    def __init__(self, run_dir: Path, memory: Path, fault_rules: Sequence[FaultRule], reporter: Reporter) -> None:
+    def __init__(
+        self,
+        helpers: HelperProcesses,
+        run_dir: Path,
+        memory: Path,
+        fault_rules: Sequence[FaultRule],
+        reporter: Reporter,
+    ) -> None:
         """memory: where the ranks' pages are."""
-        self.reporter = reporter
+        self._helpers, self.reporter = helpers, reporter
         self._run_dir, self._memory, self._rules = run_dir, memory, fault_rules
         self._late: hang_detection.Late | None = None
         self._views: list[view.RankView] = []
@@ -45,7 +53,7 @@ class Examining:
             gang.pages.ask_leave()  # it must be continued for its stacks: it shall not train on
         self._views = [replace(view, stopped=view.rank in stopped) for view in self._views]
         subjects = gang.subjects(hang_detection.measured(late))
-        self._autopsy = Autopsy(self._run_dir, f"attempt_{gang.attempt}", self._memory, subjects)
+        self._autopsy = Autopsy(self._helpers, self._run_dir, f"attempt_{gang.attempt}", self._memory, subjects)
 
     def look(self, can_replace: Callable[[int], bool]) -> failure_diagnosis.Cause | None:
         """What it was, once the autopsy is over. can_replace: no rank waits for this one, nor it for another."""
@@ -74,8 +82,3 @@ class Examining:
         """It is over: returns where the autopsy lies, where there was one."""
         autopsy, self._autopsy = self._autopsy, None
         return None if autopsy is None else str(autopsy.directory)
-
-    @property
-    def pids(self) -> list[int]:
-        """Its process, which is no leftover of the ranks."""
-        return [] if self._autopsy is None else self._autopsy.pids

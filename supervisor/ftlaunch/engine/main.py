@@ -13,6 +13,7 @@ from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
+from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
 
@@ -39,9 +40,10 @@ def run(spec: JobSpec) -> int:
 
 def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
     home = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
-    reporter = Reporter(spec, home, terminal)
+    helpers = HelperProcesses()
+    reporter = Reporter(spec, home, terminal, helpers)
     try:
-        runner = Supervisor(spec, home, reporter, signals)
+        runner = Supervisor(spec, home, reporter, signals, helpers)
     except OSError as error:
         hint = _PROCESSES if error.errno in _SHORT else ""
         refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}")

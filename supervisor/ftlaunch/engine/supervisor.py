@@ -42,6 +42,7 @@ from ftlaunch.spec import rule_parser
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.control_socket import Client, Control
 from ftlaunch.system.gpu_activity import Gpus
+from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.kernel_log import Kernel
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
@@ -60,9 +61,12 @@ _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 class Supervisor:
     """Runs one job to its end."""
 
-    def __init__(self, spec: JobSpec, home: Workspace, reporter: Reporter, signals: Signals) -> None:
+    def __init__(
+        self, spec: JobSpec, home: Workspace, reporter: Reporter, signals: Signals, helpers: HelperProcesses
+    ) -> None:
         """home: the places of the job, locked; reporter: journal and terminal."""
         self.spec, self.home, self.reporter, self.signals = spec, home, reporter, signals
+        self._helpers = helpers
         self.pages = home.pages
         self.state = JobState.READY
         self.budget = restart_policy.Budget(
@@ -88,7 +92,7 @@ class Supervisor:
         self._marker = f"{protocol.ENV_MEMORY_DIR}={home.memory_dir}"
         # before all else that takes time: the first attempt waits for it
         warm_env = environment.warm_env(spec, self._base_env, home.memory_dir)
-        self.warm = Warm(spec, warm_env, spec.log_dir / "warm.log", reporter.log)
+        self.warm = Warm(helpers, spec, warm_env, spec.log_dir / "warm.log", reporter.log)
         self.gang = RankGroup(spec, self.pages, self._gpus, self.warm, -1, 0.0)
         self._events: deque[Event] = deque()
         self._selector = selectors.DefaultSelector()
@@ -96,8 +100,8 @@ class Supervisor:
         self._grace_at = self._backoff_at = float("inf")
         self._saver_at = self._saverless = float("inf")  # when to try to start one again; since when there is none
         self._lives: dict[int, int] = {}  # rank -> how often it was started again, alone or with all
-        self.examining = Examining(spec.run_dir, home.pages.directory, self.rules, reporter)
-        self.clearing = Clearing(spec.run_dir, home.pages.directory)
+        self.examining = Examining(helpers, spec.run_dir, home.pages.directory, self.rules, reporter)
+        self.clearing = Clearing(helpers, spec.run_dir, home.pages.directory)
         self._stop_reason = ""
         self._interrupted_at = 0.0
         self._awake_since = self._looked = time.monotonic()
@@ -272,7 +276,7 @@ class Supervisor:
     def _judge_ends(self) -> bool:
         """Whether all ranks have ended well."""
         if self.gang.empty and self.gang.all_done():
-            if self.gang.sweep(self._helpers):
+            if self.gang.sweep(self._helpers.pids):
                 self._post(Event.ALL_DONE)
             return True
         return False
@@ -287,12 +291,12 @@ class Supervisor:
         if not self.gang.empty:
             self.saving.tick(self.gang, now)  # what all ranks hold already need not wait for their ends
             return
-        if not self.gang.sweep(self._helpers):
+        if not self.gang.sweep(self._helpers.pids):
             return
         self._post(Event.ALL_DONE if self.gang.all_done() and self.gang.all_attached() else Event.ALL_GONE)
 
     def _watch_clearing(self) -> None:
-        if self.gang.empty and self.gang.sweep(self._helpers):
+        if self.gang.empty and self.gang.sweep(self._helpers.pids):
             self._grace_at = float("inf")
             self.clearing.end()
             self._post(Event.ALL_GONE)
@@ -320,12 +324,6 @@ class Supervisor:
     def _can_replace(self, rank: int) -> bool:
         """Whether a rank can be started again alone: not where ranks have attached, they agree on every step."""
         return self.spec.restarts.restart_scope == "rank" and rank in self.gang.members and not self.gang.any_attached()
-
-    @property
-    def _helpers(self) -> list[int]:
-        """Our own processes, which no sweep ends."""
-        lookers = (*self.examining.pids, *self.clearing.pids)
-        return [self.saving.link.pid, *self.warm.pids, *self.reporter.notifier.pids, *lookers]
 
     def _lived_long(self, rank: int) -> bool:
         """Whether a rank that says nothing of its steps has lived so long that its end is a new story."""
@@ -428,7 +426,7 @@ class Supervisor:
     # --- the saver ----------------------------------------------------------------------------------------
 
     def _start_saver(self) -> SaverLink:
-        link = SaverLink(self._marker, self.home.locks)
+        link = SaverLink(self._helpers, self._marker, self.home.locks)
         self._register(link.fd, self._on_saver)
         return link
 

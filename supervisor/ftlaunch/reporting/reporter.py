@@ -25,6 +25,7 @@ from ftlaunch.reporting import messages
 from ftlaunch.reporting.memory_news import MemoryNews
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch_contract.checkpoint import health_mark, initial
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.files import atomic
@@ -41,11 +42,11 @@ _NOTE_PROGRESS = 60.0  # seconds between `progress` events: what a killed superv
 class Reporter:
     """Keeps the story of a run: what to say, and what was lost and gained."""
 
-    def __init__(self, spec: JobSpec, home: Workspace, terminal: Terminal) -> None:
+    def __init__(self, spec: JobSpec, home: Workspace, terminal: Terminal, helpers: HelperProcesses) -> None:
         self.spec, self.home, self.terminal = spec, home, terminal
         self.journal = home.journal
         self._journal_broken = False
-        self.notifier = NotifierLink(spec, dict(os.environ))
+        self.notifier = NotifierLink(helpers, spec, dict(os.environ))
         self._slow_to_die: set[int] = set()
         self._silent = False  # some rank has made no progress for half its limit, and that was told
         self.progressed = True  # a new step was made since the last restart
