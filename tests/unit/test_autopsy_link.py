@@ -42,7 +42,7 @@ def made(run_dir: Path, attempt: int, *subjects: dict[str, Any]) -> Autopsy:
 
 def test_a_program_without_hooks(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     autopsy = made(tmp_path, 0, subject(sleeper.pid, tmp_path / "log"))
-    found = autopsy.remains()[0]
+    found = autopsy.dumps()[0]
     assert (found.state, found.main, found.waiting, found.flight) == ("S", None, None, None)
     assert "nanosleep" in found.system_call + found.channel
     missing = json.loads((autopsy.directory / "rank_0.proc.json").read_text())["missing"]
@@ -54,14 +54,14 @@ def test_a_process_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     """The rank has ended, its number is another's."""
     autopsy = made(tmp_path, 0, subject(os.getppid(), tmp_path / "log"))
     assert list(autopsy.directory.iterdir()) == []
-    assert autopsy.remains()[0].state == ""
+    assert autopsy.dumps()[0].state == ""
 
 
 def test_a_stopped_process_is_seen_to_be(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.send_signal(signal.SIGSTOP)
     state = Path(f"/proc/{sleeper.pid}/stat")
     wait_for(lambda: state.read_text().split()[2] == "T", "the stop")
-    assert made(tmp_path, 0, subject(sleeper.pid, tmp_path / "log")).remains()[0].stopped
+    assert made(tmp_path, 0, subject(sleeper.pid, tmp_path / "log")).dumps()[0].stopped
 
 
 def test_children_that_do_not_show_stacks_are_not_signalled(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_children_that_do_not_show_stacks_are_not_signalled(tmp_path: Path) -> N
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         try:
-            found = made(tmp_path, 0, subject(parent.pid, tmp_path / "log")).remains()[0]
+            found = made(tmp_path, 0, subject(parent.pid, tmp_path / "log")).dumps()[0]
             assert [(c.pid, c.name, c.stack) for c in found.children] == [(child, "sleep", "")]
             assert parent.poll() is None
         finally:
@@ -94,7 +94,7 @@ def test_where_it_cannot_be_made(tmp_path: Path) -> None:
     autopsy = Autopsy(HelperProcesses(), tmp_path, "attempt_0", tmp_path, [subject(os.getpid(), tmp_path / "log")])
     assert autopsy.over()
     assert autopsy.error == "cannot make an autopsy: File exists"
-    assert autopsy.remains()[0].stack == ""
+    assert autopsy.dumps()[0].stack == ""
 
 
 def test_it_does_not_wait_for_ever(

@@ -8,8 +8,8 @@ import pytest
 from test_stacks import PACKAGES, dump
 
 from ftlaunch.autopsy import flight_recorder, rank_dump
-from ftlaunch.autopsy.findings import seen, verdict
 from ftlaunch.autopsy.rank_dump import RankDump
+from ftlaunch.autopsy.verdict import sentence, with_dumps
 from ftlaunch.health.hang_detection import laggard
 from ftlaunch.ranks.view import RankView
 
@@ -80,20 +80,20 @@ HERE = f"{TRAIN} 88 fetch"
 )  # fmt: skip
 def test_where_the_culprit_is_and_who_waits(culprit: RankDump, says: str) -> None:
     found = {0: WAITS, 1: culprit, 2: rank(2, *ALL_REDUCE, recorded=recorder(entry(1237)))}
-    said = verdict(1, found)
+    said = sentence(1, found)
     assert says in said
     assert said.endswith("; ranks 0 and 2 wait for it in all_reduce #1237 at train.py:95")
 
 
 def test_without_a_flight_recorder_the_stacks_decide() -> None:
     found = {0: rank(0, *ALL_REDUCE), 1: rank(1, HERE, syscall="clock_nanosleep")}
-    assert verdict(1, found) == "it sleeps at train.py:88 (in fetch); rank 0 waits for it in all_reduce at train.py:95"
+    assert sentence(1, found) == "it sleeps at train.py:88 (in fetch); rank 0 waits for it in all_reduce at train.py:95"
     assert culprit(found) == 1
 
 
 def test_the_interpreter_is_ending() -> None:
     ending = rank_dump.read(1, "Current thread 0x00007f (most recent call first):\n  <no Python frame>\n", {}, None)
-    assert verdict(1, {0: WAITS, 1: ending}).startswith("it runs no Python code: its interpreter is ending")
+    assert sentence(1, {0: WAITS, 1: ending}).startswith("it runs no Python code: its interpreter is ending")
     assert culprit({0: WAITS, 1: ending}) == 1
 
 
@@ -102,12 +102,12 @@ def test_who_waits_by_a_handle() -> None:
     handle = rank(0, f"{TRAIN} 60 <module>", recorded=recorder(entry(5)))
     late = rank(1, f"{TRAIN} 61 <module>", recorded=recorder(entry(4, over=True)))
     assert culprit({0: handle, 1: late}) == 1
-    assert verdict(1, {0: handle, 1: late}).endswith("; rank 0 waits for it in all_reduce #5 at train.py:60")
+    assert sentence(1, {0: handle, 1: late}).endswith("; rank 0 waits for it in all_reduce #5 at train.py:60")
 
 
 def test_different_collectives_under_the_same_number() -> None:
     other = rank(1, *ALL_REDUCE, recorded=recorder(entry(1237, "broadcast")))
-    assert verdict(0, {0: WAITS, 1: other}) == (
+    assert sentence(0, {0: WAITS, 1: other}) == (
         "it waits in all_reduce #1237 at train.py:95, but rank 1 is in broadcast #1237 at train.py:95:"
         " they disagree on their collectives"
     )
@@ -115,7 +115,7 @@ def test_different_collectives_under_the_same_number() -> None:
 
 def test_different_sizes_of_the_same_collective() -> None:
     other = rank(1, *ALL_REDUCE, recorded=recorder(entry(1237, sizes="[[5]]", over=True)))
-    assert "but rank 1 was in all_reduce #1237 of [[5]]: they disagree" in verdict(0, {0: WAITS, 1: other})
+    assert "but rank 1 was in all_reduce #1237 of [[5]]: they disagree" in sentence(0, {0: WAITS, 1: other})
 
 
 def test_groups_in_different_orders() -> None:
@@ -124,7 +124,7 @@ def test_groups_in_different_orders() -> None:
     other = rank(1, *ALL_REDUCE, recorded=recorder(entry(2, group="b"), **config))
     bystander = rank(2, HERE, recorded=recorder())
     assert "but rank 1 is in all_reduce #2 of group b at train.py:95: they take their groups in different orders" in (
-        verdict(0, {0: one, 1: other, 2: bystander})
+        sentence(0, {0: one, 1: other, 2: bystander})
     )
     assert flight_recorder.behind({n: r.flight for n, r in ((0, one), (2, bystander)) if r.flight}) == set(), (
         "not of the group"
@@ -133,7 +133,7 @@ def test_groups_in_different_orders() -> None:
 
 def test_all_in_the_same_collective() -> None:
     found = {number: rank(number, *ALL_REDUCE, recorded=recorder(entry(1237))) for number in range(3)}
-    assert verdict(0, found) == (
+    assert sentence(0, found) == (
         "it waits in all_reduce #1237 at train.py:95, and so do ranks 1 and 2: all have entered it,"
         " none gets out (the network?)"
     )
@@ -141,7 +141,7 @@ def test_all_in_the_same_collective() -> None:
 
 def culprit(found: dict[int, RankDump]) -> int:
     views = [RankView(n, 0.0, True, True, "train", 3, 10.0, True, 0.1, False) for n in found]
-    return laggard(seen(views, found)).rank
+    return laggard(with_dumps(views, found)).rank
 
 
 def test_the_one_that_has_not_entered_is_the_laggard() -> None:

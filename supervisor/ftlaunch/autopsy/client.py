@@ -58,8 +58,8 @@ class Autopsy:
         if self._process is not None:
             self._process.kill()
 
-    def remains(self) -> dict[int, RankDump]:
-        """What it has left of each rank."""
+    def dumps(self) -> dict[int, RankDump]:
+        """What it has collected of each rank."""
         return {rank: self._read(rank) for rank in self._ranks}
 
     def _read(self, rank: int) -> RankDump:

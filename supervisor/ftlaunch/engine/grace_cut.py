@@ -81,8 +81,8 @@ class Clearing:
 
     def _judge(self, autopsy: Autopsy, now: float) -> None:
         self._autopsy = None
-        remains = autopsy.remains()
-        waits = blocked_ranks.waits({rank: remains[rank] for rank in self._left if rank in remains})
+        dumps = autopsy.dumps()
+        waits = blocked_ranks.waits({rank: dumps[rank] for rank in self._left if rank in dumps})
         if blocked_ranks.lost(self._before, waits):
             self.why = blocked_ranks.sentence(self._dead, waits)
         self._before = waits

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ftlaunch.autopsy import findings, stacks
+from ftlaunch.autopsy import stacks, verdict
 from ftlaunch.autopsy.client import Autopsy
 from ftlaunch.health import hang_detection
 from ftlaunch.policy import failure_diagnosis
@@ -62,15 +62,15 @@ class Examining:
         assert autopsy is not None
         if not autopsy.over():
             return None
-        remains = autopsy.remains()
+        dumps = autopsy.dumps()
         views = [view for view in self._views if view.rank == late.rank or not can_replace(late.rank)]
-        culprit = hang_detection.laggard(findings.seen(views, remains))
-        found = findings.verdict(culprit.rank, remains)
+        culprit = hang_detection.laggard(verdict.with_dumps(views, dumps))
+        found = verdict.sentence(culprit.rank, dumps)
         sentence = "; ".join(filter(None, [hang_detection.describe(late, culprit), found]))
         autopsy.conclude(sentence)
         if autopsy.error:
             self.reporter.say(autopsy.error)
-        trace = stacks.main_lines(remains[culprit.rank].stack) if culprit.rank in remains else []
+        trace = stacks.main_lines(dumps[culprit.rank].stack) if culprit.rank in dumps else []
         return failure_diagnosis.hang(culprit.rank, culprit.step, sentence, "\n".join(trace[:12]), self._rules)
 
     def end(self) -> None:

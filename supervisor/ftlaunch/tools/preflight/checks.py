@@ -24,7 +24,7 @@ def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
     processes.become_subreaper()
     helpers = HelperProcesses()
     gpus = count_gpus({**os.environ, **spec.launch.env})
-    findings = [
+    checks = [
         rules.memory(machine.free_memory(), spec.launch.nproc),
         _shared_memory(spec.launch.nproc),
         _disk(helpers, spec.checkpoint_dir),
@@ -36,12 +36,12 @@ def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
         rules.clock(time.time(), Path(__file__).stat().st_mtime, machine.clock_synchronised()),
         rules.limits(*machine.limits(), gpus > 0),
     ]
-    return [*_interpreter(helpers, spec, gpus, limit, rules.could_run(findings)), *findings]
+    return [*_interpreter(helpers, spec, gpus, limit, rules.could_run(checks)), *checks]
 
 
-def say(findings: Sequence[Check], seconds: float) -> str:
-    """The findings as text."""
-    return "\n".join(view.lines(findings, seconds))
+def say(checks: Sequence[Check], seconds: float) -> str:
+    """The checks as text."""
+    return "\n".join(view.lines(checks, seconds))
 
 
 def _shared_memory(nproc: int) -> Check:
@@ -70,11 +70,11 @@ def _interpreter(helpers: HelperProcesses, spec: JobSpec, gpus: int, limit: floa
             Check("python", "bad", f"{spec.launch.python} {facts.failures[0]}", "give another `python` in the job spec")
         ]
     told = facts.told[0]
-    findings = [rules.python(told), rules.torch(told), rules.devices(told, spec.launch.nproc, gpus)]
-    if not (rest_fine and rules.could_run(findings)):
-        return [*findings, Check("ranks", "skip", "not started, for what is bad elsewhere")]
+    checks = [rules.python(told), rules.torch(told), rules.devices(told, spec.launch.nproc, gpus)]
+    if not (rest_fine and rules.could_run(checks)):
+        return [*checks, Check("ranks", "skip", "not started, for what is bad elsewhere")]
     answers = ranks.ask_ranks(helpers, spec, limit)
-    return findings + rules.ranks(answers.told, answers.failures, spec.launch.nproc)
+    return checks + rules.ranks(answers.told, answers.failures, spec.launch.nproc)
 
 
 def _nearest(folder: Path) -> Path:
