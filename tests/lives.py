@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ftlaunch.health.hang_detection import Late, late_ranks, waits
-from ftlaunch.health.healthy_waits import Gaps
+from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.time_limits import TimeLimits
 from ftlaunch.ranks.view import RankView
 
@@ -86,7 +86,7 @@ class Life:
 
     def alarms(self, longest: dict[str, float] | None = None, goes_on: float = 0.0) -> list[Late]:
         """The first alarm under `auto`, if any. goes_on: so long after the last sign of life nothing happens."""
-        gaps = Gaps({} if longest is None else longest)
+        gaps = HealthyWaits({} if longest is None else longest)
         at = 0.0
         while at <= max(self.now) + goes_on:
             views = self.views(at)

@@ -12,8 +12,8 @@ import pytest
 
 from ftlaunch.health import limits_file
 from ftlaunch.health.hang_detection import waits
-from ftlaunch.health.healthy_waits import Gaps
-from ftlaunch.health.limit_learning import Learning
+from ftlaunch.health.healthy_waits import HealthyWaits
+from ftlaunch.health.limit_learning import LimitLearning
 from ftlaunch.health.time_limits import AUTO_CEILING, BOUNDS, LEAST_FACTOR, TimeLimits, learned
 from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec, LaunchSpec, SavingSpec
@@ -52,9 +52,9 @@ def test_never_below_five_times_the_longest_healthy_wait(seed: int) -> None:
     """Any sequence of waits, of any kind, however it was measured."""
     chance = random.Random(seed)
     longest: dict[str, float] = {}
-    gaps, now, truth = Gaps(longest), 10.0, dict.fromkeys(BOUNDS, 0.0)
+    gaps, now, truth = HealthyWaits(longest), 10.0, dict.fromkeys(BOUNDS, 0.0)
     for attempt in range(3):
-        gaps.begin_attempt()
+        gaps = HealthyWaits(gaps.longest)
         seen = replace(TRAIN, beat=now)
         gaps.look(waits([seen]), 0.0)
         for _ in range(200):
@@ -78,13 +78,13 @@ def test_learned_grows_with_what_was_seen() -> None:
     assert limits == sorted(limits)
 
 
-def look(gaps: Gaps, *views: RankView, awake: float = 0.0) -> dict[str, float]:
+def look(gaps: HealthyWaits, *views: RankView, awake: float = 0.0) -> dict[str, float]:
     gaps.look(waits(views), awake)
     return gaps.longest
 
 
 def test_a_wait_counts_for_what_was_being_done() -> None:
-    gaps = Gaps({})
+    gaps = HealthyWaits({})
     look(gaps, replace(TRAIN, beat=10))
     look(gaps, replace(TRAIN, beat=12, phase="eval"))
     assert look(gaps, replace(TRAIN, beat=52)) == {"train": 2.0, "eval": 40.0}
@@ -92,21 +92,21 @@ def test_a_wait_counts_for_what_was_being_done() -> None:
 
 
 def test_what_has_not_ended_well_teaches_nothing() -> None:
-    gaps = Gaps({})
+    gaps = HealthyWaits({})
     look(gaps, replace(TRAIN, beat=10))
-    gaps.begin_attempt()  # it hung, and was killed
+    gaps = HealthyWaits(gaps.longest)  # it hung, and was killed
     assert look(gaps, replace(TRAIN, started=500, beat=510)) == {}
 
 
 def test_a_supervisor_that_was_held_up_learns_nothing() -> None:
-    gaps = Gaps({})
+    gaps = HealthyWaits({})
     look(gaps, replace(TRAIN, beat=10))
     assert look(gaps, replace(TRAIN, beat=500), awake=490.0) == {}
     assert look(gaps, replace(TRAIN, beat=501), awake=490.0) == {"train": 1.0}
 
 
 def test_the_way_to_the_first_step_and_the_end() -> None:
-    gaps = Gaps({})
+    gaps = HealthyWaits({})
     bare = RankView(0, 0.0, False, False, "startup", -1, 0.0, False, False)
     look(gaps, bare)
     attached = replace(TRAIN, beat=20, first_step_done=False)
@@ -120,7 +120,7 @@ def test_the_way_to_the_first_step_and_the_end() -> None:
 
 
 def test_the_last_to_end() -> None:
-    gaps = Gaps({})
+    gaps = HealthyWaits({})
     done = replace(TRAIN, beat=10, phase="teardown", exited=True, ended=12)
     other = replace(TRAIN, rank=1, beat=11, phase="teardown")
     look(gaps, replace(done, exited=False, ended=0), other)
@@ -165,17 +165,18 @@ def test_what_is_damaged_or_of_another_job_is_not_read(tmp_path: Path, content: 
         limits_file.read(tmp_path, "job")
 
 
-def learning(run_dir: Path, said: list[str], *, fresh: bool = False) -> Learning:
+def learning(run_dir: Path, said: list[str], *, fresh: bool = False) -> LimitLearning:
     launch = LaunchSpec("script", "train.py", (), nproc=1, run_id="job")
     spec = JobSpec("job", run_dir, run_dir, run_dir, launch, saving=SavingSpec(fresh=fresh))
-    return Learning(spec, said.append)
+    return LimitLearning(spec, said.append)
 
 
 def test_it_is_noted_once_a_minute_where_it_is_worth_it(tmp_path: Path) -> None:
     said: list[str] = []
     job, found = learning(tmp_path, said), []
+    seen = job.of_attempt()
     for now, beat in ((0, 0), (1, 10), (62, 20), (70, 60), (123, 61), (190, 102), (251, 103)):
-        job.look(waits([replace(TRAIN, beat=float(beat))]), 0.0, float(now))
+        job.look(seen, waits([replace(TRAIN, beat=float(beat))]), 0.0, float(now))
         found.append(limits_file.read(tmp_path, "job").get("train"))
     assert found == [None, None, 10.0, 10.0, 40.0, 40.0, 40.0], "41 is not worth it"
     job.note()
@@ -189,8 +190,9 @@ def test_it_is_noted_once_a_minute_where_it_is_worth_it(tmp_path: Path) -> None:
 def test_a_run_dir_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     said: list[str] = []
     job = learning(tmp_path / "gone", said)
-    job.look(waits([replace(TRAIN, beat=1.0)]), 0.0, 0.0)
-    job.look(waits([replace(TRAIN, beat=9.0)]), 0.0, 1.0)
+    seen = job.of_attempt()
+    job.look(seen, waits([replace(TRAIN, beat=1.0)]), 0.0, 0.0)
+    job.look(seen, waits([replace(TRAIN, beat=9.0)]), 0.0, 1.0)
     job.note()
     job.note()
     assert said == [f"cannot write {tmp_path / 'gone' / 'limits.json'}: No such file or directory"]

@@ -235,7 +235,7 @@ def test_with_everything_closed_a_program_still_ends_with_its_own_exit_code(tmp_
 
 
 def test_tail(tmp_path: Path) -> None:
-    log = log_path(tmp_path, 2, 13)
+    log = log_path(tmp_path / "logs", 2, 13)
     assert log == tmp_path / "logs" / "attempt_2" / "rank_13.log"
     assert tail(log) == ""
     log.parent.mkdir(parents=True)

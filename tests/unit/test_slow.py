@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ftlaunch.health.stragglers import WINDOW_STEPS, WINDOWS, WINDOWS_WELL, Own, SlowRanks, StragglerNews
+from ftlaunch.health.stragglers import WINDOW_STEPS, WINDOWS, WINDOWS_WELL, Own, StragglerNews, Stragglers
 from ftlaunch.history.status_view import status_lines
 
 
@@ -15,7 +15,7 @@ class Ranks:
     """Makes steps in windows: each rank's own part of a step is given."""
 
     def __init__(self, number: int) -> None:
-        self.slow, self.now = SlowRanks(), 100.0
+        self.slow, self.now = Stragglers(), 100.0
         self.own: dict[int, Own] = dict.fromkeys(range(number), (0, 0.0))
         self.slow.look(self.own, self.now)
 
@@ -76,7 +76,7 @@ def test_hiccups_make_nobody_slow(seed: int) -> None:
 
 
 def test_too_few_steps_say_nothing() -> None:
-    job = SlowRanks()
+    job = Stragglers()
     for count in range(WINDOW_STEPS):
         assert job.look({0: (count, 1.0 * count), 1: (count, 9.0 * count)}, 10.0 * count) == []
     assert job.look({0: (900, 900.0), 1: (0, 0.0)}, 1e6) == [], "one of them does not say"
@@ -86,7 +86,7 @@ def test_a_new_attempt_begins_anew() -> None:
     job = Ranks(2)
     for _ in range(WINDOWS):
         job.window([1.0, 2.0])
-    job.slow.begin_attempt()
+    job.slow = Stragglers()  # of another attempt
     assert job.slow.slow == {}
     assert job.slow.look({0: (0, 0.0), 1: (0, 0.0)}, job.now) == []
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch.ranks.log_files import tail
-from ftlaunch.ranks.programs import program
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.processes import Leader
+from ftlaunch.system.programs import program
 from ftlaunch_contract.files import atomic
 
 PROGRAM = program("fork_server")

@@ -18,10 +18,10 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.log_files import tail
-from ftlaunch.ranks.programs import program
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.programs import program
 from ftlaunch_contract import protocol
 
 _PROBE = program("preflight_probe")
