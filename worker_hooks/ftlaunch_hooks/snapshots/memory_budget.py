@@ -15,13 +15,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
-from ftlaunch_contract.pages.page import NONE, ROOM, Page
+from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
+from ftlaunch_contract.pages.words import (
+    AGREED,
+    AGREED_BASE,
+    AGREED_SLOTS,
+    ASKED,
+    HELD,
+    MISSED,
+    NEED,
+    SIZED,
+    TAKEN,
+)
 from ftlaunch_contract.protocol import MEMORY_SLOTS
 from ftlaunch_hooks.process.say import say
 
-# words of a rank, and of rank 0 for all. Steps are kept as step + 1: an empty word is none.
-_NEED, _HELD, _SIZED, _ASKED, _TAKEN, _MISSED, _AGREED, _SLOTS, _BASE = range(ROOM, ROOM + 9)
 _GREW, _FAILED = 1, 2
 _ONE_SLOT = 10  # steps between snapshots, at least, where each destroys the one before
 
@@ -41,37 +50,37 @@ class MemoryBudget:
 
     def took(self, step: int) -> None:
         """This rank has a snapshot of `step`, the newest; NONE: of no step."""
-        self._page.q[_TAKEN] = step + 1
+        self._page.q[TAKEN] = step + 1
 
     def all_have(self, step: int) -> bool:
         """Whether every rank has taken the snapshot of `step`."""
         attempt = self._page.attempt
-        return all(peer.attempt == attempt and peer.q[_TAKEN] > step for peer in self._peers)
+        return all(peer.attempt == attempt and peer.q[TAKEN] > step for peer in self._peers)
 
     def noticed(self, need: int) -> None:
         """A snapshot of this rank needs `need` bytes now: more than was agreed on is something to meet about."""
         if 0 < self._planned < need:
-            self._page.q[_ASKED] |= _GREW
+            self._page.q[ASKED] |= _GREW
 
     def failed(self) -> None:
         """This rank finds no room for a snapshot: there are none until the ranks have met."""
-        self._page.q[_ASKED] |= _FAILED
+        self._page.q[ASKED] |= _FAILED
 
     def any_failed(self) -> bool:
         """Whether a rank waits for a meeting, and takes no snapshots."""
-        return any(peer.q[_ASKED] & _FAILED for peer in self._peers)
+        return any(peer.q[ASKED] & _FAILED for peer in self._peers)
 
     def missed(self, step: int) -> None:
         """This rank has no snapshot of a step that was to be held for the saver: it will not be saved."""
-        self._page.q[_MISSED] = step + 1
+        self._page.q[MISSED] = step + 1
 
     def any_missed(self, step: int) -> bool:
         """Whether a rank has no snapshot of a step that was to be held."""
-        return any(peer.q[_MISSED] > step and peer.save_step != step for peer in self._peers)
+        return any(peer.q[MISSED] > step and peer.save_step != step for peer in self._peers)
 
     def wanted(self) -> bool:
         """Whether a rank has asked for a meeting."""
-        return any(peer.q[_ASKED] for peer in self._peers)
+        return any(peer.q[ASKED] for peer in self._peers)
 
     def spaced(self, interval: int) -> int:
         """Rank 0: the interval there is where `interval` was asked for; the supervisor is told of it."""
@@ -90,18 +99,18 @@ class MemoryBudget:
         that all ranks have whole in memory, or NONE; None when this rank is told to leave meanwhile.
         """
         words, attempt = self._page.q, self._page.attempt
-        words[_NEED], words[_HELD] = need, held
-        words[_SIZED] = step + 1
+        words[NEED], words[HELD] = need, held
+        words[SIZED] = step + 1
         leader = self._peers[0]
         if self._leads:
-            if not self._wait(lambda: all(p.attempt == attempt and p.q[_SIZED] == step + 1 for p in self._peers)):
+            if not self._wait(lambda: all(p.attempt == attempt and p.q[SIZED] == step + 1 for p in self._peers)):
                 return None
             self._decide(step)
-        if not self._wait(lambda: leader.attempt == attempt and leader.q[_AGREED] == step + 1):
+        if not self._wait(lambda: leader.attempt == attempt and leader.q[AGREED] == step + 1):
             return None
-        self.slots, self._planned = leader.q[_SLOTS], need
-        words[_ASKED] = 0
-        return leader.q[_BASE] - 1
+        self.slots, self._planned = leader.q[AGREED_SLOTS], need
+        words[ASKED] = 0
+        return leader.q[AGREED_BASE] - 1
 
     def _wait(self, ready: Callable[[], bool]) -> bool:
         wait_until(lambda: self._page.leave or ready(), math.inf)
@@ -110,14 +119,14 @@ class MemoryBudget:
     def _decide(self, step: int) -> None:
         if self.any_failed():  # what there seems to be is not to be had
             self._most = max(self.slots - 1, 0)
-        needed = sum(peer.q[_NEED] for peer in self._peers)
-        room = room_in(self._directory) + sum(peer.q[_HELD] for peer in self._peers)
+        needed = sum(peer.q[NEED] for peer in self._peers)
+        room = room_in(self._directory) + sum(peer.q[HELD] for peer in self._peers)
         slots = slots_for(needed, room, self._most)
         common = set[int].intersection(*(set(peer.slot_steps()) for peer in self._peers))
         words, memory = self._page.q, self._page.memory
-        words[_SLOTS], words[_BASE] = slots, max(common | {NONE}) + 1
+        words[AGREED_SLOTS], words[AGREED_BASE] = slots, max(common | {NONE}) + 1
         self._page.memory = agreed = Memory(slots, _spaced(self._asked, slots), max(needed, 1), room)
-        words[_AGREED] = step + 1
+        words[AGREED] = step + 1
         if agreed.reduced and (not memory.needed or slots != memory.slots):
             say(reduced_memory(agreed))
 

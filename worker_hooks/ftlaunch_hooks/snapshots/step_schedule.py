@@ -12,8 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ftlaunch_contract.pages.page import AGENDA, AGENDA_WORDS, NONE, Page
+from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
+from ftlaunch_contract.pages.words import SCHEDULE
 from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
@@ -68,16 +69,16 @@ class StepSchedule:
             self._write(step)
 
     def _write(self, step: int) -> None:
-        behind = step - AGENDA_WORDS
+        behind = step - SCHEDULE.count
         if behind > 0 and not all(page.step >= behind for page in self._peers):
             wait_until(lambda: self._page.leave or all(page.step >= behind for page in self._peers), math.inf)
-        self._peers[0].q[AGENDA + step % AGENDA_WORDS] = pack(step, self._decide(step))
+        self._peers[0].q[SCHEDULE + step % SCHEDULE.count] = pack(step, self._decide(step))
 
     def read(self, step: int) -> BoundaryOrder:
         """What happens at `step`; waits for rank 0's word. Nothing happens where the ranks are told to leave."""
         if self._alone:
             self._write(step)  # nobody else must know: the newest orders count
-        words, word = self._peers[0].q, AGENDA + step % AGENDA_WORDS
+        words, word = self._peers[0].q, SCHEDULE + step % SCHEDULE.count
         if words[word] >> 32 != step:
             wait_until(lambda: self._page.leave or words[word] >> 32 == step, math.inf)
         said, entry = unpack(words[word])
