@@ -43,13 +43,13 @@ def pair(memory: Path) -> Iterator[list[Member]]:
     [
         BoundaryOrder(), BoundaryOrder(take=True), BoundaryOrder(True, Why.INTERVAL),
         BoundaryOrder(False, Why.END, 0, True), BoundaryOrder(True, None, 41),
-        BoundaryOrder(meet=True),
+        BoundaryOrder(agree=True),
     ],
 )  # fmt: skip
 def test_an_entry_fits_into_a_word(entry: BoundaryOrder) -> None:
     for step in (42, 2**31 - 1):
         there = unpack(pack(step, entry))
-        kept = entry if step - entry.keep < 1 << 24 else BoundaryOrder(entry.take, entry.hold, NONE, entry.meet)
+        kept = entry if step - entry.keep < 1 << 24 else BoundaryOrder(entry.take, entry.hold, NONE, entry.agree)
         assert there == (step, kept)
         assert pack(step, entry) < 2**63
 

@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -102,15 +103,18 @@ class Job:
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         self._compare_replicas(overseer)
         self._pace, self._spent = AdaptiveInterval(*overseer.memory_interval), 0.0
-        self._agenda = StepSchedule(overseer.rank, overseer.peers, overseer.orders, self._pace, self._snapshots.room)
+        self._schedule = StepSchedule(
+            overseer.rank, overseer.peers, overseer.orders, self._pace, self._snapshots.budget
+        )
         self._snapshots.fit(step)
         self._page.set_resumed(kind, step)
         if kind != Resume.MEMORY:
-            self._take(None)
+            with overseer.watched_lock:
+                self._snapshots.take(step)
         overseer.keep(self._snapshots)
         self._page.beat(step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
-        self._agenda.write(step + 1)
+        self._schedule.write(step + 1)
         self._state.restore_rng()  # for loops of one's own; steps() does it again when it begins
 
     # --- what a script may ask ----------------------------------------------------------------------------
@@ -225,13 +229,11 @@ class Job:
         self._losses.judge(step, *(span if self._positions.skippable else NO_SPAN))
         self._snapshots.trouble = self._losses.trouble
         self._overseer.at_boundary(step)
-        entry = self._agenda.read(step)
-        if entry.meet:
-            with self._overseer.watched_lock:
-                self._snapshots.fit(step)
-        self._agenda.write(step + 1)
-        why = Why.END if last else entry.hold
-        taken = (why is not None or entry.take) and self._take(why, entry.keep)
+        order = self._schedule.read(step)
+        if last:
+            order = replace(order, hold=Why.END)
+        with self._overseer.watched_lock:
+            taken = self._snapshots.boundary(step, order, self._schedule.write)
         now = time.monotonic_ns()
         self._page.step_seconds = seconds = (now - self._began_ns) / 1e9
         self._began_ns = now
@@ -239,14 +241,10 @@ class Job:
         self._spent = self._snapshots.spent
         self._page.beat(step, now)
         self._watch.begin(now)
-        if why is not None:
-            self._overseer.held(self._snapshots, step, why)
-        if why == Why.STOP:
+        if order.hold is not None:
+            self._overseer.held(self._snapshots, step, order.hold)
+        if order.hold == Why.STOP:
             self._stop()
-
-    def _take(self, why: Why | None, keep: int = NONE) -> bool:
-        with self._overseer.watched_lock:
-            return self._snapshots.take(self.step, why, keep)
 
     def _stop(self) -> None:
         self._snapshots.settle()

@@ -129,10 +129,10 @@ def test_the_schedule_has_its_place(page: Page, tmp_path: Path, step: int, index
 
 def test_what_the_ranks_agree_on_has_its_place(page: Page, tmp_path: Path) -> None:
     budget = MemoryBudget(0, [page], tmp_path)
-    budget.took(7)
-    budget.missed(8)
-    budget.failed()
+    budget.progress.took(7)
+    budget.progress.missed(8)
+    budget.progress.failed()
     assert [word(page, 44), word(page, 45), word(page, 43)] == [8, 9, 2]
-    assert budget.meet(5, 1000, 200) == -1
+    assert budget.agree(5, 1000, 200) == -1
     assert [word(page, index) for index in (40, 41, 42, 43, 46, 48)] == [1000, 200, 6, 0, 6, 0]
     assert word(page, 47) == budget.slots
