@@ -32,6 +32,7 @@ from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.snapshots.step_schedule import StepSchedule
 from ftlaunch_hooks.standalone import standalone
 from ftlaunch_hooks.state.state import RankState, StateError
+from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 
 _job: Job | None = None
 
@@ -70,21 +71,9 @@ class Job:
         self._state = RankState(objects, frozen, coordinator.rank, coordinator.world_size)
         self._positions = Positions(objects, frozen)
         kind, step = coordinator.resume()
-        if kind == Resume.REFUSED:
-            raise AttachError(
-                f"cannot resume: no checkpoint in {coordinator.checkpoint_dir} is usable (see its quarantine/); "
-                f"{protocol.ENV_FRESH}=1 starts over"
-            )
-        try:
-            restored = restore(self._state, kind, step, coordinator)
-            if restored is not None:
-                self._positions.check_ranks(restored.world_size, coordinator.world_size)
-        except StateError as error:
-            raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
-        self._skip_bad_data(coordinator)
-        if kind == Resume.WEIGHTS:
-            step = 0  # it was the step of the checkpoint
-        self.step: int = step
+        restored = self._restore(kind, step)
+        self._skip_bad_data()
+        self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
         self.attempt: int = coordinator.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
         self._in_loop = False
@@ -102,20 +91,12 @@ class Job:
         )
         self._watch = Stopwatch(self._page)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
-        self._compare_replicas(coordinator)
+        self._compare_replicas()
         self._pace, self._spent = AdaptiveInterval(*coordinator.memory_interval), 0.0
         self._schedule = StepSchedule(
             coordinator.rank, coordinator.peers, coordinator.orders, self._pace, self._snapshots.budget
         )
-        self._snapshots.fit(step)
-        self._page.set_resumed(kind, step)
-        if kind != Resume.MEMORY:
-            with coordinator.watched_lock:
-                self._snapshots.take(step)
-        self._page.beat(step, time.monotonic_ns())
-        self._page.raise_flag(Flag.ATTACHED)
-        self._schedule.write(step + 1)
-        self._state.restore_rng()  # for loops of one's own; steps() does it again when it begins
+        self._begin(kind)
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
@@ -183,18 +164,47 @@ class Job:
 
     # --- when it begins -----------------------------------------------------------------------------------
 
-    def _skip_bad_data(self, coordinator: Coordinator) -> None:
+    def _restore(self, kind: Resume, step: int) -> SavedTensors | None:
+        directory = self._coordinator.checkpoint_dir
+        if kind == Resume.REFUSED:
+            raise AttachError(
+                f"cannot resume: no checkpoint in {directory} is usable (see its quarantine/); "
+                f"{protocol.ENV_FRESH}=1 starts over"
+            )
         try:
-            spans = skipped_samples.read(coordinator.checkpoint_dir)
+            restored = restore(self._state, kind, step, self._coordinator)
+            if restored is not None:
+                self._positions.check_ranks(restored.world_size, self._coordinator.world_size)
+        except StateError as error:
+            raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
+        return restored
+
+    def _skip_bad_data(self) -> None:
+        directory = self._coordinator.checkpoint_dir
+        try:
+            spans = skipped_samples.read(directory)
         except (OSError, ValueError) as error:
-            raise AttachError(f"cannot read {coordinator.checkpoint_dir / skipped_samples.NAME}: {error}") from error
+            raise AttachError(f"cannot read {directory / skipped_samples.NAME}: {error}") from error
         self._positions.skip(spans)
 
-    def _compare_replicas(self, coordinator: Coordinator) -> None:
+    def _compare_replicas(self) -> None:
+        coordinator = self._coordinator
         every = int(os.environ.get(protocol.ENV_COMPARE_REPLICAS, "0"))
         if every and coordinator.world_size > 1:
             directory = coordinator.memory_dir if coordinator.rank == 0 else None
             self._snapshots.agreement = Agreement(self._page, every, directory)
+
+    def _begin(self, kind: Resume) -> None:
+        """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
+        self._snapshots.fit(self.step)
+        self._page.set_resumed(kind, self.step)
+        if kind != Resume.MEMORY:
+            with self._coordinator.watched_lock:
+                self._snapshots.take(self.step)
+        self._page.beat(self.step, time.monotonic_ns())
+        self._page.raise_flag(Flag.ATTACHED)
+        self._schedule.write(self.step + 1)
+        self._state.restore_rng()  # for loops of one's own; steps() does it again when it begins
 
     # --- step by step -------------------------------------------------------------------------------------
 
