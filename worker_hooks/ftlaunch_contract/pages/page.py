@@ -17,7 +17,7 @@ from pathlib import Path
 from ftlaunch_contract.pages import words
 from ftlaunch_contract.pages.descriptors import BoolWord, FloatWord, IntWord, ReadEnum, ReadInt, SecondsWord
 from ftlaunch_contract.pages.memory_state import Memory
-from ftlaunch_contract.pages.words import NONE, TABLE, WORDS, Life, Words
+from ftlaunch_contract.pages.words import NONE, TABLE, WORDS, Lifetime, Words
 from ftlaunch_contract.protocol import VERSION, Flag, Phase, Resume
 
 __all__ = ["MAGIC", "NONE", "SIZE", "Page", "create_page", "open_pages", "page_path"]
@@ -117,7 +117,7 @@ class Page:
         q[words.ATTEMPT] = NONE
         q[words.PID], q[words.START_TIME] = pid, start_time
         for row in TABLE:
-            if row.life is Life.PROCESS:
+            if row.lifetime is Lifetime.PROCESS:
                 self._empty(row)
         self.loss = float("nan")
         q[_BEAT] = time.monotonic_ns()
@@ -219,7 +219,7 @@ class Page:
     def clear_requests(self) -> None:
         """Nothing asked, nothing decided: the state in which an attempt begins."""
         for row in TABLE:
-            if row.life is Life.ATTEMPT:
+            if row.lifetime is Lifetime.ATTEMPT:
                 self._empty(row)
 
     def decide_resume(self, kind: Resume, step: int) -> None:

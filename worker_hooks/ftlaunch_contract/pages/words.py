@@ -1,4 +1,4 @@
-"""The table of the page: every word of the 512, with its offset, its writer, its life and its meaning.
+"""The table of the page: every word of the 512, with its offset, its writer, its lifetime and its meaning.
 
 A word is 8 bytes. Words that belong together are one row of the table. Changing an offset changes the protocol
 (protocol.VERSION). Two rows that overlap, a row past the end of its writer's half, and two rows of one name are a
@@ -24,7 +24,7 @@ class Writer(enum.Enum):
     SUPERVISOR = range(WORDS // 2, WORDS)  # in a job without a supervisor: rank 0
 
 
-class Life(enum.Enum):
+class Lifetime(enum.Enum):
     """What empties a word."""
 
     PROCESS = "a new process of the rank"
@@ -39,14 +39,16 @@ class Words(int):
     meaning: str
     count: int
     writer: Writer
-    life: Life
+    lifetime: Lifetime
     empty: int  # what stands in each of the words after they were emptied
 
-    def __new__(cls, name: str, offset: int, meaning: str, count: int, writer: Writer, life: Life, empty: int) -> Words:
+    def __new__(
+        cls, name: str, offset: int, meaning: str, count: int, writer: Writer, lifetime: Lifetime, empty: int
+    ) -> Words:
         """See the fields."""
         row = super().__new__(cls, offset)
         row.name, row.meaning, row.count = name, meaning, count
-        row.writer, row.life, row.empty = writer, life, empty
+        row.writer, row.lifetime, row.empty = writer, lifetime, empty
         return row
 
     @property
@@ -58,30 +60,34 @@ class Words(int):
 _rows: list[Words] = []
 
 
-def _rank(name: str, offset: int, meaning: str, *, count: int = 1, life: Life = Life.PROCESS, empty: int = 0) -> Words:
-    _rows.append(Words(name, offset, meaning, count, Writer.RANK, life, empty))
+def _rank(
+    name: str, offset: int, meaning: str, *, count: int = 1, lifetime: Lifetime = Lifetime.PROCESS, empty: int = 0
+) -> Words:
+    _rows.append(Words(name, offset, meaning, count, Writer.RANK, lifetime, empty))
     return _rows[-1]
 
 
-def _supervisor(name: str, offset: int, meaning: str, *, life: Life = Life.ATTEMPT, empty: int = 0) -> Words:
-    _rows.append(Words(name, offset, meaning, 1, Writer.SUPERVISOR, life, empty))
+def _supervisor(
+    name: str, offset: int, meaning: str, *, lifetime: Lifetime = Lifetime.ATTEMPT, empty: int = 0
+) -> Words:
+    _rows.append(Words(name, offset, meaning, 1, Writer.SUPERVISOR, lifetime, empty))
     return _rows[-1]
 
 
 # --- the rank's half: page.py ------------------------------------------------------------------------------
-MAGIC = _rank("magic", 0, "Tells a page from any other file.", life=Life.PAGE)
-VERSION = _rank("version", 1, "Version of the protocol.", life=Life.PAGE)
-PID = _rank("pid", 2, "Process id of the rank.", life=Life.PAGE)
-START_TIME = _rank("start_time", 3, "Start time of the rank's process in clock ticks.", life=Life.PAGE)
+MAGIC = _rank("magic", 0, "Tells a page from any other file.", lifetime=Lifetime.PAGE)
+VERSION = _rank("version", 1, "Version of the protocol.", lifetime=Lifetime.PAGE)
+PID = _rank("pid", 2, "Process id of the rank.", lifetime=Lifetime.PAGE)
+START_TIME = _rank("start_time", 3, "Start time of the rank's process in clock ticks.", lifetime=Lifetime.PAGE)
 ATTEMPT = _rank(
-    "attempt", 4, "The attempt the rank's half speaks of; NONE before the first.", life=Life.PAGE, empty=NONE
+    "attempt", 4, "The attempt the rank's half speaks of; NONE before the first.", lifetime=Lifetime.PAGE, empty=NONE
 )
 PHASE = _rank("phase", 5, "`Phase`: what the rank says it is doing.")
 STEP = _rank("step", 6, "Completed steps; NONE before attach() knows.", empty=NONE)
-BEAT = _rank("beat_ns", 7, "Monotonic time of the last beat, nanoseconds.", life=Life.PAGE)
+BEAT = _rank("beat_ns", 7, "Monotonic time of the last beat, nanoseconds.", lifetime=Lifetime.PAGE)
 CONSUMED = _rank("consumed", 8, "Samples consumed over all ranks, where a sampler says.")
 STEP_NS = _rank("step_ns", 9, "Duration of the last step, nanoseconds; 0 before the first.")
-LOSS = _rank("loss", 10, "What `job.step_done(loss=...)` said last, a double; NaN before.", life=Life.PAGE)
+LOSS = _rank("loss", 10, "What `job.step_done(loss=...)` said last, a double; NaN before.", lifetime=Lifetime.PAGE)
 FLAGS = _rank("flags", 11, "`Flag`: what the rank says of itself.")
 SAVE_STEP = _rank(
     "save_step", 12, "Newest step whose snapshot is held for the saver; NONE when there is none.", empty=NONE
@@ -104,7 +110,7 @@ SLOT_STEPS = _rank(
     32,
     "For each snapshot slot the step it holds whole, or NONE.",
     count=SLOTS,
-    life=Life.PAGE,
+    lifetime=Lifetime.PAGE,
     empty=NONE,
 )
 MEMORY = _rank("memory", 52, "(Rank 0) `Memory`: what the ranks have agreed on.", count=4)
@@ -128,7 +134,7 @@ MISSED = _rank("missed", 45, "Step + 1 of the newest snapshot that was to be hel
 SCHEDULE = _rank("schedule", 64, "(Rank 0) what happens at each boundary, a ring: step_schedule.py.", count=64)
 LOSSES = _rank("losses", 200, "Bad losses, a record of 8 words for each kind: loss_record.py.", count=16)
 DIGESTS = _rank("digests", 216, "Digests of replicas, a ring of 8 pairs: replica_record.py.", count=16)
-EXIT_FUTEX = _rank("exit_futex", 240, "A pthread_mutex_t: exit_futex.py.", count=8, life=Life.PAGE)
+EXIT_FUTEX = _rank("exit_futex", 240, "A pthread_mutex_t: exit_futex.py.", count=8, lifetime=Lifetime.PAGE)
 
 # --- the supervisor's half ---------------------------------------------------------------------------------
 STOP_AT = _supervisor("stop_at", 256, "The step to stop at, or NONE.", empty=NONE)
@@ -143,12 +149,12 @@ SAVED = _supervisor(
     "saved", 262, "The saver is done with every held snapshot up to this step; NONE before the first.", empty=NONE
 )
 READING = _supervisor(
-    "reading", 263, "The step the saver reads now, or NONE; its slot stays, also across attempts.", life=Life.PAGE,
-    empty=NONE,
+    "reading", 263, "The step the saver reads now, or NONE; its slot stays, also across attempts.",
+    lifetime=Lifetime.PAGE, empty=NONE,
 )  # fmt: skip
 GRANTED = _supervisor(
     "granted", 264, "(No supervisor) the step for whose shards rank 0 has made room on storage, or NONE.",
-    life=Life.PAGE, empty=NONE,
+    lifetime=Lifetime.PAGE, empty=NONE,
 )  # fmt: skip
 
 TABLE = tuple(sorted(_rows))

@@ -22,7 +22,7 @@ def failed(step: int) -> int:
     return NONE - 1 - step
 
 
-class Leader:
+class NodeLeader:
     """Rank 0. Its orders to all ranks, itself included, stand in the second half of its page."""
 
     def __init__(self, peers: Peers, settings: Settings) -> None:

@@ -9,7 +9,7 @@ from ftlaunch_contract.files.rate_limit import Bandwidth
 from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
-from ftlaunch_hooks.standalone.leader import Leader, failed
+from ftlaunch_hooks.standalone.leader import NodeLeader, failed
 from ftlaunch_hooks.standalone.peers import Peers
 from ftlaunch_hooks.standalone.settings import AloneError, Settings
 
@@ -17,7 +17,7 @@ from ftlaunch_hooks.standalone.settings import AloneError, Settings
 class ShardSaver:
     """At most one save at a time."""
 
-    def __init__(self, peers: Peers, settings: Settings, leader: Leader | None) -> None:
+    def __init__(self, peers: Peers, settings: Settings, leader: NodeLeader | None) -> None:
         """leader: where this rank is rank 0."""
         self._peers, self._settings, self._leader = peers, settings, leader
         self.error: str | None = None  # why the last save has failed

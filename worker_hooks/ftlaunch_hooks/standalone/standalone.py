@@ -22,7 +22,7 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.standalone import memory_dirs
-from ftlaunch_hooks.standalone.leader import Leader
+from ftlaunch_hooks.standalone.leader import NodeLeader
 from ftlaunch_hooks.standalone.peers import Peers
 from ftlaunch_hooks.standalone.rendezvous import meet
 from ftlaunch_hooks.standalone.rescue import Rescue
@@ -60,7 +60,7 @@ class Standalone:
         self.peers = self._meet()
         self.page, self.orders = self.peers[rank], self.peers[0]
         self._peers = Peers(rank, self.peers)
-        self._leader = Leader(self._peers, chosen) if rank == 0 else None
+        self._leader = NodeLeader(self._peers, chosen) if rank == 0 else None
         self._saver = ShardSaver(self._peers, chosen, self._leader)
         self._rescue = Rescue(self._peers, chosen, self._root, self.watched_lock)
         atexit.register(self._at_exit, os.getpid())  # runs before the memory directory is deleted

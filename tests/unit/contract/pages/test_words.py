@@ -14,7 +14,7 @@ from ftlaunch_contract.pages import exit_futex, loss_record, replica_record, wor
 from ftlaunch_contract.pages.loss_record import Bad, LossFault
 from ftlaunch_contract.pages.page import Page, create_page
 from ftlaunch_contract.pages.replica_record import Told
-from ftlaunch_contract.pages.words import TABLE, Life, Words, Writer, check
+from ftlaunch_contract.pages.words import TABLE, Lifetime, Words, Writer, check
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 from ftlaunch_hooks.snapshots.step_schedule import StepSchedule
@@ -62,7 +62,7 @@ def test_every_row_has_a_constant_and_a_meaning() -> None:
 
 
 def planted(name: str, offset: int, count: int = 1, writer: Writer = Writer.RANK) -> Words:
-    return Words(name, offset, "Planted.", count, writer, Life.PAGE, 0)
+    return Words(name, offset, "Planted.", count, writer, Lifetime.PAGE, 0)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_two_rows_that_overlap_are_an_error_at_import() -> None:
         exec(compile(clashing, "words.py", "exec"), {"__name__": "planted"})
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if row.life is Life.PROCESS], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in TABLE if row.lifetime is Lifetime.PROCESS], ids=lambda row: row.name)
 def test_a_new_process_finds_its_words_empty(page: Page, row: Words) -> None:
     for index in range(row, row.end):
         page.q[index] = 7
