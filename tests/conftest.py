@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from harness import FtJob
+from tests.support.harness import FtJob
 
 # A shell starts what runs in the background with these ignored; what the tests start shall not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from disks import tmpfs
-from harness import carriers, wait_for
+from tests.support.disks import tmpfs
+from tests.support.harness import carriers, wait_for
 
 from ftlaunch.tools.preflight import disk as check_disk
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import FtJob, wait_for
+from tests.support.harness import FtJob, wait_for
 
 PRINT_ENV = "import json, os, sys; print(json.dumps(dict(os.environ))); print(sys.argv[1:], file=sys.stderr)\n"
 

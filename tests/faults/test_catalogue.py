@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from harness import FtJob, wait_for
-from test_causes import CAUSES, incident, run
+from tests.support.causes import CAUSES, incident, run
+from tests.support.harness import FtJob, wait_for
 
 
 class Row(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness import FtJob, alive
+from tests.support.harness import FtJob, alive
 
 CRASHES = {
     "sigkill": ("killed", "SIGKILL"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import JOBS, FtJob, wait_for
+from tests.support.harness import JOBS, FtJob, wait_for
 
 SCRIPT = JOBS / "phases.py"
 SAVED = 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness import FtJob
+from tests.support.harness import FtJob
 
 LIMITS = ("--hang-timeout", "1.5s", "--grace", "3s")
 

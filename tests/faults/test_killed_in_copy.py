@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import JOBS
+from tests.support.harness import JOBS
 
 TENSORS = 7
 

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from harness import JOBS, FtJob, alive, wait_for
+from tests.support.harness import JOBS, FtJob, alive, wait_for
 
 from ftlaunch.notify.notifier import FAREWELL
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import FtJob, alive, carriers, wait_for
+from tests.support.harness import FtJob, alive, carriers, wait_for
 
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.pages.page import NONE, Page, page_path

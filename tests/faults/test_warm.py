@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from harness import JOBS, FtJob, alive, wait_for
+from tests.support.harness import JOBS, FtJob, alive, wait_for
 
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
