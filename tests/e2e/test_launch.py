@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.harness import FtJob, wait_for
+from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
 
 PRINT_ENV = "import json, os, sys; print(json.dumps(dict(os.environ))); print(sys.argv[1:], file=sys.stderr)\n"
 

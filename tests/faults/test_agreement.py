@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.checkpoints import checkpoint, steps
-from tests.support.harness import TINY, FtJob, wait_for
+from tests.support.harness import TINY, FtJob
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, Page, page_path

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 from tests.support.causes import CAUSES, incident, run
-from tests.support.harness import FtJob, wait_for
+from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
 
 
 class Row(NamedTuple):

@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.support.harness import JOBS, FtJob, wait_for
+from tests.support.harness import JOBS, FtJob
+from tests.support.waiting import wait_for
 
 SCRIPT = JOBS / "phases.py"
 SAVED = 6

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harness import wait_for
+from tests.support.waiting import wait_for
 
 from ftlaunch.autopsy import client
 from ftlaunch.autopsy.client import KEPT, Autopsy

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harness import JOBS, FtJob, carriers, wait_for
+from tests.support.harness import JOBS, FtJob, carriers
+from tests.support.waiting import wait_for
 
 from ftlaunch.memory.cleanup import sweep
 from ftlaunch_contract.files.private_dir import make_private

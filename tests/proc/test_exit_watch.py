@@ -13,7 +13,7 @@ from pathlib import Path
 from select import select
 
 import pytest
-from tests.support.harness import DEADLINE
+from tests.support.waiting import DEADLINE
 
 from ftlaunch.engine.workspace import Workspace
 from ftlaunch.ranks.exit_watch import Knells
@@ -25,8 +25,8 @@ from ftlaunch_contract.pages.page import Page, create_page
 
 HANGS_UP = """
 import sys, pathlib, signal
-from ftlaunch_hooks import knell
-knell.hang_up(pathlib.Path(sys.argv[1]))
+from ftlaunch_contract.pages import exit_futex
+exit_futex.hang_up(pathlib.Path(sys.argv[1]))
 print("hung up", flush=True)
 if sys.argv[2] == "pause":
     signal.pause()

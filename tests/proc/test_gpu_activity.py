@@ -35,7 +35,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, proce
 ASK = """
 import sys, time
 from pathlib import Path
-from ftlaunch.gpus import Gpus
+from ftlaunch.system.gpu_activity import Gpus
 gpus, until = Gpus(Path("/dev/null")), time.monotonic() + 20
 gpus.ask()
 while not gpus.busy and time.monotonic() < until:

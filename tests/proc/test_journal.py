@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.harness import wait_for
+from tests.support.waiting import wait_for
 
 from ftlaunch.history.journal import EVENTS, Journal, read_events
 from ftlaunch_contract.files.dirlock import DirLock, Locked
@@ -20,7 +20,7 @@ Holder = Callable[..., subprocess.Popen[str]]
 HOLD = """\
 import os, subprocess, sys, time
 from pathlib import Path
-from ftlaunch_hooks.dirlock import DirLock
+from ftlaunch_contract.files.dirlock import DirLock
 lock = DirLock(Path(sys.argv[1]))
 if "child" in sys.argv:
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], pass_fds=(lock.fd,))

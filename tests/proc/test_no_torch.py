@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-MODULES = ["cli", "runner", "ctl", "saver", "notifier", "webhook", "checking", "check_disk"]
+MODULES = [
+    "cli.launch", "cli.ctl", "engine.main", "checkpoints.saver", "notify.notifier", "notify.webhook",
+    "autopsy.collector", "tools.preflight.checks", "tools.preflight.disk",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -18,3 +21,13 @@ def test_importing_loads_no_torch(module: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == []
+
+
+def test_the_command_starts_without_psutil_and_as_a_module() -> None:
+    code = "import sys; import ftlaunch.cli.launch; print(sorted({'torch', 'psutil', 'numpy'} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+    for module in ("ftlaunch", "ftlaunch.cli.launch"):
+        argv = [sys.executable, "-m", module, "--keep", "0", "x"]
+        answer = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert (answer.returncode, answer.stdout) == (2, "")
+        assert answer.stderr == "ftlaunch: cannot use `--keep 0`: it must be a whole number, 1 or more\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.checkpoints import commit
-from tests.support.harness import wait_for
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.ownership import Custody
@@ -22,7 +22,7 @@ from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock, Locked
 HOLD = """\
 import os, sys
 from pathlib import Path
-from ftlaunch_hooks.custody import Custody
+from ftlaunch_contract.checkpoint.ownership import Custody
 custody = Custody(Path(sys.argv[1]), lambda pid: None, print)
 if "fork" in sys.argv:
     custody.forsake_in_children()

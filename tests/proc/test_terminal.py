@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-from tests.support.harness import wait_for
+from tests.support.waiting import wait_for
 
-from ftlaunch.ranks.log_files import log_path, tail
 from ftlaunch.reporting.terminal import Terminal
 
 
@@ -229,17 +228,3 @@ def test_with_everything_closed_a_program_still_ends_with_its_own_exit_code(tmp_
     os.close(read)
     assert run_terminal(tmp_path / "log", out.fileno(), "say('x'); t.close()").wait(60) == 75
     out.close()
-
-
-# --- reading back -----------------------------------------------------------------------------------------
-
-
-def test_tail(tmp_path: Path) -> None:
-    log = log_path(tmp_path, 2, 13)
-    assert log == tmp_path / "logs" / "attempt_2" / "rank_13.log"
-    assert tail(log) == ""
-    log.parent.mkdir(parents=True)
-    log.write_bytes(b"a" * 100_000 + b"end\xff")
-    assert tail(log) == "a" * (65536 - 4) + "end\ufffd"
-    assert tail(log, 100_001) == "nd\ufffd"
-    assert tail(log, 1 << 40) == ""

@@ -8,31 +8,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ftlaunch.history.journal import read_events
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import memory_root
+from tests.support.waiting import DEADLINE, wait_for
 
 JOBS = Path(__file__).parents[1] / "jobs"
 TINY = JOBS / "tiny.py"
 WITHOUT_TORCH = ("apart.py", "beats.py", "causes.py", "healthy.py", "saves.py")
-DEADLINE = 90.0  # seconds: of any one wait; generous, for a loaded machine
-
-T = TypeVar("T")
-
-
-def wait_for(ready: Callable[[], T | None], what: str, seconds: float = DEADLINE) -> T:
-    """Poll until `ready()` is truthy; fails the test with `what` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (result := ready()):
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
-        time.sleep(0.01)
-    return result
 
 
 def alive(pid: int) -> bool:

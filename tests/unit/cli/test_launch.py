@@ -1,6 +1,5 @@
 """The command `ftlaunch`: what it prints, what it returns, and that it makes nothing when it refuses."""
 
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -177,13 +176,3 @@ def test_help_lists_every_option_and_exit_code(capsys) -> None:
 
 def test_version(capsys) -> None:
     assert ftlaunch(capsys, "--version") == (0, f"ftlaunch {__version__}\n", "")
-
-
-def test_the_command_starts_without_torch_and_as_a_module() -> None:
-    code = "import sys; from ftlaunch import cli; print(sorted({'torch', 'psutil', 'numpy'} & set(sys.modules)))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
-    for module in ("ftlaunch", "ftlaunch.cli.launch"):
-        argv = [sys.executable, "-m", module, "--keep", "0", "x"]
-        answer = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert (answer.returncode, answer.stdout) == (2, "")
-        assert answer.stderr == "ftlaunch: cannot use `--keep 0`: it must be a whole number, 1 or more\n"

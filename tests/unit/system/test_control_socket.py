@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harness import wait_for
+from tests.support.waiting import wait_for
 
 from ftlaunch.system.control_socket import SOCKET, Client, Control, ask
 

@@ -1,11 +1,9 @@
-"""The memory page: its layout is a contract, frozen here, and two processes see each other's words."""
+"""The memory page: its layout is a contract, frozen here."""
 
 from __future__ import annotations
 
 import math
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,35 +154,6 @@ def test_flags_are_raised_and_lowered_one_by_one(page: Page) -> None:
     page.raise_flag(Flag.LOOP_LEFT)
     page.lower_flag(Flag.ATTACHED)
     assert page.flags == Flag.LOOP_LEFT
-
-
-OTHER = """\
-import sys
-from pathlib import Path
-from ftlaunch_hooks.page import Page
-from ftlaunch_hooks.protocol import Flag
-page = Page(Path(sys.argv[1]))
-page.begin(2, 10, 20)
-page.beat(-7, 2**62)
-page.raise_flag(Flag.ATTACHED)
-print("ready", flush=True)
-sys.stdin.readline()
-print(page.stop_at, page.resume[1], flush=True)
-"""
-
-
-def test_two_processes_see_each_others_words(page: Page) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", OTHER, str(page.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "ready\n"
-        assert (page.attempt, page.step, page.beat_ns, page.flags) == (2, -7, 2**62, Flag.ATTACHED)
-        page.stop_at = 123
-        page.decide_resume(Resume.MEMORY, 2**40)
-        out, _ = other.communicate("\n", timeout=30)
-    assert out.split() == ["123", str(2**40)]
-    assert page.step == -7  # the last word of a process outlives it
 
 
 def test_what_is_no_page_is_refused(tmp_path: Path) -> None:
