@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.harness import TINY, FtJob, alive, carriers
+from tests.support.harness import TINY, FtJob
+from tests.support.leftovers import alive, carriers
 from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout, verify

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.support.disks import tmpfs
-from tests.support.harness import carriers
+from tests.support.leftovers import carriers
 from tests.support.waiting import wait_for
 
 from ftlaunch.tools.preflight import disk as check_disk

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.harness import FtJob, alive
+from tests.support.harness import FtJob
+from tests.support.leftovers import alive
 
 CRASHES = {
     "sigkill": ("killed", "SIGKILL"),

@@ -19,7 +19,8 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from tests.support.harness import JOBS, FtJob, alive
+from tests.support.harness import JOBS, FtJob
+from tests.support.leftovers import alive
 from tests.support.waiting import wait_for
 
 from ftlaunch.notify.notifier import FAREWELL

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.harness import FtJob, alive, carriers
+from tests.support.harness import FtJob
+from tests.support.leftovers import alive, carriers
 from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout, verify

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.support.harness import JOBS, FtJob, alive
+from tests.support.harness import JOBS, FtJob
+from tests.support.leftovers import alive
 from tests.support.waiting import wait_for
 
 from ftlaunch.ranks import environment

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harness import JOBS, FtJob, carriers
+from tests.support.harness import JOBS, FtJob
+from tests.support.leftovers import carriers
 from tests.support.waiting import wait_for
 
 from ftlaunch.memory.cleanup import sweep

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.leftovers import mark
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount file systems")
 
 _CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x20000, 0x4000, 0x40000
@@ -62,7 +64,7 @@ def make_ext4(image: Path, size: int) -> None:
 @contextmanager
 def private_dir() -> Iterator[Path]:
     """A directory in memory."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="ftlaunch-test-") as directory:
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix=f"ftlaunch-test-{mark()}") as directory:
         yield Path(directory)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from ftlaunch.history.journal import read_events
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import memory_root
+from tests.support.leftovers import carriers, mark
 from tests.support.waiting import DEADLINE, wait_for
 
 JOBS = Path(__file__).parents[1] / "jobs"
@@ -23,30 +24,12 @@ TINY = JOBS / "tiny.py"
 WITHOUT_TORCH = ("apart.py", "beats.py", "causes.py", "healthy.py", "saves.py")
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs: a zombie does not."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
-
-
-def carriers(marker: str) -> list[int]:
-    """Pids of all processes with `marker` in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and alive(int(entry.name)):
-            with contextlib.suppress(OSError):
-                if marker.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
-
-
 class FtJob:
     """One job in a directory of its own: its folders, its supervisor's process, its journal."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.job_id = f"test-{uuid.uuid4().hex[:12]}"
+        self.job_id = f"test-{mark()}-{uuid.uuid4().hex[:8]}"
         self.run_dir, self.out = home / "run", home / "out"
         self.memory = memory_root(os.getuid()) / self.job_id
         self.tag = f"FT_TEST={self.job_id}"
