@@ -14,7 +14,7 @@ QUICK = ("--backoff-first", "0.1s", "--backoff-max", "0.2s", "--storage-interval
 def run(
     job: FtJob, fault: str, *options: str, steps: int = 12, script: Path | str = CAUSES, held: bool = False
 ) -> int:  # fmt: skip
-    """The exit code of a job on two ranks in which `fault` happens; it did happen."""
+    """The exit code of a job on two ranks in which `fault` happens, the first of an attempt each; it did happen."""
     args = () if str(script).endswith(".yaml") else (str(steps),)
     job.start(*QUICK, *options, script=script, args=args, env={"FAULT": fault} | ({"HELD": "1"} if held else {}))
     code = job.wait()

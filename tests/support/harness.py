@@ -21,7 +21,8 @@ from tests.support.waiting import DEADLINE, wait_for
 
 JOBS = Path(__file__).parents[1] / "jobs"
 TINY = JOBS / "tiny.py"
-WITHOUT_TORCH = ("apart.py", "beats.py", "causes.py", "healthy.py", "saves.py")
+QUICK = ("blocked.py", "data.py", "hangs.py", "shapes.py", "slow.py", "tiny.py", "unmodified.py", "unsound.py")
+WITH_TORCH = (*QUICK, "phases.py", "rlhf.py", "warm_ends.py", "warm_probe.py")
 
 
 class FtJob:
@@ -41,8 +42,7 @@ class FtJob:
     ) -> subprocess.Popen[str]:  # fmt: skip
         """Start `ftlaunch`; args default to tiny.py's --out."""
         words = ("--out", str(self.out)) if args is None else args
-        if Path(script).name in WITHOUT_TORCH or "FT_TEST_PLAIN" in os.environ:  # nothing to keep warm, or not wanted
-            options = ("--no-warm", *options)
+        options = (*_how(script, options), *options)
         command = [
             sys.executable, "-m", "ftlaunch", "--nproc-per-node", str(ranks), "--job-id", self.job_id,
             "--run-dir", str(self.run_dir), *options, str(script), *words,
@@ -174,3 +174,15 @@ class FtJob:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.memory, ignore_errors=True)
+
+
+def _how(script: Path | str, options: tuple[str, ...]) -> tuple[str, ...]:
+    """How ranks are started where the test does not say: what is kept warm is what the script will import.
+
+    A second of processor time for torch, and another for what its optimizers import, count when jobs are started by
+    the hundred. What stands in the test's own options comes later, and counts.
+    """
+    name = Path(script).name
+    if "FT_TEST_PLAIN" in os.environ or (name not in WITH_TORCH and "--preload" not in options):
+        return ("--no-warm",)
+    return ("--preload", "quick") if name in QUICK and "--no-warm" not in options else ()
