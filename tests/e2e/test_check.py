@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from disks import tmpfs
-from harness import carriers, wait_for
+from tests.support.disks import tmpfs
+from tests.support.leftovers import carriers
+from tests.support.waiting import wait_for
 
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.tools.preflight import disk as check_disk
