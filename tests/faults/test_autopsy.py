@@ -26,17 +26,19 @@ def line(mark: str) -> str:
     return f"hangs.py:{next(n for n, text in enumerate(lines, 1) if text.endswith(f'# HERE {mark}'))}"
 
 
-def hang(job: FtJob, how: str, *options: str, rank: int = 1, ranks: int = 2) -> dict[str, Any]:
-    """The incident of a job in which a rank hangs so; it did. One life is enough to see that."""
-    job.start(
-        *("--hang-timeout", "2s", "--startup-timeout", "10s", "--grace", "1s", "--max-hang-restarts", "0", *options),
-        script=HANGS, args=(how, str(rank), str(AT)), ranks=ranks, env={"GLOO_SOCKET_IFNAME": "lo"},
-    )  # fmt: skip
+def hangs(job: FtJob, *hows: str, startup: str = "10s") -> list[dict[str, Any]]:
+    """The incidents of a job in which rank 1 hangs in these ways, one an attempt; it did. Each begins at step 0."""
+    options = ("--hang-timeout", "2s", "--startup-timeout", startup, "--grace", "1s", "--backoff-first", "0.1s",
+               "--backoff-max", "0.2s", "--max-hang-restarts", str(len(hows) - 1), "--max-same-error", "off",
+               "--memory-interval", "0", "--storage-interval", "off")  # fmt: skip
+    job.start(*options, script=HANGS, args=("; ".join(hows), "1", str(AT)), env={"GLOO_SOCKET_IFNAME": "lo"})
     assert job.wait() == 1, job.stderr
-    assert f"{how} {rank}" in (job.home / "fired").read_text().splitlines()
-    [incident] = job.events("incident")
-    assert incident["kind"] == "hang", incident
-    return incident
+    fired = (job.home / "fired").read_text().splitlines()
+    assert [how for how in hows if f"{how} 1" in fired] == list(hows)
+    incidents = job.events("incident")
+    assert [incident["kind"] for incident in incidents] == ["hang"] * len(hows)
+    job.assert_clean()
+    return incidents
 
 
 CASES = {
@@ -53,13 +55,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("how", CASES)
-def test_who_where_and_who_waits(job: FtJob, how: str) -> None:
-    incident = hang(job, how)
-    assert incident["rank"] == 1
-    assert re.search(CASES[how], incident["sentence"]), incident["sentence"]
-    assert f"rank 0 waits for it in all_reduce #{AT + 1} at {line('all_reduce')}" in incident["sentence"]
-    job.assert_clean()
+@pytest.mark.parametrize("hows", [("sleep", "stop", "gil", "lock"), ("spin", "pipe", "loader", "leave")], ids=" ".join)
+def test_who_where_and_who_waits(job: FtJob, hows: tuple[str, ...]) -> None:
+    for how, incident in zip(hows, hangs(job, *hows), strict=True):
+        assert incident["rank"] == 1, how
+        assert re.search(CASES[how], incident["sentence"]), incident["sentence"]
+        assert f"rank 0 waits for it in all_reduce #{AT + 1} at {line('all_reduce')}" in incident["sentence"]
+
+
+def test_all_cases_are_tried() -> None:
+    assert set(CASES) == {"sleep", "stop", "gil", "lock", "spin", "pipe", "loader", "leave"}
 
 
 def assert_disagree(said: str, places: dict[int, str], why: str) -> None:
@@ -70,28 +75,20 @@ def assert_disagree(said: str, places: dict[int, str], why: str) -> None:
             assert f"; it waits in {places[one]}, but rank {other} is in {places[other]}: {why}" in said
 
 
-def test_the_ranks_are_in_different_collectives(job: FtJob) -> None:
-    said = hang(job, "mismatch")["sentence"]
+def test_the_ranks_disagree_and_all_are_in_the_same_collective(job: FtJob) -> None:
+    different, crossed, cut = (incident["sentence"] for incident in hangs(job, "mismatch", "groups", "cut"))
     places = {0: f"all_reduce #{AT + 1} at {line('all_reduce')}", 1: f"barrier #{AT + 1} at {line('the hang')}"}
-    assert_disagree(said, places, "they disagree on their collectives")
-
-
-def test_the_ranks_take_their_groups_in_different_orders(job: FtJob) -> None:
-    said = hang(job, "groups")["sentence"]
+    assert_disagree(different, places, "they disagree on their collectives")
     at = f"at {line('the groups')} (in other_group)"
     places = {0: f"all_reduce #1 of group 2 {at}", 1: f"all_reduce #1 of group 1 {at}"}
-    assert_disagree(said, places, "they take their groups in different orders")
-
-
-def test_all_are_in_the_same_collective(job: FtJob) -> None:
-    said = hang(job, "cut")["sentence"]
+    assert_disagree(crossed, places, "they take their groups in different orders")
     assert re.search(
-        rf"it waits in all_reduce #\d+ at {line('all_reduce')}, and so does rank \d: all have entered it", said
-    ), said
+        rf"it waits in all_reduce #\d+ at {line('all_reduce')}, and so does rank \d: all have entered it", cut
+    ), cut
 
 
 def test_a_rank_that_never_comes(job: FtJob) -> None:
-    incident = hang(job, "startup", "--startup-timeout", "6s")
+    [incident] = hangs(job, "startup", startup="6s")
     assert incident["rank"] == 1
     assert f"it sleeps at {line('startup')}" in incident["sentence"]
     assert f"rank 0 waits for it in init_process_group at {line('init')}" in incident["sentence"]
@@ -99,7 +96,7 @@ def test_a_rank_that_never_comes(job: FtJob) -> None:
 
 def test_what_is_left(job: FtJob) -> None:
     """The files of both ranks, private; the report and the terminal say where."""
-    incident = hang(job, "sleep")
+    [incident] = hangs(job, "sleep")
     directory = Path(incident["autopsy"])
     assert directory == job.run_dir / "autopsy" / "attempt_0"
     assert str(directory) in job.stderr

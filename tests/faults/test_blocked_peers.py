@@ -15,82 +15,65 @@ BLOCKED = JOBS / "blocked.py"
 SOON = 30.0  # seconds; the grace is 60
 
 
-def start(job: FtJob, *roles: str, warm: str = "--warm", grace: str = "60s") -> None:
-    job.start(warm, "--grace", grace, "--backoff-first", "0.1s", script=BLOCKED, args=roles, ranks=3,
-              env={"GLOO_SOCKET_IFNAME": "lo"})  # fmt: skip
+def happened(job: FtJob, attempt: int = 0) -> list[str]:
+    return (job.home / f"events_{attempt}").read_text().splitlines()
 
 
-def happened(job: FtJob) -> list[str]:
-    return (job.home / "events").read_text().splitlines()
-
-
-def end(job: FtJob) -> dict[str, Any]:
-    """The job's end, after one restart because of rank 2; what was killed, and why."""
-    killed = job.wait_event("ranks_killed", seconds=SOON)
-    assert job.wait(SOON) == 0, job.stderr
-    [incident] = job.events("incident")
-    assert (incident["kind"], incident["rank"]) == ("killed", 2)
-    assert happened(job)[0] == "killed 2"
-    assert len(job.events("attempt_started")) == 2
+def run(job: FtJob, *lives: str, warm: str = "--warm", grace: str = "60s") -> list[dict[str, Any]]:
+    """What was killed in each attempt of a job whose ranks are in these roles, and why; it ends well."""
+    options = ("--grace", grace, "--backoff-first", "0.1s", "--backoff-max", "0.2s", "--max-restarts", str(len(lives)))
+    job.start(warm, *options, script=BLOCKED, args=("; ".join(lives),), ranks=3, env={"GLOO_SOCKET_IFNAME": "lo"})
+    assert job.wait() == 0, job.stderr
+    assert [happened(job, attempt)[0] for attempt in range(len(lives))] == ["killed 2"] * len(lives)
+    assert [incident["rank"] for incident in job.events("incident")] == [2] * len(lives)
+    assert len(job.events("attempt_started")) == len(lives) + 1
     job.assert_clean()
-    return killed
+    return job.events("ranks_killed")
 
 
-@pytest.mark.parametrize("warm", ["--warm", "--no-warm"])
-def test_all_are_blocked_one_through_another(job: FtJob, warm: str) -> None:
-    """Rank 1 waits for the dead rank in the store, rank 0 for rank 1 in all_reduce."""
-    start(job, "reduce", "store", warm=warm)
-    killed = end(job)
-    assert killed["ranks"] == [0, 1]
-    assert re.search(r"without rank 2 all .* blocked: rank 0 in all_reduce .*, rank 1 in new_group", killed["why"])
-    assert killed["why"] in job.stderr
-    assert happened(job) == ["killed 2"], "no handler ran"
+def assert_soon(job: FtJob) -> None:
+    """Well before the grace of 60 seconds."""
+    failed = {event["attempt"]: event["mono"] for event in job.events("incident")}
+    died = {event["attempt"]: event["mono"] for event in reversed(job.events("rank_exited"))}
+    assert all(failed[attempt] - died[attempt] < SOON for attempt in failed)
 
 
-@pytest.mark.parametrize(
-    ("roles", "where"), [(("init", "init"), "init_process_group at"), (("backward", "model"), "all_reduce #")]
-)
-def test_elsewhere(job: FtJob, roles: tuple[str, str], where: str) -> None:
-    """In the rendezvous; in the backward pass of DistributedDataParallel."""
-    start(job, *roles)
-    killed = end(job)
-    assert killed["ranks"] == [0, 1]
-    assert f"rank 0 in {where}" in killed["why"]
+@pytest.mark.parametrize("warm", ["--warm", pytest.param("--no-warm", marks=pytest.mark.slow)])
+def test_all_are_blocked(job: FtJob, warm: str) -> None:
+    """One through another: rank 1 waits for the dead rank in the store, rank 0 for rank 1 in all_reduce.
+
+    Then in the rendezvous; in the backward pass of DistributedDataParallel; where a handler only notes that it is to
+    stop, and the rank goes on until it is blocked.
+    """
+    chain, rendezvous, backward, flag = run(job, "reduce store", "init init", "backward model", "store flag", warm=warm)
+    assert [killed["ranks"] for killed in (chain, rendezvous, backward, flag)] == [[0, 1]] * 4
+    assert re.search(r"without rank 2 all .* blocked: rank 0 in all_reduce .*, rank 1 in new_group", chain["why"])
+    assert "rank 0 in init_process_group at" in rendezvous["why"]
+    assert "rank 0 in all_reduce #" in backward["why"]
+    assert all(killed["why"] in job.stderr for killed in (chain, rendezvous, backward))
+    assert [happened(job, attempt) for attempt in range(3)] == [["killed 2"]] * 3, "no handler ran"
+    assert happened(job, 3) == ["killed 2", "handled 1"]
+    assert_soon(job)
 
 
-def test_a_rank_that_saves_in_its_handler_is_waited_for(job: FtJob) -> None:
-    """Without "all or none" in stranded.waits() its checkpoint is cut off."""
-    start(job, "store", "save")
-    killed = end(job)
-    assert killed["ranks"] == [0]
-    assert happened(job) == ["killed 2", "handled 1", "saved 1"]
+def test_a_rank_that_is_at_work_is_waited_for(job: FtJob) -> None:
+    """It saves in its handler, or is in code of its own: without "all or none" in stranded.waits() it is cut off."""
+    saves, computes = run(job, "store save", "store compute")
+    assert [saves["ranks"], computes["ranks"]] == [[0], [0]]
+    assert happened(job, 0) == ["killed 2", "handled 1", "saved 1"]
     assert len((job.home / "checkpoint").read_text().splitlines()) == 15
-    assert "it has not left since rank 2" in job.log(0, 1), "it was looked at"
-
-
-def test_a_rank_in_code_of_its_own_is_waited_for(job: FtJob) -> None:
-    start(job, "store", "compute")
-    killed = end(job)
-    assert killed["ranks"] == [0]
-    assert happened(job) == ["killed 2", "handled 1"]
-    assert "it has not left since rank 2" in job.log(0, 1), "it was looked at"
-
-
-def test_a_rank_that_goes_on_until_it_is_blocked(job: FtJob) -> None:
-    """Its handler only notes that it is to stop."""
-    start(job, "store", "flag")
-    killed = end(job)
-    assert killed["ranks"] == [0, 1]
-    assert happened(job) == ["killed 2", "handled 1"]
+    assert happened(job, 1) == ["killed 2", "handled 1"]
+    for attempt in (0, 1):
+        assert "it has not left since rank 2" in job.log(attempt, 1), "it was looked at"
+    assert_soon(job)
 
 
 def test_after_a_preemption_all_have_the_grace(job: FtJob) -> None:
-    """All save then."""
-    start(job, "store", "store", "preempted", grace="1s")
-    assert job.wait() == 0, job.stderr
-    assert [incident["kind"] for incident in job.events("incident")] == ["preempted"]
-    assert [(killed["ranks"], killed["why"]) for killed in job.events("ranks_killed")] == [([0, 1], None)]
-    assert happened(job) == ["killed 2"]
+    """All save then. Where all leave at once nobody is looked at."""
+    [killed] = run(job, "store store preempted", "reduce store default", grace="1s")
+    assert [incident["kind"] for incident in job.events("incident")] == ["preempted", "killed"]
+    assert (killed["attempt"], killed["ranks"], killed["why"]) == (0, [0, 1], None)
+    assert [happened(job, attempt) for attempt in range(2)] == [["killed 2"]] * 2
     assert not (job.run_dir / "autopsy").exists()
 
 
@@ -103,7 +86,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     if os.environ["RANK"] == "1":
         while not Path("ready_0").exists():
             time.sleep(0.01)
-        Path("events").write_text("killed 1\\n")
+        Path("events_0").write_text("killed 1\\n")
         os.kill(os.getpid(), signal.SIGKILL)
     while True:
         time.sleep(1000)
@@ -121,11 +104,3 @@ def test_a_rank_that_cannot_be_seen_has_its_whole_grace(job: FtJob) -> None:
     assert (job.home / "heard").exists()
     assert not (job.run_dir / "autopsy").exists()
     job.assert_clean()
-
-
-def test_where_all_leave_at_once_nobody_is_looked_at(job: FtJob) -> None:
-    start(job, "reduce", "store", "default")
-    assert job.wait() == 0, job.stderr
-    assert happened(job) == ["killed 2"]
-    assert job.events("ranks_killed") == []
-    assert not (job.run_dir / "autopsy").exists()

@@ -113,7 +113,7 @@ def test_the_verdicts(job: FtJob, group: str) -> None:
     """One job a group: each attempt meets the fault of one row, all are tried again, and the job ends well."""
     rows = CATALOGUE[group]
     hang = ("--hang-timeout", "1s", "--max-hang-restarts", str(len(rows))) if group == "hangs" else ()
-    options = ("--max-restarts", str(len(rows)), "--max-same-error", "0", "--backoff-first", "0s", *hang)
+    options = ("--max-restarts", str(len(rows)), "--max-same-error", "off", "--backoff-first", "0s", *hang)
     assert run(job, "; ".join(row.fault for row in rows), *options) == 0, job.stderr
     assert [line.split()[0] for line in fired(job)] == [row.fault.split()[0] for row in rows]
     incidents = job.events("incident")

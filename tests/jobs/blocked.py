@@ -1,8 +1,9 @@
-"""Three ranks that know nothing of us, with SIGTERM handlers in Python; in attempt 0 rank 2 is killed.
+"""Three ranks that know nothing of us, with SIGTERM handlers in Python; rank 2 is killed.
 
-blocked.py ROLE ROLE [OPTION]: what ranks 0 and 1 are in then, see ROLES; `init`: in init_process_group.
-OPTION: `default`, without handlers; `preempted`, rank 2 dies of SIGTERM. `events` says what happened: `killed 2`,
-`handled RANK`, `saved RANK`.
+blocked.py "ROLE ROLE [OPTION]; ...": what ranks 0 and 1 are in then, see ROLES; `init`: in init_process_group. The
+first entry is of attempt 0, the next of attempt 1, and so on; after the last, nothing happens.
+OPTION: `default`, without handlers; `preempted`, rank 2 dies of SIGTERM. `events_<attempt>` says what happened:
+`killed 2`, `handled RANK`, `saved RANK`.
 """
 
 import ctypes
@@ -19,14 +20,16 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-RANK, STRIKES = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-ROLE = [*sys.argv[1:3], "dies"][RANK]
-OPTION = sys.argv[3] if len(sys.argv) > 3 else ""
+RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+WORDS = dict(enumerate(sys.argv[1].split("; "))).get(ATTEMPT, "").split()
+STRIKES = bool(WORDS)
+ROLE = [*(WORDS[:2] or ["none", "none"]), "dies"][RANK]
+OPTION = "".join(WORDS[2:])
 torch.set_num_threads(1)
 
 
 def note(line: str) -> None:
-    with open("events", "a") as file:
+    with open(f"events_{ATTEMPT}", "a") as file:
         file.write(f"{line}\n")
 
 
@@ -66,7 +69,7 @@ def flag() -> None:
 
 
 def dies() -> None:
-    while len(list(Path().glob("ready_*"))) < 3:
+    while len(list(Path().glob(f"ready_{ATTEMPT}_*"))) < 3:
         time.sleep(0.01)
     time.sleep(0.3)  # they enter what they are to be in
     note("killed 2")
@@ -86,8 +89,8 @@ ROLES = {
 
 if OPTION != "default" and ROLE != "dies":
     signal.signal(signal.SIGTERM, on_term)
-if STRIKES and "init" in sys.argv:
-    Path(f"ready_{RANK}").touch()
+if "init" in WORDS:
+    Path(f"ready_{ATTEMPT}_{RANK}").touch()
     if RANK == 2:
         dies()
 dist.init_process_group("gloo")
@@ -95,7 +98,7 @@ pair = dist.new_group([0, 1])
 if STRIKES:
     if ROLE in ("backward", "model"):
         model = DistributedDataParallel(torch.nn.Linear(2, 2), process_group=pair)
-    Path(f"ready_{RANK}").touch()
+    Path(f"ready_{ATTEMPT}_{RANK}").touch()
     ROLES[ROLE]()
 dist.all_reduce(torch.ones(1))
 dist.destroy_process_group()

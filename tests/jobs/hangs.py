@@ -1,7 +1,8 @@
-"""A tiny gloo job that hangs in the way it is told to, on the rank it is told to, in attempt 0.
+"""A tiny gloo job that hangs in the ways it is told to, on the rank it is told to.
 
-hangs.py HOW RANK STEP: every step is an all_reduce and a step of an optimizer. `fired` says that it hung. Lines that
-tests look for carry a mark: `# HERE` and its name.
+hangs.py "HOW; ..." RANK STEP: the first way is of attempt 0, the next of attempt 1, and so on. Every step is an
+all_reduce and a step of an optimizer. `fired` says that it hung. Lines that tests look for carry a mark: `# HERE` and
+its name.
 """
 
 import ctypes
@@ -19,9 +20,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import ftlaunch_hooks as ft
 
-HOW, STRUCK, AT, STEPS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), 8
-RANK = int(os.environ["RANK"])
-STRIKES = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+STRUCK, AT, STEPS = int(sys.argv[2]), int(sys.argv[3]), 8
+RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+HOW = dict(enumerate(sys.argv[1].split("; "))).get(ATTEMPT, "")
 torch.set_num_threads(1)
 
 
@@ -35,7 +36,7 @@ class Data(Dataset):
         return 4 * STEPS
 
     def __getitem__(self, number: int) -> torch.Tensor:
-        if STRIKES and HOW == "loader" and STRUCK == RANK and number == AT:
+        if HOW == "loader" and STRUCK == RANK and number == AT:
             fired()
             time.sleep(1000)  # HERE in the worker
         return torch.ones(4)
@@ -106,7 +107,7 @@ HANGS = {
     "pipe": wait_on_a_pipe,
 }
 
-if HOW == "startup" and STRIKES and RANK == STRUCK:
+if HOW == "startup" and RANK == STRUCK:
     fired()
     time.sleep(1000)  # HERE startup
 dist.init_process_group("gloo")  # HERE init
@@ -117,20 +118,20 @@ job = ft.attach(model=model, optimizer=optimizer)
 data = iter(DataLoader(Data(), batch_size=1, num_workers=1 if HOW == "loader" else 0))
 for step in job.steps(STEPS):
     batch = next(data)  # HERE the loader
-    if STRIKES and step == AT and HOW in ("cut", "groups"):
+    if step == AT and HOW in ("cut", "groups"):
         dist.barrier()
         fired()
         other_group() if HOW == "groups" else cut_the_wire()
-    elif STRIKES and (step, RANK) == (AT, STRUCK) and HOW in HANGS:
+    elif (step, RANK) == (AT, STRUCK) and HOW in HANGS:
         fired()
         HANGS[HOW]()  # HERE the hang
-    elif STRIKES and (step, RANK) == (AT, STRUCK) and HOW == "leave":
+    elif (step, RANK) == (AT, STRUCK) and HOW == "leave":
         fired()
         break
     dist.all_reduce(batch)  # HERE all_reduce
     optimizer.step()
     time.sleep(0.15)  # more than the supervisor's tick: it is to see steps being made
-if HOW == "leave" and STRIKES and RANK == STRUCK:
+if HOW == "leave" and RANK == STRUCK:
     threading.Event().wait()  # HERE after the loop
 dist.destroy_process_group()
 time.sleep(0.2)  # torch 2.13 aborts when the interpreter ends within milliseconds of the last collective

@@ -22,6 +22,8 @@ from tests.support.waiting import DEADLINE, wait_for
 JOBS = Path(__file__).parents[1] / "jobs"
 TINY = JOBS / "tiny.py"
 QUICK = ("blocked.py", "data.py", "hangs.py", "shapes.py", "slow.py", "tiny.py", "unmodified.py", "unsound.py")
+ATTACH = ("data.py", "hangs.py", "shapes.py", "tiny.py", "unsound.py")  # with the hooks, all of them
+ATTACHED = "quick,ftlaunch_hooks.job.job,ftlaunch_hooks.observe.forward_passes"
 WITH_TORCH = (*QUICK, "phases.py", "rlhf.py", "warm_ends.py", "warm_probe.py")
 
 
@@ -42,7 +44,7 @@ class FtJob:
     ) -> subprocess.Popen[str]:  # fmt: skip
         """Start `ftlaunch`; args default to tiny.py's --out."""
         words = ("--out", str(self.out)) if args is None else args
-        options = (*_how(script, options), *options)
+        options = (*_how(script, options, ranks), *options)
         command = [
             sys.executable, "-m", "ftlaunch", "--nproc-per-node", str(ranks), "--job-id", self.job_id,
             "--run-dir", str(self.run_dir), *options, str(script), *words,
@@ -176,13 +178,17 @@ class FtJob:
         shutil.rmtree(self.memory, ignore_errors=True)
 
 
-def _how(script: Path | str, options: tuple[str, ...]) -> tuple[str, ...]:
-    """How ranks are started where the test does not say: what is kept warm is what the script will import.
+def _how(script: Path | str, options: tuple[str, ...], ranks: int) -> tuple[str, ...]:
+    """How ranks are started where the test does not say: as costs the least processor time.
 
-    A second of processor time for torch, and another for what its optimizers import, count when jobs are started by
-    the hundred. What stands in the test's own options comes later, and counts.
+    A process that keeps warm what the script imports pays where several ranks are forked from it, and where it imports
+    no more than they. What stands in the test's own options comes later, and counts.
     """
     name = Path(script).name
-    if "FT_TEST_PLAIN" in os.environ or (name not in WITH_TORCH and "--preload" not in options):
+    if "--preload" in options and "FT_TEST_PLAIN" not in os.environ:
+        return ()
+    if "FT_TEST_PLAIN" in os.environ or name not in WITH_TORCH or (ranks == 1 and "--warm" not in options):
         return ("--no-warm",)
-    return ("--preload", "quick") if name in QUICK and "--no-warm" not in options else ()
+    return (
+        ("--preload", ATTACHED if name in ATTACH else "quick") if name in QUICK and "--no-warm" not in options else ()
+    )
