@@ -163,8 +163,10 @@ for step in job.steps(3): pass
     ("body", "words"),
     [
         (NOT_SAVEABLE, ("sampler.cache", "set")),
-        ("import ftlaunch_hooks as ft\nft.attach(scheduler=3)\n", ("scheduler", "state_dict")),
-        ("import ftlaunch_hooks as ft\nft.attach(frozen=['modle'])\n", ("modle",)),
+        pytest.param(
+            "import ftlaunch_hooks as ft\nft.attach(scheduler=3)\n", ("scheduler", "state_dict"), marks=pytest.mark.slow
+        ),
+        pytest.param("import ftlaunch_hooks as ft\nft.attach(frozen=['modle'])\n", ("modle",), marks=pytest.mark.slow),
     ],
 )
 def test_what_a_rank_cannot_attach_is_named(job: FtJob, body: str, words: tuple[str, ...]) -> None:

@@ -46,7 +46,8 @@ def test_all_are_blocked(job: FtJob, warm: str) -> None:
     stop, and the rank goes on until it is blocked.
     """
     chain, rendezvous, backward, flag = run(job, "reduce store", "init init", "backward model", "store flag", warm=warm)
-    assert [killed["ranks"] for killed in (chain, rendezvous, backward, flag)] == [[0, 1]] * 4
+    assert [killed["ranks"] for killed in (chain, backward, flag)] == [[0, 1]] * 3
+    assert 0 in rendezvous["ranks"], "rank 1 may not have come so far, and leaves by itself"
     assert re.search(r"without rank 2 all .* blocked: rank 0 in all_reduce .*, rank 1 in new_group", chain["why"])
     assert "rank 0 in init_process_group at" in rendezvous["why"]
     assert "rank 0 in all_reduce #" in backward["why"]

@@ -25,8 +25,14 @@ WIDE = ("--width", "700")  # one snapshot of both ranks: 2 MiB at the first step
     ("shm", "slots", "interval", "says"),
     [
         ("16m", 2, "6", r"memory holds 2 snapshots instead of 3 \(a snapshot of all ranks takes 6 MiB"),
-        ("16m", 2, "off", r"memory holds 2 snapshots instead of 3 \(a snapshot of all ranks takes 6 MiB"),
-        ("9m", 1, "6", r"memory holds one snapshot, overwritten every 10 steps"),
+        pytest.param(
+            "16m",
+            2,
+            "off",
+            r"memory holds 2 snapshots instead of 3 \(a snapshot of all ranks takes 6 MiB",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("9m", 1, "6", r"memory holds one snapshot, overwritten every 10 steps", marks=pytest.mark.slow),
         ("9m", 1, "off", r"memory holds one snapshot, overwritten every 10 steps"),
         ("4m", 0, "6", r"no room for snapshots in memory .* the state is laid on storage at checkpoints only"),
     ],

@@ -106,6 +106,7 @@ def test_rollback_goes_on_without_the_samples(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_rollback_where_the_script_raises_over_it(job: FtJob) -> None:
     """Without telling at once it is an ordinary failure: resumed from memory, and the same again."""
     assert run(job, "nan 0", "--on-nan", "rollback", args=(*ALONE, "--raise"), ranks=1) == 0, job.stderr
@@ -114,6 +115,7 @@ def test_rollback_where_the_script_raises_over_it(job: FtJob) -> None:
     assert samples(job) == [*range(44), *range(48, 25 * 4)]
 
 
+@pytest.mark.slow
 def test_rollback_with_the_samples_gives_up_in_the_end(job: FtJob) -> None:
     options = ("--on-nan", "rollback", "--no-skip-bad-data", "--max-restarts", "1")
     assert run(job, "nan 0", *options, args=ALONE, ranks=1) == 1
@@ -121,6 +123,7 @@ def test_rollback_with_the_samples_gives_up_in_the_end(job: FtJob) -> None:
     assert "1 of 1 restarts are used up" in job.stderr
 
 
+@pytest.mark.slow
 def test_rollback_before_any_checkpoint_begins_anew(job: FtJob) -> None:
     assert run(job, "nan 0", "--on-nan", "rollback", args=("--poison", "8"), ranks=1) == 0, job.stderr
     (back,) = job.events("rolled_back")
@@ -149,7 +152,7 @@ def test_an_abnormal_checkpoint_is_not_gone_back_to(job: FtJob) -> None:
 HIGH = ("--high", "120", "136", "--steps", "48", "--step-time", "0.03")  # steps 31 to 34
 
 
-@pytest.mark.parametrize("act", ["warn", "rollback"])
+@pytest.mark.parametrize("act", [pytest.param("warn", marks=pytest.mark.slow), "rollback"])
 def test_a_spike(job: FtJob, act: str) -> None:
     assert run(job, "high", "--on-spike", act, args=HIGH, ranks=1) == 0, job.stderr
     event = unsound(job)[0]
@@ -162,6 +165,7 @@ def test_a_spike(job: FtJob, act: str) -> None:
         assert samples(job) == [*range(120), *range(132, 51 * 4)]
 
 
+@pytest.mark.slow
 def test_spikes_are_not_looked_for_unless_asked(job: FtJob) -> None:
     assert run(job, "high", args=HIGH, ranks=1) == 0, job.stderr
     assert unsound(job) == []
@@ -172,7 +176,7 @@ def test_spikes_are_not_looked_for_unless_asked(job: FtJob) -> None:
 FLIPPED = ("--flip", "1", "8", "--steps", "60", "--step-time", "0.02")
 
 
-@pytest.mark.parametrize("act", ["warn", "rollback"])
+@pytest.mark.parametrize("act", [pytest.param("warn", marks=pytest.mark.slow), "rollback"])
 def test_a_flipped_bit(job: FtJob, act: str) -> None:
     options = ("--compare-replicas", "1", "--on-divergence", act)
     assert run(job, "flip 1", *options, args=FLIPPED, ranks=3) == 0, job.stderr
@@ -192,6 +196,7 @@ def test_a_flipped_bit(job: FtJob, act: str) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_replicas_that_are_equal_are_not_complained_of(job: FtJob) -> None:
     """Running statistics differ between the ranks, for they see other samples; they are no replicas."""
     job.start(

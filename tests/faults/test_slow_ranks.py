@@ -21,7 +21,7 @@ ATTACHED, UNMODIFIED = ("1000000", "attach"), ("1000000",)
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        pytest.param("data", ATTACHED, id="data, attached"),
+        pytest.param("data", ATTACHED, id="data, attached", marks=pytest.mark.slow),
         pytest.param("backward", UNMODIFIED, id="backward, unmodified"),
         pytest.param("after", ATTACHED, id="after, attached", marks=pytest.mark.slow),
         pytest.param("after", UNMODIFIED, id="after, unmodified", marks=pytest.mark.slow),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.harness import FtJob
+from tests.support.harness import JOBS, FtJob
 from tests.support.leftovers import alive, carriers
 from tests.support.waiting import wait_for
 
@@ -20,6 +20,7 @@ from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.pages.page import NONE, Page, page_path
 from ftlaunch_contract.protocol import SLOTS
 
+BEATS = JOBS / "beats.py"
 SLOW = ("--steps", "60", "--step-time", "0.03")
 
 
@@ -74,18 +75,18 @@ def test_killed_with_its_saver_it_leaves_no_rank_either(job: FtJob) -> None:
 
 
 def test_second_supervisor_on_a_live_run_dir_is_refused(job: FtJob) -> None:
-    job.start(args=args(job, *SLOW))
+    job.start(script=BEATS, args=("1000000", "0.01"))
     job.wait_step(3)
     first = job.supervisor
     journal = len(job.events("job_started"))
-    job.start(args=args(job, *SLOW))
+    job.start(script=BEATS, args=("1000000", "0.01"))
     assert job.wait() == 2
     assert f"in use by a running supervisor (pid {first.pid})" in job.stderr
     assert len(job.stderr.splitlines()) == 1
     assert len(job.events("job_started")) == journal
     assert first.poll() is None
     first.terminate()
-    assert first.wait(60) == 75
+    assert first.wait(60) == 143
     job.assert_clean()
 
 
@@ -93,7 +94,7 @@ def test_nohup_survives_sighup(job: FtJob) -> None:
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    job.start(args=args(job, *SLOW), preexec_fn=ignore)
+    job.start(script=BEATS, args=("100", "0.02"), preexec_fn=ignore)
     job.wait_step(5)
     os.kill(job.supervisor.pid, signal.SIGHUP)
     assert job.wait() == 0, job.stderr
@@ -109,7 +110,7 @@ def saver_of(job: FtJob) -> psutil.Process:
 def test_saver_killed_in_mid_save(job: FtJob) -> None:
     """It is killed while the shards are half written; its successor saves the same step, from memory."""
     args = ("--out", str(job.out), "--steps", "20", "--width", "2500")
-    job.start("--storage-interval", "10", args=args)
+    job.start("--storage-interval", "10", args=args, ranks=1)
     job.wait_event("attempt_started")
     saver = saver_of(job)
     incomplete = job.run_dir / "checkpoints" / "iteration_0000010.incomplete"
@@ -140,12 +141,14 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return python
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["to its end", "until told to stop"])
+@pytest.mark.parametrize(
+    "told", [pytest.param(False, id="to its end", marks=pytest.mark.slow), pytest.param(True, id="until told to stop")]
+)
 def test_a_job_goes_on_while_no_saver_can_be_started(job: FtJob, python: Path, told: bool) -> None:
     """As where no process more is allowed. What is due meanwhile is saved once there is one again."""
     place = python.readlink()
     args = ("--out", str(job.out), "--steps", "400" if told else "40", "--step-time", "0.05")
-    job.start("--storage-interval", "10", args=args)
+    job.start("--storage-interval", "10", args=args, ranks=1)
     job.wait_step(3)
     python.unlink()
     saver_of(job).kill()
@@ -172,7 +175,7 @@ def test_the_end_does_not_wait_for_ever_for_a_saver(job: FtJob, python: Path) ->
     """What could not be saved stays in memory, and the next start takes it up."""
     place = python.readlink()
     args = ("--out", str(job.out), "--steps", "400", "--step-time", "0.05")
-    job.start("--storage-interval", "off", "--grace", "2s", args=args)
+    job.start("--storage-interval", "off", "--grace", "2s", args=args, ranks=1)
     job.wait_step(3)
     python.unlink()
     saver_of(job).kill()
@@ -182,7 +185,7 @@ def test_the_end_does_not_wait_for_ever_for_a_saver(job: FtJob, python: Path) ->
     assert "no saver can be started: No such file or directory" in job.stderr
     reached = len(job.losses(0))
     python.symlink_to(place)
-    job.start("--storage-interval", "off", args=args)
+    job.start("--storage-interval", "off", args=args, ranks=1)
     job.wait_step(reached + 3)
     job.supervisor.terminate()
     assert job.wait() == 75, job.stderr

@@ -189,6 +189,6 @@ def _how(script: Path | str, options: tuple[str, ...], ranks: int) -> tuple[str,
         return ()
     if "FT_TEST_PLAIN" in os.environ or name not in WITH_TORCH or (ranks == 1 and "--warm" not in options):
         return ("--no-warm",)
-    return (
-        ("--preload", ATTACHED if name in ATTACH else "quick") if name in QUICK and "--no-warm" not in options else ()
-    )
+    if name not in QUICK or "--no-warm" in options:
+        return ()
+    return ("--preload", ATTACHED if name in ATTACH else "quick")
