@@ -30,11 +30,11 @@ setup: $(STAMP)  ## make .venv and install everything into it
 demo: $(STAMP)  ## train a small GPT, break it on purpose, and watch it come back
 	$(BIN)/python scripts/demo.py
 
-test: $(STAMP)  ## run the tests, without the long sweeps
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+test: $(STAMP)  ## run the tests, without the long sweeps, and say which ten took longest
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --durations=10 $(PYTEST_ARGS)
 
 test-plain: $(STAMP)  ## run the tests that start jobs with ranks that are not forked from the warm parent
-	FT_TEST_PLAIN=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" tests/faults tests/e2e $(PYTEST_ARGS)
+	FT_TEST_PLAIN=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --durations=10 tests/faults tests/e2e $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## check style, types and who imports whom
 	$(BIN)/ruff check .
@@ -59,7 +59,8 @@ chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minu
 	$(BIN)/python scripts/chaos
 
 sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "slow" --timeout 3600 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or hypothesis" --hypothesis-profile sweep --timeout 3600 \
+	    --durations=10 $(PYTEST_ARGS)
 
 dist: $(STAMP)  ## build the wheel and the sdist into dist/
 	rm -rf dist

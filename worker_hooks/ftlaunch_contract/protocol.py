@@ -20,10 +20,10 @@ VERSION = 2
 
 # --- environment given to ranks, besides torchrun's own -------------------------------------------------
 ENV_MEMORY_DIR = "FTLAUNCH_MEMORY_DIR"  # pages and snapshots; its presence says "a supervisor watches"
-ENV_RUN_DIR = "FTLAUNCH_RUN_DIR"
-ENV_CHECKPOINT_DIR = "FTLAUNCH_CHECKPOINT_DIR"
-ENV_JOB_ID = "FTLAUNCH_JOB_ID"
-ENV_ATTEMPT = "FTLAUNCH_ATTEMPT"
+ENV_RUN_DIR = "FTLAUNCH_RUN_DIR"  # where logs and journal lie; without a supervisor runs/<job-id>
+ENV_CHECKPOINT_DIR = "FTLAUNCH_CHECKPOINT_DIR"  # without a supervisor <run-dir>/checkpoints
+ENV_JOB_ID = "FTLAUNCH_JOB_ID"  # without a supervisor from the command and its directory
+ENV_ATTEMPT = "FTLAUNCH_ATTEMPT"  # the first is 0
 ENV_SUPERVISOR = "FTLAUNCH_SUPERVISOR"  # pid:start time in clock ticks, which tells a reused pid
 ENV_CONTROL = "FTLAUNCH_CONTROL"  # unix socket on which a rank passes on a SIGTERM of its own
 ENV_MEMORY_INTERVAL = "FTLAUNCH_MEMORY_INTERVAL"  # steps, or auto; 0 is off
@@ -35,7 +35,7 @@ ENV_GRACE = "FTLAUNCH_GRACE"  # seconds
 ENV_LOAD_CHECKPOINT = "FTLAUNCH_LOAD_CHECKPOINT"  # path to begin with; without a supervisor also a step
 ENV_RESUME_TRAINING = "FTLAUNCH_RESUME_TRAINING"  # 0: of that only the weights (only without a supervisor)
 ENV_FRESH = "FTLAUNCH_FRESH"  # 1: start from nothing whatever is there (only without a supervisor)
-ENV_SPIKE = "FTLAUNCH_SPIKE"  # what counts as a spike, as losses.parse_rule reads it; empty: none is looked for
+ENV_SPIKE = "FTLAUNCH_SPIKE"  # what counts as a spike, as loss_record.parse_rule reads it; empty: none is looked for
 ENV_COMPARE_REPLICAS = "FTLAUNCH_COMPARE_REPLICAS"  # steps between digests of replicas; 0: never
 
 # --- exit codes -------------------------------------------------------------------------------------------

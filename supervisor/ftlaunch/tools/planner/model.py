@@ -125,7 +125,7 @@ def expected_cycle(job: PlannedJob, work: float, snapshots: float) -> float:
         (1/m + D) / P * exp(g(unsaved)) * (exp(g(saved)) - 1)
 
     over the stretches of a cycle (saved) and those trained while a checkpoint is still being written (unsaved). With
-    P = 1 this is Daly's complete model, with P = 0 the same for snapshots alone. docs/plan.md has the derivation.
+    P = 1 this is Daly's complete model, with P = 0 the same for snapshots alone. docs/guide/plan.md has the derivation.
     """
     stretch = work + job.snapshot_stall
     if job.rate == 0:

@@ -1,0 +1,75 @@
+"""Writes what the docs repeat from the code: `python scripts/docs/generate.py` (`--check` only compares).
+
+A stretch of Markdown stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->`; a drawing is a whole file.
+`tests/unit/docs/test_docs.py` fails while anything here is stale.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import house
+import lists
+import state_table
+from house import ROOT
+
+STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
+    ("docs/architecture.md", "folders"): house.table,
+    ("docs/guide/spec.md", "options"): lists.options,
+    ("docs/guide/without-supervisor.md", "environment"): lists.environment,
+    ("docs/api.md", "public names"): lists.public_names,
+    ("docs/decisions/README.md", "decisions"): lists.decisions,
+}
+DRAWINGS: dict[str, Callable[[], str]] = {
+    "docs/house.svg": house.drawing,
+    "docs/state_table.svg": state_table.drawing,
+}
+
+
+def with_stretch(text: str, name: str, content: str) -> str:
+    """`text` with the stretch `name` replaced. Raises ValueError where there is none, or more than one."""
+    begin, end = f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if len(pattern.findall(text)) != 1:
+        raise ValueError(f"cannot generate {name!r}: there must be one {begin} ... {end}")
+    return pattern.sub(lambda _: f"{begin}\n\n{content}\n\n{end}", text)
+
+
+def wanted() -> dict[Path, str]:
+    """Every file with something generated in it, as it must be."""
+    files: dict[Path, str] = {ROOT / name: draw() for name, draw in DRAWINGS.items()}
+    for (name, stretch), make in STRETCHES.items():
+        path = ROOT / name
+        text = files.get(path) or path.read_text(encoding="utf-8")
+        files[path] = with_stretch(text, stretch, make())
+    return files
+
+
+def stale() -> list[str]:
+    """The files that are not as they must be."""
+    return [
+        path.relative_to(ROOT).as_posix()
+        for path, text in wanted().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+
+
+def main() -> int:
+    """Write the files, or with --check name those that are stale."""
+    late = stale()
+    if "--check" in sys.argv[1:]:
+        for name in late:
+            print(f"{name} is stale: run python scripts/docs/generate.py")
+        return 1 if late else 0
+    for path, text in wanted().items():
+        if path.relative_to(ROOT).as_posix() in late:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

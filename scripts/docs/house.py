@@ -1,0 +1,108 @@
+"""The house: floors from the import contracts in pyproject.toml, sentences from each folder's docstring."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import textwrap
+from pathlib import Path
+
+from drawing import FAINT, box, page, words
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {
+    "ftlaunch": ROOT / "supervisor/ftlaunch",
+    "ftlaunch_hooks": ROOT / "worker_hooks/ftlaunch_hooks",
+    "ftlaunch_contract": ROOT / "worker_hooks/ftlaunch_contract",
+}
+_FILL = {"ftlaunch": "#e3f2fd", "ftlaunch_hooks": "#e8f5e9", "ftlaunch_contract": "#fff3e0"}
+_WIDTH, _GAP, _FLOOR = 560, 8, 62  # of one package's floors; pixels
+_LETTER = 5.7  # pixels, of the small print in the mean
+
+
+def floors(package: str) -> list[list[str]]:
+    """The folders of a package, top floor first, as its import contract lists them."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(c["layers"] for c in contracts if c["type"] == "layers" and c["containers"] == [package])
+    named = [[name.strip(" ()") for name in layer.split("|")] for layer in layers]
+    rows = [[name for name in row if (SOURCES[package] / name).is_dir()] for row in named]
+    return [row for row in rows if row]
+
+
+def folders(package: str) -> list[Path]:
+    """Every folder of a package in which modules lie, in the order of its floors; the package itself comes first."""
+    top = SOURCES[package]
+    order = [name for row in floors(package) for name in row] if package != "ftlaunch_contract" else []
+    return sorted((init.parent for init in top.rglob("__init__.py")), key=lambda path: _place(path, top, order))
+
+
+def _place(path: Path, top: Path, order: list[str]) -> tuple[int, str]:
+    parts = path.relative_to(top).parts
+    if not parts:
+        return -1, ""
+    return (order.index(parts[0]) if parts[0] in order else len(order)), "/".join(parts)
+
+
+def sentence(folder: Path) -> str:
+    """What lives in a folder, and what may not: the first paragraph of its docstring."""
+    docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    return " ".join(docstring.split("\n\n", 1)[0].split())
+
+
+def table() -> str:
+    """All folders with their sentences, as Markdown."""
+    lines = ["| folder | what it holds |", "| --- | --- |"]
+    for package in SOURCES:
+        lines.append(f"| **{package}** | **{sentence(SOURCES[package])}** |")
+        for folder in folders(package)[1:]:
+            name = folder.relative_to(SOURCES[package]).as_posix()
+            lines.append(f"| [{name}/](../{folder.relative_to(ROOT).as_posix()}) | {sentence(folder)} |")
+    return "\n".join(lines)
+
+
+def drawing() -> str:
+    """The picture of the house."""
+    left, right, top = 20, 20 + _WIDTH + 40, 64
+    shapes = [
+        words(left, 30, "ftlaunch: the supervisor", 17, bold=True),
+        words(left, 50, "one process beside the job; it never imports torch", 12, ink=FAINT),
+        words(right, 30, "ftlaunch_hooks: inside each rank", 17, bold=True),
+        words(right, 50, "works without a supervisor, too", 12, ink=FAINT),
+    ]
+    ends = [_stack(shapes, package, x, top) for package, x in (("ftlaunch", left), ("ftlaunch_hooks", right))]
+    ground = max(ends) + 34
+    shapes.append(words(left, ground, "ftlaunch_contract: what both share", 17, bold=True))
+    shapes.append(words(left + 360, ground, "imports neither of them, and no torch", 12, ink=FAINT))
+    rooms = [folder.name for folder in folders("ftlaunch_contract")[1:]]
+    width = right + _WIDTH - left
+    _row(shapes, [(f"{name}/", sentence(SOURCES["ftlaunch_contract"] / name)) for name in rooms]
+         + [("protocol.py", "Environment variables, exit codes and words of the protocol, with a version.")],
+         left, ground + 14, width, _FILL["ftlaunch_contract"])  # fmt: skip
+    shapes.append(words(left, ground + 14 + _FLOOR + 22,
+                        "A folder imports from folders below its floor, never from one beside it or above it.",
+                        12, ink=FAINT))  # fmt: skip
+    return page(right + _WIDTH + 20, ground + _FLOOR + 54, "The folders of ftlaunch, floor by floor", shapes)
+
+
+def _stack(shapes: list[str], package: str, x: int, y: int) -> int:
+    for row in floors(package):
+        rooms = [(f"{name}/", sentence(SOURCES[package] / name)) for name in row]
+        _row(shapes, rooms, x, y, _WIDTH, _FILL[package])
+        y += _FLOOR + _GAP
+    return y
+
+
+def _row(shapes: list[str], rooms: list[tuple[str, str]], x: int, y: int, width: int, fill: str) -> None:
+    each = (width - _GAP * (len(rooms) - 1)) / len(rooms)
+    for name, text in rooms:
+        shapes.append(box(x, y, each, _FLOOR, fill))
+        shapes.append(words(x + 10, y + 19, name, 14, bold=True))
+        first = text.split(". ")[0].rstrip(".")
+        lines = textwrap.wrap(first, int((each - 18) / _LETTER), max_lines=3, placeholder=" ...")
+        shapes += [words(x + 10, y + 34 + 13 * n, line, 10.5, ink=FAINT) for n, line in enumerate(lines)]
+        x += each + _GAP

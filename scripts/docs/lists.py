@@ -1,0 +1,114 @@
+"""Lists that the docs repeat from the code, as Markdown: options, variables, public names, decisions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from house import ROOT, SOURCES
+
+from ftlaunch.spec.job_spec import PARTS
+from ftlaunch.spec.keys import KEYS, Key
+
+_PROTOCOL = SOURCES["ftlaunch_contract"] / "protocol.py"
+_PARTS = {
+    "target": "What to run",
+    "": "The job and its places",
+    "launch": "Ranks",
+    "restarts": "Restarts",
+    "limits": "Hangs and slow ranks",
+    "numbers": "Numbers",
+    "saving": "Saving and resuming",
+    "torchrun": "Taken over from torchrun",
+    "accepted": "Accepted for torchrun's sake, without effect on one node",
+}
+_ENV = re.compile(r'^(ENV_\w+) = "(\w+)"(?:  # (.*))?$', re.MULTILINE)
+
+
+def options() -> str:
+    """Every key of a job spec and every option, by part of the job spec."""
+    rows: dict[str, list[str]] = {part: [] for part in _PARTS}
+    for key in KEYS:
+        rows[_part(key)].append(_option_row(key))
+    lines: list[str] = []
+    for part, title in _PARTS.items():
+        head = "| key | default | what it says | variable |"
+        lines += [f"### {title}", "", head, "| --- | --- | --- | --- |", *rows[part], ""]
+    return "\n".join(lines).rstrip()
+
+
+def _part(key: Key) -> str:
+    if key.group != "ours":
+        return key.group
+    return next((part for part, kind in PARTS.items() if key.field in {item.name for item in fields(kind)}), "")
+
+
+def _option_row(key: Key) -> str:
+    dashed = f"--{key.name.replace('_', '-')}"
+    option = f"`{dashed}`" if not (key.switch and key.group == "ours") else f"`{dashed}`, `--no-{dashed[2:]}`"
+    name = f"`{key.name}`" if key.yaml else ""
+    names = ", ".join(part for part in (name, option if key.option else "") if part)
+    default = "" if key.default is None else f"`{key.default}`"
+    return f"| {names} | {default} | {_cell(key.help)} | {', '.join(f'`{variable}`' for variable in key.env)} |"
+
+
+def environment() -> str:
+    """The environment variables of the contract."""
+    lines = ["| variable | what it says |", "| --- | --- |"]
+    lines += [f"| `{name}` | {_cell(comment)} |" for _, name, comment in _ENV.findall(_PROTOCOL.read_text())]
+    return "\n".join(lines)
+
+
+def exit_codes() -> dict[str, int]:
+    """The exit codes of `ftlaunch`, by their names in the contract."""
+    found = re.findall(r"^(EXIT_\w+) = (\d+)", _PROTOCOL.read_text(), re.MULTILINE)
+    return {name: int(code) for name, code in found}
+
+
+def public_names() -> str:
+    """What `import ftlaunch_hooks` offers, and the first sentence of each docstring."""
+    top = ast.parse((SOURCES["ftlaunch_hooks"] / "__init__.py").read_text())
+    named = {target.id: node.value for node in top.body if isinstance(node, ast.Assign)
+             for target in node.targets if isinstance(target, ast.Name)}  # fmt: skip
+    homes = ast.literal_eval(named["_HOMES"])
+    lines = ["| name | what it is |", "| --- | --- |"]
+    for name in ast.literal_eval(named["__all__"]):
+        home = SOURCES["ftlaunch_hooks"] / (homes[name].replace(".", "/") + ".py")
+        lines.append(f"| `{name}` | {_cell(_docstring(home, name))} |")
+    return "\n".join(lines)
+
+
+def members(path: Path, name: str) -> list[str]:
+    """The public methods, properties and attributes of a class, in the order in which it sets them."""
+    body = next(node for node in ast.parse(path.read_text()).body
+                if isinstance(node, ast.ClassDef) and node.name == name)  # fmt: skip
+    found: dict[str, None] = {}
+    for node in ast.walk(body):
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = None
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+            found[node.target.attr] = None
+    return sorted(member for member in found if not member.startswith("_"))
+
+
+def _docstring(path: Path, name: str) -> str:
+    node = next(node for node in ast.parse(path.read_text()).body
+                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name)  # fmt: skip
+    return " ".join((ast.get_docstring(node) or "").split("\n\n", 1)[0].split())
+
+
+def decisions() -> str:
+    """The index of docs/decisions: number, title, and the first sentence of each page."""
+    lines = ["| | decision | what was decided |", "| --- | --- | --- |"]
+    for path in sorted((ROOT / "docs/decisions").glob("[0-9]*.md")):
+        head, _, rest = path.read_text().partition("\n")
+        number, title = head.removeprefix("# ").split(". ", 1)
+        what = " ".join(rest.strip().split("\n\n", 1)[0].split()).removeprefix("**What.** ")
+        lines.append(f"| {number} | [{title}]({path.name}) | {what} |")
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
