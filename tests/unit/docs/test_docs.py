@@ -96,12 +96,9 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_make_target_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
-    text = page.read_text(encoding="utf-8")
-    named = {
-        word for code in re.findall(r"(?:`|^|\$ )make ((?:[a-z-]+ ?)+)", text, re.MULTILINE) for word in code.split()
-    }
-    prose = {"sure"}
-    assert named - targets - prose == set()
+    commands = re.findall(r"(?:`|^|\$ )make ([a-z- ]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    # more than one space begins the explanation of a command
+    assert {word for command in commands for word in command.split("  ")[0].split()} - targets == set()
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name_of)
@@ -179,31 +176,30 @@ def test_decisions_are_numbered_and_say_what_was_decided() -> None:
 
 def test_the_figures_of_the_readme_stand_in_the_benchmarks() -> None:
     measured = read("README.md").partition("## Measured")[2].partition("## ")[0]
-    benchmarks = read("docs/benchmarks.md").replace(" | ", " ")
-    figures = [
-        cell.strip() for line in measured.splitlines() if re.match(r"\| [a-z]", line) for cell in line.split("|")[2:]
-    ]
-    assert [figure for figure in figures if figure and not set(figure) <= {"-"}] != []
-    for figure in figures:
-        assert figure.split(" ms")[0] in benchmarks, figure
-        assert figure in benchmarks, figure
+    rows = [line.split("|")[2:] for line in measured.splitlines() if re.match(r"\| [a-z]", line)]
+    figures = [cell.strip() for cells in rows for cell in cells if cell.strip()]
+    assert len(figures) > 10
+    benchmarks = read("docs/benchmarks.md")
+    assert [figure for figure in figures if f"| {figure} |" not in benchmarks] == []
 
 
 def test_the_defaults_of_the_plan_are_those_that_it_says() -> None:
     page = read("docs/guide/plan.md")
-    for gpus, detect, restart in (
-        (8, "{:g} ms on one node", "{:g} s on one node"),
-        (16384, "else {:g} s", "else {:g} s"),
-    ):
-        figures = Figures()
-        for name, value in (("gpus", gpus), ("state_bytes", 1e12), ("storage_bytes_per_second", 1e9)):
-            figures.add(name, value, "given")
-        complete(figures)
-        scale = 1000 if "ms" in detect else 1
-        assert detect.format(figures["detect_seconds"] * scale) in row(page, "--detect-seconds")
-        assert restart.format(figures["restart_seconds"]) in row(page, "--restart-seconds")
-        assert f"{figures['hang_detect_seconds']:g} s" in row(page, "--hang-detect-seconds")
-        assert figures["hang_detect_seconds"] == BOUNDS["train"][0] + TIME
+    node, fleet = defaults(8), defaults(16384)
+    assert f"{node['detect_seconds'] * 1000:g} ms on one node" in row(page, "--detect-seconds")
+    assert f"else {fleet['detect_seconds']:g} s" in row(page, "--detect-seconds")
+    assert f"{node['restart_seconds']:g} s on one node" in row(page, "--restart-seconds")
+    assert f"else {fleet['restart_seconds']:g} s" in row(page, "--restart-seconds")
+    assert f"| {fleet['hang_detect_seconds']:g} s |" in row(page, "--hang-detect-seconds")
+    assert fleet["hang_detect_seconds"] == BOUNDS["train"][0] + TIME
+
+
+def defaults(gpus: int) -> Figures:
+    figures = Figures()
+    for name, value in (("gpus", gpus), ("state_bytes", 1e12), ("storage_bytes_per_second", 1e9)):
+        figures.add(name, value, "given")
+    complete(figures)
+    return figures
 
 
 def row(page: str, option: str) -> str:
