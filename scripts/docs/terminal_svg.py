@@ -135,7 +135,9 @@ def draw(text: str) -> str:
         console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
         for line in shown(text):
             console.print(Text(line, style=_style(line)))
-        return console.export_svg(title="ftlaunch")
+        svg = console.export_svg(title="ftlaunch")
+    # the fonts of the reader's machine will do: a document must not fetch any
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
 def _style(line: str) -> str:
@@ -145,7 +147,7 @@ def _style(line: str) -> str:
         return "bright_black italic"
     if not line.startswith("ftlaunch: "):
         return "white"
-    return "bold yellow" if re.search(r"was killed|is hung|stopping", line) else "bright_green"
+    return "bold #ffd866" if re.search(r"was killed|is hung|stopping", line) else "#7ee787"
 
 
 def main() -> None:
