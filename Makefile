@@ -1,22 +1,26 @@
 # Every target sets up what it needs: `make test` in a fresh clone is enough.
 #
 #   PYTHON=python3.12         the Python that .venv is made with (3.10 or newer)
-#   CONSTRAINTS=my.txt        pip constraints; empty for none
+#   CONSTRAINTS=my.txt        pip constraints, which then choose torch too; empty for none
+#   TORCH=cuda|cpu            the build of torch; otherwise the CPU build where there is no NVIDIA driver
 #   PYTEST_ARGS="-k saver"    added to pytest's arguments
 
 PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints/cpu.txt
+TORCH ?= auto
 PYTEST_ARGS ?=
 WORKERS ?= 4
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-CONSTRAINED_BY := $(VENV)/.constrained-by
+ASKED := $(VENV)/.asked
+# Not the file named above: the user's own, from the command line or the environment.
+OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-plain lint format bench bench-costs bench-checkpoints chaos sweep clean distclean FORCE
+.PHONY: help setup demo test test-plain lint format bench bench-costs bench-checkpoints chaos sweep dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -26,11 +30,11 @@ setup: $(STAMP)  ## make .venv and install everything into it
 demo: $(STAMP)  ## train a small GPT, break it on purpose, and watch it come back
 	$(BIN)/python scripts/demo.py
 
-test: $(STAMP)  ## run the tests, without the long sweeps
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+test: $(STAMP)  ## run the tests, without the long sweeps, and say which ten took longest
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --durations=10 $(PYTEST_ARGS)
 
 test-plain: $(STAMP)  ## run the tests that start jobs with ranks that are not forked from the warm parent
-	FT_TEST_PLAIN=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" tests/faults tests/e2e $(PYTEST_ARGS)
+	FT_TEST_PLAIN=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --durations=10 tests/faults tests/e2e $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## check style, types and who imports whom
 	$(BIN)/ruff check .
@@ -55,7 +59,15 @@ chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minu
 	$(BIN)/python scripts/chaos
 
 sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "slow" --timeout 3600 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or hypothesis" --hypothesis-profile sweep --timeout 3600 \
+	    --durations=10 $(PYTEST_ARGS)
+
+dist: $(STAMP)  ## build the wheel and the sdist into dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build --directory dist
+
+check-dist: dist  ## install both in fresh environments, and run what they bring
+	$(BIN)/python scripts/check_dist.py dist
 
 clean:  ## remove caches, builds and the example's output; runs/ and .venv stay
 	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
@@ -66,16 +78,14 @@ distclean: clean  ## remove .venv too
 
 # ---------------------------------------------------------------------------------------------- setting up
 
-# Installed again only when what is asked for changed: the project's own list, or the constraints.
-$(STAMP): pyproject.toml $(CONSTRAINTS) $(CONSTRAINED_BY)
-	@echo "installing ftlaunch and what it needs into $(VENV) (minutes the first time)"
-	$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
-	    $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable ".[dev,example]"
+# Installed again only when what is asked for changed: the project's own list, the constraints, or the build of torch.
+$(STAMP): pyproject.toml $(CONSTRAINTS) $(ASKED)
+	@$(BIN)/python scripts/setup/install.py --torch "$(TORCH)" --constraints "$(CONSTRAINTS)" $(OWN_CONSTRAINTS)
 	@touch $@
 
-# Holds the name of the constraints file, and is touched only when another is named.
-$(CONSTRAINED_BY): FORCE | $(BIN)/pip
-	@echo "$(CONSTRAINTS)" | cmp -s - $@ || echo "$(CONSTRAINTS)" > $@
+# Holds what is asked for, and is touched only when something else is.
+$(ASKED): FORCE | $(BIN)/pip
+	@echo "$(CONSTRAINTS) $(TORCH)" | cmp -s - $@ || echo "$(CONSTRAINTS) $(TORCH)" > $@
 
 $(BIN)/pip:
 	@command -v "$(PYTHON)" > /dev/null || { \
@@ -89,4 +99,5 @@ $(BIN)/pip:
 	    echo "cannot make $(VENV): $(PYTHON) ($$($(PYTHON) --version 2>&1)) has no venv or no ensurepip;" \
 	        "on Debian and Ubuntu the package python3-venv brings them" >&2; \
 	    exit 1; }
-	$(PYTHON) -m venv --clear $(VENV)
+	@echo "making $(VENV) with $$($(PYTHON) --version)"; begin=$$(date +%s); \
+	    $(PYTHON) -m venv --clear $(VENV) && echo "made $(VENV) in $$(($$(date +%s) - begin)) s"

@@ -1,23 +1,44 @@
-"""Fixtures all tests share."""
+"""Fixtures all tests share, and the check that no test leaves anything behind."""
 
 from __future__ import annotations
 
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from harness import FtJob
+from tests.support import leftovers
+from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
 
 # A shell starts what runs in the background with these ignored; what the tests start shall not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+# Property tests: the same examples in every run of `make test`, so that a failure is never an accident of one run;
+# many and new ones in `make sweep`. No deadline: the machine may be busy.
+settings.register_profile("test", deadline=None, derandomize=True, database=None)
+settings.register_profile("sweep", deadline=None, max_examples=2000, database=None, print_blob=True)
+settings.load_profile("test")  # pytest's --hypothesis-profile comes after this and wins
+
+
+def pytest_configure() -> None:
+    leftovers.set_mark()
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Set up first and torn down last: no process and no file in memory outlives a test and its fixtures."""
+    yield
+    if "unit" in request.path.parts:  # they start no process: test_house.py sees to it
+        return
+    if found := leftovers.processes():
+        wait_for(lambda: not leftovers.processes(), f"the end of {found}", 10.0)
+    assert leftovers.files() == []
 
 
 @pytest.fixture
@@ -31,7 +52,7 @@ def job(tmp_path: Path) -> Iterator[FtJob]:
 @pytest.fixture
 def memory() -> Iterator[Path]:
     """A directory on tmpfs."""
-    directory = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="ftlaunch-test-"))
+    directory = Path(tempfile.mkdtemp(dir="/dev/shm", prefix=f"ftlaunch-test-{leftovers.mark()}"))
     yield directory
     shutil.rmtree(directory)
 

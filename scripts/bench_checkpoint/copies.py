@@ -27,8 +27,8 @@ class Bench:
 
     def __init__(self, trained: Trained, job: ft.Job, home: Path) -> None:
         self.trained, self.home = trained, home
-        self.state, self.snapshots, self.overseer = job._state, job._snapshots, job._overseer
-        self.lead = self.overseer.rank == 0
+        self.state, self.snapshots, self.coordinator = job._state, job._snapshots, job._coordinator
+        self.lead = self.coordinator.rank == 0
         owned = [item.tensor for item in self.state.collect().items if item.owned]
         self.pairs = {
             "share": ([torch.empty_like(tensor) for tensor in owned], owned),
@@ -52,12 +52,12 @@ class Bench:
 
     def slots(self) -> list[Path]:
         """Every rank's slot of the newest snapshot."""
-        numbers = [page.slot_steps().index(_STEP) for page in self.overseer.peers]
-        return [layout.slot_dir(self.overseer.memory_dir, rank, number) for rank, number in enumerate(numbers)]
+        numbers = [page.slot_steps().index(_STEP) for page in self.coordinator.peers]
+        return [layout.slot_dir(self.coordinator.memory_dir, rank, number) for rank, number in enumerate(numbers)]
 
     def persist(self) -> None:
         """As the saver does it, for all ranks."""
-        target = writer.SaveTarget(self.checkpoints, _STEP, "request", "bench", self.overseer.world_size)
+        target = writer.SaveTarget(self.checkpoints, _STEP, "request", "bench", self.coordinator.world_size)
         writer.prepare(target)
         for rank, slot in enumerate(self.slots()):
             writer.write_shard_of(target, rank, slot)
@@ -85,8 +85,8 @@ class Bench:
 
     def restore_from_memory(self) -> None:
         """Into the tensors in use."""
-        numbers = {rank: page.slot_steps().index(_STEP) for rank, page in enumerate(self.overseer.peers)}
-        self.state.restore(MemoryReader(self.overseer.memory_dir, _STEP, self.overseer.world_size, numbers))
+        numbers = {rank: page.slot_steps().index(_STEP) for rank, page in enumerate(self.coordinator.peers)}
+        self.state.restore(MemoryReader(self.coordinator.memory_dir, _STEP, self.coordinator.world_size, numbers))
 
     def restore_from_storage(self) -> None:
         """Verified first."""
@@ -171,12 +171,12 @@ def measure(trained: Trained, job: ft.Job, home: Path, rounds: int) -> dict[str,
     for _ in range(4):  # the first of each slot lays it out
         bench.time(bench.snapshot)
     taken = [bench.round(number) for number in range(rounds + 1)][1:]
-    directories = [path for path in bench.overseer.memory_dir.glob("slot_*") if path.is_dir()]
+    directories = [path for path in bench.coordinator.memory_dir.glob("slot_*") if path.is_dir()]
     used = sum(file.stat().st_blocks * 512 for path in directories for file in path.iterdir())
     return {
         "state_bytes": sum(tensor.nbytes for tensor in trained.tensors()),
         "share_bytes": sum(tensor.nbytes for tensor in bench.pairs["share"][0]),
-        "slot_bytes": used * bench.overseer.world_size // len(directories),
-        "slots": len(directories) // bench.overseer.world_size,
+        "slot_bytes": used * bench.coordinator.world_size // len(directories),
+        "slots": len(directories) // bench.coordinator.world_size,
         "seconds": {name: [entry[name] for entry in taken] for name in taken[0]},
     }

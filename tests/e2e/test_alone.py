@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import TINY, FtJob, alive, carriers, wait_for
+from tests.support.harness import TINY, FtJob
+from tests.support.leftovers import alive, carriers
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.protocol import memory_root

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from disks import tmpfs
-from harness import carriers, wait_for
+from tests.support.disks import tmpfs
+from tests.support.leftovers import carriers
+from tests.support.waiting import wait_for
 
+from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.tools.preflight import disk as check_disk
 
 NAMES = ["python", "torch", "devices", "matmul", "all_reduce", "memory", "/dev/shm", "disk", "port", "clock", "limits"]
@@ -189,7 +191,7 @@ def test_a_full_disk(place: Place) -> None:
 
 def test_a_disk_that_does_not_answer_is_left_at_the_time_limit(tmp_path: Path) -> None:
     """A Python does not even start within this limit."""
-    assert check_disk.ask(tmp_path, 0.001) == {"error": "no answer within 1 ms"}
+    assert check_disk.ask(HelperProcesses(), tmp_path, 0.001) == {"error": "no answer within 1 ms"}
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import FtJob, wait_for
+from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
 
 PRINT_ENV = "import json, os, sys; print(json.dumps(dict(os.environ))); print(sys.argv[1:], file=sys.stderr)\n"
 
@@ -23,7 +24,7 @@ def test_environment_is_torchruns(job: FtJob) -> None:
     """Every variable that torchrun 2.13 gives to a rank is there, and says the same where it can."""
     script = job.home / "env.py"
     script.write_text(PRINT_ENV)
-    job.start(script=script, args=("--lr", "3"))
+    job.start("--warm", script=script, args=("--lr", "3"))
     assert job.wait() == 0, job.stderr
     out = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import JOBS, FtJob
-from savekit import flip_a_bit, steps
+from tests.support.checkpoints import flip_a_bit, steps
+from tests.support.harness import JOBS, FtJob
 
 from ftlaunch_contract.checkpoint import layout
 

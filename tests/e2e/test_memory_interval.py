@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness import FtJob
+from tests.support.harness import FtJob
 
 
 def test_snapshots_that_cost_much_become_rarer_on_all_ranks_at_once(job: FtJob) -> None:

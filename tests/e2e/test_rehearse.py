@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import JOBS, TINY
+from tests.support.harness import JOBS, TINY
 
 
 def rehearse(home: Path, *words: str, **popen: Any) -> tuple[int, dict[str, Any], str]:

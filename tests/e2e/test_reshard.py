@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import JOBS, FtJob, wait_for
+from tests.support.harness import JOBS, FtJob
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout, verify
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from harness import JOBS, FtJob
+from tests.support.harness import JOBS, FtJob
 
 from ftlaunch_contract.checkpoint import layout, verify
 
@@ -19,7 +19,7 @@ def start(job: FtJob, *options: str, spec: str = "", faults: str = "") -> None:
     args = ["--episodes", "5", "--rollouts", str(ROLLOUTS), "--iterations", str(ITERATIONS), "--out", str(job.out)]
     lines = [f"script: {SCRIPT}", f"args: {json.dumps(args)}", f"data_checkpoint_path: {job.home / 'data'}", spec]
     (job.home / "job.yaml").write_text("\n".join(lines))
-    job.start("--storage-interval", "5", *options, script="job.yaml", args=(), env={"FAULTS": faults})
+    job.start("--warm", "--storage-interval", "5", *options, script="job.yaml", args=(), env={"FAULTS": faults})
 
 
 def result(job: FtJob) -> tuple[dict[str, str], bytes, bytes]:

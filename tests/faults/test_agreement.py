@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from harness import TINY, FtJob, wait_for
-from savekit import checkpoint, steps
+from tests.support.checkpoints import checkpoint, steps
+from tests.support.harness import TINY, FtJob
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, Page, page_path

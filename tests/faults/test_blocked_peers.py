@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from harness import JOBS, FtJob
+from tests.support.harness import JOBS, FtJob
 
 BLOCKED = JOBS / "blocked.py"
 SOON = 30.0  # seconds; the grace is 60

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from harness import JOBS, FtJob
+from tests.support.harness import JOBS, FtJob
 
 SCRIPT = JOBS / "data.py"
 

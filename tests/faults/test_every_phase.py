@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from typing import Any
 
 import psutil
 import pytest
-from harness import JOBS, FtJob, wait_for
+from tests.support.harness import JOBS, FtJob
+from tests.support.waiting import wait_for
 
 SCRIPT = JOBS / "phases.py"
 SAVED = 6
@@ -29,13 +29,8 @@ PHASES = {  # where the next attempt begins: from what, and at which step
 }
 
 
-def phases(*telling: str) -> list[Any]:
-    """All phases; the others than these are for `make sweep`."""
-    return [pytest.param(phase, marks=() if phase in telling else pytest.mark.slow) for phase in PHASES]
-
-
-def start(job: FtJob, how: str, phase: str, end: str) -> None:
-    job.start(how, *OPTIONS, script=SCRIPT, args=(str(job.out), phase, end))
+def start(job: FtJob, how: str, phase: str, end: str, *options: str) -> None:
+    job.start(how, *OPTIONS, *options, script=SCRIPT, args=(str(job.out), phase, end))
 
 
 @pytest.fixture(scope="module")
@@ -51,35 +46,46 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> FtJob:
     return job
 
 
-def assert_as_if_nothing_had_been(job: FtJob, calm: FtJob, phase: str) -> None:
+def assert_as_if_nothing_had_been(job: FtJob, calm: FtJob, *phases: str) -> None:
+    """After deaths in these phases, one an attempt."""
     assert job.wait() == 0, job.stderr
-    assert job.fired() == [f"{phase} 1"]
-    assert [(i["kind"], i["rank"], i["attempt"]) for i in job.events("incident")] == [("killed", 1, 0)], (
-        job.journal_text
-    )
-    resumed = job.events("resumed")[-1]
-    assert (resumed["attempt"], resumed["source"], resumed["step"]) == (1, *PHASES[phase])
-    assert resumed["steps_lost"] in (0, None)
+    assert job.fired() == [f"{phase} 1" for phase in phases]
+    incidents = [(i["kind"], i["rank"], i["attempt"]) for i in job.events("incident")]
+    assert incidents == [("killed", 1, attempt) for attempt in range(len(phases))], job.journal_text
+    resumed = [event for event in job.events("resumed") if event["attempt"] > 0]
+    assert [(event["source"], event["step"]) for event in resumed] == [PHASES[phase] for phase in phases]
+    assert {event["steps_lost"] for event in resumed} <= {0, None}
     assert [job.losses(rank) for rank in range(2)] == [calm.losses(rank) for rank in range(2)]
     assert job.final() == calm.final()
     committed = [event["step"] for event in job.events("checkpoint_committed")]
     assert committed[-1] == 10
-    assert SAVED in committed or not phase.startswith("checkpoint"), "the save under way goes on"
+    assert SAVED in committed or f"checkpoint {SAVED}" not in phases, "the save under way goes on"
     job.assert_clean()
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_rank_is_killed(job: FtJob, calm: FtJob, phase: str) -> None:
-    start(job, "--warm", phase, "SIGKILL")
-    assert_as_if_nothing_had_been(job, calm, phase)
-    assert "ended" not in [event["state"] for event in job.events("warm_parent")], "both attempts were forked"
+def all_in_one_job(job: FtJob, calm: FtJob, how: str, *phases: str) -> None:
+    options = ("--max-restarts", str(len(phases)), "--backoff-first", "0.1s", "--backoff-max", "0.2s")
+    start(job, how, "; ".join(phases), "SIGKILL", *options)
+    assert_as_if_nothing_had_been(job, calm, *phases)
 
 
-@pytest.mark.parametrize("phase", phases("init", "snapshot 4"))
-def test_a_rank_that_was_not_forked_is_killed(job: FtJob, calm: FtJob, phase: str) -> None:
-    start(job, "--no-warm", phase, "SIGKILL")
-    assert_as_if_nothing_had_been(job, calm, phase)
+def test_a_rank_is_killed_in_one_phase_after_the_other(job: FtJob, calm: FtJob) -> None:
+    all_in_one_job(job, calm, "--warm", *PHASES)
+    assert "ended" not in [event["state"] for event in job.events("warm_parent")], "all attempts were forked"
+
+
+def test_a_rank_that_was_not_forked_is_killed_in_one_phase_after_the_other(job: FtJob, calm: FtJob) -> None:
+    all_in_one_job(job, calm, "--no-warm", "init", "snapshot 4")
     assert not job.events("warm_parent")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["--warm", "--no-warm"])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_rank_is_killed(job: FtJob, calm: FtJob, phase: str, how: str) -> None:
+    """In each phase of the very first attempt."""
+    start(job, how, phase, "SIGKILL")
+    assert_as_if_nothing_had_been(job, calm, phase)
 
 
 def end(processes: list[psutil.Process]) -> None:
@@ -103,7 +109,7 @@ def stopped(job: FtJob) -> int:
     return victim.pid
 
 
-@pytest.mark.parametrize("phase", phases("import", "init", "step 0", f"checkpoint {SAVED}"))
+@pytest.mark.parametrize("phase", [pytest.param(p, marks=() if p == "init" else pytest.mark.slow) for p in PHASES])
 def test_the_warm_parent_is_killed_and_then_a_rank(job: FtJob, calm: FtJob, phase: str) -> None:
     """The next parent still imports when the rank is killed."""
     start(job, "--warm", phase, "SIGSTOP")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from harness import JOBS, FtJob
-from lives import Life
+from tests.support.harness import JOBS, FtJob
+from tests.support.lives import Life
 
 HEALTHY = JOBS / "healthy.py"
 MINUTE, HOUR = 60.0, 3600.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from harness import JOBS, FtJob
+from tests.support.harness import JOBS, FtJob
 
 HEALTHY = JOBS / "healthy.py"
 

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import pytest
-from harness import FtJob
+from tests.support.harness import FtJob
 
 LIMITS = ("--hang-timeout", "1.5s", "--grace", "3s")
 
 
-@pytest.mark.parametrize("kind", ["sigstop", "spin", "gil"])
-def test_hang_names_the_laggard_and_leaves_all_stacks(job: FtJob, calm: FtJob, kind: str) -> None:
-    job.start(*LIMITS, env={"FAULT": f"{kind} 1 12"})
+def test_a_hang_names_the_laggard_leaves_all_stacks_and_costs_no_step(job: FtJob, calm: FtJob) -> None:
+    """One job, which hangs in each way, and goes on after each from the step that it had reached."""
+    at = {"sigstop": 8, "spin": 16, "gil": 24}
+    job.start(*LIMITS, env={"FAULT": "; ".join(f"{kind} 1 {at[kind]}" for kind in at)})
     assert job.wait() == 0, job.stderr
-    assert job.fired() == [f"{kind} 1 0"]
-    assert len(job.events("incident")) == 1, job.journal_text
-    (incident,) = job.events("incident")
-    assert (incident["kind"], incident["rank"], incident["step"]) == ("hang", 1, 12)
-    for rank in (0, 1):
-        log = job.log(0, rank)
-        assert "--- ftlaunch: stacks of rank" in log
-        assert log.count("(most recent call first)") >= 2, "stacks of all threads"
-        assert "tiny.py" in log
-    assert "_engine_run_backward" in job.log(0, 0)
-    resumed = job.events("resumed")[-1]
-    assert (resumed["source"], resumed["step"], resumed["steps_lost"]) == ("memory", 12, 0)
+    assert job.fired() == [f"{kind} 1 {attempt}" for attempt, kind in enumerate(at)]
+    incidents, resumed = job.events("incident"), job.events("resumed")[1:]
+    killed, seen = job.events("ranks_killed"), job.events("hang_seen")
+    for attempt, kind in enumerate(at):
+        incident, after = incidents[attempt], resumed[attempt]
+        assert (incident["kind"], incident["rank"], incident["step"]) == ("hang", 1, at[kind])
+        for rank in (0, 1):
+            log = job.log(attempt, rank)
+            assert "--- ftlaunch: stacks of rank" in log, kind
+            assert log.count("(most recent call first)") >= 2, "stacks of all threads"
+            assert "tiny.py" in log
+        assert "_engine_run_backward" in job.log(attempt, 0)
+        assert killed[attempt]["ranks"] == [0, 1], "nobody died before the stacks were taken"
+        assert killed[attempt]["mono"] > seen[attempt]["mono"]
+        assert (after["source"], after["step"], after["steps_lost"]) == ("memory", at[kind], 0), kind
+    assert len(incidents) == len(at), job.journal_text
     assert job.losses() == calm.losses()
     assert job.final() == calm.final()
     job.assert_clean()
-
-
-def test_stacks_are_taken_before_anything_is_killed(job: FtJob) -> None:
-    job.start(*LIMITS, env={"FAULT": "spin 1 5"})
-    assert job.wait() == 0, job.stderr
-    killed = job.events("ranks_killed")[0]
-    seen = job.events("hang_seen")[0]
-    assert killed["ranks"] == [0, 1], "nobody died before"
-    assert killed["mono"] > seen["mono"]
 
 
 def test_rank_that_never_begins_to_beat(job: FtJob, calm: FtJob) -> None:

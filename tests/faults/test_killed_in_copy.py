@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import JOBS
+from tests.support.harness import JOBS
 
 TENSORS = 7
-
-
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="ftlaunch-test-"))
-    yield directory
-    shutil.rmtree(directory)
 
 
 @pytest.mark.slow

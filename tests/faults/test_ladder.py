@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from harness import FtJob
+from tests.support.harness import FtJob
 
 from ftlaunch_contract.checkpoint import layout
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import JOBS, TINY, FtJob, wait_for
+from tests.support.harness import JOBS, TINY, FtJob
+from tests.support.waiting import wait_for
 
 PASSING = re.compile(r"attempt_|limits\.json")  # an attempt's own, and what is learned and written now and then
 WARM_UP = 5  # restarts after which everything has been used once

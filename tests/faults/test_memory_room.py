@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import TINY, FtJob, wait_for
-from smallshm import in_small_shm, needs_root
+from tests.support.disks import in_small_shm, needs_root
+from tests.support.harness import TINY, FtJob
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout, verify
 

@@ -19,7 +19,9 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from harness import JOBS, FtJob, alive, wait_for
+from tests.support.harness import JOBS, FtJob
+from tests.support.leftovers import alive
+from tests.support.waiting import wait_for
 
 from ftlaunch.notify.notifier import FAREWELL
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import JOBS, FtJob
+from tests.support.harness import JOBS, FtJob
 
 from ftlaunch.checkpoints.catalog import CatalogEntry, listed
 from ftlaunch_contract.checkpoint import skipped_samples

@@ -6,7 +6,8 @@ import os
 import signal
 
 import pytest
-from harness import JOBS, FtJob, wait_for
+from tests.support.harness import JOBS, FtJob
+from tests.support.waiting import wait_for
 
 APART = JOBS / "apart.py"
 SCOPE = ("--restart-scope", "rank", "--backoff-first", "0.1s", "--backoff-max", "0.2s")

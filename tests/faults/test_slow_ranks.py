@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from harness import JOBS, FtJob
+from tests.support.harness import JOBS, FtJob
 
 SLOW = JOBS / "slow.py"
 

@@ -8,7 +8,8 @@ import time
 
 import psutil
 import pytest
-from harness import FtJob, wait_for
+from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
 
 SLOW = ("--steps", "60", "--step-time", "0.03")
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from disks import ext4, make_ext4, private_dir, resize, tmpfs
-from harness import TINY, FtJob, wait_for
+from tests.support.disks import ext4, make_ext4, private_dir, resize, tmpfs
+from tests.support.harness import TINY, FtJob
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint.ownership import Custody

@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 import pytest
-from disks import ext4, make_ext4, private_dir
-from slotkit import assert_whole, make_slots, request
+from tests.support.checkpoints import assert_whole, make_slots, request
+from tests.support.disks import ext4, make_ext4, private_dir
 
 from ftlaunch_contract.checkpoint import layout, verify
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import JOBS, wait_for
-from slotkit import assert_whole, commit, make_slots, request
+from tests.support.checkpoints import assert_whole, commit, make_slots, request
+from tests.support.harness import JOBS
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout, retention, verify
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import FtJob, alive, carriers, wait_for
+from tests.support.harness import FtJob
+from tests.support.leftovers import alive, carriers
+from tests.support.waiting import wait_for
 
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.pages.page import NONE, Page, page_path

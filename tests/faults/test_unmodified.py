@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import JOBS, FtJob, wait_for
+from tests.support.harness import JOBS, FtJob
+from tests.support.waiting import wait_for
 
 UNMODIFIED = JOBS / "unmodified.py"
 

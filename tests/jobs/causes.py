@@ -1,8 +1,8 @@
 """A rank without torch and without a training loop of its own: it fails as FAULT says.
 
-causes.py STEPS: so many empty steps. FAULT="KIND RANK STEP [ATTEMPTS]": that rank fails so, in the body of that step,
-in the first so many attempts (1). Every fault leaves a line in `fired`. STEP -1 is before the first beat. HELD=1: every
-step's snapshot is said to be in memory (its bytes are not).
+causes.py STEPS: so many empty steps. FAULT="KIND RANK STEP [ATTEMPTS]; ...": in the first so many attempts (1) that
+rank fails so in the body of that step, in those after them as the next entry says. Every fault leaves a line in
+`fired`. STEP -1 is before the first beat. HELD=1: every step's snapshot is said to be in memory (its bytes are not).
 """
 
 import atexit
@@ -20,8 +20,18 @@ from ftlaunch_contract.protocol import SLOTS, Flag, Phase, Resume
 from ftlaunch_hooks.process.bootstrap import own_page
 
 RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["FTLAUNCH_ATTEMPT"])
-KIND, *WHERE = os.environ["FAULT"].split()
-AT_RANK, AT_STEP, ATTEMPTS = [int(word) for word in [*WHERE, "1"]][:3]
+
+
+def planned() -> list[tuple[str, int, int]]:
+    """Kind, rank and step of the fault of each attempt."""
+    plan = []
+    for entry in os.environ["FAULT"].split(";"):
+        kind, rank, step, *attempts = entry.split()
+        plan += [(kind, int(rank), int(step))] * int(*attempts or [1])
+    return plan
+
+
+KIND, AT_RANK, AT_STEP = dict(enumerate(planned())).get(ATTEMPT, ("none", -1, -1))
 
 
 class Failed(Exception):
@@ -205,7 +215,7 @@ FAULTS = {
 
 
 def fault(step: int) -> None:
-    if (RANK, step) == (AT_RANK, AT_STEP) and ATTEMPT < ATTEMPTS:
+    if (RANK, step) == (AT_RANK, AT_STEP):
         with open("fired", "a") as file:
             file.write(f"{KIND} {RANK} {ATTEMPT}\n")
         FAULTS[KIND]()

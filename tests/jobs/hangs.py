@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+import quick  # noqa: F401 - before torch
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset

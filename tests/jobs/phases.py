@@ -1,8 +1,9 @@
-"""A tiny gloo job of ten steps, in which rank 1 of attempt 0 comes to grief in the phase of its life that it is told.
+"""A tiny gloo job of ten steps, in which rank 1 comes to grief in the phases of its life that it is told.
 
-phases.py OUT PHASE END: END is SIGKILL, or SIGSTOP for a test that does something meanwhile. `<out>/fired` says that it
-came so far. Losses and final states as in tiny.py. DistributedDataParallel and torch.optim would each import
-torch._dynamo, a second in every rank: the gradients are averaged and descended by hand.
+phases.py OUT "PHASE; ..." END: the first phase is of attempt 0, the next of attempt 1, and so on. END is SIGKILL, or
+SIGSTOP for a test that does something meanwhile. `<out>/fired` says that it came so far. Losses and final states as in
+tiny.py. DistributedDataParallel and torch.optim would each import torch._dynamo, a second in every rank: the gradients
+are averaged and descended by hand.
 """
 
 import os
@@ -12,9 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-OUT, PHASE, END = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-RANK, STEPS = int(os.environ["RANK"]), 10
-STRUCK = RANK == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+OUT, END = Path(sys.argv[1]), sys.argv[3]
+RANK, ATTEMPT, STEPS = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]), 10
+PHASE = dict(enumerate(sys.argv[2].split("; "))).get(ATTEMPT, "none")
 OUT.mkdir(exist_ok=True)
 
 
@@ -25,7 +26,7 @@ def strike() -> None:
 
 
 def here(*phase: object) -> bool:
-    return STRUCK and PHASE.split() == [str(word) for word in phase]
+    return RANK == 1 and PHASE.split() == [str(word) for word in phase]
 
 
 if here("import"):

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 
+import quick  # noqa: F401 - before torch
 import torch
 import torch.distributed as dist
 from torch import nn

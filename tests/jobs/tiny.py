@@ -1,8 +1,8 @@
 """A tiny training job for tests: two hooks lines, DDP on gloo, and one fault wherever FAULT says.
 
-FAULT="kind rank step [attempt]": what happens on that rank in the body of that step, in attempt 0 by default.
-Every fault leaves `<out>/fired` behind. Losses go to `<out>/loss_<rank>.csv`, a digest of the final state to
-`<out>/final_<rank>`.
+FAULT="kind rank step; ...": what happens on that rank in the body of that step, the first entry in attempt 0, the next
+in attempt 1, and so on. Every fault leaves a line in `<out>/fired`. Losses go to `<out>/loss_<rank>.csv`, a digest of
+the final state to `<out>/final_<rank>`.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import threading
 import time
 from pathlib import Path
 
+import quick  # noqa: F401 - before torch
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -34,9 +35,10 @@ parser.add_argument("--width", type=int, default=16)
 parser.add_argument("--workers", type=int, default=0)
 args = parser.parse_args()
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-KIND, *WHERE = os.environ.get("FAULT", "none -1 -1").split()
-AT = [int(word) for word in WHERE] + [0]
 ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+PLAN = dict(enumerate(os.environ.get("FAULT", "none -1 -1").split(";")))
+KIND, *WHERE = PLAN.get(ATTEMPT, "none -1 -1").split()
+AT_RANK, AT_STEP = map(int, WHERE)
 PF_EXITING = 4
 args.out.mkdir(parents=True, exist_ok=True)
 
@@ -127,7 +129,7 @@ FAULTS = {
 
 
 def here(step: int) -> bool:
-    return [RANK, step, ATTEMPT] == AT[:3]
+    return (RANK, step) == (AT_RANK, AT_STEP)
 
 
 if KIND == "never" and here(-1):
@@ -166,8 +168,8 @@ for step in job.steps(args.steps):
     losses.write(f"{step} {loss.item().hex()}\n")
     if args.step_time:
         time.sleep(args.step_time)
-    if KIND == "ahead" and AT[0] != RANK and [step + 1, ATTEMPT] == AT[1:3]:
-        lag_behind(AT[0])
+    if KIND == "ahead" and RANK != AT_RANK and step + 1 == AT_STEP:
+        lag_behind(AT_RANK)
 
 digest = hashlib.sha256()
 for tensor in model.state_dict().values():

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import quick  # noqa: F401 - before torch
 import torch
 
 out, steps, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])

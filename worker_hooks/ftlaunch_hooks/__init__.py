@@ -6,6 +6,7 @@
     for step in job.steps(10_000):
         ...
 
+The API is what this module exports; every other name in the package is internal and may change in any release.
 Importing this package imports no torch.
 """
 

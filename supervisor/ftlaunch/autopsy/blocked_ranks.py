@@ -52,10 +52,10 @@ class BlockedAt:
     told: str  # `in all_reduce #5 at train.py:95`
 
 
-def waits(remains: Mapping[int, RankDump]) -> dict[int, BlockedAt]:
+def waits(dumps: Mapping[int, RankDump]) -> dict[int, BlockedAt]:
     """Where the ranks that are left stand, if all of them are stranded; else nothing."""
-    found = {rank: wait for rank, one in remains.items() if (wait := _wait(one)) is not None}
-    return found if len(found) == len(remains) else {}
+    found = {rank: wait for rank, dump in dumps.items() if (wait := _wait(dump)) is not None}
+    return found if len(found) == len(dumps) else {}
 
 
 def lost(before: Mapping[int, BlockedAt], now: Mapping[int, BlockedAt]) -> bool:
@@ -69,16 +69,16 @@ def sentence(dead: int, found: Mapping[int, BlockedAt]) -> str:
     return f"without rank {dead} all that are left can only be blocked: {told}; killing them without grace"
 
 
-def _wait(remains: RankDump) -> BlockedAt | None:
-    main = remains.main
-    if main is None or remains.stopped or remains.lock_held or remains.state == "D":
+def _wait(dump: RankDump) -> BlockedAt | None:
+    main = dump.main
+    if main is None or dump.stopped or dump.lock_held or dump.state == "D":
         return None
-    if not (_for_peers(main) or _in_backward(main, remains)) or _in_handler(main):
+    if not (_for_peers(main) or _in_backward(main, dump)) or _in_handler(main):
         return None
-    threads = stacks.threads(remains.stack)[:-1]
-    if not all(map(_rests, threads)) or any(map(_works, remains.children)):
+    threads = stacks.threads(dump.stack)[:-1]
+    if not all(map(_rests, threads)) or any(map(_works, dump.children)):
         return None
-    return BlockedAt(main, remains.pending, in_collective(remains))
+    return BlockedAt(main, dump.pending, in_collective(dump))
 
 
 def _for_peers(stack: Stack) -> bool:
@@ -89,11 +89,11 @@ def _for_peers(stack: Stack) -> bool:
     return bool(_C10D.search(inner.path) and _IN_C10D.search(inner.function)) or bool(_OTHERS.search(inner.path))
 
 
-def _in_backward(main: Stack, remains: RankDump) -> bool:
+def _in_backward(main: Stack, dump: RankDump) -> bool:
     """It stands still in the backward pass, and a collective that it has entered is not over."""
     inner = main.frames[0]
     inside = inner.path.endswith(_BACKWARD[0]) and inner.function == _BACKWARD[1]
-    return inside and remains.pending is not None and remains.busy < BUSY
+    return inside and dump.pending is not None and dump.busy < BUSY
 
 
 def _in_handler(main: Stack) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 
 from ftlaunch.autopsy import rank_dump
 from ftlaunch.autopsy.rank_dump import RankDump
-from ftlaunch.system import processes
+from ftlaunch.system.helper_process import HelperProcess, HelperProcesses, module
 
 KEPT = 10  # autopsies
 TIME = 3.0  # most seconds that one takes
@@ -25,7 +23,9 @@ _NAME = re.compile(r"attempt_(\d+)")
 class Autopsy:
     """One autopsy under way, or over."""
 
-    def __init__(self, run_dir: Path, name: str, memory: Path, ranks: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self, helpers: HelperProcesses, run_dir: Path, name: str, memory: Path, ranks: Sequence[dict[str, Any]]
+    ) -> None:
         """Begin it; where it cannot begin, it is over at once and `error` says why.
 
         name: of its directory; an autopsy that lies there is replaced.
@@ -34,35 +34,18 @@ class Autopsy:
         self.directory = run_dir / "autopsy" / name
         self.error = ""
         self._ranks = [entry["rank"] for entry in ranks]
-        self._popen: subprocess.Popen[bytes] | None = None
+        self._process: HelperProcess | None = None
         self._until = time.monotonic() + TIME
         request = {"directory": str(self.directory), "memory": str(memory), "ranks": list(ranks)}
         try:
             _make_room(self.directory)
-            self._begin(json.dumps(request).encode())
+            self._process = _begin(helpers, json.dumps(request).encode())
         except OSError as error:
             self.error = f"cannot make an autopsy: {error.strerror}"
 
-    def _begin(self, request: bytes) -> None:
-        with os.fdopen(os.memfd_create("autopsy"), "w+b") as file:  # as long as need be: a pipe would fill up
-            file.write(request)
-            file.seek(0)
-            self._popen = subprocess.Popen(
-                [sys.executable, "-m", "ftlaunch.autopsy.collector"],
-                stdin=file,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-                preexec_fn=processes.dies_with(os.getpid()),  # noqa: PLW1509 - the loop is in the main thread
-            )
-
-    @property
-    def pids(self) -> list[int]:
-        """Its process, which is no leftover of the ranks."""
-        return [] if self._popen is None or self._popen.poll() is not None else [self._popen.pid]
-
     def over(self) -> bool:
         """Whether it is over, or its time is."""
-        if self._popen is None or self._popen.poll() is not None:
+        if self._process is None or self._process.poll() is not None:
             return True
         if time.monotonic() < self._until:
             return False
@@ -72,11 +55,11 @@ class Autopsy:
 
     def end(self) -> None:
         """No more of it."""
-        if self._popen is not None and self._popen.poll() is None:
-            self._popen.kill()
+        if self._process is not None:
+            self._process.kill()
 
-    def remains(self) -> dict[int, RankDump]:
-        """What it has left of each rank."""
+    def dumps(self) -> dict[int, RankDump]:
+        """What it has collected of each rank."""
         return {rank: self._read(rank) for rank in self._ranks}
 
     def _read(self, rank: int) -> RankDump:
@@ -94,6 +77,14 @@ class Autopsy:
                 file.write(f"{sentence}\n")
         except OSError as error:
             self.error = f"cannot write {self.directory}: {error.strerror}"
+
+
+def _begin(helpers: HelperProcesses, request: bytes) -> HelperProcess:
+    """Start the collector. Raises OSError."""
+    with os.fdopen(os.memfd_create("autopsy"), "w+b") as file:  # as long as need be: a pipe would fill up
+        file.write(request)
+        file.seek(0)
+        return helpers.start(module("ftlaunch.autopsy.collector"), stdin=file)
 
 
 def _make_room(directory: Path) -> None:

@@ -87,7 +87,7 @@ class RankDump:
 
 
 def read(rank: int, stack: str, facts: Mapping[str, Any], recorder: Mapping[str, Any] | None) -> RankDump:
-    """The remains of a rank from the texts of its files; what is missing stays unknown."""
+    """The dump of a rank from the texts of its files; what is missing stays unknown."""
     main: Mapping[str, Any] = next((t for t in facts.get("threads", ()) if t.get("tid") == facts.get("pid")), {})
     children = tuple(
         Child(c.get("pid", 0), c.get("comm", ""), c.get("state", ""), c.get("stack", ""))

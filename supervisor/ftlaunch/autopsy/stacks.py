@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from ftlaunch_contract.pages import page
+from ftlaunch_contract.pages import waiting
 
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+[^\n]*\n", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<path>[^"\n]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
@@ -22,7 +22,7 @@ _FOREIGN = re.compile(
 )
 
 # Where ranks wait for each other at a step boundary. Built from the module, so that a move cannot outdate it.
-_BOUNDARY = re.escape("/".join(PurePath(page.__file__).parts[-3:])) + "$"
+_BOUNDARY = re.escape("/".join(PurePath(waiting.__file__).parts[-3:])) + "$"
 
 # What a frame says of the wait that its thread is in: the first row that fits any frame inside the job's own code.
 _WAITS: tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...] = tuple(

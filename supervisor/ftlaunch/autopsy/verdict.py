@@ -1,44 +1,122 @@
-"""What one rank does, in words, from what an autopsy has collected of it. Pure."""
+"""The verdict of an autopsy: which rank is behind, what each rank does, in words, and what it waits for. Pure."""
 
 from __future__ import annotations
 
-from ftlaunch.autopsy import stacks
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ftlaunch.autopsy import flight_recorder, stacks
+from ftlaunch.autopsy.flight_recorder import Collective
 from ftlaunch.autopsy.rank_dump import BUSY, RankDump
 from ftlaunch.autopsy.stacks import Stack
+from ftlaunch.ranks.view import RankView
 
 _DISK = ("read", "pread64", "readv", "write", "pwrite64", "writev", "fsync", "fdatasync", "openat", "getdents64")
 _STATES = {"R": "running", "S": "sleeping", "D": "in disk sleep", "T": "stopped", "Z": "ended"}
 
 
-def doing(remains: RankDump) -> str:
+# --- all ranks ----------------------------------------------------------------------------------------------
+
+
+def with_dumps(views: Sequence[RankView], dumps: Mapping[int, RankDump]) -> list[RankView]:
+    """Views taken when a hang was seen, with what the autopsy has shown."""
+    late = flight_recorder.behind({rank: dump.flight for rank, dump in dumps.items() if dump.flight is not None})
+    return [
+        replace(
+            view,
+            stopped=view.stopped or dumps[view.rank].stopped,
+            waiting=dumps[view.rank].waiting,
+            behind=view.rank in late,
+        )
+        if view.rank in dumps
+        else view
+        for view in views
+    ]
+
+
+def sentence(culprit: int, dumps: Mapping[int, RankDump]) -> str:
+    """Where the culprit is, and what the others wait for: the rest of a sentence that has named it; "": not known."""
+    if culprit not in dumps:
+        return ""
+    flights = {rank: dump.flight for rank, dump in dumps.items() if dump.flight is not None}
+    others = [rank for rank in dumps if rank != culprit]
+    if dumps[culprit].waiting:
+        if others and flight_recorder.waiting_in(flights, [culprit, *others]):
+            also = f"{'does' if len(others) == 1 else 'do'} {_ranks(others)}"
+            return f"it {doing(dumps[culprit])}, and so {also}: all have entered it, none gets out (the network?)"
+        found = flight_recorder.mismatched(culprit, flights) or flight_recorder.crossed(culprit, flights)
+        if found is not None:
+            other, theirs, mine = found
+            rest = [rank for rank in others if rank != other]
+            return "; ".join([_disagreement(dumps[culprit], dumps[other], theirs, mine), *_waiters(rest, dumps)])
+    return "; ".join([f"it {doing(dumps[culprit])}", *_waiters(others, dumps)])
+
+
+def _disagreement(one: RankDump, other: RankDump, theirs: Collective, mine: Collective) -> str:
+    """Two ranks wait for each other in collectives that are not the same."""
+    differ, why = (str(mine), str(theirs)), "they disagree on their collectives"
+    if mine.group != theirs.group:
+        differ = f"{mine} of group {mine.group}", f"{theirs} of group {theirs.group}"
+        why = "they take their groups in different orders"
+    elif mine.name == theirs.name:
+        differ = f"{mine} of {mine.sizes}", f"{theirs} of {theirs.sizes}"
+    now = f"was in {differ[1]}" if theirs.over else f"is in {differ[1]}{place(other)}"
+    return f"it waits in {differ[0]}{place(one)}, but rank {other.rank} {now}: {why}"
+
+
+def _waiters(ranks: Sequence[int], dumps: Mapping[int, RankDump]) -> Iterator[str]:
+    """What the others do: those that do the same, together."""
+    groups: dict[tuple[bool, str], list[int]] = {}
+    for rank in ranks:
+        one = dumps[rank]
+        waits = bool(one.waiting)
+        groups.setdefault((waits, in_collective(one) if waits else doing(one)), []).append(rank)
+    for (waits, told), same in groups.items():
+        alone = len(same) == 1
+        if waits:
+            yield f"{_ranks(same)} {'waits' if alone else 'wait'} for it {told}"
+        else:
+            yield f"{'' if alone else 'each of '}{_ranks(same)} {told}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+# --- one rank -----------------------------------------------------------------------------------------------
+
+
+def doing(dump: RankDump) -> str:
     """What a rank does, as a verb with its place: `sleeps at train.py:88 (in fetch)`."""
-    main, at = remains.main, place(remains)
+    main, at = dump.main, place(dump)
     if main is None:
-        return _without_stack(remains)
-    if remains.stopped:
+        return _without_stack(dump)
+    if dump.stopped:
         return f"was stopped{at}"
-    if remains.lock_held:
-        return f"is in C code that keeps the interpreter's lock (GIL), called{at} ({_kernel(remains)})"
-    if remains.state == "D":
-        return f"is in an uninterruptible system call{at} ({_kernel(remains)})"
-    if remains.waiting:
-        return f"waits {in_collective(remains)}"
-    return _waits(remains, main, at) or _works(remains, at)
+    if dump.lock_held:
+        return f"is in C code that keeps the interpreter's lock (GIL), called{at} ({_kernel(dump)})"
+    if dump.state == "D":
+        return f"is in an uninterruptible system call{at} ({_kernel(dump)})"
+    if dump.waiting:
+        return f"waits {in_collective(dump)}"
+    return _waits(dump, main, at) or _works(dump, at)
 
 
-def _without_stack(remains: RankDump) -> str:
-    known = _kernel(remains)
-    if remains.stack.strip():
+def _without_stack(dump: RankDump) -> str:
+    known = _kernel(dump)
+    if dump.stack.strip():
         return f"runs no Python code: its interpreter is ending, or has not begun ({known})"
     return f"shows no Python stack ({known})"
 
 
-def _waits(remains: RankDump, main: Stack, at: str) -> str:
+def _waits(dump: RankDump, main: Stack, at: str) -> str:
     """What it waits for by its stack; "" where that does not tell."""
     if main.wait == "loader":
-        return f"waits for its data loader{at}{_worker(remains)}"
-    if main.wait == "lock" or remains.wants_lock:
-        return f"waits for a lock or for another thread{at}{_holder(remains)}"
+        return f"waits for its data loader{at}{_worker(dump)}"
+    if main.wait == "lock" or dump.wants_lock:
+        return f"waits for a lock or for another thread{at}{_holder(dump)}"
     if main.wait == "child":
         return f"waits for a process that it has started{at}"
     if main.wait == "network":
@@ -46,59 +124,59 @@ def _waits(remains: RankDump, main: Stack, at: str) -> str:
     return ""
 
 
-def _works(remains: RankDump, at: str) -> str:
-    if remains.busy >= BUSY or remains.state == "R":
-        return f"runs{at} ({remains.busy:.0%} of a processor)"
-    if remains.sleeps:
+def _works(dump: RankDump, at: str) -> str:
+    if dump.busy >= BUSY or dump.state == "R":
+        return f"runs{at} ({dump.busy:.0%} of a processor)"
+    if dump.sleeps:
         return f"sleeps{at}"
-    if remains.file and remains.system_call in _DISK:
-        return f"is in {remains.system_call} of {remains.file}{at}"
-    return f"is{at} ({_kernel(remains)})"
+    if dump.file and dump.system_call in _DISK:
+        return f"is in {dump.system_call} of {dump.file}{at}"
+    return f"is{at} ({_kernel(dump)})"
 
 
-def _holder(remains: RankDump) -> str:
+def _holder(dump: RankDump) -> str:
     """A thread of the same rank that is in a collective may be what has the lock."""
-    for thread in stacks.threads(remains.stack)[:-1]:
+    for thread in stacks.threads(dump.stack)[:-1]:
         if thread.wait == "collective":
-            what = remains.pending or thread.call
+            what = dump.pending or thread.call
             return f", which its thread may hold that is in {what}" + (f" at {thread.own}" if thread.own else "")
     return ""
 
 
-def _worker(remains: RankDump) -> str:
+def _worker(dump: RankDump) -> str:
     """Where the loader's worker processes are, the first that shows a stack."""
-    for child in remains.children:
+    for child in dump.children:
         stack = stacks.main_thread(child.stack)
         if stack is not None and stack.own is not None and not stack.wait:
-            others = f" (one of {len(remains.children)})" if len(remains.children) > 1 else ""
+            others = f" (one of {len(dump.children)})" if len(dump.children) > 1 else ""
             return f", whose worker with pid {child.pid}{others} is at {stack.own}"
-    if remains.children:
-        return f", whose workers are {', '.join(f'{c.pid} ({c.state})' for c in remains.children[:4])}"
+    if dump.children:
+        return f", whose workers are {', '.join(f'{c.pid} ({c.state})' for c in dump.children[:4])}"
     return ""
 
 
-def in_collective(remains: RankDump) -> str:
+def in_collective(dump: RankDump) -> str:
     """`in all_reduce #1237 at train.py:95`."""
-    main = remains.main
-    pending = remains.pending
+    main = dump.main
+    pending = dump.pending
     if main is not None and main.wait == "boundary":
-        return f"at a step boundary{place(remains)}"
+        return f"at a step boundary{place(dump)}"
     if main is not None and main.wait == "init":
-        return f"in {main.call}{place(remains)}"
+        return f"in {main.call}{place(dump)}"
     if pending is None:
-        return f"in {main.call if main is not None else 'a collective'}{place(remains)}"
+        return f"in {main.call if main is not None else 'a collective'}{place(dump)}"
     group = "" if pending.group in ("", "0") else f" of group {pending.group}"
-    return f"in {pending}{group}{place(remains)}"
+    return f"in {pending}{group}{place(dump)}"
 
 
-def place(remains: RankDump) -> str:
+def place(dump: RankDump) -> str:
     """` at train.py:95`, or nothing."""
-    return "" if remains.main is None or remains.main.own is None else f" at {remains.main.own}"
+    return "" if dump.main is None or dump.main.own is None else f" at {dump.main.own}"
 
 
-def _kernel(remains: RankDump) -> str:
+def _kernel(dump: RankDump) -> str:
     """What /proc shows of its main thread."""
-    word = _STATES.get(remains.state, "state not known")
-    where = remains.system_call or remains.channel
-    about = f" of {remains.file}" if remains.file else ""
-    return f"{word}{f' in {where}' if where and remains.state != 'R' else ''}{about}"
+    word = _STATES.get(dump.state, "state not known")
+    where = dump.system_call or dump.channel
+    about = f" of {dump.file}" if dump.file else ""
+    return f"{word}{f' in {where}' if where and dump.state != 'R' else ''}{about}"

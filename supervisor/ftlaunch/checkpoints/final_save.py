@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
-from ftlaunch.health.numerics_monitor import Soundness
+from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.policy.states import Event
 from ftlaunch_contract.protocol import Why
 
 
-class LastSave:
+class FinalSave:
     """Goes on until storage has that step, or it cannot be saved. Never waits."""
 
     def __init__(
-        self, saving: SaveScheduler, pages: Pages, soundness: Soundness, post: Callable[[Event], None]
+        self, saving: SaveScheduler, pages: Pages, numbers: NumericsMonitor, post: Callable[[Event], None]
     ) -> None:
         """post: told SAVED or SAVE_FAILED, once."""
         self.error = ""
-        self._saving, self._pages, self._soundness, self._post = saving, pages, soundness, post
+        self._saving, self._pages, self._numbers, self._post = saving, pages, numbers, post
         self._why: Why | None = None  # none: it is not under way
 
     def begin(self, why: Why) -> None:
@@ -48,7 +48,7 @@ class LastSave:
             self._saving.hurry()
             return  # its answer leads here again
         step = self._pages.newest_common()
-        rotten = self._soundness.rotten
+        rotten = self._numbers.rotten
         bad = rotten is not None and step >= rotten
         if bad or step <= self._saving.committed or (step == 0 and self._saving.committed == NONE):
             self._over(Event.SAVED)

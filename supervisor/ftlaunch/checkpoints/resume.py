@@ -3,54 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
-from ftlaunch.engine.workspace import Workspace
-from ftlaunch.health.numerics_monitor import Soundness
+from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.memory import recovery_plan
+from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
-from ftlaunch.reporting.reporter import Reporter
+from ftlaunch.reporting.events.base import JobEvent, Note
+from ftlaunch.reporting.events.checkpoints import CheckpointRejected, Loaded
+from ftlaunch.reporting.events.incidents import RolledBack
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import initial, layout
+from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.protocol import Resume
 
 
-class Resuming:
+@dataclass(frozen=True)
+class Inherited:
+    """What earlier runs, or the user, have left to begin with."""
+
+    load: InitialCheckpoint | None
+    """the checkpoint that a job without anything of its own begins with"""
+    unfinished: Sequence[int]
+    """steps of checkpoints that were never committed"""
+
+
+class ResumeDecision:
     """Decides at once where memory has the state; else when the saver has verified what storage has. Never waits."""
 
     def __init__(
         self,
         spec: JobSpec,
-        home: Workspace,
+        found: Inherited,
+        pages: Pages,
         saving: SaveScheduler,
-        soundness: Soundness,
-        reporter: Reporter,
+        numbers: NumericsMonitor,
+        tell: Callable[[JobEvent], None],
         cannot: Callable[[str], None],
     ) -> None:
-        """cannot: ends the job, with this sentence."""
-        self.spec, self.home, self.pages = spec, home, home.pages
-        self.saving, self.soundness, self.reporter = saving, soundness, reporter
+        """tell: takes events. cannot: ends the job, with this sentence."""
+        self.spec, self._found, self.pages = spec, found, pages
+        self.saving, self.numbers, self._tell = saving, numbers, tell
         self._cannot = cannot
         self._asked = False  # the saver has been, and its answer is awaited
 
     def decide(self, *, first: bool) -> tuple[Resume, int]:
         """For the pages of an attempt; UNDECIDED while the saver verifies what storage has. Raises OSError."""
         self._asked = False
-        if self.soundness.back_before is not None:
+        if self.numbers.back_before is not None:
             self.saving.hurry()  # a save under way holds up all ranks
-            return self._ask(NONE, healthy_before=self.soundness.back_before)  # and nothing that is in memory
+            return self._ask(NONE, healthy_before=self.numbers.back_before)  # and nothing that is in memory
         stored = [step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)]
         plan = recovery_plan.on_one_node(self.pages.slots(), len(self.pages), stored)
         refused = plan.kind is Resume.FRESH and layout.refused_before(self.spec.checkpoint_dir)
-        load = self.home.load if plan.kind is Resume.FRESH and not refused else None
+        load = self._found.load if plan.kind is Resume.FRESH and not refused else None
         if plan.kind is Resume.STORAGE or refused:
             return self._ask(self.pages.newest_common())  # the next rung, should storage have nothing usable
         if load is not None:
             return self._ask(self.pages.newest_common(), load=load.path)
-        if plan.kind is Resume.FRESH and first and self.home.checkpoints.unfinished:
-            self.reporter.say("no checkpoint was ever finished: starting from the beginning")
+        if plan.kind is Resume.FRESH and first and self._found.unfinished:
+            self._tell(Note("no checkpoint was ever finished: starting from the beginning"))
         return plan.kind, plan.step
 
     def _ask(self, step: int, *, load: Path | None = None, healthy_before: int | None = None) -> tuple[Resume, int]:
@@ -65,20 +80,24 @@ class Resuming:
         self._asked = False
         rejected, verified = answer.get("rejected", []), answer["step"]
         if "load" in answer:
-            self.reporter.rejected(rejected, verified)
+            self._reject(rejected, verified)
             self._begin_with(verified)
         elif "healthy_before" in answer:
-            self.reporter.rejected(rejected, verified)
+            self._reject(rejected, verified)
             self._go_back(verified, answer["healthy_before"])
         else:
             self._take_up(verified, rejected)
+
+    def _reject(self, rejected: Sequence[dict[str, Any]], taken: int) -> None:
+        for entry in rejected:
+            self._tell(CheckpointRejected(entry, taken))
 
     def _take_up(self, verified: int, rejected: Sequence[dict[str, Any]]) -> None:
         """The newest checkpoint that verified, or what memory has."""
         stored = [] if verified == NONE else [verified]
         plan = recovery_plan.on_one_node(self.pages.slots(), len(self.pages), stored)
         found = plan.kind is not Resume.FRESH
-        self.reporter.rejected(rejected, plan.step if found else NONE)
+        self._reject(rejected, plan.step if found else NONE)
         if found:
             self.saving.committed = verified
             self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
@@ -98,7 +117,7 @@ class Resuming:
             )
             return
         try:
-            self.reporter.went_back(step, self.soundness.went_back(step))
+            self._tell(RolledBack(step, self.numbers.went_back(step)))
         except OSError as error:
             self._cannot(f"cannot put later checkpoints aside: {error}")
             return
@@ -109,12 +128,12 @@ class Resuming:
 
     def _begin_with(self, step: int) -> None:
         """The checkpoint to begin with is verified, or not."""
-        load = self.home.load
+        load = self._found.load
         assert load is not None
         if step == NONE:
             self._cannot(initial.none_usable(load))
             return
-        self.reporter.beginning(load, step)
+        self._tell(Loaded(load, step))
         for page in self.pages.pages:
             page.persist_at = self.saving.first_due(0 if load.weights_only else step)
             page.decide_resume(Resume.WEIGHTS if load.weights_only else Resume.LOADED, step)

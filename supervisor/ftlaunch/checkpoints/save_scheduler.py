@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
-from ftlaunch.ranks.group import RankGroup
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Why, announce_step
 
 Answer = dict[str, Any]
@@ -32,7 +32,7 @@ class SaveScheduler:
         self._tried = self.committed  # newest step a save was attempted of
         self._waiting: deque[Answer] = deque()
         self._asked_again = False
-        self._served_wish = NONE
+        self._served_wish = NONE, NONE  # attempt and step of the newest `job.save()` that was served
         self._next_time: float | None = None
 
     @property
@@ -47,31 +47,32 @@ class SaveScheduler:
         every = self.spec.saving.storage_interval.steps
         return NONE if every is None else (resume_step // every + 1) * every
 
-    def begin_attempt(self, now: float) -> None:
-        """The clock of a storage interval given as a duration starts with the first attempt."""
-        self._served_wish = NONE
+    def start_clock(self, now: float) -> None:
+        """A storage interval that is a duration counts from the first attempt on."""
         if self.spec.saving.storage_interval.seconds is not None and self._next_time is None:
             self._next_time = now + self.spec.saving.storage_interval.seconds
 
-    def tick(self, gang: RankGroup, now: float) -> None:
-        """Look at the pages: ask for what all ranks hold, announce what is due."""
+    def tick(self, pages: Sequence[Page], front: tuple[int, float], now: float) -> None:
+        """Ask for what all ranks hold, announce what is due.
+
+        pages: those that speak of the running attempt. front: the newest step of any rank, the shortest step time.
+        """
         if self.busy:
             return
-        pages = [page for rank in gang.members if (page := gang.page(rank)) is not None]
         held = {page.save_step for page in pages}
         step = held.pop() if len(held) == 1 and len(pages) == len(self.pages) else NONE
         if step > max(self.pages[0].saved, self.committed):
             self.save(step, Why(self.pages[0].save_why))
             return
-        front, seconds = gang.front()
-        if self._due(gang, front, now):
-            self.pages.hold_at(announce_step(front, seconds))
+        newest, seconds = front
+        if self._due(pages, newest, now):
+            self.pages.hold_at(announce_step(newest, seconds))
 
-    def _due(self, gang: RankGroup, front: int, now: float) -> bool:
+    def _due(self, pages: Sequence[Page], front: int, now: float) -> bool:
         announced = self.pages[0].persist_at
         if announced != NONE and front <= announced:
             return False  # still ahead, or just being held
-        wish = max((p.want_save for rank in gang.members if (p := gang.page(rank)) is not None), default=NONE)
+        wish = max(((page.attempt, page.want_save) for page in pages if page.want_save != NONE), default=(NONE, NONE))
         if wish > self._served_wish:
             self._served_wish = wish
             return True

@@ -19,10 +19,12 @@ ends what that supervisor left running and leaves: no rank outlives its supervis
 from __future__ import annotations
 
 import json
+import os
+import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -30,7 +32,6 @@ from typing import Any
 
 import psutil
 
-from ftlaunch.checkpoints.requests import Requests
 from ftlaunch.system.processes import kill_marked
 from ftlaunch_contract.checkpoint import health_mark, initial, retention, tensor_file, verify, writer
 from ftlaunch_contract.files.rate_limit import Bandwidth
@@ -100,6 +101,32 @@ def find(request: dict[str, Any]) -> dict[str, Any]:
     else:
         step, refusals = verify.newest_verified(Path(request["checkpoint_dir"]), request.get("healthy_before"))
     return {**request, "did": "find", "step": step, "rejected": [asdict(refusal) for refusal in refusals]}
+
+
+class Requests:
+    """The saver's stdin: requests, one JSON object a line, and whether the supervisor has more to say.
+
+    It is read without Python's buffer, into which `waiting` could not look.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """fd: read until it ends."""
+        self._fd, self._buffer = fd, b""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        while True:
+            line, newline, rest = self._buffer.partition(b"\n")
+            if newline:
+                self._buffer = rest
+                yield json.loads(line)
+            elif block := os.read(self._fd, 1 << 16):
+                self._buffer += block
+            else:
+                return
+
+    def waiting(self, seconds: float) -> bool:
+        """Wait until there is more to read, or the supervisor is gone, `seconds` at most; True when so."""
+        return b"\n" in self._buffer or bool(select.select([self._fd], [], [], seconds)[0])
 
 
 def main() -> int:

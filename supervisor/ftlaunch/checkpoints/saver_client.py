@@ -5,37 +5,36 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
 from ftlaunch_contract.files import atomic
 
 
 class SaverLink:
     """A running saver. At most one request is under way; its answer arrives on `fd`."""
 
-    def __init__(self, marker: str, locks: Sequence[int]) -> None:
+    def __init__(self, helpers: HelperProcesses, marker: str, locks: Sequence[int]) -> None:
         """Start the saver. Raises OSError.
 
         locks: descriptors of the memory and the checkpoint directory's locks, held by the saver too: should
         the supervisor be killed, its successor waits until a save under way is finished.
         """
-        self._popen = subprocess.Popen(
-            [sys.executable, "-m", "ftlaunch.checkpoints.saver", marker],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+        self._process = helpers.start(
+            module("ftlaunch.checkpoints.saver", marker),
+            stdin=PIPE,
+            stdout=PIPE,
             pass_fds=tuple(locks),
-            start_new_session=True,  # a signal to the supervisor's group is not meant for it
+            outlives_us=True,  # it finishes the save under way
         )
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        self._stdin = self._popen.stdin
-        self._stdout = self._popen.stdout
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin = self._process.stdin
+        self._stdout = self._process.stdout
         os.set_blocking(self._stdout.fileno(), False)
         self.fd = self._stdout.fileno()
-        self.pid = self._popen.pid
+        self.pid = self._process.pid
         self.pending: dict[str, Any] | None = None
         self._buffer = b""
 
@@ -76,10 +75,6 @@ class SaverLink:
         if not self.closed:
             self._send({"do": "leave"})
             self._stdin.close()
-        try:
-            status = self._popen.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            status = self._popen.wait()
+        status = self._process.end(timeout)
         self._stdout.close()
         return status

@@ -49,13 +49,13 @@ def check(job: str | None, as_json: bool, timeout: float) -> int:
         spec = _spec(job)
     except SpecError as error:
         raise BadSpec(str(error)) from None
-    findings = checks.check(spec, timeout)
+    found = checks.check(spec, timeout)
     seconds = time.monotonic() - began
     if as_json:
-        click.echo(json.dumps(view.data(findings, seconds, spec.job_id), indent=1))
+        click.echo(json.dumps(view.data(found, seconds, spec.job_id), indent=1))
     else:
-        click.echo(checks.say(findings, seconds))
-    return 0 if could_run(findings) else _NO
+        click.echo(checks.say(found, seconds))
+    return 0 if could_run(found) else _NO
 
 
 def _spec(job: str | None) -> JobSpec:

@@ -60,11 +60,11 @@ def _could_run(spec: JobSpec) -> bool:
     from ftlaunch.tools.preflight import checks, rules  # noqa: PLC0415 - as above
 
     began = time.monotonic()
-    findings = checks.check(spec)
-    click.echo(checks.say(findings, time.monotonic() - began), err=True)
-    if fine := rules.could_run(findings):
+    found = checks.check(spec)
+    click.echo(checks.say(found, time.monotonic() - began), err=True)
+    if fine := rules.could_run(found):
         return fine
-    worst = next(finding for finding in findings if finding.status == "bad")
+    worst = next(check for check in found if check.status == "bad")
     _say(f"cannot start: {worst.name}: {worst.found}" + (f": {worst.advice}" if worst.advice else ""))
     return False
 

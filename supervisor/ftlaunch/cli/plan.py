@@ -14,6 +14,7 @@ from ftlaunch.common.rates import parse_rate, parse_size
 from ftlaunch.history import goodput, runs, timeline
 from ftlaunch.policy.restart_policy import Backoff
 from ftlaunch.spec.keys import default
+from ftlaunch.tools.planner import figures as known
 from ftlaunch.tools.planner import view
 from ftlaunch.tools.planner.figures import DAY, Figures, complete, from_run
 from ftlaunch.tools.planner.plan import plan as make_plan
@@ -72,11 +73,14 @@ _DAYS_ASKED: dict[str, Any] = {"callback": _number(1e-3, 36500.0), "metavar": "N
               help="a checkpoint of the whole job")  # fmt: skip
 @click.option("--storage-bandwidth", "bandwidth", **_RATE, help="how fast all nodes together write to storage")
 @click.option("--load-bandwidth", **_RATE, help="how fast they read [default: as they write]")
-@click.option("--detect-seconds", **_SECONDS, help="failure to reaction [default: 0.9 ms on one node, else 10 s]")
-@click.option("--hang-detect-seconds", **_SECONDS, help="the same of a hang [default: 603]")
+@click.option("--detect-seconds", **_SECONDS,
+              help=f"failure to reaction [default: {known.NODE_DETECT * 1000:g} ms on one node,"
+              f" else {known.FLEET_DETECT:g} s]")  # fmt: skip
+@click.option("--hang-detect-seconds", **_SECONDS, help=f"the same of a hang [default: {known.HANG_DETECT:g} s]")
 @click.option("--restart-seconds", **_SECONDS,
-              help="reaction to training again, without loading [default: 1.9 on one node, else 150]")  # fmt: skip
-@click.option("--replace-seconds", **_SECONDS, help="so much more where a node is lost [default: 120]")
+              help=f"reaction to training again, without loading [default: {known.NODE_RESTART:g} s on one node,"
+              f" else {known.FLEET_RESTART:g} s]")  # fmt: skip
+@click.option("--replace-seconds", **_SECONDS, help=f"so much more where a node is lost [default: {known.REPLACE:g} s]")
 @click.option("--stall-per-snapshot", **_SECONDS,
               help="training waits for one [default: 13.4 ms a GiB of a GPU's state, at least 0.8 ms]")  # fmt: skip
 @click.option("--stall-per-checkpoint", **_SECONDS, help="and so much more for a checkpoint [default: the same]")

@@ -1,25 +1,45 @@
-"""Runs one job to its end: places, terminal and signals around the supervisor, and the exit code."""
+"""Runs one job to its end: builds the supervisor with the real world at its edges, and gives everything back."""
 
 from __future__ import annotations
 
 import errno
+import os
+import random
+import time
 
-from ftlaunch.engine.supervisor import Supervisor
+from ftlaunch.checkpoints.resume import Inherited
+from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.engine.context import Context
+from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.engine.stop_requests import StopRequests
+from ftlaunch.engine.supervisor import Edges, Supervisor
 from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.memory.recovery_plan import NONE
-from ftlaunch.policy.states import JobState
+from ftlaunch.notify.client import NotifierLink
+from ftlaunch.policy.states import Event, JobState
+from ftlaunch.ranks import environment
+from ftlaunch.ranks.exit_watch import ExitWatch
+from ftlaunch.ranks.fork_client import Warm
+from ftlaunch.ranks.fork_server_watch import ForkServerWatch
+from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
 from ftlaunch.reporting import messages
+from ftlaunch.reporting.events.checkpoints import CheckpointUnfinished
+from ftlaunch.reporting.events.job import JobStarted, StartRefused
+from ftlaunch.reporting.events.ranks import ForkServerNews
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.reporting.terminal import Terminal
+from ftlaunch.spec import rule_parser
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
+from ftlaunch.system.control_socket import Control
+from ftlaunch.system.gpu_activity import Gpus
+from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
+from ftlaunch_contract.protocol import process_start_time
 
 # what a start of a process or a thread fails with where a limit is reached, and what is said then
 _SHORT = (errno.EAGAIN, errno.ENOMEM)
-
-
 _PROCESSES = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 
 
@@ -38,27 +58,97 @@ def run(spec: JobSpec) -> int:
 
 
 def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
-    home = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
-    reporter = Reporter(spec, home, terminal)
+    workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
+    helpers = HelperProcesses()
+    reporter = Reporter(spec, workspace.journal, NotifierLink(helpers, spec, dict(os.environ)), terminal)
+    reached = _tell_of_start(spec, workspace, reporter)
     try:
-        runner = Supervisor(spec, home, reporter, signals)
+        job = _Job(spec, workspace, reporter, signals, helpers, reached)
     except OSError as error:
         hint = _PROCESSES if error.errno in _SHORT else ""
         refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}")
-        reporter.log("job_failed", code=protocol.EXIT_USAGE, cause=None, sentence=str(refusal))
+        reporter.tell(StartRefused(protocol.EXIT_USAGE, str(refusal)))
         reporter.farewell()
-        home.leave(keep_memory=home.pages.newest_common() != NONE)
+        workspace.leave(keep_memory=workspace.pages.newest_common() != NONE)
         raise refusal from error
-    state = runner.run()
-    runner.close()
-    code = _exit_code(state, runner.saving.committed)
-    reporter.ended(runner, code)
+    code = job.run()
+    reporter.tell(job.supervisor.ended(code))
     reporter.farewell()
-    home.leave(keep_memory=bool(runner.last_save.error))
+    workspace.leave(keep_memory=bool(job.supervisor.final_save.error))
     return code
 
 
-def _exit_code(state: JobState, committed: int) -> int:
+def _tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> int:
+    """Tell what is started and what was found; returns the newest step of a killed supervisor's ranks, or -1."""
+    reached, beat = workspace.pages.newest_life()
+    killed = (reached, time.monotonic() - beat) if reached >= 0 else None
+    pid = os.getpid()
+    reporter.tell(JobStarted(spec, workspace.memory_dir, pid, process_start_time(pid), killed))
+    for step in workspace.checkpoints.unfinished:
+        reporter.tell(CheckpointUnfinished(step))
+    reporter.say(messages.opening(spec, spec.run_dir))
+    return reached
+
+
+class _Job:
+    """The supervisor of a job, and what it works with."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        workspace: Workspace,
+        reporter: Reporter,
+        signals: Signals,
+        helpers: HelperProcesses,
+        reached: int,
+    ) -> None:
+        """Raises OSError."""
+        self._spec = spec
+        marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
+        base_env = dict(os.environ)
+        # before all else that takes time: the first attempt waits for it
+        fork_env = environment.warm_env(spec, base_env, workspace.memory_dir)
+        log = spec.log_dir / "warm.log"
+
+        def tell_of_server(_: str, **details: object) -> None:
+            reporter.tell(ForkServerNews(details))
+
+        self._fork_server = fork_server = Warm(helpers, spec, fork_env, log, tell_of_server)
+        self._loop = loop = EventLoop[Event](time.monotonic)
+        self._control = Control(workspace.memory_dir)
+        rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
+        context = Context(spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules)
+        around = Surroundings(
+            spec, workspace.pages, Gpus(), fork_server, base_env, self._control.path, marker, loop, time.monotonic
+        )
+        edges = Edges(
+            make_group=lambda number, exited: LocalRanks(around, number, exited),
+            start_saver=lambda: SaverLink(helpers, marker, workspace.locks),
+            may_begin=ForkServerWatch(fork_server, loop, reporter.say).is_settled,
+            deaths=ExitWatch([page.path for page in workspace.pages.pages]),
+            tell_outcomes=reporter.tell_outcomes,
+            processor_time=time.thread_time,
+            inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
+            reached=reached,
+        )
+        self.supervisor = Supervisor(context, edges)
+        StopRequests(context, signals, self._control, self.supervisor.overview)
+
+    def run(self) -> int:
+        """Run to the end; returns the exit code."""
+        supervisor = self.supervisor
+        supervisor.begin_when_ready()
+        self._loop.run(supervisor)
+        self._fork_server.dismiss()
+        supervisor.close()
+        self._control.close()
+        supervisor.saving.link.close(self._spec.grace)
+        self._fork_server.close()
+        return exit_code(supervisor.state, supervisor.saving.committed)
+
+
+def exit_code(state: JobState, committed: int) -> int:
+    """The exit code of a job that has ended. committed: the newest step on storage, or -1."""
     if state is JobState.DONE:
         return protocol.EXIT_DONE
     if state is JobState.FAILED:

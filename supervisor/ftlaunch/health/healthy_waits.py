@@ -11,17 +11,13 @@ from collections.abc import Sequence
 from ftlaunch.health.hang_detection import Wait
 
 
-class Gaps:
-    """Looks at the ranks of one attempt after another."""
+class HealthyWaits:
+    """Looks at the ranks of one attempt."""
 
     def __init__(self, longest: dict[str, float]) -> None:
         """longest: kind of wait -> the longest known; it is kept up to date."""
         self.longest = longest
         self._before: dict[tuple[int, bool], Wait] = {}
-
-    def begin_attempt(self) -> None:
-        """Forget what ranks were doing: those of the next attempt begin anew."""
-        self._before.clear()
 
     def look(self, waited: Sequence[Wait], awake_since: float) -> None:
         """Learn from what has ended since the last look, while no rank has failed.

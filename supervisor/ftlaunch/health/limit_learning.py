@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ftlaunch.health import limits_file
 from ftlaunch.health.hang_detection import Wait
-from ftlaunch.health.healthy_waits import Gaps
+from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.time_limits import TimeLimits, asked_by
 from ftlaunch.spec.job_spec import JobSpec
 
@@ -14,16 +14,16 @@ _NOTE_EVERY = 60.0  # seconds between writes: what a killed supervisor forgets a
 _WORTH = 1.1  # but for what has grown by less than a tenth
 
 
-class Learning:
-    """Knows the limits, and keeps what they are learned from."""
+class LimitLearning:
+    """Knows the limits of a job, and keeps what they are learned from."""
 
     def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
         """Read what earlier runs have noted; what cannot be used is said, and left out."""
         self.spec, self._say = spec, say
         self._noted = {} if spec.saving.fresh else self._read()
-        self._gaps = Gaps(dict(self._noted))
+        self._longest = dict(self._noted)
         self._note_at = 0.0  # the first look decides
-        self.limits: TimeLimits = asked_by(spec, self._gaps.longest)
+        self.limits: TimeLimits = asked_by(spec, self._longest)
 
     def _read(self) -> dict[str, float]:
         try:
@@ -35,24 +35,22 @@ class Learning:
         self._say(f"cannot use {self.spec.run_dir / limits_file.LIMITS}: {why}; limits are learned anew")
         return {}
 
-    def begin_attempt(self) -> None:
-        """The ranks begin anew."""
-        self._gaps.begin_attempt()
+    def of_attempt(self) -> HealthyWaits:
+        """What looks at the ranks of a new attempt, and keeps the longest waits of the job up to date."""
+        return HealthyWaits(self._longest)
 
-    def look(self, waited: Sequence[Wait], awake_since: float, now: float) -> None:
-        """See what the ranks did, while none has failed."""
-        self._gaps.look(waited, awake_since)
+    def look(self, attempt: HealthyWaits, waited: Sequence[Wait], awake_since: float, now: float) -> None:
+        """See what the ranks of an attempt did, while none has failed."""
+        attempt.look(waited, awake_since)
         if now < self._note_at:
             return
-        if self._note_at and any(
-            longest > _WORTH * self._noted.get(k, 0.0) for k, longest in self._gaps.longest.items()
-        ):
+        if self._note_at and any(longest > _WORTH * self._noted.get(k, 0.0) for k, longest in self._longest.items()):
             self.note()
         self._note_at = now + _NOTE_EVERY
 
     def note(self) -> None:
         """Write down what is not written yet. What cannot be written is said once."""
-        longest = dict(self._gaps.longest)
+        longest = dict(self._longest)
         if longest == self._noted:
             return
         self._noted = longest

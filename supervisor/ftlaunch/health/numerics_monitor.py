@@ -1,90 +1,105 @@
-"""Looks at what the ranks say of their numbers, and keeps what follows from it: marks, and where to go back to."""
+"""Looks at what the ranks report of their numbers, and keeps what follows from it: marks, and where to go back to."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 
 from ftlaunch.health.numerics import Losses, NumericFault, Replicas, divergence
 from ftlaunch.memory.pages import Pages
-from ftlaunch.ranks.group import RankGroup
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import layout, skipped_samples
 from ftlaunch_contract.pages import replica_record
 from ftlaunch_contract.pages.loss_record import LossFault, told
+from ftlaunch_contract.pages.page import Page
+
+RankPages = Callable[[], Sequence[tuple[int, Page]]]
+"""The pages that speak of an attempt, with their ranks."""
 
 
-class Soundness:
-    """Of one job; `begin` starts anew with each attempt."""
+class AttemptNumbers:
+    """The numbers of one attempt."""
 
-    def __init__(self, spec: JobSpec, pages: Pages) -> None:
-        self.spec, self.pages = spec, pages
-        self._gang: RankGroup | None = None
-        self._losses = Losses({})
+    def __init__(self, spec: JobSpec, pages: RankPages, name: Callable[[int], str]) -> None:
+        """name: what a part of the replicas is called."""
+        self._spec, self._pages, self._name = spec, pages, name
+        self._losses = Losses({LossFault.NAN: spec.numbers.on_nan, LossFault.SPIKE: spec.numbers.on_spike})
         self._replicas: Replicas | None = None
-        self._news: list[NumericFault] = []
-        self._suspect: NumericFault | None = (
-            None  # the earliest divergence; a resume takes one of the copies, right or not
-        )
-        self.rotten: int | None = None  # an attempt has ended because of it: from this step on nothing is saved of it
-        self.back_before: int | None = None  # the next attempt goes back to a healthy checkpoint older than this
-
-    def begin(self, gang: RankGroup) -> None:
-        """An attempt starts."""
-        self._gang = gang
-        self._losses = Losses({LossFault.NAN: self.spec.numbers.on_nan, LossFault.SPIKE: self.spec.numbers.on_spike})
-        self._replicas, self._news = None, []
 
     def look(self) -> list[NumericFault]:
         """What is new since the last look."""
-        gang = self._gang
-        if gang is None:
-            return []
-        pages = [(rank, page) for rank in gang.members if (page := gang.page(rank)) is not None]
-        self._news += self._losses.look((rank, told(page)) for rank, page in pages)
-        if self.spec.numbers.compare_replicas and len(pages) == self.spec.launch.nproc > 1:
-            if self._replicas is None and all(page.resumed[1] >= 0 for _, page in pages):
-                self._replicas = Replicas(self.spec.launch.nproc, pages[0][1].resumed[1])
-            if self._replicas is not None:
-                for found in self._replicas.look((rank, replica_record.told(page)) for rank, page in pages):
-                    name = self._name(found.index)
-                    self._note(divergence(found, name, self.spec.numbers.on_divergence, self.spec.launch.nproc))
-        news, self._news = self._news, []
-        return news
+        pages = self._pages()
+        return [*self._losses.look((rank, told(page)) for rank, page in pages), *self._divergences(pages)]
 
-    def _note(self, finding: NumericFault) -> None:
-        self._news.append(finding)
-        if self._suspect is None or finding.before < self._suspect.before:
-            self._suspect = finding
+    def _divergences(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
+        ranks, numbers = self._spec.launch.nproc, self._spec.numbers
+        if not numbers.compare_replicas or not len(pages) == ranks > 1:
+            return []
+        if self._replicas is None and all(page.resumed[1] >= 0 for _, page in pages):
+            self._replicas = Replicas(ranks, pages[0][1].resumed[1])
+        if self._replicas is None:
+            return []
+        found = self._replicas.look((rank, replica_record.told(page)) for rank, page in pages)
+        return [divergence(one, self._name(one.index), numbers.on_divergence, ranks) for one in found]
+
+
+class NumericsMonitor:
+    """The numbers of a job over all its attempts."""
+
+    def __init__(self, spec: JobSpec, pages: Pages) -> None:
+        self.spec, self._pages = spec, pages
+        self._attempt: AttemptNumbers | None = None
+        self._news: list[NumericFault] = []  # found while a step was being saved: told at the next look
+        # the earliest divergence: a resume takes one of the copies, whichever is right
+        self._suspect: NumericFault | None = None
+        self.rotten: int | None = None  # an attempt has ended because of it: from this step on nothing is saved of it
+        self.back_before: int | None = None  # the next attempt goes back to a healthy checkpoint older than this
+
+    def begin_attempt(self, pages: RankPages) -> None:
+        """Watch the ranks of a new attempt."""
+        self._attempt, self._news = AttemptNumbers(self.spec, pages, self._name), []
+
+    def look(self) -> list[NumericFault]:
+        """What is new since the last look."""
+        news, self._news = self._news, []
+        return news + self._look()
+
+    def _look(self) -> list[NumericFault]:
+        found = self._attempt.look() if self._attempt is not None else []
+        for fault in found:
+            if fault.kind == "divergence" and (self._suspect is None or fault.before < self._suspect.before):
+                self._suspect = fault
+        return found
 
     def _name(self, index: int) -> str:
-        """Of a part of the replicas, as rank 0 calls it."""
+        """A part of the replicas, as rank 0 calls it."""
         try:
-            names = json.loads((self.pages.directory / replica_record.NAMES).read_text())
+            names = json.loads((self._pages.directory / replica_record.NAMES).read_text())
             return str(names[index])
         except (OSError, ValueError, LookupError, TypeError):
             return f"part {index} of the replicas"
 
     def abnormal(self, step: int) -> str:
         """What is held against a step that is about to be saved, besides what its snapshots say; looks first."""
-        self._news = self.look()
+        self._news += self._look()
         suspect = self._suspect
         return suspect.sentence if suspect is not None and step >= suspect.before else ""
 
-    # --- going back -----------------------------------------------------------------------------------------
+    # --- going back -------------------------------------------------------------------------------------------
 
-    def end_attempt(self, finding: NumericFault) -> str:
-        """It ends because of this. Where it is to go back: what becomes of the samples, as a part of a sentence."""
-        self.rotten = finding.before
-        if finding.act != "rollback":
+    def end_attempt(self, fault: NumericFault) -> str:
+        """The attempt ends because of this. Where it goes back: what becomes of the samples, a part of a sentence."""
+        self.rotten = fault.before
+        if fault.act != "rollback":
             return ""
-        self.back_before = finding.before
-        if not self.spec.numbers.skip_bad_data or finding.kind == "divergence":
+        self.back_before = fault.before
+        if not self.spec.numbers.skip_bad_data or fault.kind == "divergence":
             return ""
-        if finding.span is None:
+        if fault.span is None:
             return "; its samples cannot be skipped (they are known only where one ftlaunch sampler is attached)"
         try:
             self.spec.checkpoint_dir.mkdir(parents=True, exist_ok=True)
-            begin, end = skipped_samples.add(self.spec.checkpoint_dir, *finding.span)
+            begin, end = skipped_samples.add(self.spec.checkpoint_dir, *fault.span)
         except (OSError, ValueError) as error:
             return f"; its samples cannot be skipped ({error})"
         return f", without samples {begin} to {end - 1}"

@@ -41,14 +41,10 @@ class StragglerNews:
         return f"rank {self.rank} is no longer slow: {took} (median)"
 
 
-class SlowRanks:
-    """Watches the ranks of one attempt after another."""
+class Stragglers:
+    """Watches the ranks of one attempt."""
 
     def __init__(self) -> None:
-        self.begin_attempt()
-
-    def begin_attempt(self) -> None:
-        """All is forgotten."""
         self.slow: dict[int, StragglerNews] = {}
         self._begin: tuple[float, Mapping[int, Own]] | None = None
         self._rows: dict[int, int] = {}  # rank -> windows in a row in which it was slow, or (below 0) was not

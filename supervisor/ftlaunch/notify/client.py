@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import select
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,6 +18,7 @@ from ftlaunch.notify.notification import KIND_OF, payload
 from ftlaunch.notify.notifier import FAREWELL
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
+from ftlaunch.system.helper_process import HelperProcess, HelperProcesses, module
 
 _MARGIN = 1.0  # seconds that the notifier gets to leave, its own time being over
 
@@ -38,23 +37,19 @@ class DeliveryOutcome:
 class NotifierLink:
     """Who is to be told of what, and the process that does it; no process where nobody is."""
 
-    def __init__(self, spec: JobSpec, environ: dict[str, str]) -> None:
+    def __init__(self, helpers: HelperProcesses, spec: JobSpec, environ: dict[str, str]) -> None:
         """environ: what the ranks inherit; what its secret variables hold is masked."""
         self._targets = spec.notify
         self._job = {"job_id": spec.job_id, "run_dir": str(spec.run_dir), "host": socket.gethostname()}
         self._secrets = secret_values(environ, ()) | secret_values(spec.launch.env, spec.launch.args)
-        self._popen: subprocess.Popen[bytes] | None = None
+        self._helpers = helpers
+        self._process: HelperProcess | None = None
         self._socket: socket.socket | None = None
         self._waiting: dict[int, tuple[str, str]] = {}  # id -> kind, target
         self._lost: list[DeliveryOutcome] = []
         self._number = 0
         if self._targets:
             self._start()  # now: at an incident there are better things to do
-
-    @property
-    def pids(self) -> list[int]:
-        """The notifier's process, which is no leftover of the ranks."""
-        return [] if self._popen is None else [self._popen.pid]
 
     def hand(self, line: dict[str, Any]) -> None:
         """Take a journalled event, and pass it on to those who want it."""
@@ -96,11 +91,10 @@ class NotifierLink:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                self._popen = subprocess.Popen(
-                    [sys.executable, "-m", "ftlaunch.notify.notifier"],
+                self._process = self._helpers.start(
+                    module("ftlaunch.notify.notifier"),
                     stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    start_new_session=True,  # a signal to the supervisor's group is not meant for it
+                    outlives_us=True,  # it tells what it was given
                 )
             except OSError:
                 ours.close()
@@ -131,11 +125,10 @@ class NotifierLink:
     def _buried(self) -> list[DeliveryOutcome]:
         """The notifier is gone: so is what it was given. The next notice starts another."""
         assert self._socket is not None
-        assert self._popen is not None
+        assert self._process is not None
         self._socket.close()
-        self._popen.kill()
-        status = self._popen.wait()
-        self._socket = self._popen = None
+        status = self._process.end()
+        self._socket = self._process = None
         gone = [DeliveryOutcome(kind, target, f"the notifier ended ({status}) before it had answered")
                 for kind, target in self._waiting.values()]  # fmt: skip
         self._waiting = {}

@@ -33,8 +33,8 @@ class _Waiter(ctypes.Structure):
     )
 
 
-class Knells:
-    """Of all ranks of a job. `fd` becomes readable when one rings."""
+class ExitWatch:
+    """Of all ranks of a job. `fd` becomes readable when a rank begins to end."""
 
     def __init__(self, pages: Sequence[Path]) -> None:
         """Listen, in threads of its own, until this process ends. Raises OSError."""
@@ -43,15 +43,15 @@ class Knells:
         for start in range(0, len(self._words), _MOST):
             words = self._words[start : start + _MOST]
             with contextlib.suppress(RuntimeError):  # no thread may be started
-                threading.Thread(target=self._listen, args=(words,), name="ftlaunch-knells", daemon=True).start()
+                threading.Thread(target=self._listen, args=(words,), name="ftlaunch-exit-watch", daemon=True).start()
 
     def forget(self) -> None:
-        """What has rung is over, and no rank lives."""
+        """No rank lives: what was heard is over."""
         for word in self._words:
             word.value = 0
 
-    def rung(self) -> list[int]:
-        """The ranks whose knells have rung."""
+    def heard(self) -> list[int]:
+        """The ranks that have begun to end."""
         os.eventfd_read(self.fd)
         return [rank for rank, word in enumerate(self._words) if word.value & exit_futex.DIED]
 

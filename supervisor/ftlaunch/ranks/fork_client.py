@@ -5,21 +5,20 @@ What it cannot give is started as a plain process: nothing here may keep a job f
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch.ranks.log_files import tail
-from ftlaunch.ranks.programs import program
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.system.processes import Leader, start_session
+from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.processes import Leader
+from ftlaunch.system.programs import program
 from ftlaunch_contract.files import atomic
 
 PROGRAM = program("fork_server")
@@ -56,7 +55,9 @@ def _batches(ranks: Sequence[int]) -> Iterator[Sequence[int]]:
 class WarmLink:
     """One warm parent. `fd` becomes readable when it has something to say, or is gone."""
 
-    def __init__(self, spec: JobSpec, env: Mapping[str, str], log: Path, *, begun: bool) -> None:
+    def __init__(
+        self, helpers: HelperProcesses, spec: JobSpec, env: Mapping[str, str], log: Path, *, begun: bool
+    ) -> None:
         """Start it, what it and torch's import print appended to `log`. Main thread only. Raises OSError.
 
         begun: ranks are running.
@@ -68,13 +69,13 @@ class WarmLink:
             argv = [spec.launch.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.launch.kind, spec.launch.target]
             argv += [",".join(spec.launch.preload), "begun" if begun else "first", ",".join(_LATER)]
             try:
-                self._popen = start_session(argv, env, out.fileno(), (theirs.fileno(),))
+                self._process = helpers.start(argv, stdout=out, stderr=out, env=env, pass_fds=(theirs.fileno(),))
             except OSError:
                 ours.close()
                 raise
         ours.setblocking(False)
         self._socket = ours
-        self.pid, self.fd = self._popen.pid, ours.fileno()
+        self.pid, self.fd = self._process.pid, ours.fileno()
 
     def hear(self) -> dict[str, object] | None:
         """What it says, empty when that is nothing; None when it is gone."""
@@ -138,23 +139,27 @@ class WarmLink:
 
     def kill(self) -> None:
         """End it, without waiting: `fd` tells."""
-        self._popen.kill()
+        self._process.kill()
 
     def close(self, patience: float = 0.0) -> int:
         """End it, unless it ends by itself in `patience` seconds; its exit status."""
         self._socket.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._popen.wait(patience)
-        self._popen.kill()
-        return self._popen.wait()
+        return self._process.end(patience)
 
 
 class Warm:
     """The warm parent of a job, started again when it dies; and whether there is one."""
 
-    def __init__(self, spec: JobSpec, env: Mapping[str, str], log: Path, tell: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        helpers: HelperProcesses,
+        spec: JobSpec,
+        env: Mapping[str, str],
+        log: Path,
+        tell: Callable[..., None],
+    ) -> None:
         """env: of the warm parent. tell: journals an event."""
-        self._spec, self._env, self._log, self._tell = spec, env, log, tell
+        self._helpers, self._spec, self._env, self._log, self._tell = helpers, spec, env, log, tell
         self.link: WarmLink | None = None
         self._ready = False
         self._lives, self._started = 0, 0.0
@@ -169,7 +174,7 @@ class Warm:
     def _start(self) -> None:
         self._lives, self._started, self._ready = self._lives + 1, time.monotonic(), False
         try:
-            self.link = WarmLink(self._spec, self._env, self._log, begun=self._lives > 1)
+            self.link = WarmLink(self._helpers, self._spec, self._env, self._log, begun=self._lives > 1)
         except OSError as error:
             self._without(f"{error.strerror}: {error.filename or self._spec.launch.python}")
 
@@ -185,11 +190,6 @@ class Warm:
     def starting(self) -> bool:
         """It imports; the first attempt waits for that, since its ranks would be no faster."""
         return self.link is not None and not self._ready
-
-    @property
-    def pids(self) -> list[int]:
-        """Its process, which is no leftover of the ranks."""
-        return [] if self.link is None else [self.link.pid]
 
     def late(self, now: float) -> bool:
         """Whether its import takes so long that nobody waits for it any longer."""

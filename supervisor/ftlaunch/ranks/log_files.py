@@ -8,9 +8,9 @@ from pathlib import Path
 _TAIL = 64 << 10
 
 
-def log_path(run_dir: Path, attempt: int, rank: int) -> Path:
+def log_path(log_dir: Path, attempt: int, rank: int) -> Path:
     """Where a rank's output of an attempt lies."""
-    return run_dir / "logs" / f"attempt_{attempt}" / f"rank_{rank}.log"
+    return log_dir / f"attempt_{attempt}" / f"rank_{rank}.log"
 
 
 def tail(path: Path, start: int = 0) -> str:

@@ -1,8 +1,11 @@
-"""What is seen of the ranks from outside, frozen: what decisions are made from."""
+"""What is seen of the ranks from outside, frozen: decisions are made from views. Pure; times are monotonic seconds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from ftlaunch_contract.protocol import Resume
 
 
 @dataclass(frozen=True)
@@ -28,3 +31,37 @@ class RankView:
     logged: float = 0.0  # when its log last grew; 0 where nobody asks
     waiting: bool | None = None  # its main thread waits for other ranks; None: not known
     behind: bool = False  # it has not entered a collective that another rank is in
+    step_seconds: float = 0.0  # duration of its last step
+    resumed: tuple[Resume, int] | None = None  # what it has restored: from where, and the step; None: not known
+    own: tuple[int, float] = (0, 0.0)  # steps measured, and seconds of them that were its own doing
+
+
+def any_attached(views: Sequence[RankView]) -> bool:
+    """Whether some rank reports its steps: the job uses the hooks."""
+    return any(view.attached for view in views)
+
+
+def all_attached(views: Sequence[RankView]) -> bool:
+    """Whether every rank polls its page."""
+    return all(view.attached for view in views)
+
+
+def least_step(views: Sequence[RankView]) -> int:
+    """The newest step that all ranks have completed; -1 while one does not know."""
+    return min((view.step for view in views), default=-1)
+
+
+def completed_at(views: Sequence[RankView], step: int) -> float:
+    """When the last rank completed `step`, which is the least one: the newest beat of the ranks at that step."""
+    return max((view.beat for view in views if view.beating and view.step == step), default=0.0)
+
+
+def front(views: Sequence[RankView]) -> tuple[int, float]:
+    """The newest step that any rank has completed, and the shortest step time there is, in seconds."""
+    newest = max((view.step for view in views if view.beating), default=0)
+    return max(newest, 0), min((view.step_seconds for view in views if view.step_seconds > 0), default=0.0)
+
+
+def own_times(views: Sequence[RankView]) -> dict[int, tuple[int, float]]:
+    """For each living rank: steps measured, and seconds of them that were its own doing."""
+    return {view.rank: view.own for view in views if not view.exited}

@@ -1,45 +1,66 @@
-"""What `ftctl status` is told."""
+"""A job at a moment, frozen: what `ftctl status` is told."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-if TYPE_CHECKING:
-    from ftlaunch.engine.supervisor import Supervisor
+from ftlaunch.ranks.rank import Rank
+from ftlaunch.ranks.view import RankView
 
 
-def status(runner: Supervisor) -> dict[str, Any]:
-    """The answer to `ftctl status`."""
-    now = time.monotonic()
-    ranks = []
-    for view in runner.gang.views():
-        member = runner.gang.members[view.rank]
-        page = runner.gang.page(view.rank)
-        ranks.append(
-            {
-                "rank": view.rank,
-                "pid": member.process.pid,
-                "alive": not view.exited,
-                "phase": view.phase,
-                "step": view.step,
-                "seen": page.seen_steps if page else 0,
-                "beat_age": round(now - view.beat, 3) if view.beating else None,
-                "step_seconds": round(page.step_seconds, 6) if page else None,
-            }
-        )
-    return {
-        "ok": True,
-        "job_id": runner.spec.job_id,
-        "state": runner.state.value,
-        "attempt": runner.attempt,
-        "restarts_left": runner.budget.left,
-        "max_restarts": runner.budget.limits.restarts,
-        "committed": runner.saving.committed,
-        "in_memory": runner.pages.newest_common(),
-        "run_dir": str(runner.spec.run_dir),
-        "checkpoint_dir": str(runner.spec.checkpoint_dir),
-        "last_incident": runner.reporter.last_incident,
-        "ranks": ranks,
-        "slow": [news.sentence for news in runner.slow.slow.values()],
-    }
+@dataclass(frozen=True)
+class RankOverview:
+    """A rank at that moment."""
+
+    rank: int
+    pid: int
+    alive: bool
+    phase: str
+    step: int
+    seen: int
+    """optimizer steps seen, in a script without attach()"""
+    beat_age: float | None
+    """seconds"""
+    step_seconds: float | None
+
+
+def of_rank(rank: Rank, view: RankView, now: float) -> RankOverview:
+    """What is known of a rank."""
+    page = rank.page
+    return RankOverview(
+        rank=view.rank,
+        pid=rank.process.pid,
+        alive=not view.exited,
+        phase=view.phase,
+        step=view.step,
+        seen=page.seen_steps if page else 0,
+        beat_age=round(now - view.beat, 3) if view.beating else None,
+        step_seconds=round(view.step_seconds, 6) if page else None,
+    )
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The whole job."""
+
+    job_id: str
+    state: str
+    attempt: int
+    restarts_left: int
+    max_restarts: int
+    committed: int
+    """newest step on storage, or -1"""
+    in_memory: int
+    """newest step that all ranks have in memory, or -1"""
+    run_dir: str
+    checkpoint_dir: str
+    last_incident: dict[str, Any] | None
+    ranks: Sequence[RankOverview]
+    slow: Sequence[str]
+    """a sentence for each rank that the others wait for"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)

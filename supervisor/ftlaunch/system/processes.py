@@ -91,25 +91,6 @@ class Leader:
             return ""
 
 
-def start_session(
-    argv: Sequence[str], env: Mapping[str, str], out: int, pass_fds: Sequence[int] = ()
-) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own that ends with us, with no input, what it prints going to `out`.
-
-    Must be called in the main thread. Raises OSError.
-    """
-    return subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        stderr=out,
-        env=dict(env),
-        pass_fds=pass_fds,
-        start_new_session=True,
-        preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509
-    )
-
-
 class RankProcess(Leader):
     """A rank that is a program of its own."""
 
@@ -118,7 +99,15 @@ class RankProcess(Leader):
         # O_APPEND: ranks and their children never block on it, and nothing overwrites what another wrote
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            self._popen = start_session(argv, env, out)
+            self._popen = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=dict(env),
+                start_new_session=True,
+                preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - in the main thread
+            )
         finally:
             os.close(out)
         super().__init__(rank, self._popen.pid, log, marker)

@@ -13,7 +13,8 @@ import os
 import threading
 from pathlib import Path
 
-from ftlaunch_contract.pages.page import KNELL, SIZE
+from ftlaunch_contract.pages.page import SIZE
+from ftlaunch_contract.pages.words import EXIT_FUTEX
 
 WAITERS, DIED = 0x80000000, 0x40000000  # bits of a futex word; the others are the thread's id
 _SHARED = _ROBUST = 1
@@ -34,7 +35,7 @@ def word(path: Path) -> ctypes.c_uint32:
         os.close(fd)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), f"cannot map {path}")
-    return ctypes.c_uint32.from_address(address + 8 * KNELL)
+    return ctypes.c_uint32.from_address(address + 8 * EXIT_FUTEX)
 
 
 def hang_up(path: Path) -> None:

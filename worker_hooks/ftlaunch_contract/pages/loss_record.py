@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from ftlaunch_contract.pages.page import NONE, NUMBERS, Page
+from ftlaunch_contract.pages.page import NONE, Page
+from ftlaunch_contract.pages.words import LOSSES
 
 CALM = 10  # steps in a row without another that end an episode
 NO_SPAN = (NONE, NONE)  # of samples: no sampler says
@@ -52,7 +53,7 @@ def told(page: Page) -> list[Bad]:
     """What a rank's page says: a record of each kind of which there was any."""
     found = []
     for kind in LossFault:
-        q, d, at = page.q, page.d, NUMBERS + _WORDS * kind
+        q, d, at = page.q, page.d, LOSSES + _WORDS * kind
         if step := q[at + _STEP]:
             numbers = q[at + _BEGIN], q[at + _END], d[at + _LIMIT], q[at + _EPISODES], q[at + _NEWEST]
             found.append(Bad(kind, step, d[at + _VALUE], *numbers))
@@ -61,7 +62,7 @@ def told(page: Page) -> list[Bad]:
 
 def tell(page: Page, bad: Bad) -> None:
     """The first episode in full, of later ones their number and where the newest began."""
-    q, d, at = page.q, page.d, NUMBERS + _WORDS * bad.kind
+    q, d, at = page.q, page.d, LOSSES + _WORDS * bad.kind
     q[at + _NEWEST] = bad.newest
     q[at + _EPISODES] = bad.episodes
     if not q[at + _STEP]:

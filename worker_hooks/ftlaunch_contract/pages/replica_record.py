@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ftlaunch_contract.pages.page import NUMBERS, Page
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.pages.words import DIGESTS
 
 NAMES = "replicas.json"  # in the memory directory: the names of the parts, by rank 0
-_RING, _ENTRIES = NUMBERS + 16, 8
+_ENTRIES = DIGESTS.count // 2
 _TABLE_BITS, _INDEX_BITS = 20, 12
 
 
@@ -31,7 +32,7 @@ class Told(NamedTuple):
 
 def tell(page: Page, number: int, told: Told) -> None:
     """The rank: the `number`-th digest of this attempt."""
-    q, at = page.q, _RING + 2 * (number % _ENTRIES)
+    q, at = page.q, DIGESTS + 2 * (number % _ENTRIES)
     q[at] = 0
     q[at + 1] = told.digest - (told.digest >> 63 << 64)
     q[at] = told.key
@@ -40,7 +41,7 @@ def tell(page: Page, number: int, told: Told) -> None:
 def told(page: Page) -> dict[int, int]:
     """What is there now: key -> digest."""
     q, found = page.q, {}
-    for at in range(_RING, _RING + 2 * _ENTRIES, 2):
+    for at in range(DIGESTS, DIGESTS.end, 2):
         key, digest = q[at], q[at + 1]
         if key and q[at] == key:
             found[key] = digest

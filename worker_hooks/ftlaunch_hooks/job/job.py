@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ from ftlaunch_contract.pages.loss_record import NO_SPAN, parse_rule
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks.data.positions import Positions
-from ftlaunch_hooks.job.coordinator import Coordinator, Supervised
+from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.restore import restore
+from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.replica_digests import Agreement
 from ftlaunch_hooks.observe.step_timer import Stopwatch
@@ -30,6 +32,7 @@ from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.snapshots.step_schedule import StepSchedule
 from ftlaunch_hooks.standalone import standalone
 from ftlaunch_hooks.state.state import RankState, StateError
+from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 
 _job: Job | None = None
 
@@ -53,37 +56,25 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
     if unknown:
         raise AttachError(f"cannot attach: frozen names {unknown[0]!r}, which is none of {sorted(objects)}")
     page = bootstrap.own_page()
-    overseer: Coordinator = Supervised(page) if page is not None else standalone.join()
-    _job = Job(objects, frozen, overseer)
+    coordinator: Coordinator = Supervised(page) if page is not None else standalone.join()
+    _job = Job(objects, frozen, coordinator)
     return _job
 
 
 class Job:
     """This process's part in the job."""
 
-    def __init__(self, objects: dict[str, Any], frozen: Collection[str], overseer: Coordinator) -> None:
+    def __init__(self, objects: dict[str, Any], frozen: Collection[str], coordinator: Coordinator) -> None:
         """Restore and take the first snapshot; use attach()."""
-        self._overseer, self._page = overseer, overseer.page
-        self._watcher = Watcher(overseer.on_term, overseer.on_orphaned)
-        self._state = RankState(objects, frozen, overseer.rank, overseer.world_size)
+        self._coordinator, self._page = coordinator, coordinator.page
+        self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
+        self._state = RankState(objects, frozen, coordinator.rank, coordinator.world_size)
         self._positions = Positions(objects, frozen)
-        kind, step = overseer.resume()
-        if kind == Resume.REFUSED:
-            raise AttachError(
-                f"cannot resume: no checkpoint in {overseer.checkpoint_dir} is usable (see its quarantine/); "
-                f"{protocol.ENV_FRESH}=1 starts over"
-            )
-        try:
-            restored = restore(self._state, kind, step, overseer)
-            if restored is not None:
-                self._positions.check_ranks(restored.world_size, overseer.world_size)
-        except StateError as error:
-            raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
-        self._skip_bad_data(overseer)
-        if kind == Resume.WEIGHTS:
-            step = 0  # it was the step of the checkpoint
-        self.step: int = step
-        self.attempt: int = overseer.attempt
+        kind, step = coordinator.resume()
+        restored = self._restore(kind, step)
+        self._skip_bad_data()
+        self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
+        self.attempt: int = coordinator.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
         self._in_loop = False
         self._began_ns = time.monotonic_ns()
@@ -91,27 +82,21 @@ class Job:
         self._snapshots = Snapshotter(
             self._state,
             self._page,
-            overseer.peers,
-            overseer.memory_dir,
-            overseer.rank,
+            coordinator.peers,
+            coordinator.memory_dir,
+            coordinator.rank,
             _versions(),
             step if kind == Resume.MEMORY else NONE,
-            overseer.storage_slots,
+            coordinator.storage_slots,
         )
         self._watch = Stopwatch(self._page)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
-        self._compare_replicas(overseer)
-        self._pace, self._spent = AdaptiveInterval(*overseer.memory_interval), 0.0
-        self._agenda = StepSchedule(overseer.rank, overseer.peers, overseer.orders, self._pace, self._snapshots.room)
-        self._snapshots.fit(step)
-        self._page.set_resumed(kind, step)
-        if kind != Resume.MEMORY:
-            self._take(None)
-        overseer.keep(self._snapshots)
-        self._page.beat(step, time.monotonic_ns())
-        self._page.raise_flag(Flag.ATTACHED)
-        self._agenda.write(step + 1)
-        self._state.restore_rng()  # for loops of one's own; steps() does it again when it begins
+        self._compare_replicas()
+        self._pace, self._spent = AdaptiveInterval(*coordinator.memory_interval), 0.0
+        self._schedule = StepSchedule(
+            coordinator.rank, coordinator.peers, coordinator.orders, self._pace, self._snapshots.budget
+        )
+        self._begin(kind)
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
@@ -123,7 +108,7 @@ class Job:
     @property
     def stop_requested(self) -> bool:
         """Whether the job was told to stop; steps() ends it at the agreed step by itself."""
-        return self._overseer.orders.stop_at != NONE or self._page.stop_wanted != 0
+        return self._coordinator.orders.stop_at != NONE or self._page.stop_wanted != 0
 
     def steps(self, total: int) -> Iterator[int]:
         """Yield the number of each step still to be made, up to `total`; one pass of the loop is one step.
@@ -137,7 +122,7 @@ class Job:
                 self._complete(last=self.step + 1 == total)
         finally:
             self._leave_loop()
-        self._overseer.finish()
+        self._coordinator.finish()
 
     def step_done(self, loss: float | None = None) -> None:
         """Say that a step is complete, in a loop of one's own; within steps() it only notes the loss.
@@ -179,18 +164,47 @@ class Job:
 
     # --- when it begins -----------------------------------------------------------------------------------
 
-    def _skip_bad_data(self, overseer: Coordinator) -> None:
+    def _restore(self, kind: Resume, step: int) -> SavedTensors | None:
+        directory = self._coordinator.checkpoint_dir
+        if kind == Resume.REFUSED:
+            raise AttachError(
+                f"cannot resume: no checkpoint in {directory} is usable (see its quarantine/); "
+                f"{protocol.ENV_FRESH}=1 starts over"
+            )
         try:
-            spans = skipped_samples.read(overseer.checkpoint_dir)
+            restored = restore(self._state, kind, step, self._coordinator)
+            if restored is not None:
+                self._positions.check_ranks(restored.world_size, self._coordinator.world_size)
+        except StateError as error:
+            raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
+        return restored
+
+    def _skip_bad_data(self) -> None:
+        directory = self._coordinator.checkpoint_dir
+        try:
+            spans = skipped_samples.read(directory)
         except (OSError, ValueError) as error:
-            raise AttachError(f"cannot read {overseer.checkpoint_dir / skipped_samples.NAME}: {error}") from error
+            raise AttachError(f"cannot read {directory / skipped_samples.NAME}: {error}") from error
         self._positions.skip(spans)
 
-    def _compare_replicas(self, overseer: Coordinator) -> None:
+    def _compare_replicas(self) -> None:
+        coordinator = self._coordinator
         every = int(os.environ.get(protocol.ENV_COMPARE_REPLICAS, "0"))
-        if every and overseer.world_size > 1:
-            directory = overseer.memory_dir if overseer.rank == 0 else None
+        if every and coordinator.world_size > 1:
+            directory = coordinator.memory_dir if coordinator.rank == 0 else None
             self._snapshots.agreement = Agreement(self._page, every, directory)
+
+    def _begin(self, kind: Resume) -> None:
+        """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
+        self._snapshots.fit(self.step)
+        self._page.set_resumed(kind, self.step)
+        if kind != Resume.MEMORY:
+            with self._coordinator.watched_lock:
+                self._snapshots.take(self.step)
+        self._page.beat(self.step, time.monotonic_ns())
+        self._page.raise_flag(Flag.ATTACHED)
+        self._schedule.write(self.step + 1)
+        self._state.restore_rng()  # for loops of one's own; steps() does it again when it begins
 
     # --- step by step -------------------------------------------------------------------------------------
 
@@ -203,9 +217,9 @@ class Job:
         self._begin_training()
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._in_loop = True
-        self._overseer.at_boundary(self.step)
-        if NONE != self._overseer.orders.stop_at <= self.step:  # what there is to save was taken by attach()
-            self._overseer.held(self._snapshots, self.step, Why.STOP)
+        self._coordinator.at_boundary(self.step)
+        if NONE != self._coordinator.orders.stop_at <= self.step:  # what there is to save was taken by attach()
+            self._coordinator.held(self._snapshots, self.step, Why.STOP)
             self._stop()
 
     def _leave_loop(self) -> None:
@@ -224,14 +238,12 @@ class Job:
             self._page.consumed = span[1]
         self._losses.judge(step, *(span if self._positions.skippable else NO_SPAN))
         self._snapshots.trouble = self._losses.trouble
-        self._overseer.at_boundary(step)
-        entry = self._agenda.read(step)
-        if entry.meet:
-            with self._overseer.watched_lock:
-                self._snapshots.fit(step)
-        self._agenda.write(step + 1)
-        why = Why.END if last else entry.hold
-        taken = (why is not None or entry.take) and self._take(why, entry.keep)
+        self._coordinator.at_boundary(step)
+        order = self._schedule.read(step)
+        if last:
+            order = replace(order, hold=Why.END)
+        with self._coordinator.watched_lock:
+            taken = self._snapshots.boundary(step, order, self._schedule.write)
         now = time.monotonic_ns()
         self._page.step_seconds = seconds = (now - self._began_ns) / 1e9
         self._began_ns = now
@@ -239,20 +251,16 @@ class Job:
         self._spent = self._snapshots.spent
         self._page.beat(step, now)
         self._watch.begin(now)
-        if why is not None:
-            self._overseer.held(self._snapshots, step, why)
-        if why == Why.STOP:
+        if order.hold is not None:
+            self._coordinator.held(self._snapshots, step, order.hold)
+        if order.hold == Why.STOP:
             self._stop()
-
-    def _take(self, why: Why | None, keep: int = NONE) -> bool:
-        with self._overseer.watched_lock:
-            return self._snapshots.take(self.step, why, keep)
 
     def _stop(self) -> None:
         self._snapshots.settle()
         self._page.raise_flag(Flag.STOPPED)
         self._page.phase = Phase.TEARDOWN
-        raise SystemExit(self._overseer.leave())
+        raise SystemExit(self._coordinator.leave())
 
 
 def _versions() -> dict[str, str]:

@@ -11,18 +11,18 @@ from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
 
-def restore(state: RankState, kind: Resume, step: int, overseer: Coordinator) -> SavedTensors | None:
+def restore(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
     """Load `state` from memory or storage; returns what training goes on from, None where it begins at step 0.
 
-    Raises state.StateError when what is there does not fit, layout.Damaged when it cannot be read.
+    Raises json_codec.StateError when what is there does not fit, tensor_file.Damaged when it cannot be read.
     """
     if kind == Resume.MEMORY:
-        slots = {rank: page.slot_steps().index(step) for rank, page in enumerate(overseer.peers)}
-        reader: SavedTensors = MemoryReader(overseer.memory_dir, step, overseer.world_size, slots)
+        slots = {rank: page.slot_steps().index(step) for rank, page in enumerate(coordinator.peers)}
+        reader: SavedTensors = MemoryReader(coordinator.memory_dir, step, coordinator.world_size, slots)
     elif kind == Resume.STORAGE:
-        reader = _open(layout.iteration_dir(overseer.checkpoint_dir, step))
+        reader = _open(layout.iteration_dir(coordinator.checkpoint_dir, step))
     elif kind in (Resume.LOADED, Resume.WEIGHTS):
-        reader = _open(initial.checkpoint_at(overseer.load_path, step))
+        reader = _open(initial.checkpoint_at(coordinator.load_path, step))
     else:
         return None
     if kind == Resume.WEIGHTS:

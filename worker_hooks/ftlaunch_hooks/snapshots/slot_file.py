@@ -1,14 +1,101 @@
-"""Slots that GPUs write to by themselves: their memory registered with the CUDA driver, so that it is not moved."""
+"""A tensor file of a snapshot slot, mapped for writing.
+
+Its memory is reserved before it is mapped, and registered with the CUDA driver where GPUs write to it by themselves.
+"""
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
+from ftlaunch_contract.checkpoint import tensor_file
+from ftlaunch_contract.checkpoint.tensor_file import Chunk
+from ftlaunch_contract.files import atomic
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.tensors.mapped import tensor_over
 
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices of this process
+
+
+class SnapshotError(OSError):
+    """A snapshot cannot be kept."""
+
+
+class NoRoomError(SnapshotError):
+    """There is no room for it."""
+
+
+class SlotFile:
+    """A tensor file of a slot, mapped for writing."""
+
+    def __init__(self, path: Path, chunks: Sequence[Chunk], pinned: bool) -> None:
+        """Take over the file at `path` when it is laid out for `chunks`, or make it anew. Raises OSError.
+
+        pinned: GPUs will write to it.
+        """
+        header, offsets = tensor_file.build_header(chunks)
+        size = offsets[-1] + chunks[-1].nbytes if chunks else len(header)
+        self.fd = _adopt(path, header, size)
+        if self.fd < 0:
+            self.fd = _create(path, header, size)
+        # populate: page faults now, not at the first copy
+        mapped = mmap.mmap(self.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._pinned = pin(mapped, size) if pinned else None
+        self.tensors = [tensor_over(mapped, chunk, at) for chunk, at in zip(chunks, offsets, strict=True)]
+
+    def close(self) -> None:
+        """Unmap: the map lives as long as a tensor over it."""
+        if self._pinned is not None:
+            self._pinned.close()
+        self.tensors = []
+        os.close(self.fd)
+
+
+def _adopt(path: Path, header: bytes, size: int) -> int:
+    """A descriptor of the file that an earlier attempt has left, when it is laid out alike; else -1."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+    if os.fstat(fd).st_size == size and os.pread(fd, len(header), 0) == header:
+        return fd
+    os.close(fd)
+    return -1
+
+
+def _create(path: Path, header: bytes, size: int) -> int:
+    """Make the file anew; nobody sees it before all its memory is there."""
+    path.unlink(missing_ok=True)  # first: there may not be room for both
+    temporary = path.with_name(path.name + ".tmp")
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _reserve(fd, size)
+        atomic.write_all(fd, header)
+        temporary.rename(path)
+    except OSError:
+        os.close(fd)
+        temporary.unlink(missing_ok=True)
+        raise
+    return fd
+
+
+def _reserve(fd: int, size: int) -> None:
+    """Have all of the file's room: ENOSPC here instead of SIGBUS later.
+
+    What is not there is not tried for: until it fails, the attempt takes all that others need.
+    """
+    disk = os.fstatvfs(fd)
+    if disk.f_blocks and size > disk.f_bavail * disk.f_frsize:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.posix_fallocate(fd, 0, size)
+
+
+# --- memory that GPUs write to by themselves ---------------------------------------------------------------
 
 
 class Pinned:

@@ -1,8 +1,8 @@
-"""A rank's snapshots: which slot is written when, and what must not be overwritten yet.
+"""A rank's snapshots: what is done about them at a step boundary.
 
-At a step boundary the state is copied into a slot (`slot.py`). A large copy of what only the optimizer
-changes runs beside the next forward and backward, and the next optimizer step waits for it. The slot's step
-is written to the page after its bytes: what the page says is whole.
+At a step boundary the state is copied into a slot (slots.py). A large copy of what only the optimizer changes runs
+beside the next forward and backward, and the next optimizer step waits for it. The slot's step is written to the
+page after its bytes: what the page says is whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,23 +21,23 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ftlaunch_contract.checkpoint import health_mark
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
-from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
+from ftlaunch_contract.protocol import STAGED, Why
 from ftlaunch_hooks.observe.replica_digests import Agreement
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.copies import BackgroundCopy
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
-from ftlaunch_hooks.snapshots.slot import NoRoomError, Slot, SnapshotError, bytes_needed
-from ftlaunch_hooks.snapshots.slot_policy import SlotPolicy
+from ftlaunch_hooks.snapshots.slot import Slot, bytes_needed
+from ftlaunch_hooks.snapshots.slot_file import NoRoomError
+from ftlaunch_hooks.snapshots.slots import Slots
+from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder
 from ftlaunch_hooks.state.collector import Collected, TensorItem
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import JsonCache
 
-__all__ = ["SnapshotError", "Snapshotter"]
-
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One to be taken."""
+    """A snapshot to be taken."""
 
     step: int
     consumed: int  # samples
@@ -63,31 +63,46 @@ class Snapshotter:
     ) -> None:
         """peers: the pages of all ranks, this one's included. directory: of pages and slots.
 
-        base: the step that all ranks have just restored from memory; it counts as the newest snapshot. Words
-        of other steps are of an earlier life, and are withdrawn here. storage: the directory for a slot on
+        base: the step that all ranks have just restored from memory; it counts as the newest snapshot. Other steps
+        in the page are of an earlier attempt, and are withdrawn here. storage: the directory for a slot on
         storage, where there is no room in memory; made when it is needed.
         """
         self._state, self._page = state, page
-        self.room = MemoryBudget(rank, peers, directory)
-        self.trouble = ""  # why a snapshot of this moment is not to be trusted; set by who knows
+        self.budget = MemoryBudget(rank, peers, directory)
+        self._progress = self.budget.progress
+        self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
         self.agreement: Agreement | None = None  # set where replicas are compared
         self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
-        self._slots = [Slot(directory, rank, number) for number in range(MEMORY_SLOTS)]
-        self._slots.append(Slot(directory, rank, STAGED, storage or directory / "storage"))
+        self._slots = Slots(page, self.budget, directory, rank, storage or directory / "storage")
+        self._slots.begin_from(base)
         self._versions = json.dumps(dict(versions))
         self._json = JsonCache()
         self._measured: list[TensorItem] | None = None
         self._need = 0
-        self._begin_from(base)
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
-        self._flight: BackgroundCopy | None = None
+        self._background: BackgroundCopy | None = None
         self._hook = register_optimizer_step_pre_hook(self._before_step)
 
     @property
     def newest(self) -> int:
         """The newest step that this rank has in memory; NONE before the first."""
-        return self._newest
+        return self._slots.newest
+
+    # --- at a step boundary, in this order --------------------------------------------------------------------
+
+    def boundary(self, step: int, order: BoundaryOrder, announce: Callable[[int], None]) -> bool:
+        """Do at the boundary of `step` what `order` says; returns whether a snapshot was taken.
+
+        announce: called with the next step, before the copy, so that no rank waits for this one's copy to learn
+        what happens there. Raises what `fit` and `take` raise.
+        """
+        if order.agree:
+            self.fit(step)
+        announce(step + 1)
+        if order.hold is None and not order.take:
+            return False
+        return self.take(step, order.hold, order.keep)
 
     def fit(self, step: int) -> None:
         """All ranks at the boundary of `step`: agree on how many slots there is room for.
@@ -96,10 +111,10 @@ class Snapshotter:
         """
         self.settle()
         self._measure(self._state.collect())
-        base = self.room.meet(step, self._need, sum(slot.memory for slot in self._slots))
+        base = self.budget.agree(step, self._need, self._slots.memory)
         if base is not None:
-            self._begin_from(base)
-            self._drop(self._look().surplus(self.room.slots))
+            self._slots.begin_from(base)
+            self._slots.discard_surplus()
 
     def take(self, step: int, hold: Why | None = None, keep: int = NONE) -> bool:
         """Take the snapshot of `step`, at its boundary; `hold` keeps it for the saver, and says why.
@@ -109,7 +124,7 @@ class Snapshotter:
         none, as this rank is told to leave, or there is no room for it. Raises SnapshotError when memory cannot
         be written to, StateError when the state cannot be saved, and what a copy in the background has raised.
         """
-        if not self.room.slots and hold is None:
+        if not self.budget.slots and hold is None:
             return False
         self.settle()
         began = time.perf_counter()
@@ -120,131 +135,35 @@ class Snapshotter:
         began = time.perf_counter()
         part = self.agreement.due(step, collected.items) if self.agreement is not None else None
         new = Snapshot(step, self._page.consumed, collected, hold, self.trouble, part)
-        taken = ready and self._copy(self._vacate(keep), new)
-        if hold is not None and not taken:  # it shall not be lost for want of memory
-            taken = self._copy(self._vacate(keep, [STAGED]), new)
+        taken = ready and self._copy(self._slots.vacate(keep), new)
+        if hold is not None and not taken:  # the saver shall have it though there is no memory for it
+            taken = self._copy(self._slots.vacate_staged(keep), new)
             if not taken:
-                self.room.missed(step)
+                self._progress.missed(step)
         self.spent += time.perf_counter() - began
         return taken
-
-    def fence(self) -> None:
-        """What follows may change anything: wait for the copy beside the training, or have the GPUs wait for it.
-
-        Raises what the copy has raised.
-        """
-        began = time.perf_counter()
-        if self._copying is None or self._flight is None:
-            return
-        if not self._flight.hold_back() or self._copying.done():
-            self._land()
-        self.spent += time.perf_counter() - began
-
-    def settle(self) -> None:
-        """Wait until the newest snapshot is whole; raises what its copy has raised."""
-        began = time.perf_counter()
-        self._land()
-        self.spent += time.perf_counter() - began
-
-    def slot_files(self, step: int) -> tuple[dict[str, int], bytes]:
-        """Descriptors by group (not to be closed) and common.json of a snapshot; waits for its copy.
-
-        From any thread. Raises LookupError when there is none of `step`.
-        """
-        if (copying := self._copying) is not None:
-            wait([copying])
-        if step not in self._page.slot_steps():
-            raise LookupError(f"cannot read the snapshot of step {step}: no slot holds it")
-        slot = self._slots[self._page.slot_steps().index(step)]
-        return slot.files(), slot.read_common()
-
-    def close(self) -> None:
-        """Let the copy end, and unmap; the files stay, for the saver or the next attempt."""
-        self._hook.remove()
-        self._thread.shutdown()
-        for slot in self._slots:
-            slot.close()
-
-    # --- which slot -----------------------------------------------------------------------------------------
-
-    def _begin_from(self, base: int) -> None:
-        """`base` is the newest step that all ranks have; what is not for the saver besides is withdrawn."""
-        steps = self._page.slot_steps()
-        for number, step in enumerate(steps):
-            if step not in self._busy() | {base}:
-                self._page.set_slot(number, NONE)
-        self._newest = base
-        self.room.took(base)
-        self._newest_slot = steps.index(base) if base != NONE and base in steps else NONE
-
-    def _busy(self) -> set[int]:
-        """The steps that are for the saver."""
-        page = self._page
-        busy = {page.reading}  # perhaps a step of an earlier attempt
-        if page.save_step > page.saved and not self.room.any_missed(page.save_step):
-            busy.add(page.save_step)
-        return busy - {NONE}
-
-    def _peers_are_ready(self) -> bool:
-        """Wait until the snapshot before the newest is not needed any more; False when none is to be taken.
-
-        A rank that is told to leave waits for nobody, but what it can take at once it takes: its step is done.
-        """
-
-        def ready() -> bool:
-            if self.room.slots < 2:  # the only slot is about to be written over
-                return not self._page.leave
-            return self._newest == NONE or self.room.all_have(self._newest)
-
-        wait_until(lambda: self._page.leave or self.room.any_failed() or ready(), math.inf)
-        return ready() and not self.room.any_failed()
-
-    def _look(self) -> SlotPolicy:
-        exists = [slot.exists for slot in self._slots]
-        return SlotPolicy(self._page.slot_steps(), exists, self._newest_slot, self._busy())
-
-    def _vacate(self, keep: int, among: list[int] | None = None) -> int | None:
-        """Wait for a slot that may be overwritten, and withdraw its word; None when told to leave meanwhile.
-
-        among: the slots that come into question; None: as agreed on.
-        """
-        page, slots = self._page, self._look()
-        self._drop(slots.surplus(self.room.slots))
-        chosen, free = slots.used(self.room.slots) if among is None else among, [NONE]
-
-        def ready() -> bool:
-            nonlocal slots, free
-            slots = self._look()
-            free = slots.free(chosen, keep)
-            return page.leave or bool(free)
-
-        while wait_until(ready, math.inf) and free:
-            number = free[0]
-            page.set_slot(number, NONE)
-            if page.reading == slots.steps[number] != NONE:
-                page.set_slot(number, slots.steps[number])  # the saver has just chosen it
-                continue
-            if number == self._newest_slot:
-                self._newest_slot = slots.holding(keep)
-                self._newest = keep if self._newest_slot != NONE else NONE
-            return number
-        return None
-
-    def _drop(self, surplus: list[int]) -> None:
-        """Give back the room of slots that are no longer used."""
-        for number in surplus:
-            self._page.set_slot(number, NONE)
-            self._slots[number].discard()
-
-    # --- the copy -------------------------------------------------------------------------------------------
 
     def _measure(self, collected: Collected) -> None:
         if collected.items is not self._measured:
             self._measured, self._need = collected.items, bytes_needed(collected.items)
-            self.room.noticed(self._need)
+            self.budget.noticed(self._need)
+
+    def _peers_are_ready(self) -> bool:
+        """Wait until the snapshot before the newest is not needed any more; False when none is to be taken.
+
+        A rank that is told to leave waits for no other rank. What it can take at once, it takes: its step is done.
+        """
+
+        def ready() -> bool:
+            if self.budget.slots < 2:  # the only slot is about to be written over
+                return not self._page.leave
+            return self.newest == NONE or self._progress.all_have(self.newest)
+
+        wait_until(lambda: self._page.leave or self._progress.any_failed() or ready(), math.inf)
+        return ready() and not self._progress.any_failed()
 
     def _copy(self, number: int | None, new: Snapshot) -> bool:
-        """Into a slot; False where there is none, or no room."""
+        """Copy the state into a slot, or begin to; False where there is no slot, or no room."""
         if number is None:
             return False
         slot = self._slots[number]
@@ -258,39 +177,31 @@ class Snapshotter:
         except NoRoomError as error:
             self._do_without(number, error)
             return False
-        self._flight = flight = BackgroundCopy(slot.now, slot.later)
-
-        def copy_and_commit() -> None:
-            flight.run()
-            self._compare(new)
-            try:
-                self._commit(number, new)
-            except NoRoomError as error:
-                self._do_without(number, error)
-                if new.hold is not None:
-                    self.room.missed(new.step)
-
-        self._copying = self._thread.submit(copy_and_commit)
+        self._background = BackgroundCopy(slot.now, slot.later)
+        self._copying = self._thread.submit(self._copy_and_commit, self._background, number, new)
         return True
 
-    def _do_without(self, number: int, error: NoRoomError) -> None:
-        """There is no snapshot of this step. Where memory is short the ranks will meet about it."""
-        say(str(error))
-        if number != STAGED:
-            self.room.failed()
-
-    def _land(self) -> None:
-        if (copying := self._copying) is not None:
-            self._copying = None
-            copying.result()
-
-    def _before_step(self, optimizer: object, args: Any, kwargs: Any) -> None:
-        """Before any optimizer's step: what it is about to change must have been copied."""
-        self.fence()
+    def _copy_and_commit(self, background: BackgroundCopy, number: int, new: Snapshot) -> None:
+        """In the snapshot thread."""
+        background.run()
+        self._compare(new)
+        try:
+            self._commit(number, new)
+        except NoRoomError as error:
+            self._do_without(number, error)
+            if new.hold is not None:
+                self._progress.missed(new.step)
 
     def _compare(self, new: Snapshot) -> None:
         if self.agreement is not None and new.part is not None:
             self.agreement.tell(new.step, new.part)
+
+    def _commit(self, number: int, new: Snapshot) -> None:
+        slot = self._slots[number]
+        slot.write_common(self._common_json(slot, new))
+        self._slots.commit(number, new.step)
+        if new.hold is not None:
+            self._page.hold_for_saver(new.step, new.hold)
 
     def _common_json(self, slot: Slot, new: Snapshot) -> bytes:
         """What is not a tensor."""
@@ -298,11 +209,53 @@ class Snapshotter:
         head += f',"{health_mark.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
         return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
 
-    def _commit(self, number: int, new: Snapshot) -> None:
-        slot = self._slots[number]
-        slot.write_common(self._common_json(slot, new))
-        self._page.set_slot(number, new.step)
-        self._newest, self._newest_slot = new.step, number
-        self.room.took(new.step)
-        if new.hold is not None:
-            self._page.hold_for_saver(new.step, new.hold)
+    def _do_without(self, number: int, error: NoRoomError) -> None:
+        """There is no snapshot of this step. Where memory was short, the ranks agree on less at the next step."""
+        say(str(error))
+        if number != STAGED:
+            self._progress.failed()
+
+    # --- between step boundaries ------------------------------------------------------------------------------
+
+    def fence(self) -> None:
+        """What follows may change anything: wait for the copy beside the training, or have the GPUs wait for it.
+
+        Raises what the copy has raised.
+        """
+        began = time.perf_counter()
+        if self._copying is None or self._background is None:
+            return
+        if not self._background.hold_back() or self._copying.done():
+            self._finish_copy()
+        self.spent += time.perf_counter() - began
+
+    def _before_step(self, optimizer: object, args: Any, kwargs: Any) -> None:
+        """Before any optimizer's step: what it is about to change must have been copied."""
+        self.fence()
+
+    def settle(self) -> None:
+        """Wait until the newest snapshot is whole; raises what its copy has raised."""
+        began = time.perf_counter()
+        self._finish_copy()
+        self.spent += time.perf_counter() - began
+
+    def _finish_copy(self) -> None:
+        if (copying := self._copying) is not None:
+            self._copying = None
+            copying.result()
+
+    def slot_files(self, step: int) -> tuple[dict[str, int], bytes]:
+        """Descriptors by group (not to be closed) and common.json of a snapshot; waits for its copy.
+
+        From any thread. Raises LookupError when there is none of `step`.
+        """
+        if (copying := self._copying) is not None:
+            wait([copying])
+        slot = self._slots.holding(step)
+        return slot.files(), slot.read_common()
+
+    def close(self) -> None:
+        """Let the copy end, and unmap; the files stay, for the saver or the next attempt."""
+        self._hook.remove()
+        self._thread.shutdown()
+        self._slots.close()

@@ -2,8 +2,8 @@
 
 If each rank decided by itself (by looking at its orders, at the saver, at its own clock), two ranks could decide
 differently: a step would be held on one of them only, or one would wait for a snapshot that the other never
-takes. So rank 0 writes an entry for each step into its page, and the others do what stands there. In a job whose
-ranks step together an entry is always there before it is wanted.
+takes. So rank 0 writes an order for each step into its page, and all ranks follow it. In a job whose ranks step
+together an order is always there before it is wanted.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ftlaunch_contract.pages.page import AGENDA, AGENDA_WORDS, NONE, Page
+from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
+from ftlaunch_contract.pages.words import SCHEDULE
 from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 
-_TAKE, _MEET = 1, 2
+_TAKE, _AGREE = 1, 2
 
 
 @dataclass(frozen=True)
@@ -28,39 +29,39 @@ class BoundaryOrder:
     take: bool = False  # a snapshot
     hold: Why | None = None  # a snapshot held for the saver, and why
     keep: int = NONE  # the step the saver may be reading: its slot stays
-    meet: bool = False  # the ranks agree anew on the memory, before the snapshot
+    agree: bool = False  # the ranks agree anew on the memory, before the snapshot
 
 
-def pack(step: int, entry: BoundaryOrder) -> int:
+def pack(step: int, order: BoundaryOrder) -> int:
     """One word: 31 bits of step, 24 of how many steps ago the one to keep was (0: none), 4 of why, 4 of flags.
 
     What is kept for longer than 16 million steps is not kept any more.
     """
-    age = step - entry.keep if entry.keep != NONE and step - entry.keep < 1 << 24 else 0
-    why = 0 if entry.hold is None else entry.hold + 1
-    return step << 32 | age << 8 | why << 4 | _TAKE * entry.take | _MEET * entry.meet
+    age = step - order.keep if order.keep != NONE and step - order.keep < 1 << 24 else 0
+    why = 0 if order.hold is None else order.hold + 1
+    return step << 32 | age << 8 | why << 4 | _TAKE * order.take | _AGREE * order.agree
 
 
 def unpack(word: int) -> tuple[int, BoundaryOrder]:
     """The step, and what is to be done."""
     step, age, why = word >> 32, word >> 8 & 0xFFFFFF, word >> 4 & 0xF
     hold = Why(why - 1) if why else None
-    return step, BoundaryOrder(bool(word & _TAKE), hold, step - age if age else NONE, bool(word & _MEET))
+    return step, BoundaryOrder(bool(word & _TAKE), hold, step - age if age else NONE, bool(word & _AGREE))
 
 
 class StepSchedule:
-    """The entries, in rank 0's page."""
+    """The orders, in rank 0's page."""
 
     def __init__(
-        self, rank: int, peers: Sequence[Page], orders: Page, pace: AdaptiveInterval, room: MemoryBudget
+        self, rank: int, peers: Sequence[Page], orders: Page, pace: AdaptiveInterval, budget: MemoryBudget
     ) -> None:
-        """peers: the pages of all ranks, this one's included. orders: see Overseer."""
+        """peers: the pages of all ranks, this one's included. orders: see Coordinator."""
         self._page, self._peers, self._orders = peers[rank], peers, orders
         self._leads, self._alone = rank == 0, len(peers) == 1
-        self._pace, self._room = pace, room
+        self._pace, self._budget = pace, budget
         self._served = self._held = NONE
         if self._leads:
-            room.spaced(pace.interval)
+            budget.spaced(pace.interval)
 
     def write(self, step: int) -> None:
         """Rank 0: what happens at `step`. The other ranks do nothing. Waits for a rank that is far behind."""
@@ -68,23 +69,23 @@ class StepSchedule:
             self._write(step)
 
     def _write(self, step: int) -> None:
-        behind = step - AGENDA_WORDS
+        behind = step - SCHEDULE.count
         if behind > 0 and not all(page.step >= behind for page in self._peers):
             wait_until(lambda: self._page.leave or all(page.step >= behind for page in self._peers), math.inf)
-        self._peers[0].q[AGENDA + step % AGENDA_WORDS] = pack(step, self._decide(step))
+        self._peers[0].q[SCHEDULE + step % SCHEDULE.count] = pack(step, self._decide(step))
 
     def read(self, step: int) -> BoundaryOrder:
         """What happens at `step`; waits for rank 0's word. Nothing happens where the ranks are told to leave."""
         if self._alone:
             self._write(step)  # nobody else must know: the newest orders count
-        words, word = self._peers[0].q, AGENDA + step % AGENDA_WORDS
+        words, word = self._peers[0].q, SCHEDULE + step % SCHEDULE.count
         if words[word] >> 32 != step:
             wait_until(lambda: self._page.leave or words[word] >> 32 == step, math.inf)
-        said, entry = unpack(words[word])
-        return entry if said == step else BoundaryOrder()
+        said, order = unpack(words[word])
+        return order if said == step else BoundaryOrder()
 
     def _decide(self, step: int) -> BoundaryOrder:
-        every = self._room.spaced(self._pace.interval)
+        every = self._budget.spaced(self._pace.interval)
         hold = self._hold(step)
         keep = max(self._held, self._page.save_step)
         if keep <= self._page.saved:
@@ -92,7 +93,7 @@ class StepSchedule:
         if hold is not None:
             self._held = step
         due = every > 0 and step % every == 0
-        return BoundaryOrder(due, hold, keep if keep < step else NONE, self._room.wanted())
+        return BoundaryOrder(due, hold, keep if keep < step else NONE, self._budget.progress.wanted())
 
     def _hold(self, step: int) -> Why | None:
         orders = self._orders

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch_contract import protocol
-from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint import layout, writer
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
-from ftlaunch_contract.protocol import MemoryInterval
+from ftlaunch_contract.protocol import MemoryInterval, Why
 
 
 class AloneError(RuntimeError):
@@ -33,6 +33,10 @@ class Settings:
     fresh: bool
     load: InitialCheckpoint | None
 
+    def target(self, step: int, why: Why, world_size: int) -> writer.SaveTarget:
+        """The checkpoint of a step of this job."""
+        return writer.SaveTarget(self.checkpoint_dir, step, why.name.lower(), self.prefix, world_size)
+
 
 def settings() -> Settings:
     """Read the environment; the defaults are the launcher's own. Raises AloneError on nonsense."""
@@ -42,12 +46,13 @@ def settings() -> Settings:
     kind, target = ("module", module) if module else ("script", sys.argv[0] or "python")
     job_id = environ.get(protocol.ENV_JOB_ID) or protocol.default_job_id(str(Path.cwd()), kind, target, sys.argv[1:])
     run_dir = Path(environ.get(protocol.ENV_RUN_DIR, Path("runs") / job_id))
+    checkpoint_dir = Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute()
     every = environ.get(protocol.ENV_STORAGE_INTERVAL, protocol.DEFAULT_STORAGE_INTERVAL)
     try:
         seconds = float(every[:-1]) if every.endswith("s") else None
         steps = int(every) if seconds is None and every != "off" else None
         return Settings(
-            checkpoint_dir=Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute(),
+            checkpoint_dir=checkpoint_dir,
             prefix=job_id,
             memory_interval=protocol.memory_interval(
                 environ.get(protocol.ENV_MEMORY_INTERVAL, protocol.DEFAULT_MEMORY_INTERVAL)
@@ -59,7 +64,7 @@ def settings() -> Settings:
             bandwidth=float(environ.get(protocol.ENV_STORAGE_BANDWIDTH, "0")),
             grace=float(environ.get(protocol.ENV_GRACE, protocol.DEFAULT_GRACE)),
             fresh=environ.get(protocol.ENV_FRESH) == "1",
-            load=_load(Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute()),
+            load=_load(checkpoint_dir),
         )
     except ValueError as error:
         raise AloneError(f"cannot attach: a FTLAUNCH_* variable is not a number ({error})") from None

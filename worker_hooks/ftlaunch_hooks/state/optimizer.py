@@ -12,7 +12,7 @@ from torch import Tensor
 from ftlaunch_hooks.state.collector import Collector, Taken, owner_of_slot
 from ftlaunch_hooks.state.parts import Loader, Names, check_names
 from ftlaunch_hooks.state.unchanged import Containers, Unchanged
-from ftlaunch_hooks.storage.saved_tensors import Lookup
+from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks.state.collector import Collector
-from ftlaunch_hooks.storage.saved_tensors import Lookup
+from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 

@@ -13,7 +13,8 @@ from ftlaunch_hooks.state.collector import Collected, Collector, share_out
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
-from ftlaunch_hooks.storage.saved_tensors import Lookup, SavedTensors
+from ftlaunch_hooks.storage.reading import Lookup
+from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 from ftlaunch_hooks.tensors.replicated import replicated_parameters
 

@@ -1,4 +1,4 @@
-"""Our checkpoints as torch.distributed.checkpoint's storage: `dcp.save` and `dcp.load` read and write them.
+"""A StorageReader of torch.distributed.checkpoint that reads our checkpoints and snapshots.
 
 Whatever its planners can shard and reshard (DTensor, FSDP2, tensor parallel, another number of ranks) works
 without any resharding of our own. Values that are not tensors are saved as JSON (`json_codec.py`), not pickled.
@@ -34,14 +34,11 @@ from torch.futures import Future
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, StateError, decode
 
-_VALUES = "dcp"  # in common.json's state: what is not a tensor, by key
-
-
-# --- reading ----------------------------------------------------------------------------------------------
+VALUES = "dcp"  # in common.json's state: what is not a tensor, by key
 
 
 class ShardsStorageReader(StorageReader):
-    """Gives torch.distributed.checkpoint what `Shards` hold."""
+    """Gives torch.distributed.checkpoint what SavedTensors hold."""
 
     def __init__(self, shards: SavedTensors) -> None:
         self._shards = shards
@@ -52,7 +49,7 @@ class ShardsStorageReader(StorageReader):
     def _values(self) -> dict[str, Json]:
         values: dict[str, Json] = {}
         for rank in range(self._shards.world_size):
-            values |= self._shards.state(rank).get(_VALUES, {})
+            values |= self._shards.state(rank).get(VALUES, {})
         return values
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -120,7 +117,7 @@ class CheckpointStorageReader(ShardsStorageReader):
     """Reads a committed checkpoint: `dcp.load(state_dict, storage_reader=CheckpointStorageReader(path))`."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        """directory: `<checkpoint-dir>/iteration_<step>`. Raises OSError, or layout.Damaged."""
+        """directory: `<checkpoint-dir>/iteration_<step>`. Raises OSError, or Damaged."""
         super().__init__(CheckpointReader(Path(directory)))
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -139,6 +136,3 @@ def read_planned(shards: SavedTensors, wanted: dict[str, Tensor]) -> None:
 
 def _no_tensor(key: str, device: str) -> Tensor:
     raise StateError(f"cannot restore `{key}`: a tensor among values that are not tensors")
-
-
-# --- writing ----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from ftlaunch_contract.checkpoint import layout, tensor_file, writer
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.protocol import Why
-from ftlaunch_hooks.storage.dcp_reader import _VALUES
+from ftlaunch_hooks.storage.dcp_reader import VALUES
 from ftlaunch_hooks.tensors import json_codec as coding
 from ftlaunch_hooks.tensors.dtypes import DTYPES
 from ftlaunch_hooks.tensors.json_codec import Json, StateError, encode, show
@@ -115,7 +115,7 @@ class CheckpointStorageWriter(StorageWriter):
             "step": self._step,
             "consumed_samples": self._consumed,
             "versions": {"torch": torch.__version__},
-            "state": {_VALUES: values},
+            "state": {VALUES: values},
         }
         return json.dumps(common, allow_nan=False).encode()
 

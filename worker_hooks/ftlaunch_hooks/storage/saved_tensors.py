@@ -1,9 +1,4 @@
-"""Reading saved tensors by key: from the snapshot slots of all ranks in memory, or from a checkpoint.
-
-A tensor costs one copy, into its place. One that lies in one piece is read as it is (parallel_read.py), or copied out
-of the mapped file where it goes to a GPU; one that was saved in shards, or that is wanted in shards, goes through
-torch.distributed.checkpoint's own planner (dcp_reader.py).
-"""
+"""Saved tensors by key: in the snapshot slots of all ranks in memory, or in a checkpoint. reading.py reads them."""
 
 from __future__ import annotations
 
@@ -18,9 +13,7 @@ from torch import Tensor
 
 from ftlaunch_contract.checkpoint import layout, tensor_file, verify
 from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
-from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
-from ftlaunch_hooks.tensors.dtypes import DTYPES, TORCH_DTYPES, is_sharded, own_key
-from ftlaunch_hooks.tensors.json_codec import StateError
+from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
 from ftlaunch_hooks.tensors.mapped import MappedFile
 
 
@@ -81,30 +74,6 @@ class SavedTensors:
         """The parts of a tensor. Raises KeyError."""
         return self._pieces[key]
 
-    def _only_piece(self, key: str) -> SavedChunk | None:
-        first, *others = self._pieces[key]
-        return None if others else first
-
-    def read(self, wanted: Mapping[str, Tensor]) -> None:
-        """Fill tensors, plain ones or DTensors, with what was saved. Raises KeyError.
-
-        Shapes and dtypes must be those of `info`.
-        """
-        planned, filling = {}, Filling()
-        for key, target in wanted.items():
-            piece = None if is_sharded(target) else self._only_piece(key)
-            if piece is None:
-                planned[key] = target
-            elif can_fill(target):
-                filling.add(piece.file.path, piece.offset, target)
-            else:
-                target.copy_(piece.tensor())
-        filling.run()
-        if planned:
-            from ftlaunch_hooks.storage import dcp_reader  # noqa: PLC0415 - half a second's import, where it is needed
-
-            dcp_reader.read_planned(self, planned)
-
     def state(self, rank: int) -> dict[str, Any]:
         """What is not a tensor, of `rank`; of rank 0 when there was no such rank."""
         raise NotImplementedError
@@ -133,13 +102,13 @@ class MemoryReader(SavedTensors):
         self.consumed_samples = self._common[0]["consumed_samples"]
 
     def state(self, rank: int) -> dict[str, Any]:
-        """See Shards."""
+        """See SavedTensors."""
         state: dict[str, Any] = self._common[rank if rank < self.world_size else 0]["state"]
         return state
 
 
 class CheckpointReader(SavedTensors):
-    """A committed checkpoint. It is not verified here: that is `checks.verify`."""
+    """A committed checkpoint. Opening it does not verify it: that is `verify.verify`."""
 
     def __init__(self, directory: Path) -> None:
         """directory: `iteration_<step>`. Raises OSError or Damaged."""
@@ -157,50 +126,6 @@ class CheckpointReader(SavedTensors):
         self.consumed_samples = self._common["consumed_samples"]
 
     def state(self, rank: int) -> dict[str, Any]:
-        """See Shards."""
+        """See SavedTensors."""
         state: dict[str, Any] = self._common["ranks"].get(str(rank), self._common["state"])
         return state
-
-
-class Lookup:
-    """What was saved, as one rank sees it: where every rank has a tensor of its own, this one's."""
-
-    def __init__(self, shards: SavedTensors, rank: int) -> None:
-        self._shards, self._rank = shards, rank
-
-    def _key(self, key: str) -> str:
-        own = own_key(key, self._rank)
-        return own if own in self._shards else key
-
-    def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:
-        """dtype and shape of the whole."""
-        return self._shards.info(self._key(key))
-
-    def check(self, key: str, like: Tensor | None) -> None:
-        """Raises StateError when the tensor was not saved, or is not one like `like`."""
-        if self._key(key) not in self._shards:
-            raise StateError(f"cannot restore `{key}`: it is not in what was saved")
-        dtype, shape = self.info(key)
-        if like is not None and (dtype, shape) != (like.dtype, tuple(like.shape)):
-            raise StateError(
-                f"cannot restore `{key}`: it is {_describe(like.dtype, like.shape)}, "
-                f"{_describe(dtype, shape)} was saved"
-            )
-
-    def fill(self, wanted: Mapping[str, Tensor]) -> None:
-        """Fill the given tensors."""
-        with torch.no_grad():
-            self._shards.read({self._key(key): tensor for key, tensor in wanted.items()})
-
-    def get(self, key: str, device: str) -> Tensor:
-        """A new tensor with what was saved, on the current device of a type; the CPU where there is none."""
-        dtype, shape = self.info(key)
-        if device == "cuda" and not torch.cuda.is_available():
-            device = "cpu"
-        tensor = torch.empty(shape, dtype=dtype, device=device)
-        self.fill({key: tensor})
-        return tensor
-
-
-def _describe(dtype: torch.dtype, shape: Collection[int]) -> str:
-    return f"{DTYPES.get(dtype, str(dtype))} of shape {tuple(shape)}"

@@ -13,8 +13,12 @@ from ftlaunch.tools.planner.model import FailureKind, PlannedJob
 
 DAY = 86400.0
 _LLAMA = "published: The Llama 3 Herd of Models, 2024"
-_BENCH, _RACE = "measured on 2 CPU cores, 2026-11-20", "measured on 2 CPU cores, 2026-11-21"
+_MEASURED = "measured on 2 CPU cores, 2026-11-21"
 _AUTOPSY = 3.0  # seconds that looking at a hung job takes at most
+# defaults that the help of `ftctl plan` repeats; seconds
+NODE_DETECT, NODE_RESTART = 0.00269, 0.23  # a job on one node
+FLEET_DETECT, FLEET_RESTART = 10.0, 150.0  # a job on several nodes
+HANG_DETECT, REPLACE = 600.0 + _AUTOPSY, 120.0
 
 
 @dataclass(frozen=True)
@@ -79,18 +83,18 @@ def complete(figures: Figures) -> None:
     add("share_of_hangs", 7 / 419, f"{_LLAMA}: 7 NCCL timeouts of 419")
     add("step_seconds", 5.0, "assumed")
     if alone:
-        add("detect_seconds", 0.000898, f"{_BENCH}: death of a rank to reaction (README.md)")
-        add("restart_seconds", 0.23, f"{_RACE}: 2 ranks of the example job, from memory (docs/benchmarks.md)")
+        add("detect_seconds", NODE_DETECT, f"{_MEASURED}: death of a rank to reaction (make bench-costs)")
+        add("restart_seconds", NODE_RESTART, f"{_MEASURED}: 2 ranks of the example job, from memory (make bench)")
     else:
-        add("detect_seconds", 10.0, "assumed: a lost node is seen by its silence")
-        add("restart_seconds", 150.0, "published: FlashRecovery, 2025: 4,800 devices")
-    add("hang_detect_seconds", 600.0 + _AUTOPSY, "default of --hang-timeout auto, and the autopsy")
-    add("replace_seconds", 120.0, "assumed: a spare node stands ready")
+        add("detect_seconds", FLEET_DETECT, "assumed: a lost node is seen by its silence")
+        add("restart_seconds", FLEET_RESTART, "published: FlashRecovery, 2025: 4,800 devices")
+    add("hang_detect_seconds", HANG_DETECT, "default of --hang-timeout auto, and the autopsy")
+    add("replace_seconds", REPLACE, "assumed: a spare node stands ready")
     add("load_bytes_per_second", figures["storage_bytes_per_second"], "assumed: reads as fast as it writes")
     share = figures["state_bytes"] / figures["gpus"]
     add(
         "snapshot_stall_seconds", max(0.0134 * share / (1 << 30), 0.0008),
-        "measured on 2 CPU cores, 2026-11-21: 13.4 ms a GiB of a rank's state, or 0.8 ms (docs/checkpoints.md)",
+        f"{_MEASURED}: 13.4 ms a GiB of a rank's state, or 0.8 ms (docs/checkpoints.md)",
     )  # fmt: skip
     add("checkpoint_stall_seconds", figures["snapshot_stall_seconds"], "assumed: as long as for a snapshot")
     add("planned_stops_per_day", 0.0, "assumed")

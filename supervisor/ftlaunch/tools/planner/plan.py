@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ftlaunch.policy.restart_policy import RestartLimits
+from ftlaunch.spec.keys import default
 from ftlaunch.tools.planner.figures import DAY, Figures, job
 from ftlaunch.tools.planner.model import (
     Intervals,
@@ -24,7 +25,7 @@ from ftlaunch.tools.planner.model import (
 )
 
 EXACT = "exact optimum"
-DEFAULT_STORAGE = 600.0  # seconds, as storage_interval in configs/default.yaml
+DEFAULT_STORAGE: float = default("storage_interval").seconds
 _SELDOM = 0.001  # effective time that fewer checkpoints may cost, to show how much the interval matters
 _TOO_MANY = 1e-6  # chance that a day has more failures than the budget allows
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.device_count import count_gpus
+from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.tools.preflight import disk, machine, ranks, rules, view
 from ftlaunch.tools.preflight.rules import Check
 from ftlaunch_contract.protocol import memory_root
@@ -21,11 +22,12 @@ _DISK_LIMIT = 30.0
 def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
     """What there is to say of the job and this machine; `limit` seconds at most for each asking of processes."""
     processes.become_subreaper()
+    helpers = HelperProcesses()
     gpus = count_gpus({**os.environ, **spec.launch.env})
-    findings = [
+    checks = [
         rules.memory(machine.free_memory(), spec.launch.nproc),
         _shared_memory(spec.launch.nproc),
-        _disk(spec.checkpoint_dir),
+        _disk(helpers, spec.checkpoint_dir),
         rules.port(
             spec.launch.master_addr,
             spec.launch.master_port,
@@ -34,12 +36,12 @@ def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
         rules.clock(time.time(), Path(__file__).stat().st_mtime, machine.clock_synchronised()),
         rules.limits(*machine.limits(), gpus > 0),
     ]
-    return [*_interpreter(spec, gpus, limit, rules.could_run(findings)), *findings]
+    return [*_interpreter(helpers, spec, gpus, limit, rules.could_run(checks)), *checks]
 
 
-def say(findings: Sequence[Check], seconds: float) -> str:
-    """The findings as text."""
-    return "\n".join(view.lines(findings, seconds))
+def say(checks: Sequence[Check], seconds: float) -> str:
+    """The checks as text."""
+    return "\n".join(view.lines(checks, seconds))
 
 
 def _shared_memory(nproc: int) -> Check:
@@ -49,30 +51,30 @@ def _shared_memory(nproc: int) -> Check:
     return rules.shared_memory(machine.free_room(root), nproc)
 
 
-def _disk(folder: Path) -> Check:
+def _disk(helpers: HelperProcesses, folder: Path) -> Check:
     """Measured where the checkpoint directory is, or would be made."""
     place = _nearest(folder)
-    facts = disk.ask(place, _DISK_LIMIT)
+    facts = disk.ask(helpers, place, _DISK_LIMIT)
     if not facts["error"]:
         facts["free"] = machine.free_room(place)
     return rules.disk(facts, str(place))
 
 
-def _interpreter(spec: JobSpec, gpus: int, limit: float, rest_fine: bool) -> list[Check]:
+def _interpreter(helpers: HelperProcesses, spec: JobSpec, gpus: int, limit: float, rest_fine: bool) -> list[Check]:
     """What only the job's own interpreter can say."""
     if spec.launch.kind == "program":
         return [Check("python", "skip", "the job is a program of its own: torch and the ranks are not looked at")]
-    facts = ranks.ask_facts(spec, limit)
+    facts = ranks.ask_facts(helpers, spec, limit)
     if facts.failures:
         return [
             Check("python", "bad", f"{spec.launch.python} {facts.failures[0]}", "give another `python` in the job spec")
         ]
     told = facts.told[0]
-    findings = [rules.python(told), rules.torch(told), rules.devices(told, spec.launch.nproc, gpus)]
-    if not (rest_fine and rules.could_run(findings)):
-        return [*findings, Check("ranks", "skip", "not started, for what is bad elsewhere")]
-    answers = ranks.ask_ranks(spec, limit)
-    return findings + rules.ranks(answers.told, answers.failures, spec.launch.nproc)
+    checks = [rules.python(told), rules.torch(told), rules.devices(told, spec.launch.nproc, gpus)]
+    if not (rest_fine and rules.could_run(checks)):
+        return [*checks, Check("ranks", "skip", "not started, for what is bad elsewhere")]
+    answers = ranks.ask_ranks(helpers, spec, limit)
+    return checks + rules.ranks(answers.told, answers.failures, spec.launch.nproc)
 
 
 def _nearest(folder: Path) -> Path:

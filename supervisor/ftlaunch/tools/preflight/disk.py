@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.common.formatting import duration
+from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
 from ftlaunch_contract.files import atomic
 
 _BLOCK, _BLOCKS = 1 << 20, 32
@@ -42,10 +43,10 @@ def measure(folder: Path) -> dict[str, Any]:
     return {"error": "", "bytes": written, "seconds": seconds, "fsync": sorted(syncs)[_SYNCS // 2]}
 
 
-def ask(folder: Path, limit: float) -> dict[str, Any]:
+def ask(helpers: HelperProcesses, folder: Path, limit: float) -> dict[str, Any]:
     """What `measure` says in a process of its own, or {"error"}; waits `limit` seconds at most."""
-    command = [sys.executable, "-m", "ftlaunch.tools.preflight.disk", str(folder)]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+    # it deletes its file first, so that nothing is left of it even where it is left behind
+    child = helpers.start(module("ftlaunch.tools.preflight.disk", str(folder)), stdout=PIPE, outlives_us=True)
     try:
         said, _ = child.communicate(timeout=limit)
     except subprocess.TimeoutExpired:

@@ -18,9 +18,10 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.log_files import tail
-from ftlaunch.ranks.programs import program
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
+from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.programs import program
 from ftlaunch_contract import protocol
 
 _PROBE = program("preflight_probe")
@@ -36,21 +37,21 @@ class Answers:
     failures: dict[int, str] = field(default_factory=dict)
 
 
-def ask_facts(spec: JobSpec, limit: float) -> Answers:
+def ask_facts(helpers: HelperProcesses, spec: JobSpec, limit: float) -> Answers:
     """Python, torch and devices, as rank 0 would see them."""
-    return _ask(spec, "facts", [0], limit, 0)
+    return _ask(helpers, spec, "facts", [0], limit, 0)
 
 
-def ask_ranks(spec: JobSpec, limit: float) -> Answers:
+def ask_ranks(helpers: HelperProcesses, spec: JobSpec, limit: float) -> Answers:
     """Every rank's matrix product and all_reduce."""
     try:
         port = spec.launch.master_port or processes.free_port(spec.launch.master_addr)
     except OSError as error:
         return Answers(failures={0: f"has no port: {error.strerror}"})
-    return _ask(spec, "rank", range(spec.launch.nproc), limit, port)
+    return _ask(helpers, spec, "rank", range(spec.launch.nproc), limit, port)
 
 
-def _ask(spec: JobSpec, what: str, ranks: Iterable[int], limit: float, port: int) -> Answers:
+def _ask(helpers: HelperProcesses, spec: JobSpec, what: str, ranks: Iterable[int], limit: float, port: int) -> Answers:
     """Start the processes, wait `limit` seconds at most, sweep. The caller is a subreaper."""
     deadline = time.monotonic() + limit
     with tempfile.TemporaryDirectory(prefix="ftlaunch-check-") as place:
@@ -64,7 +65,7 @@ def _ask(spec: JobSpec, what: str, ranks: Iterable[int], limit: float, port: int
         except OSError as error:
             return Answers(failures={len(started): f"cannot be started: {error.strerror}"})
         finally:
-            _sweep(started)
+            _sweep(helpers, started)
 
 
 @contextlib.contextmanager
@@ -123,14 +124,14 @@ def _last_words(process: processes.RankProcess) -> str:
     return words[-1][:200] if words else "it said nothing"
 
 
-def _sweep(started: Mapping[int, processes.RankProcess]) -> None:
-    """Kill what is left, and wait for its end: a process that the kernel holds is given up after a while."""
+def _sweep(helpers: HelperProcesses, started: Mapping[int, processes.RankProcess]) -> None:
+    """Kill what the ranks have left, and wait for its end, _SWEEP seconds at most: the kernel may hold a process."""
     until = time.monotonic() + _SWEEP
     for process in started.values():
         process.kill_group()
     pids = [process.pid for process in started.values()]
     while True:
         gone = [process.reap() for process in started.values()]
-        if (all(gone) and processes.kill_descendants([], pids)) or time.monotonic() > until:
+        if (all(gone) and processes.kill_descendants(helpers.pids, pids)) or time.monotonic() > until:
             return
         time.sleep(_WINDED_UP)

@@ -1,4 +1,4 @@
-"""From what was measured to findings: can the job run, and what would a person do about it. Pure.
+"""From what was measured to checks: can the job run, and what would a person do about it. Pure.
 
 `bad` means that the job could not run; `warn` that it runs, but somebody should look; `skip` that it was not judged.
 """
@@ -31,9 +31,9 @@ class Check:
     advice: str = ""
 
 
-def could_run(findings: Sequence[Check]) -> bool:
+def could_run(checks: Sequence[Check]) -> bool:
     """Whether nothing is bad."""
-    return all(finding.status != "bad" for finding in findings)
+    return all(check.status != "bad" for check in checks)
 
 
 def python(facts: Mapping[str, Any]) -> Check:

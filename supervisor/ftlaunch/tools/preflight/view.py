@@ -1,4 +1,4 @@
-"""The findings of `ftctl check` as a person, or a program, reads them. Pure."""
+"""The checks of `ftctl check` as a person, or a program, reads them. Pure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ftlaunch.tools.preflight.rules import Check, could_run
 _SHOWN = {"ok": "ok", "warn": "warn", "bad": "BAD", "skip": "-"}
 
 
-def lines(findings: Sequence[Check], seconds: float) -> list[str]:
+def lines(checks: Sequence[Check], seconds: float) -> list[str]:
     """A line a check, and the verdict."""
-    width = max(len(finding.name) for finding in findings)
+    width = max(len(check.name) for check in checks)
     rows = []
-    for finding in findings:
-        advice = f": {finding.advice}" if finding.advice else ""
-        rows.append(f"{_SHOWN[finding.status]:<4}  {finding.name:<{width}}  {finding.found}{advice}")
-    return [*rows, f"{verdict(findings)} (checked in {duration(seconds)})"]
+    for check in checks:
+        advice = f": {check.advice}" if check.advice else ""
+        rows.append(f"{_SHOWN[check.status]:<4}  {check.name:<{width}}  {check.found}{advice}")
+    return [*rows, f"{verdict(checks)} (checked in {duration(seconds)})"]
 
 
-def verdict(findings: Sequence[Check]) -> str:
+def verdict(checks: Sequence[Check]) -> str:
     """One sentence."""
-    bad = [finding.name for finding in findings if finding.status == "bad"]
+    bad = [check.name for check in checks if check.status == "bad"]
     if bad:
         return f"the job could not run: {', '.join(bad)}"
-    warned = [finding.name for finding in findings if finding.status == "warn"]
+    warned = [check.name for check in checks if check.status == "warn"]
     return "the job could run" + (f"; have a look at: {', '.join(warned)}" if warned else "")
 
 
-def data(findings: Sequence[Check], seconds: float, job_id: str) -> dict[str, Any]:
+def data(checks: Sequence[Check], seconds: float, job_id: str) -> dict[str, Any]:
     """For --json."""
-    checks = [asdict(finding) for finding in findings]
-    return {"job_id": job_id, "could_run": could_run(findings), "seconds": round(seconds, 3), "checks": checks}
+    rows = [asdict(check) for check in checks]
+    return {"job_id": job_id, "could_run": could_run(checks), "seconds": round(seconds, 3), "checks": rows}

@@ -1,0 +1,131 @@
+"""One life of the ranks. An Attempt is built anew each time, so that nothing of an earlier one can be left over."""
+
+from __future__ import annotations
+
+from ftlaunch.engine.context import Context
+from ftlaunch.engine.grace_cut import GraceCut
+from ftlaunch.engine.hang_examination import HangExamination
+from ftlaunch.health.healthy_waits import HealthyWaits
+from ftlaunch.health.progress import AttemptProgress
+from ftlaunch.health.stragglers import Stragglers
+from ftlaunch.policy.failure_diagnosis import Cause
+from ftlaunch.ranks.group import RankGroup
+from ftlaunch.ranks.rank import Rank
+from ftlaunch.ranks.view import all_attached, any_attached, front
+from ftlaunch.reporting.events.ranks import AttemptStarted, RankDying, RankExited, RankRestarted, RanksKilled
+from ftlaunch_contract.protocol import announce_step
+
+
+class Attempt:
+    """The ranks of one attempt, and what is known and decided about them."""
+
+    def __init__(
+        self,
+        context: Context,
+        number: int,
+        group: RankGroup,
+        progress: AttemptProgress,
+        waits: HealthyWaits,
+    ) -> None:
+        """number: 0 is the job's first attempt."""
+        self._context, self.number, self.group = context, number, group
+        self.progress, self.waits = progress, waits
+        self.stragglers = Stragglers()
+        self.examination = HangExamination(context, group)
+        self.grace_cut = GraceCut(context, group)
+        self.exited = False
+        """a rank's process has ended since the last look"""
+
+    # --- starting ---------------------------------------------------------------------------------------------
+
+    def spawn(self) -> None:
+        """Start the ranks. Raises SpawnFailed; those that were started by then are told of all the same."""
+        try:
+            self.group.spawn()
+        finally:
+            ranks = self.group.ranks
+            logs = {number: (rank.log, rank.log_from) for number, rank in ranks.items()}
+            pids = [rank.process.pid for rank in ranks.values()]
+            self._context.tell(AttemptStarted(self.number, pids, self.group.port, logs))
+
+    def refill(self, now: float) -> None:
+        """Start the ranks again whose time has come. Raises SpawnFailed."""
+        for number, restarts in self.group.refill(now):
+            self.progress.rank_restarted()
+            self._context.tell(RankRestarted(number, self.group.ranks[number].process.pid, restarts))
+
+    # --- what is known ----------------------------------------------------------------------------------------
+
+    def can_replace(self, rank: int) -> bool:
+        """Whether a rank can be started again alone: not where ranks have attached, they agree on every step."""
+        scope = self._context.spec.restarts.restart_scope
+        return scope == "rank" and rank in self.group.ranks and not any_attached(self.group.views())
+
+    def lifetime(self, rank: int, now: float) -> float:
+        """Seconds that a rank has lived; of one that was never started, that the attempt has."""
+        found = self.group.ranks.get(rank)
+        return now - (self.group.started if found is None else found.started)
+
+    # --- ends of ranks ----------------------------------------------------------------------------------------
+
+    def on_exit(self, rank: Rank) -> None:
+        """A rank's process has ended."""
+        self.exited = True
+        page, code = rank.page, rank.process.returncode
+        assert code is not None
+        step = page.step if page is not None else -1
+        self._context.tell(RankExited(rank.number, rank.process.pid, code, step))
+
+    def on_dying(self, rung: list[int]) -> None:
+        """A signal has begun to end ranks: the others can leave meanwhile, whatever the verdict will be."""
+        if self.group.dying():
+            return  # those that come now leave because they are told to, or are seen when they have gone
+        dying = self.group.note_dying(rung, self._context.loop.turn, self._context.clock())
+        for rank, signum in dying.items():
+            self._context.tell(RankDying(rank, signum))
+        if any(not self.can_replace(rank) for rank in dying):
+            self.ask_to_leave()
+
+    # --- ending -----------------------------------------------------------------------------------------------
+
+    def ask_to_leave(self) -> None:
+        """Tell every rank that the attempt is over, on its page and by SIGTERM."""
+        self._context.pages.ask_leave()
+        self.group.ask_to_leave()
+
+    def end(self, cause: Cause | None, now: float) -> bool:
+        """Tell all ranks to leave; True where there is no use in a grace: they are killed then.
+
+        cause: the failure that they leave for; None: they leave because the job was asked to stop.
+        """
+        self.examination.end()
+        self._context.pages.ask_leave()
+        if cause is not None and cause.kind == "hang" and all_attached(self.group.views()):
+            self.kill()  # hung ranks with hooks have nothing to do with a grace
+            return True
+        self.group.ask_to_leave()
+        self.grace_cut.begin(cause, now)
+        return False
+
+    def announce_stop(self, deadline: float) -> tuple[int, int] | None:
+        """Announce the step to stop at; returns it, and the newest step of any rank.
+
+        None: no step has been made in this attempt. What is in memory from before is all there is to save, and the
+        ranks are told to leave at once.
+        """
+        views = self.group.views()
+        if not all_attached(views):
+            self.ask_to_leave()
+            return None
+        newest, seconds = front(views)
+        step = announce_step(newest, seconds)
+        self._context.pages.ask_stop(step, int(deadline * 1e9))
+        return step, newest
+
+    def kill(self) -> None:
+        """SIGKILL to all ranks."""
+        self.examination.end()
+        if left := self.group.living:
+            self._context.tell(RanksKilled(left, self.grace_cut.why))
+        self.grace_cut.end()
+        self.group.kill()

@@ -1,0 +1,95 @@
+"""The one place that waits: for descriptors, for timers, and for nothing else.
+
+It knows nothing of jobs. What is due is called in the same turn: posted events first, then what is readable, then
+timers, then a look at what shows only by looking.
+"""
+
+from __future__ import annotations
+
+import selectors
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Generic, Protocol, TypeVar
+
+Clock = Callable[[], float]
+"""Monotonic seconds."""
+Posted = TypeVar("Posted")
+Posted_contra = TypeVar("Posted_contra", contravariant=True)
+
+
+class Handler(Protocol[Posted_contra]):
+    """What the loop works for."""
+
+    def take(self, event: Posted_contra) -> None:
+        """Take a posted event."""
+
+    def look(self) -> None:
+        """Look at what shows only by looking; called at the end of every turn."""
+
+    def next_look(self) -> float:
+        """When to look again at the latest, if nothing happens before."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the loop is to end."""
+
+
+class EventLoop(Generic[Posted]):
+    """Events, descriptors and timers."""
+
+    def __init__(self, clock: Clock, selector: selectors.BaseSelector | None = None) -> None:
+        """selector: None is the system's best one."""
+        self._clock = clock
+        self._selector = selectors.DefaultSelector() if selector is None else selector
+        self._events: deque[Posted] = deque()
+        self._timers: dict[Hashable, tuple[float, Callable[[], None]]] = {}
+        self.turn = 0
+        """number of the current turn: what is seen in one turn came together"""
+
+    def post(self, event: Posted) -> None:
+        """Have an event taken before anything is waited for."""
+        self._events.append(event)
+
+    def register(self, fd: int, handler: Callable[[], None]) -> None:
+        """Call `handler` in every turn in which `fd` is readable."""
+        self._selector.register(fd, selectors.EVENT_READ, handler)
+
+    def unregister(self, fd: int) -> None:
+        """Wait for `fd` no longer."""
+        self._selector.unregister(fd)
+
+    def call_at(self, when: float, name: Hashable, handler: Callable[[], None]) -> None:
+        """Call `handler` once, at monotonic `when`; a timer of the same name is replaced."""
+        self._timers[name] = when, handler
+
+    def post_at(self, when: float, event: Posted) -> None:
+        """Post an event at monotonic `when`, unless it is posted otherwise before: one timer an event."""
+        self.call_at(when, event, lambda: self.post(event))
+
+    def cancel(self, name: Hashable) -> None:
+        """Forget a timer, where there is one."""
+        self._timers.pop(name, None)
+
+    def run(self, handler: Handler[Posted]) -> None:
+        """Go on until the handler says that it is over."""
+        while not handler.over:
+            while self._events:
+                handler.take(self._events.popleft())
+            self.turn += 1
+            patience = 0.0 if handler.over else self._patience(handler.next_look())
+            for key, _ in self._selector.select(patience):
+                key.data()
+            self._call_due()
+            handler.look()
+        self._selector.close()
+
+    def _patience(self, next_look: float) -> float:
+        """Seconds to wait for something to happen."""
+        due = min((when for when, _ in self._timers.values()), default=next_look)
+        return max(0.0, min(next_look, due) - self._clock())
+
+    def _call_due(self) -> None:
+        now = self._clock()
+        for name in [name for name, (when, _) in self._timers.items() if now >= when]:
+            _, handler = self._timers.pop(name)
+            handler()

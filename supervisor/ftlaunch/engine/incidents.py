@@ -1,0 +1,114 @@
+"""Failures are judged here: the cause, the budget, the verdict; and every one is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ftlaunch.engine.attempt import Attempt
+from ftlaunch.engine.context import Context
+from ftlaunch.health.numerics import NumericFault
+from ftlaunch.health.numerics_monitor import NumericsMonitor
+from ftlaunch.health.progress import Progress
+from ftlaunch.policy import failure_diagnosis, restart_policy
+from ftlaunch.policy.failure_diagnosis import Cause
+from ftlaunch.policy.states import Event
+from ftlaunch.ranks.rank import SpawnFailed
+from ftlaunch.ranks.view import RankView, any_attached
+from ftlaunch.reporting.events.incidents import IncidentJudged
+from ftlaunch.reporting.sinks import followed_ranks
+from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.kernel_log import Kernel
+
+
+def budget_of(spec: JobSpec) -> restart_policy.Budget:
+    """What a job may spend on restarts, nothing of it spent."""
+    asked = spec.restarts
+    return restart_policy.Budget(
+        restart_policy.RestartLimits(
+            restarts=asked.max_restarts,
+            hang_restarts=asked.max_hang_restarts,
+            window=asked.restart_window,
+            refill_after=asked.refill_after,
+            same_error=asked.max_same_error,
+            without_progress=asked.max_without_progress,
+        )
+    )
+
+
+class Incidents:
+    """Of one job over all its attempts."""
+
+    def __init__(self, context: Context, progress: Progress, numbers: NumericsMonitor) -> None:
+        self._context, self._progress, self._numbers = context, progress, numbers
+        self.budget = budget_of(context.spec)
+        self.backoff = restart_policy.Backoff(context.spec.restarts.backoff_first, context.spec.restarts.backoff_max)
+        self.kernel = Kernel()
+        self.cause: Cause | None = None
+        self.verdict: restart_policy.Verdict | None = None
+        self.last: dict[str, Any] | None = None
+        """what `ftctl status` is told of the newest incident"""
+
+    def fail(self, attempt: Attempt, cause: Cause) -> None:
+        """Judge a failure, and post the verdict."""
+        context, now = self._context, self._context.clock()
+        views = attempt.group.views()
+        alone = attempt.can_replace(cause.rank)
+        verdict = restart_policy.judge(
+            cause,
+            self.budget,
+            self.backoff,
+            policy=context.spec.restarts.restart_policy,
+            progressed=attempt.progress.made or self._lived_long(attempt, cause.rank, views, now),
+            random=context.random(),
+            now=now,
+            step=self._progress.newest(views),
+            alone=alone,
+        )
+        self._conclude(attempt, cause, verdict)
+        retry = Event.RANK_RETRY if alone else Event.FAILURE_RETRY
+        context.loop.post(retry if verdict.restart else Event.FAILURE_FATAL)
+
+    def give_up(self, attempt: Attempt, cause: Cause, sentence: str) -> None:
+        """End the job for a cause that no policy is asked about."""
+        self._conclude(attempt, cause, restart_policy.Verdict(False, 0.0, sentence, self.budget))
+        self._context.loop.post(Event.FAILURE_FATAL)
+
+    def _conclude(self, attempt: Attempt, cause: Cause, verdict: restart_policy.Verdict) -> None:
+        self.cause, self.verdict, self.budget = cause, verdict, verdict.budget
+        autopsy = attempt.examination.forget()
+        since_progress = self._progress.incident(attempt.group.views(), self._context.clock())
+        self.last = {"sentence": verdict.sentence, "autopsy": autopsy}
+        followed = cause.rank in followed_ranks(self._context.spec)
+        reached = self._progress.reached
+        self._context.tell(IncidentJudged(cause, verdict, reached, since_progress, autopsy, followed))
+
+    def _lived_long(self, attempt: Attempt, rank: int, views: list[RankView], now: float) -> bool:
+        """Whether a rank that reports no steps has lived so long that its end is a new story."""
+        return not any_attached(views) and attempt.lifetime(rank, now) > failure_diagnosis.LONG_LIFE
+
+    # --- kinds of failures ------------------------------------------------------------------------------------
+
+    def spawn_failed(self, attempt: Attempt, failed: SpawnFailed) -> None:
+        """A rank could not be started."""
+        self.fail(attempt, failure_diagnosis.spawn_failure(failed.rank, failed.reason, self._context.rules))
+
+    def ranks_failed(self, attempt: Attempt) -> bool:
+        """Whether ranks have failed; then the first cause among them is judged."""
+        failed = attempt.group.failed()
+        if failed:
+            heard = self.kernel.heard()
+            evidence = [replace(left, kernel=heard) for left in failed]
+            self.fail(attempt, failure_diagnosis.first_cause(evidence, self._context.rules))
+        return bool(failed)
+
+    def numbers_wrong(self, attempt: Attempt, fault: NumericFault) -> None:
+        """Stop, or go back: going back is judged as any failure, and costs a restart."""
+        skipping = self._numbers.end_attempt(fault)
+        kind = "divergence" if fault.kind == "divergence" else "numerical"
+        cause = Cause(kind, fault.rank, fault.step, fault.sentence, f"{kind}:{fault.kind}")
+        if fault.act == "rollback":
+            where = f"going back to a healthy checkpoint from before step {fault.before}"
+            self.fail(attempt, replace(cause, sentence=f"{fault.sentence}; {where}{skipping}"))
+            return
+        self.give_up(attempt, cause, f"{fault.sentence}; not restarting (on_{fault.kind}: stop)")

@@ -1,0 +1,157 @@
+"""One rank of an attempt: its process, its page, its log, and what was noticed about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ftlaunch.policy.failure_diagnosis import Evidence
+from ftlaunch.ranks.log_files import tail
+from ftlaunch.ranks.view import RankView
+from ftlaunch.system.process_activity import Usage
+from ftlaunch.system.processes import Leader
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase
+
+
+class SpawnFailed(Exception):
+    """A rank could not be started."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        super().__init__(reason)
+        self.rank, self.reason = rank, reason
+
+
+class Rank:
+    """A rank as the supervisor sees it."""
+
+    def __init__(self, number: int, process: Leader, page: Page, attempt: int, log_from: int, started: float) -> None:
+        """log_from: where in the log this attempt begins, as an earlier run may have used the same file."""
+        self.number, self.process, self.started = number, process, started
+        self._page, self._attempt, self._log_from = page, attempt, log_from
+        self.order = -1  # of its end among the ends of all ranks; -1 before
+        self.dying: float | None = None  # since when a signal has been ending it
+        self.asked = False  # to leave
+        self.phase, self.left = Phase.STARTUP, started  # when it last came back from another phase to training
+        self.active = started  # when it last did anything, as far as one can see from outside
+        self.usage, self.looked = Usage(), started  # what it had used at that look
+        self.logged, self.log_size = started, 0  # when its log last grew
+        self.ended = 0.0  # when its end was seen
+        self.due: float | None = None  # when it is started again, alone
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process has not been reaped."""
+        return self.process.returncode is None
+
+    @property
+    def log(self) -> Path:
+        """The file that holds what it prints."""
+        return self.process.log
+
+    @property
+    def page(self) -> Page | None:
+        """Its page, where the page speaks of this attempt."""
+        return self._page if self._page.attempt == self._attempt else None
+
+    @property
+    def attached(self) -> bool:
+        """Whether it polls its page at every step boundary."""
+        page = self.page
+        return page is not None and bool(page.flags & Flag.ATTACHED)
+
+    @property
+    def shows_stacks(self) -> bool:
+        """Whether it leaves its stacks when it is asked for them."""
+        page = self.page
+        return page is not None and bool(page.flags & Flag.STACKS)
+
+    def notice_phase(self) -> None:
+        """Keep when it came back to training from something else."""
+        page = self.page
+        if page is None:
+            return
+        before, self.phase = self.phase, page.phase
+        if before != Phase.TRAIN and self.phase == Phase.TRAIN:
+            self.left = page.beat_ns / 1e9
+
+    def view(self, is_busy: Callable[[Rank, float], bool]) -> RankView:
+        """What decisions are made from. is_busy: whether its processes have been doing something since a beat."""
+        page = self.page
+        if page is None:
+            return RankView(
+                self.number, self.started, False, False, "startup", -1, 0.0, False, not self.alive, self.ended,
+                active=self.active, logged=self.logged,
+            )  # fmt: skip
+        flags, resumed, step = page.flags, page.resumed, page.step
+        attached = bool(flags & Flag.ATTACHED)
+        seen, beat = page.seen_steps, page.beat_ns / 1e9
+        return RankView(
+            rank=self.number,
+            started=self.started,
+            beating=True,
+            attached=attached,
+            observed=bool(flags & Flag.OBSERVED) and not attached,
+            seen=0 if attached else seen,
+            active=self.active,
+            busy=is_busy(self, beat),
+            phase=page.phase.name.lower(),
+            step=step,
+            beat=beat,
+            first_step_done=step > resumed[1] if attached else seen > 1,
+            exited=not self.alive,
+            ended=self.ended,
+            left=self.left,
+            logged=self.logged,
+            step_seconds=page.step_seconds,
+            resumed=resumed,
+            own=page.own,
+        )
+
+    # --- its end ----------------------------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> bool:
+        """Whether its end is a failure: a code that is not 0, or 0 before its training loop was over."""
+        page, code = self.page, self.process.returncode
+        flags = page.flags if page is not None else Flag(0)
+        if code == EXIT_SAVED and flags & Flag.STOPPED:
+            return False
+        return code != 0 or bool(flags & Flag.ATTACHED and not flags & Flag.LOOP_LEFT)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended honestly with 0, and not because it was told to stop."""
+        page = self.page
+        told_to_stop = page is not None and bool(page.flags & Flag.STOPPED)
+        return self.process.returncode == 0 and not self.failed and not told_to_stop
+
+    def evidence(self, error_file: Path) -> Evidence:
+        """What it left behind. error_file: where torch's `@record` leaves its exception."""
+        page, code = self.page, self.process.returncode
+        assert code is not None
+        return Evidence(
+            rank=self.number,
+            returncode=code,
+            step=page.step if page is not None else -1,
+            seen=page.seen_steps if page is not None else 0,
+            error_file=_read_json(error_file),
+            log_tail=tail(self.log, self._log_from),
+            order=self.order,
+            pid=self.process.pid,
+            lived=self.ended - self.started,
+        )
+
+    @property
+    def log_from(self) -> int:
+        """Where in the log this attempt begins, in bytes."""
+        return self._log_from
+
+
+def _read_json(path: Path) -> Mapping[str, object] | None:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

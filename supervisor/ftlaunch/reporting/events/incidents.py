@@ -1,0 +1,133 @@
+"""Failures: a hang is seen, numbers are wrong, a verdict is given, the job goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.health.hang_detection import Late, measured
+from ftlaunch.health.numerics import NumericFault
+from ftlaunch.policy.failure_diagnosis import Cause
+from ftlaunch.policy.restart_policy import Verdict
+from ftlaunch.reporting import messages
+from ftlaunch.reporting.events.base import JobEvent
+
+
+@dataclass(frozen=True)
+class HangSeen(JobEvent):
+    """A rank is over its limit; the autopsy begins."""
+
+    name = "hang_seen"
+    late: Late
+    autopsy: Path
+    """the directory of the autopsy"""
+
+    def fields(self) -> dict[str, Any]:
+        """How long, against which limit, by which rule."""
+        late = self.late
+        return {
+            "rule": late.rule,
+            "rank": late.rank,
+            "step": late.step,
+            "age": round(late.age, 3),
+            "limit": late.limit,
+        }
+
+    def sentence(self) -> str:
+        """The same for people."""
+        return f"{measured(self.late)}: an autopsy of all ranks goes to {self.autopsy}"
+
+
+@dataclass(frozen=True)
+class IncidentJudged(JobEvent):
+    """A failure, and what was decided about it."""
+
+    name = "incident"
+    cause: Cause
+    verdict: Verdict
+    reached: int
+    """the newest step that all ranks had completed"""
+    since_progress: float
+    """seconds"""
+    autopsy: str | None
+    """the directory of a hang's autopsy"""
+    followed: bool
+    """the output of the rank that failed is on the terminal already"""
+
+    def fields(self) -> dict[str, Any]:
+        """Cause, culprit, verdict, and what is left of the budget."""
+        cause, verdict = self.cause, self.verdict
+        return {
+            "cause": cause.sentence,
+            "kind": cause.kind,
+            "rank": cause.rank,
+            "signature": cause.signature,
+            "step": cause.step if cause.kind == "hang" else self.reached,
+            "verdict": "restart" if verdict.restart else "give up",
+            "delay": round(verdict.delay, 3),
+            "sentence": verdict.sentence,
+            "action": cause.action,
+            "restarts_left": verdict.budget.left,
+            "hang_restarts_left": verdict.budget.hangs_left,
+            "since_progress": round(self.since_progress, 4),
+            "trace": cause.trace,
+            "autopsy": self.autopsy,
+        }
+
+    def lines(self) -> Sequence[str]:
+        """The last words of a rank whose output is not followed; a job that is given up shows them at its end."""
+        if not self.verdict.restart or self.followed:
+            return ()
+        return messages.excerpt(self.cause.rank, self.cause.trace)
+
+    def sentence(self) -> str:
+        """The verdict; that of a job that is given up is told at its end."""
+        return self.verdict.sentence if self.verdict.restart else ""
+
+
+@dataclass(frozen=True)
+class Unsound(JobEvent):
+    """Something is wrong with the numbers; where it ends the attempt, an incident follows."""
+
+    name = "unsound"
+    fault: NumericFault
+
+    def fields(self) -> dict[str, Any]:
+        """What was found, where, and what is done about it."""
+        fault = self.fault
+        return {
+            "kind": fault.kind,
+            "act": fault.act,
+            "rank": fault.rank,
+            "step": fault.step,
+            "value": None if fault.value is None else f"{fault.value:.9g}",  # JSON has no NaN
+            "part": fault.part or None,
+            "sentence": fault.sentence,
+        }
+
+    def sentence(self) -> str:
+        """The same for people, where the job goes on."""
+        fault = self.fault
+        return f"{fault.sentence}; going on (on_{fault.kind}: warn)" if fault.act == "warn" else ""
+
+
+@dataclass(frozen=True)
+class RolledBack(JobEvent):
+    """It is decided where a job goes on whose numbers had gone wrong."""
+
+    name = "rolled_back"
+    step: int
+    """-1: the beginning"""
+    aside: str
+    """where later checkpoints are now; empty: there were none"""
+
+    def fields(self) -> dict[str, Any]:
+        """The step, and where later checkpoints are."""
+        return {"step": self.step if self.step >= 0 else None, "aside": self.aside or None}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        where = f"to step {self.step}" if self.step >= 0 else "to the beginning: there was no checkpoint yet"
+        return f"going back {where}" + (f"; later checkpoints are now in {self.aside}" if self.aside else "")

@@ -1,0 +1,198 @@
+"""The job's beginning and end, stops, and what became of notices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.common.masking import masked_args
+from ftlaunch.notify.client import DeliveryOutcome
+from ftlaunch.policy.failure_diagnosis import Cause
+from ftlaunch.policy.restart_policy import Budget, Verdict
+from ftlaunch.policy.states import JobState
+from ftlaunch.reporting import messages
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.spec.job_spec import JobSpec
+
+
+@dataclass(frozen=True)
+class JobStarted(JobEvent):
+    """A supervisor has taken up a job."""
+
+    name = "job_started"
+    spec: JobSpec
+    memory_dir: Path
+    pid: int
+    start_time: int
+    killed_at: tuple[int, float] | None
+    """of a supervisor that was killed: the newest step of its ranks, and the seconds since their newest beat"""
+
+    def fields(self) -> dict[str, Any]:
+        """The job as it was asked for, secrets masked."""
+        spec, killed = self.spec, self.killed_at
+        return {
+            "job_id": spec.job_id,
+            "pid": self.pid,
+            "start_time": self.start_time,
+            "command": [spec.launch.target, *masked_args(spec.launch.args)],
+            "ranks": spec.launch.nproc,
+            "run_dir": str(spec.run_dir),
+            "memory_dir": str(self.memory_dir),
+            "checkpoint_dir": str(spec.checkpoint_dir),
+            "max_restarts": spec.restarts.max_restarts,
+            "killed_at": None if killed is None else {"step": killed[0], "ago": round(killed[1], 3)},
+        }
+
+
+@dataclass(frozen=True)
+class StopRequested(JobEvent):
+    """Somebody asked the job to stop."""
+
+    name = "stop_requested"
+    reason: str
+
+    def fields(self) -> dict[str, Any]:
+        """Who asked."""
+        return {"by": self.reason}
+
+    def sentence(self) -> str:
+        """Who asked."""
+        return f"stopping: {self.reason}"
+
+
+@dataclass(frozen=True)
+class StopAnnounced(JobEvent):
+    """The ranks know at which step they are to stop."""
+
+    name = "stop_announced"
+    step: int
+    front: int
+    """the newest step that any rank had completed then"""
+
+    def fields(self) -> dict[str, Any]:
+        """The steps."""
+        return {"step": self.step, "front": self.front}
+
+
+@dataclass(frozen=True)
+class Notified(JobEvent):
+    """A notice was delivered."""
+
+    name = "notified"
+    outcome: DeliveryOutcome
+
+    def fields(self) -> dict[str, Any]:
+        """What was told to whom."""
+        outcome = self.outcome
+        return {
+            "kind": outcome.kind,
+            "target": outcome.target,
+            "tries": outcome.tries,
+            "seconds": outcome.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class NotifyFailed(Notified):
+    """A notice could not be delivered."""
+
+    name = "notify_failed"
+
+    def fields(self) -> dict[str, Any]:
+        """What was to be told to whom, and why it was not."""
+        return {**super().fields(), "error": self.outcome.error}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        told = self.outcome
+        return f"cannot tell {told.target} of {told.kind}: {told.error} ({told.tries} tries)"
+
+
+@dataclass(frozen=True)
+class JobEnded(JobEvent):
+    """The job is over; `report.json` says the same."""
+
+    spec: JobSpec
+    state: JobState
+    code: int
+    committed: int
+    """the newest step on storage, or -1"""
+    budget: Budget
+
+
+@dataclass(frozen=True)
+class JobFinished(JobEnded):
+    """All ranks have done their work."""
+
+    name = "job_finished"
+
+    def fields(self) -> dict[str, Any]:
+        """The exit code, and how many restarts it took."""
+        return {"code": self.code, "restarts": self.budget.restarts}
+
+    def sentence(self) -> str:
+        """How many restarts it took."""
+        return f"done; {messages.spent(self.budget)}"
+
+
+@dataclass(frozen=True)
+class JobStopped(JobEnded):
+    """The job has stopped because it was asked to."""
+
+    name = "job_stopped"
+
+    def fields(self) -> dict[str, Any]:
+        """The exit code, and the step that the same command goes on from."""
+        return {"code": self.code, "step": self.committed}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        step = self.committed
+        where = f"the same command goes on from step {step}" if step >= 0 else "there was nothing to save"
+        return f"stopped; {where} (exit code {self.code})"
+
+
+@dataclass(frozen=True)
+class JobFailed(JobEnded):
+    """The job was given up, or its last snapshot could not be saved."""
+
+    name = "job_failed"
+    cause: Cause | None
+    verdict: Verdict | None
+    unsaved: str
+    """why the last snapshot could not be saved; empty: it was"""
+    memory_dir: Path
+    attempt: int
+
+    def fields(self) -> dict[str, Any]:
+        """The exit code, the cause, and the verdict."""
+        reason = self.unsaved or (self.verdict.sentence if self.verdict else "")
+        return {"code": self.code, "cause": self.cause.sentence if self.cause else None, "sentence": reason}
+
+    def lines(self) -> Sequence[str]:
+        """The last screen: what failed, what was tried, where the state and the logs are."""
+        shown = []
+        if self.unsaved:
+            place = f"it stays in {self.memory_dir}"
+            shown.append(f"{messages.PREFIX}the last snapshot could not be saved: {self.unsaved}; {place}")
+        if self.cause is None or self.verdict is None:
+            return shown
+        saved = f"step {self.committed} is in {self.spec.checkpoint_dir}"
+        state = saved if self.committed >= 0 else "nothing was saved"
+        logs = self.spec.log_dir / f"attempt_{self.attempt}"
+        return [*shown, *messages.failure(self.cause, self.verdict.budget, self.verdict.sentence, logs, state)]
+
+
+@dataclass(frozen=True)
+class StartRefused(JobEvent):
+    """The supervisor could not start what it needs: the journal ends with the reason."""
+
+    name = "job_failed"
+    code: int
+    reason: str
+
+    def fields(self) -> dict[str, Any]:
+        """The exit code and the reason."""
+        return {"code": self.code, "cause": None, "sentence": self.reason}

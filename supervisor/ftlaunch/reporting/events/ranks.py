@@ -1,0 +1,210 @@
+"""What ranks do: they start, resume, make steps, fall silent, and end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.common.signal_names import signal_name
+from ftlaunch.health.hang_detection import Late
+from ftlaunch.health.progress import Milestone, News, Recovery, Resumption
+from ftlaunch.health.stragglers import StragglerNews
+from ftlaunch.reporting import messages
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch_contract.protocol import RESTORED_FROM
+
+
+@dataclass(frozen=True)
+class AttemptStarted(JobEvent):
+    """The ranks of an attempt are running."""
+
+    name = "attempt_started"
+    attempt: int
+    pids: Sequence[int]
+    port: int
+    logs: Mapping[int, tuple[Path, int]]
+    """of each rank: its log, and where in it the attempt begins, in bytes"""
+
+    def fields(self) -> dict[str, Any]:
+        """Processes and port."""
+        return {"pids": list(self.pids), "port": self.port}
+
+
+@dataclass(frozen=True)
+class RankRestarted(JobEvent):
+    """One rank was started again, the others go on."""
+
+    name = "rank_restarted"
+    rank: int
+    pid: int
+    restarts: int
+
+    def fields(self) -> dict[str, Any]:
+        """The new process, and how often there was one."""
+        return {"rank": self.rank, "pid": self.pid, "restarts": self.restarts}
+
+
+@dataclass(frozen=True)
+class RankDying(JobEvent):
+    """A signal has begun to end a rank."""
+
+    name = "rank_dying"
+    rank: int
+    signum: int
+
+    def fields(self) -> dict[str, Any]:
+        """The rank and the signal."""
+        return {"rank": self.rank, "signal": signal_name(self.signum)}
+
+
+@dataclass(frozen=True)
+class RankDyingSlowly(JobEvent):
+    """The kernel takes its time over a dead rank."""
+
+    rank: int
+    seconds: float
+
+    def sentence(self) -> str:
+        """Since when."""
+        return f"rank {self.rank} died {self.seconds:.0f} s ago, and the kernel has not taken it apart yet: waiting"
+
+
+@dataclass(frozen=True)
+class RankExited(JobEvent):
+    """A rank's process has ended."""
+
+    name = "rank_exited"
+    rank: int
+    pid: int
+    code: int
+    """negative: the signal that ended it"""
+    step: int
+
+    def fields(self) -> dict[str, Any]:
+        """How it ended, and at which step."""
+        signal = signal_name(-self.code) if self.code < 0 else None
+        return {"rank": self.rank, "pid": self.pid, "code": self.code, "signal": signal, "step": self.step}
+
+
+@dataclass(frozen=True)
+class RanksKilled(JobEvent):
+    """SIGKILL goes out."""
+
+    name = "ranks_killed"
+    ranks: Sequence[int]
+    why: str
+    """the reason, where that is before the grace is over"""
+
+    def fields(self) -> dict[str, Any]:
+        """Those who get it."""
+        return {"ranks": list(self.ranks), "why": self.why or None}
+
+    def sentence(self) -> str:
+        """The reason."""
+        return self.why
+
+
+@dataclass(frozen=True)
+class Resumed(JobEvent):
+    """All ranks have their state."""
+
+    name = "resumed"
+    news: Resumption
+
+    def fields(self) -> dict[str, Any]:
+        """From where, at which step, what was lost."""
+        news = self.news
+        return {
+            "step": news.step,
+            "source": RESTORED_FROM.get(news.kind),
+            "steps_lost": news.lost,
+            "seconds": news.seconds and round(news.seconds, 4),
+        }
+
+    def sentence(self) -> str:
+        """The same for people; a fresh start is not spoken of."""
+        source = RESTORED_FROM.get(self.news.kind)
+        return "" if source is None else messages.resumed(source, self.news.step, self.news.lost, self.news.seconds)
+
+
+@dataclass(frozen=True)
+class Recovered(JobEvent):
+    """The first new step after an incident is made."""
+
+    name = "recovered"
+    news: Recovery
+
+    def fields(self) -> dict[str, Any]:
+        """How long it took."""
+        return {"step": self.news.step, "seconds": round(self.news.seconds, 4)}
+
+
+@dataclass(frozen=True)
+class Progressed(JobEvent):
+    """A new step, noted now and then."""
+
+    name = "progress"
+    news: Milestone
+
+    def fields(self) -> dict[str, Any]:
+        """The step."""
+        return {"step": self.news.step}
+
+
+def of_progress(news: News) -> JobEvent:
+    """The event that tells of progress."""
+    if isinstance(news, Resumption):
+        return Resumed(news)
+    return Recovered(news) if isinstance(news, Recovery) else Progressed(news)
+
+
+@dataclass(frozen=True)
+class HangSuspected(JobEvent):
+    """A rank is over half its limit."""
+
+    name = "hang_suspected"
+    late: Late
+
+    def fields(self) -> dict[str, Any]:
+        """How long, against which limit."""
+        late = self.late
+        return {"rank": late.rank, "step": late.step, "age": round(late.age, 3), "limit": late.limit}
+
+
+@dataclass(frozen=True)
+class RankSlow(JobEvent):
+    """The others wait for a rank at every step."""
+
+    name = "rank_slow"
+    news: StragglerNews
+
+    def fields(self) -> dict[str, Any]:
+        """What its part of a step takes, and the others'."""
+        news = self.news
+        took = {"own": round(news.own, 6), "others": round(news.others, 6), "step_seconds": round(news.step, 6)}
+        return {"rank": news.rank, **took, "sentence": news.sentence}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        return self.news.sentence
+
+
+@dataclass(frozen=True)
+class RankSlowOver(RankSlow):
+    """The others wait for it no more."""
+
+    name = "rank_slow_over"
+
+
+@dataclass(frozen=True)
+class ForkServerNews(JobEvent):
+    """The process from which ranks are forked is ready, is complete, has ended, or there is none."""
+
+    name = "warm_parent"
+    details: Mapping[str, Any]
+
+    def fields(self) -> dict[str, Any]:
+        """Its state, and its process or the reason."""
+        return dict(self.details)

@@ -1,0 +1,110 @@
+"""Where events go: the journal, those who are to be told, the terminal, report.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ftlaunch.history.journal import Journal
+from ftlaunch.notify.client import NotifierLink
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.incidents import HangSeen
+from ftlaunch.reporting.events.job import JobEnded
+from ftlaunch.reporting.events.ranks import AttemptStarted
+from ftlaunch.reporting.messages import PREFIX
+from ftlaunch.reporting.terminal import Terminal
+from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch_contract.files import atomic
+
+Line = dict[str, Any]
+"""A line of the journal: an event's fields with its time and attempt."""
+
+
+class Sink(Protocol):
+    """Takes every event."""
+
+    def take(self, event: JobEvent, line: Line | None) -> None:
+        """line: what the journal says of the event; None where the event is for the terminal only."""
+
+
+class JournalSink:
+    """Writes events.jsonl."""
+
+    def __init__(self, journal: Journal, complain: Callable[[str], None]) -> None:
+        """complain: says a sentence on the terminal, once, where the journal cannot be written; the job goes on."""
+        self._journal, self._complain = journal, complain
+        self._broken = False
+
+    def take(self, event: JobEvent, line: Line | None) -> None:
+        """Append the line."""
+        if line is None:
+            return
+        try:
+            self._journal.append(line)
+        except OSError as error:
+            if not self._broken:
+                self._broken = True
+                where = f"cannot write {self._journal.path}: {error.strerror}"
+                self._complain(f"{where}; going on without a journal")
+
+
+class NoticeSink:
+    """Hands events to those who are to be told."""
+
+    def __init__(self, notifier: NotifierLink) -> None:
+        self._notifier = notifier
+
+    def take(self, event: JobEvent, line: Line | None) -> None:
+        """Hand over what somebody wants to be told."""
+        if line is not None:
+            self._notifier.hand(line)
+
+
+class TerminalSink:
+    """Says events to people, and follows the ranks' output."""
+
+    def __init__(self, terminal: Terminal, spec: JobSpec) -> None:
+        self._terminal = terminal
+        self._followed = followed_ranks(spec)
+
+    def take(self, event: JobEvent, line: Line | None) -> None:
+        """Say its sentence."""
+        if isinstance(event, HangSeen):
+            self._terminal.cut()
+        if isinstance(event, AttemptStarted):
+            logs = {rank: log for rank, log in event.logs.items() if rank in self._followed}
+            paths = {rank: path for rank, (path, _) in logs.items()}
+            self._terminal.follow(paths, {rank: begin for rank, (_, begin) in logs.items()})
+        for text in event.lines():
+            self._terminal.say(text)
+        if sentence := event.sentence():
+            self._terminal.say(PREFIX + sentence)
+
+
+class ReportSink:
+    """Writes report.json at the end."""
+
+    def __init__(self, spec: JobSpec, complain: Callable[[str], None]) -> None:
+        self._spec, self._complain = spec, complain
+
+    def take(self, event: JobEvent, line: Line | None) -> None:
+        """Write it, once the job is over."""
+        if not isinstance(event, JobEnded):
+            return
+        summary = {
+            "job_id": self._spec.job_id,
+            "state": event.state.value,
+            "code": event.code,
+            "committed": event.committed,
+        }
+        report = self._spec.run_dir / "report.json"
+        try:
+            atomic.replace_durable(report, json.dumps(summary, indent=1).encode() + b"\n")
+        except OSError as error:
+            self._complain(f"cannot write {report}: {error.strerror}")
+
+
+def followed_ranks(spec: JobSpec) -> frozenset[int]:
+    """The ranks whose output goes to the terminal."""
+    return frozenset({0}) if spec.launch.tee_ranks is None else spec.launch.tee_ranks

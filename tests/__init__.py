@@ -1,0 +1,1 @@
+"""The tests of ftlaunch; README.md says what lies where."""

@@ -1,0 +1,330 @@
+"""The command `ftctl`, against real runs of a rank without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.harness import JOBS, FtJob
+from tests.support.leftovers import carriers
+from tests.support.waiting import wait_for
+
+from ftlaunch.memory.cleanup import sweep
+from ftlaunch_contract.files.private_dir import make_private
+from ftlaunch_contract.pages.page import Page, create_page, page_path
+from ftlaunch_contract.protocol import memory_root, own_start_time
+
+BEATS = JOBS / "beats.py"
+SUPERVISOR_GONE = "its supervisor ended without a word (killed?)"
+
+
+def ftctl(*words: str | Path, cwd: Path) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command."""
+    command = [sys.executable, "-m", "ftlaunch.cli.ctl", *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def start(job: FtJob, steps: int = 1_000_000, seconds: float = 0.005, **env: str) -> None:
+    job.start(script=BEATS, args=(str(steps), str(seconds)), env=env)
+
+
+def journal(run_dir: Path, *events: dict[str, Any]) -> Path:
+    """A run dir with just a journal."""
+    run_dir.mkdir(parents=True)
+    lines = [{"t": "2031-01-02T03:04:05.000Z", "mono": n, "attempt": 0, **e} for n, e in enumerate(events)]
+    (run_dir / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run_dir
+
+
+def started(job_id: str = "j", **more: Any) -> dict[str, Any]:
+    memory = memory_root(os.getuid()) / job_id
+    return {"event": "job_started", "job_id": job_id, "pid": 1, "start_time": 0, "memory_dir": str(memory), **more}
+
+
+# --- finding the run --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["status", "stop", "report", "clean"])
+def test_which_run(command: str, tmp_path: Path) -> None:
+    code, out, err = ftctl(command, cwd=tmp_path)
+    assert (code, out) == (2, "")
+    assert err == "ftctl: cannot find the run: there is no run in runs/ here; name a run dir or a job id\n"
+    journal(tmp_path / "runs" / "one", started(), {"event": "job_finished", "code": 0})
+    for name in ([], ["one"], ["runs/one"], [tmp_path / "runs" / "one"]):
+        assert "cannot find" not in ftctl(command, *name, cwd=tmp_path)[2]
+    journal(tmp_path / "runs" / "two", started("k"))
+    code, _, err = ftctl(command, cwd=tmp_path)
+    assert code == 2
+    assert err.endswith("there are 2 runs in runs/; name one; known are one, two\n")
+    code, _, err = ftctl(command, "three", cwd=tmp_path)
+    assert code == 2
+    assert err.endswith("no events.jsonl in three or runs/three; known are one, two\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "missing command"),
+        (["statsu"], "no such command 'statsu'"),
+        (["status", "a", "b"], "unexpected extra argument"),
+        (["stop", "--timeout", "5x"], "'5x' is not a duration"),
+        (["clean", "x", "--all"], "RUN and --all exclude each other"),
+        (["report", "--jsn"], "no such option"),
+    ],
+)  # fmt: skip
+def test_bad_usage_is_one_sentence(words: list[str], says: str, tmp_path: Path) -> None:
+    code, out, err = ftctl(*words, cwd=tmp_path)
+    assert (code, out) == (2, "")
+    assert err.startswith("ftctl: cannot read the command line: ")
+    assert says.lower() in err.lower()
+    assert err.count("\n") == 1
+
+
+def test_help_and_version(tmp_path: Path) -> None:
+    code, out, _ = ftctl("--help", cwd=tmp_path)
+    assert code == 0
+    for name in ("status", "stop", "report", "clean"):
+        assert name in out
+        assert ftctl(name, "--help", cwd=tmp_path)[0] == 0
+    assert ftctl("--version", cwd=tmp_path)[1].startswith("ftctl ")
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\0", b"[]\n", b'{"event": "job_st'])
+def test_a_journal_with_nothing_whole_in_it(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(content)
+    for command in ("status", "stop", "report", "clean"):
+        code, _, err = ftctl(command, tmp_path, cwd=tmp_path)
+        assert code in (1, 2)
+        assert err.startswith("ftctl: cannot ")
+
+
+# --- status, stop -----------------------------------------------------------------------------------------
+
+
+def test_status_and_stop_of_a_running_job(job: FtJob) -> None:
+    start(job)
+    job.wait_step(20)
+    code, out, _ = ftctl("status", job.run_dir, cwd=job.home)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == f"job {job.job_id}: running, attempt 0, 3 of 3 restarts left"
+    assert [row.split()[1] for row in lines[4:]] == [str(pid) for pid in job.pids()]
+    assert all("train" in row for row in lines[4:])
+    told = json.loads(ftctl("status", job.job_id, "--json", cwd=job.home)[1])
+    assert (told["running"], told["state"], len(told["ranks"])) == (True, "running", 2)
+
+    code, out, err = ftctl("stop", job.run_dir, cwd=job.home)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"job {job.job_id} (pid {job.supervisor.pid}) is asked to stop",
+        f"job {job.job_id}: stopped (exit code 143), there was nothing to save",
+    ]
+    assert job.wait() == 143
+    assert job.events("stop_requested")[0]["by"] == "ftctl stop"
+
+    sentence = "stopped (exit code 143), there was nothing to save"
+    assert ftctl("status", job.run_dir, cwd=job.home) == (1, f"job {job.job_id} is not running: {sentence}\n", "")
+    told = json.loads(ftctl("status", job.run_dir, "--json", cwd=job.home)[1])
+    assert (told["running"], told["ended"]["event"]) == (False, "job_stopped")
+    code, _, err = ftctl("stop", job.run_dir, cwd=job.home)
+    assert (code, err) == (1, f"ftctl: cannot stop job {job.job_id}: it is not running: {sentence}\n")
+    job.assert_clean()
+
+
+def test_stop_does_not_have_to_wait(job: FtJob) -> None:
+    start(job)
+    job.wait_step(1)
+    rank = job.pids()[0]
+    os.kill(rank, signal.SIGSTOP)  # it cannot leave yet
+    code, _, err = ftctl("stop", job.run_dir, "--timeout", "0.01s", cwd=job.home)
+    assert code == 1
+    assert err.endswith("still runs 10 ms after it was asked to stop\n")
+    assert ftctl("stop", job.run_dir, "--no-wait", cwd=job.home)[0] == 0
+    os.kill(rank, signal.SIGCONT)
+    assert job.wait() == 143
+    assert len(job.events("stop_requested")) == 1
+
+
+def test_a_job_id_is_enough_anywhere_while_its_memory_is_there(job: FtJob, tmp_path_factory: Any) -> None:
+    start(job)
+    job.wait_step(1)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    assert ftctl("status", job.job_id, cwd=elsewhere)[0] == 0
+    assert ftctl("stop", job.job_id, cwd=elsewhere)[0] == 0
+    assert job.wait() == 143
+
+
+# --- report -----------------------------------------------------------------------------------------------
+
+
+def test_report_of_a_job_that_lost_a_rank(job: FtJob) -> None:
+    start(job, steps=60, FAULT="1 20")
+    assert job.wait() == 0, job.stderr
+    told = json.loads(ftctl("report", job.run_dir, "--json", cwd=job.home)[1])
+    (incident,) = told["incidents"]
+    assert (incident["kind"], incident["rank"], incident["source"]) == ("killed", 1, None)
+    assert incident["steps_lost"] == 20  # nothing was in memory: from the beginning
+    assert 0 < incident["resumed_after"] < incident["recovered_after"]
+    assert abs(sum(told["seconds"].values()) - told["wall_seconds"]) < 1e-6
+    assert told["seconds"]["lost"] == pytest.approx(20 * told["step_seconds"])
+    assert told["seconds"]["unknown"] == told["seconds"]["down"] == 0
+    assert 0 < told["effective"] < 1
+    code, out, _ = ftctl("report", job.run_dir, cwd=job.home)
+    assert code == 0
+    assert "20 steps lost" in out
+    assert out.splitlines()[0].endswith("1 run of the supervisor, 2 attempts, 1 incident")
+
+
+def test_report_of_a_supervisor_that_was_killed_and_started_again(job: FtJob) -> None:
+    start(job)
+    reached = min(rank["step"] for rank in job.wait_step(30)["ranks"])
+    job.supervisor.kill()
+    job.supervisor.wait()
+    code, out, _ = ftctl("report", job.run_dir, cwd=job.home)
+    assert code == 0
+    assert "the journal ends here" in out
+    assert ftctl("status", job.run_dir, cwd=job.home)[1].endswith(f"is not running: {SUPERVISOR_GONE}\n")
+    start(job, steps=40, LATE="0.5")
+    assert job.wait() == 0
+    # It must not take the pages of the dead for its own ranks: those have the same attempt number.
+    assert job.events("resumed")[1]["mono"] - job.events("attempt_started")[1]["mono"] > 0.2
+    told = json.loads(ftctl("report", job.run_dir, "--json", cwd=job.home)[1])
+    assert told["runs"] == 2
+    assert reached <= told["steps_lost"] <= reached + 200
+    assert told["seconds"]["down"] > 0
+    assert abs(sum(told["seconds"].values()) - told["wall_seconds"]) < 1e-6
+    assert [entry["what"] for entry in told["entries"]] == ["started", "killed", "started", "job_finished"]
+    assert "the supervisor ended without a word (killed?)\n" in ftctl("report", job.run_dir, cwd=job.home)[1]
+
+
+def test_report_of_a_script_that_does_not_say_its_steps(job: FtJob) -> None:
+    script = job.home / "plain.py"
+    script.write_text("import time\nprint('hello')\ntime.sleep(1)\n")
+    job.start(script=script, args=())
+    assert job.wait() == 0, job.stderr
+    told = json.loads(ftctl("report", job.run_dir, "--json", cwd=job.home)[1])
+    assert told["seconds"]["unknown"] >= 0.3
+    assert told["effective"] is None
+    job.assert_clean()
+
+
+# --- clean ------------------------------------------------------------------------------------------------
+
+
+def test_clean_leaves_a_running_job_alone(job: FtJob) -> None:
+    start(job)
+    job.wait_step(1)
+    for words in ([job.run_dir], [job.run_dir, "--force"]):
+        code, _, err = ftctl("clean", *words, cwd=job.home)
+        assert code == 1
+        assert err == (
+            f"ftctl: cannot clean: {job.memory} is in use by a running supervisor (pid {job.supervisor.pid})\n"
+        )
+    assert job.status()
+    job.supervisor.send_signal(signal.SIGTERM)
+    assert job.wait() == 143
+    code, out, err = ftctl("clean", job.run_dir, cwd=job.home)
+    assert (code, err) == (0, "")
+    assert job.job_id not in out
+
+
+def kill(job: FtJob) -> None:
+    """SIGKILL the supervisor, and wait until its saver has gone too: it holds the lock."""
+    job.supervisor.kill()
+    job.supervisor.wait()
+    wait_for(lambda: not carriers(job.tag), "the end of ranks and saver")
+
+
+def test_clean_after_a_kill(job: FtJob) -> None:
+    start(job)
+    job.wait_step(3)
+    kill(job)
+    code, out, err = ftctl("clean", job.run_dir, cwd=job.home)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"removed {job.memory}: ")
+    assert out.endswith("no snapshots\n")
+    assert not job.memory.exists()
+
+
+def test_clean_keeps_the_only_copy_unless_forced(job: FtJob) -> None:
+    start(job, HELD="1")
+    job.wait_step(9)
+    kill(job)
+    code, _, err = ftctl("clean", job.job_id, cwd=job.home)
+    assert code == 1
+    assert f"{job.memory} has the only copy of step " in err
+    assert f"there is no checkpoint in {job.run_dir / 'checkpoints'}; the same `ftlaunch` command goes on" in err
+    (job.run_dir / "checkpoints" / "iteration_0000001").mkdir(parents=True)
+    code, _, err = ftctl("clean", job.run_dir, cwd=job.home)
+    assert code == 1
+    assert "step 1 is the newest in" in err
+    (job.run_dir / "checkpoints" / "iteration_9999999").mkdir()
+    shutil.copytree(job.memory, job.home / "copy", ignore=shutil.ignore_patterns("*.sock"))
+    assert ftctl("clean", job.run_dir, cwd=job.home)[0] == 0
+    assert not job.memory.exists()
+    (job.run_dir / "checkpoints" / "iteration_9999999").rmdir()
+    make_private(job.memory)
+    shutil.copytree(job.home / "copy", job.memory, dirs_exist_ok=True)
+    job.memory.chmod(0o700)  # copytree gives it the mode of the copy
+    code, out, _ = ftctl("clean", job.run_dir, "--force", cwd=job.home)
+    assert code == 0
+    assert "snapshots of step " in out
+    assert not job.memory.exists()
+
+
+def test_clean_by_job_id_when_only_memory_is_left(job: FtJob) -> None:
+    start(job, HELD="1")
+    job.wait_step(3)
+    kill(job)
+    shutil.rmtree(job.run_dir)
+    assert ftctl("clean", job.job_id, cwd=job.home)[0] == 1
+    assert ftctl("clean", job.job_id, "--force", cwd=job.home)[0] == 0
+    assert not job.memory.exists()
+
+
+@pytest.mark.parametrize("memory", ["/tmp", "/", "relative", str(memory_root(os.getuid()) / "a" / "b")])
+def test_clean_removes_nothing_a_journal_makes_up(memory: str, tmp_path: Path) -> None:
+    run_dir = journal(tmp_path / "run", started(memory_dir=memory))
+    code, _, err = ftctl("clean", run_dir, "--force", cwd=tmp_path)
+    assert code == 1
+    assert "it is not in" in err
+
+
+def test_sweep_of_what_ranks_without_a_supervisor_left(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    living = root / f"alone-{os.getpid()}-{own_start_time()}"
+    dead = root / f"alone-{os.getpid()}-1"
+    over, fresh, meeting = (root / f"meeting-{letter}" for letter in "abc")
+    job = root / "alone-1-1"  # a strange job id, but a job's: its supervisor's lock says so
+    for directory in (living, dead, over, fresh, meeting, job):
+        make_private(directory)
+    (dead / "slot").write_bytes(b"x" * 5000)
+    (job / "lock").touch()
+    create_page(page_path(meeting, 0))
+    page = Page(page_path(meeting, 0))
+    page.begin(0, os.getpid(), own_start_time())
+    for directory in (over, meeting):
+        os.utime(directory, (0, 0))
+    said = sorted(sweep(root))
+    assert [sentence.partition(": ")[0] for sentence in said] == [f"removed {dead}", f"removed {over}"]
+    assert said[1].endswith(": 0 B, of processes that are gone")
+    assert sorted(root.iterdir()) == sorted([living, fresh, meeting, job])
+    page.begin(0, os.getpid(), 1)  # its writer is dead
+    page.close()
+    os.utime(meeting, (0, 0))
+    assert [sentence.split()[1] for sentence in sweep(root)] == [f"{meeting}:"]
+    for directory in (living, fresh):
+        directory.rmdir()
+    shutil.rmtree(job)
+    assert list(sweep(root)) == []
+    assert not root.exists()
+    assert list(sweep(root)) == []

@@ -1,0 +1,78 @@
+"""GPU utilisation as a sign of life, against an NVML of two functions' worth: a library made here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ftlaunch.system.gpu_activity import Gpus
+from ftlaunch.system.process_activity import Usage, is_active
+
+FAKE = """
+#include <string.h>
+typedef struct { unsigned pid; unsigned long long memory; unsigned gpu, compute; } process;
+typedef struct { unsigned gpu, memory; } rates;
+int nvmlInitWithFlags(unsigned flags) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(long)(index + 1); return 0; }
+int nvmlDeviceGetUtilizationRates(void *device, rates *found) {
+    found->gpu = (long)device == 2 ? 80 : 1;
+    return 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process *found) {
+    if (!found) { *count = 1; return 7; }
+    memset(found, 0, sizeof *found);
+    found->pid = 100 + (long)device;
+    *count = 1;
+    return 0;
+}
+"""
+ASK = """
+import sys, time
+from pathlib import Path
+from ftlaunch.system.gpu_activity import Gpus
+gpus, until = Gpus(Path("/dev/null")), time.monotonic() + 20
+gpus.ask()
+while not gpus.busy and time.monotonic() < until:
+    time.sleep(0.01)
+print(sorted(gpus.busy))
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_processes_on_a_gpu_at_work_are_found(tmp_path: Path) -> None:
+    """Of two devices the second is at work."""
+    (tmp_path / "nvml.c").write_text(FAKE)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", "libnvidia-ml.so.1", "nvml.c"], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("[102]\n", "")
+
+
+def test_without_a_driver_nothing_is_asked(tmp_path: Path) -> None:
+    gpus = Gpus(tmp_path / "none")
+    gpus.ask()
+    assert (gpus.busy, gpus._thread) == (frozenset(), None)
+
+
+def test_a_driver_that_does_not_work_is_no_error(tmp_path: Path) -> None:
+    gpus = Gpus(tmp_path)
+    gpus.ask()
+    assert gpus._thread is not None
+    gpus._thread.join(30)
+    assert (gpus.busy, gpus._thread.is_alive()) == (frozenset(), False)
+
+
+def test_a_gpu_at_work_is_a_sign_of_life() -> None:
+    assert is_active(Usage(), Usage(gpu=True), 1.0)
+    assert not is_active(Usage(gpu=True), Usage(), 1.0)

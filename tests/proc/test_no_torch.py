@@ -1,0 +1,33 @@
+"""The supervisor stays small: nothing of it loads torch, or what only ranks need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+MODULES = [
+    "cli.launch", "cli.ctl", "engine.main", "checkpoints.saver", "notify.notifier", "notify.webhook",
+    "autopsy.collector", "tools.preflight.checks", "tools.preflight.disk",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_importing_loads_no_torch(module: str) -> None:
+    code = (
+        f"import sys, ftlaunch.{module}\n"
+        "print(*sorted({'torch', 'numpy', 'safetensors', 'ftlaunch_hooks.job.job'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == []
+
+
+def test_the_command_starts_without_psutil_and_as_a_module() -> None:
+    code = "import sys; import ftlaunch.cli.launch; print(sorted({'torch', 'psutil', 'numpy'} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+    for module in ("ftlaunch", "ftlaunch.cli.launch"):
+        argv = [sys.executable, "-m", module, "--keep", "0", "x"]
+        answer = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert (answer.returncode, answer.stdout) == (2, "")
+        assert answer.stderr == "ftlaunch: cannot use `--keep 0`: it must be a whole number, 1 or more\n"

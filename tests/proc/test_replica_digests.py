@@ -1,0 +1,33 @@
+"""Replicas on two ranks digest the same, buffers aside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tests.support.ranks import on_ranks
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ftlaunch_hooks.observe.replica_digests import DigestPlan
+from ftlaunch_hooks.state.state import RankState
+
+
+def _told_by_a_rank(rank: int, directory: str) -> list[tuple[str, ...]]:
+    torch.manual_seed(rank)
+    wrapped = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), broadcast_buffers=False)
+    optimizer = torch.optim.Adam(wrapped.parameters())
+    state = RankState({"model": wrapped, "optimizer": optimizer}, (), rank, 2)
+    wrapped(torch.randn(8, 4)).square().sum().backward()
+    optimizer.step()
+    plan = DigestPlan(state.collect().items)
+    return [(plan.names[index], str(plan.digest(index))) for index in range(len(plan.parts))]
+
+
+def test_parameters_and_their_optimizer_state_are_equal_and_buffers_are_not_looked_at(tmp_path: Path) -> None:
+    first, second = on_ranks(2, _told_by_a_rank, str(tmp_path))
+    assert first == second
+    names = " ".join(name for name, _ in first)
+    assert "model.0.weight" in names
+    assert "exp_avg" in names
+    assert "running_mean" not in names

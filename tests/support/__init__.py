@@ -1,0 +1,1 @@
+"""What tests share: kits that make jobs, ranks, checkpoints, snapshots and disks."""

@@ -1,0 +1,122 @@
+"""Snapshot slots and checkpoints of plain bytes, made without torch by the rooms that make real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+from ftlaunch_contract.checkpoint import layout, tensor_file, verify, writer
+from ftlaunch_contract.checkpoint.tensor_file import Chunk, whole_chunk
+
+
+def image(path: Path, tensors: dict[Chunk, bytes]) -> int:
+    """A descriptor of a tensor file."""
+    chunks = tensor_file.file_order(tensors)
+    header, offsets = tensor_file.build_header(chunks)
+    data = bytearray(header)
+    for chunk, offset in zip(chunks, offsets, strict=True):
+        assert offset == len(data)
+        data += tensors[chunk]
+    path.write_bytes(data)
+    return os.open(path, os.O_RDONLY)
+
+
+def common(step: int, **state: Any) -> bytes:
+    return json.dumps({"step": step, "consumed_samples": 8, "versions": {}, "state": state}).encode()
+
+
+def content(step: int, group: str, rank: int, size: int) -> bytes:
+    """What a tensor holds at a step: no two alike."""
+    return f"{group} {rank} {step};".encode().ljust(16, b".") * (size // 16)
+
+
+def make_slots(root: Path, step: int, ranks: int = 2, size: int = 64) -> list[Path]:
+    """A snapshot slot of each rank, with a tensor of `size` bytes (a multiple of 16) a group."""
+    slots = []
+    for rank in range(ranks):
+        slot = root / f"slot_{rank}_{step}"
+        slot.mkdir(parents=True, exist_ok=True)
+        for group in layout.GROUPS:
+            chunk = whole_chunk(f"{group}{rank}", "U8", (size,))
+            os.close(image(layout.slot_file(slot, group), {chunk: content(step, group, rank, size)}))
+        (slot / layout.COMMON).write_bytes(common(step, at=step))
+        slots.append(slot)
+    return slots
+
+
+def request(root: Path, step: int, slots: list[Path], **more: Any) -> dict[str, Any]:
+    """What a supervisor asks its saver for."""
+    return {
+        "do": "save",
+        "step": step,
+        "why": "interval",
+        "checkpoint_dir": str(root / "checkpoints"),
+        "prefix": "net",
+        "ranks": [str(slot) for slot in slots],
+        "keep": 1,
+        **more,
+    }
+
+
+def commit(root: Path, step: int, ranks: int = 2, size: int = 64) -> Path:
+    """Commit a checkpoint of slots made for it."""
+    target = writer.SaveTarget(root / "checkpoints", step, "interval", "net", ranks)
+    writer.prepare(target)
+    for rank, slot in enumerate(make_slots(root, step, ranks, size)):
+        writer.write_shard_of(target, rank, slot)
+    return writer.commit(target)[0]
+
+
+def assert_whole(directory: Path, ranks: int = 2, size: int = 64) -> None:
+    """Everything in a checkpoint is of the step that it is named for, to the last byte."""
+    metadata = verify.verify(directory)
+    step = metadata["step"]
+    assert directory == layout.iteration_dir(directory.parent, step)
+    assert json.loads((directory / layout.COMMON).read_bytes())["state"] == {"at": step}
+    for rank in range(ranks):
+        for group in layout.GROUPS:
+            data = (directory / layout.shard_name("net", group, rank, ranks)).read_bytes()
+            assert data.endswith(content(step, group, rank, size)), f"{group} of rank {rank} is not of step {step}"
+
+
+def checkpoint(directory: Path, step: int, ranks: int = 1, why: str = "interval") -> Path:
+    """Commit a checkpoint in which every rank has two rows of `model.w`, all holding the step."""
+    target = writer.SaveTarget(directory, step, why, "net", ranks)
+    writer.prepare(target)
+    common = {
+        "step": step,
+        "consumed_samples": 4 * step,
+        "versions": {"torch": "9.9"},
+        "state": {"model": {"kind": "module", "tensors": ["w"], "extra": {}}},
+    }
+    for rank in range(ranks):
+        rows = Chunk("model.w", "F32", (2, 3), "model.w", (2 * rank, 0), (2 * ranks, 3))
+        own = whole_chunk(f"loss@{rank}" if rank else "loss", "F64", ())
+        files = {"model": _file(rows, struct.pack("<6f", *[step] * 6)), "opt": _file(own, struct.pack("<d", step))}
+        writer.write_shard(target, rank, files, json.dumps(common).encode())
+        for fd in files.values():
+            os.close(fd)
+    return writer.commit(target)[0]
+
+
+def _file(chunk: Chunk, data: bytes) -> int:
+    fd = os.memfd_create("test")
+    os.write(fd, tensor_file.build_header([chunk])[0] + data)
+    return fd
+
+
+def flip_a_bit(iteration: Path) -> Path:
+    """Damage one tensor file of a checkpoint, its size unchanged."""
+    victim = sorted(iteration.glob("*.safetensors"))[0]
+    data = bytearray(victim.read_bytes())
+    data[-3] ^= 1
+    victim.write_bytes(data)
+    return victim
+
+
+def steps(directory: Path) -> list[int]:
+    """Steps of the committed checkpoints, newest first."""
+    return [step for step, _ in layout.list_iterations(directory)]

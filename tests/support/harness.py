@@ -1,0 +1,188 @@
+"""Runs ftlaunch on real jobs, waits on conditions, and sees to it that nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.history.journal import read_events
+from ftlaunch.system.control_socket import SOCKET, ask
+from ftlaunch_contract.protocol import memory_root
+from tests.support.leftovers import carriers, mark
+from tests.support.waiting import DEADLINE, wait_for
+
+JOBS = Path(__file__).parents[1] / "jobs"
+TINY = JOBS / "tiny.py"
+QUICK = ("blocked.py", "data.py", "hangs.py", "shapes.py", "slow.py", "tiny.py", "unmodified.py", "unsound.py")
+WITH_TORCH = (*QUICK, "phases.py", "rlhf.py", "warm_ends.py", "warm_probe.py")
+
+
+class FtJob:
+    """One job in a directory of its own: its folders, its supervisor's process, its journal."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.job_id = f"test-{mark()}-{uuid.uuid4().hex[:8]}"
+        self.run_dir, self.out = home / "run", home / "out"
+        self.memory = memory_root(os.getuid()) / self.job_id
+        self.tag = f"FT_TEST={self.job_id}"
+        self.supervisors: list[subprocess.Popen[str]] = []
+
+    def start(
+        self, *options: str, script: Path | str = TINY, args: tuple[str, ...] | None = None,
+        env: Mapping[str, str] | None = None, ranks: int = 2, **popen: Any,
+    ) -> subprocess.Popen[str]:  # fmt: skip
+        """Start `ftlaunch`; args default to tiny.py's --out."""
+        words = ("--out", str(self.out)) if args is None else args
+        options = (*_how(script, options), *options)
+        command = [
+            sys.executable, "-m", "ftlaunch", "--nproc-per-node", str(ranks), "--job-id", self.job_id,
+            "--run-dir", str(self.run_dir), *options, str(script), *words,
+        ]  # fmt: skip
+        name, _, value = self.tag.partition("=")
+        number = len(self.supervisors)
+        streams: dict[str, Any] = {
+            "stdout": (self.home / f"stdout_{number}").open("w"),
+            "stderr": (self.home / f"stderr_{number}").open("w"),
+        }
+        process = subprocess.Popen(
+            command,
+            cwd=self.home,
+            text=True,
+            env={**os.environ, name: value, **(env or {})},
+            **(streams | popen),
+        )
+        self.supervisors.append(process)
+        return process
+
+    @property
+    def supervisor(self) -> subprocess.Popen[str]:
+        """The one started last."""
+        return self.supervisors[-1]
+
+    def wait(self, seconds: float = DEADLINE) -> int:
+        """The supervisor's exit code."""
+        try:
+            return self.supervisor.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the supervisor did not end:\n{self.stderr}\n{self.journal_text}") from None
+
+    @property
+    def stderr(self) -> str:
+        return (self.home / f"stderr_{len(self.supervisors) - 1}").read_text()
+
+    @property
+    def stdout(self) -> str:
+        return (self.home / f"stdout_{len(self.supervisors) - 1}").read_text()
+
+    @property
+    def journal_text(self) -> str:
+        path = self.run_dir / "events.jsonl"
+        return path.read_text() if path.exists() else ""
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The journal's events of one name."""
+        try:
+            return [event for event in read_events(self.run_dir) if event["event"] == name]
+        except FileNotFoundError:
+            return []
+
+    def wait_event(self, name: str, count: int = 1, seconds: float = DEADLINE) -> dict[str, Any]:
+        """Wait for the `count`-th event of a name."""
+
+        def there() -> dict[str, Any] | None:
+            events = self.events(name)
+            if len(events) >= count:
+                return events[count - 1]
+            assert self.supervisor.poll() is None or len(self.events(name)) >= count, (
+                f"the supervisor ended ({self.supervisor.returncode}) without {name}:\n{self.stderr}"
+            )
+            return None
+
+        return wait_for(there, f"event {name} no. {count}", seconds)
+
+    def wait_warm(self, state: str) -> dict[str, Any]:
+        """Wait until the warm parent was in a state; the last such event."""
+
+        def there() -> list[dict[str, Any]]:
+            assert self.supervisor.poll() is None, f"the supervisor ended:\n{self.stderr}"
+            return [event for event in self.events("warm_parent") if event["state"] == state]
+
+        return wait_for(there, f"a warm parent that is {state}")[-1]
+
+    def status(self) -> dict[str, Any] | None:
+        try:
+            return ask(self.memory / SOCKET, {"do": "status"})
+        except (OSError, ValueError):
+            return None
+
+    def wait_step(self, step: int) -> dict[str, Any]:
+        """Wait until all ranks have completed `step` steps; the status then."""
+
+        def reached() -> dict[str, Any] | None:
+            status = self.status()
+            if status and status["ranks"] and all(rank["step"] >= step for rank in status["ranks"]):
+                return status
+            assert self.supervisor.poll() is None, f"the supervisor ended:\n{self.stderr}"
+            return None
+
+        return wait_for(reached, f"step {step}")
+
+    def pids(self) -> list[int]:
+        """Pids of the ranks of the newest attempt."""
+        return list(self.wait_event("attempt_started", len(self.events("attempt_started")) or 1)["pids"])
+
+    def losses(self, rank: int = 0) -> dict[int, str]:
+        """Step -> exact loss; a step made twice must have had the same loss both times."""
+        losses: dict[int, str] = {}
+        for line in (self.out / f"loss_{rank}.csv").read_text().splitlines():
+            step, loss = line.split()
+            assert losses.setdefault(int(step), loss) == loss, f"step {step} was made twice, differently"
+        return losses
+
+    def fired(self) -> list[str]:
+        path = self.out / "fired"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def final(self) -> list[str]:
+        """Digests of every rank's final state."""
+        return [path.read_text() for path in sorted(self.out.glob("final_*"))]
+
+    def log(self, attempt: int, rank: int) -> str:
+        return (self.run_dir / "logs" / f"attempt_{attempt}" / f"rank_{rank}.log").read_text()
+
+    def assert_clean(self) -> None:
+        """No process of the job and nothing in /dev/shm is left."""
+        wait_for(lambda: not carriers(self.tag), "the end of all processes of the job", 10.0)
+        assert not self.memory.exists(), f"left behind: {list(self.memory.iterdir())}"
+
+    def dispose(self) -> None:
+        """Whatever the test has left alive or in memory goes."""
+        for process in self.supervisors:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        for pid in carriers(self.tag):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.memory, ignore_errors=True)
+
+
+def _how(script: Path | str, options: tuple[str, ...]) -> tuple[str, ...]:
+    """How ranks are started where the test does not say: what is kept warm is what the script will import.
+
+    A second of processor time for torch, and another for what its optimizers import, count when jobs are started by
+    the hundred. What stands in the test's own options comes later, and counts.
+    """
+    name = Path(script).name
+    if "FT_TEST_PLAIN" in os.environ or (name not in WITH_TORCH and "--preload" not in options):
+        return ("--no-warm",)
+    return ("--preload", "quick") if name in QUICK and "--no-warm" not in options else ()

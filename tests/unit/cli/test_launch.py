@@ -1,0 +1,178 @@
+"""The command `ftlaunch`: what it prints, what it returns, and that it makes nothing when it refuses."""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ftlaunch import __version__
+from ftlaunch.cli.launch import main
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "bad.yaml").write_text("script: train.py\nhang_timout: 3s\n")
+    (tmp_path / "good.yaml").write_text("script: train.py\nargs: [--lr, 1]\nkeep: 7\n")
+    return tmp_path
+
+
+def ftlaunch(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command."""
+    with pytest.raises(SystemExit) as done:
+        main(argv)
+    out, err = capsys.readouterr()
+    return int(done.value.code or 0), out, err
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """Stands where the runner does, and starts nothing."""
+    module = types.ModuleType("ftlaunch.engine.main")
+    module.specs = []
+    module.run = lambda spec: module.specs.append(spec) or 75
+    monkeypatch.setitem(sys.modules, "ftlaunch.engine.main", module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ([], "cannot start: no script, module, program or job.yaml is given; see `ftlaunch --help`"),
+        (["--keep", "3"], "cannot start: no script"),
+        (["--hang-timout", "3s", "train.py"],
+         "cannot use `--hang-timout`: there is no such option; did you mean `--hang-timeout`?"),
+        (["--nproc", "2", "train.py"],
+         "cannot use `--nproc`: there is no such option; did you mean `--nproc-per-node`?"),
+        (["--nproc_per", "2", "train.py"], "did you mean `--nproc-per-node`?"),
+        (["--dryrun", "train.py"], "did you mean `--dry-run`?"),
+        (["-x", "train.py"], "cannot use `-x`: there is no such option; see `ftlaunch --help`"),
+        (["--zzzzzz", "train.py"], "cannot use `--zzzzzz`: there is no such option; see"),
+        (["--keep"], "cannot use `--keep`: it needs a value"),
+        (["--fresh=1", "train.py"], "cannot use `--fresh`: it takes no value"),
+        (["--grace", "3x", "train.py"], "cannot use `--grace 3x`: it must be a duration"),
+        (["--nnodes", "2", "train.py"],
+         "cannot use `--nnodes 2`: more than one node is not available yet; use 1"),
+        (["--node-rank=1", "train.py"],
+         "cannot use `--node-rank 1`: more than one node is not available yet"),
+        (["--preload", "a-b", "train.py"], "cannot use `--preload a-b`: it must be names of modules with commas"),
+        (["--restart-policy", "maybe", "train.py"], "it must be on-failure, by-cause or never"),
+        (["--fault-rules", "x", "train.py"], "cannot use `--fault-rules`: there is no such option"),
+        (["bad.yaml"], "cannot read bad.yaml: `hang_timout` is not a key; did you mean `hang_timeout`?"),
+        (["--dry-run", "bad.yaml"], "cannot read bad.yaml: `hang_timout` is not a key"),
+        (["no.yaml"], "cannot read no.yaml: no such file or directory"),
+        (["no.py"], "cannot run no.py: no such file or directory"),
+        (["--run-dir", "train.py/x", "train.py"], "train.py is not a directory"),
+        (["--job-id", "../up", "train.py"], "cannot use `--job-id ../up`: it must be 1 to 64 letters"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_in_one_sentence_and_nothing_is_made(argv, expected, capsys, place: Path) -> None:
+    before = sorted(place.rglob("*"))
+    code, out, err = ftlaunch(capsys, *argv)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("ftlaunch: cannot ")
+    assert expected in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert sorted(place.rglob("*")) == before
+
+
+def test_dry_run_prints_the_resolved_spec_and_makes_nothing(capsys, place: Path) -> None:
+    before = sorted(place.rglob("*"))
+    code, out, err = ftlaunch(
+        capsys, "--nproc_per_node=2", "--dry-run", "--hang-timeout", "off", "train.py", "--api-key", "x1"
+    )
+    printed = yaml.safe_load(out)
+    assert (code, err) == (0, "")
+    assert (printed["nproc_per_node"], printed["hang_timeout"], printed["args"]) == (
+        2,
+        "off",
+        ["--api-key", "***"],
+    )
+    assert printed["run_dir"].startswith(f"{place}/runs/train-")
+    assert sorted(place.rglob("*")) == before
+
+
+def test_what_dry_run_prints_is_a_spec_of_the_same_job(capsys, place: Path) -> None:
+    _, printed, _ = ftlaunch(capsys, "--dry-run", "--keep", "9", "good.yaml")
+    (place / "again.yaml").write_text(printed)
+    assert ftlaunch(capsys, "--dry-run", "again.yaml") == (0, printed, "")
+
+
+def test_dry_run_after_the_script_is_the_scripts(capsys, runner) -> None:
+    assert ftlaunch(capsys, "train.py", "--dry-run")[0] == 75
+    assert runner.specs[0].launch.args == ("--dry-run",)
+
+
+def test_the_resolved_job_goes_to_the_runner_whose_code_is_ours(capsys, runner) -> None:
+    assert ftlaunch(capsys, "--max-restarts", "1", "good.yaml", "--lr", "2") == (75, "", "")
+    (spec,) = runner.specs
+    assert (spec.launch.target, spec.launch.args, spec.restarts.max_restarts, spec.saving.keep) == (
+        "train.py",
+        ("--lr", "2"),
+        1,
+        7,
+    )
+
+
+def test_switches_can_be_taken_back(capsys, runner, place: Path) -> None:
+    (place / "fresh.yaml").write_text("script: train.py\nfresh: true\n")
+    for flag, expected in (("--no-fresh", False), ("--fresh", True), ("--no-warm", True)):
+        ftlaunch(capsys, flag, "fresh.yaml")
+        assert runner.specs[-1].saving.fresh is expected
+
+
+def test_variables_are_read(capsys, runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PET_NPROC_PER_NODE", "3")
+    monkeypatch.setenv("PET_MODULE", "1")
+    ftlaunch(capsys, "pkg.train")
+    assert (runner.specs[0].launch.nproc, runner.specs[0].launch.kind) == (3, "module")
+
+
+def test_an_option_without_the_effect_it_has_in_torchrun_is_told(capsys, runner) -> None:
+    code, _, err = ftlaunch(capsys, "--numa-binding", "node", "--rdzv-backend", "c10d", "train.py")
+    assert (code, err) == (75, "ftlaunch: `--numa-binding` has no effect: ranks are not bound to CPUs\n")
+
+
+def test_a_bug_of_ours_is_70_with_the_traceback(capsys, runner, place: Path) -> None:
+    runner.run = lambda spec: 1 / 0
+    code, _, err = ftlaunch(capsys, "--run-dir", "out", "train.py")
+    assert code == 70
+    assert err.startswith("ftlaunch: a bug of ftlaunch's own: ZeroDivisionError: division by zero;")
+    assert "Traceback" in err
+    (place / "out").mkdir()
+    code, _, err = ftlaunch(capsys, "--run-dir", "out", "train.py")
+    assert (code, err.count("\n")) == (70, 1)
+    assert "Traceback" in (place / "out/bug.txt").read_text()
+
+
+def test_ctrl_c_is_no_traceback(capsys, runner) -> None:
+    def interrupted(spec: object) -> int:
+        raise KeyboardInterrupt
+
+    runner.run = interrupted
+    assert ftlaunch(capsys, "train.py") == (143, "", "ftlaunch: stopped by Ctrl-C\n")
+
+
+def test_help_lists_every_option_and_exit_code(capsys) -> None:
+    code, out, _ = ftlaunch(capsys, "--help")
+    assert code == 0
+    for word in (
+        "--hang-timeout VALUE",
+        "--warm / --no-warm",
+        "-t, --tee VALUE",
+        "--dry-run",
+        "--version",
+        "75 stopped",
+    ):
+        assert word in out
+    assert "None" not in out
+    assert ftlaunch(capsys, "-h")[1] == out
+
+
+def test_version(capsys) -> None:
+    assert ftlaunch(capsys, "--version") == (0, f"ftlaunch {__version__}\n", "")

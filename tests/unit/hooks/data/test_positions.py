@@ -1,0 +1,70 @@
+"""Who has a position in the data, and who moves it on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.support.snapshots import save
+from torch.utils.data import DataLoader
+
+from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
+from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
+from ftlaunch_hooks.data.positions import Positions
+from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.tensors.json_codec import StateError
+
+
+def sampler() -> ResumableBatchSampler:
+    return ResumableBatchSampler(20, 4, rank=0, world_size=1)
+
+
+def test_all_samplers_advance_but_frozen_ones() -> None:
+    mix = ResumableMixSampler([5, 5], [1, 1], 2, rank=0, world_size=1)
+    objects = {"first": sampler(), "mix": mix, "model": object(), "still": sampler()}
+    positions = Positions(objects, ["still"])
+    assert positions
+    assert positions.advance() == 4 + 2
+    assert positions.advance() == 8 + 4
+    assert [objects["first"].consumed, mix.consumed, objects["still"].consumed] == [8, 4, 0]  # type: ignore[attr-defined]
+    assert not Positions({"model": object()}, [])
+
+
+@pytest.mark.parametrize("name", ["batch_sampler", "sampler"])
+def test_a_loader_over_a_sampler_with_a_position_is_refused(name: str) -> None:
+    """torchdata's loader would keep a second one, and its own idea of when to move on."""
+    loader_class = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    loader = loader_class(range(20), **{name: sampler()})
+    with pytest.raises(StateError, match="cannot attach: `loader` takes its batches from a sampler that keeps"):
+        Positions({"loader": loader}, [])
+    Positions({"loader": loader}, ["loader"])
+
+
+def test_a_loader_of_its_own_position_needs_the_same_number_of_ranks() -> None:
+    positions = Positions({"loader": DataLoader(range(20), batch_size=2)}, [])  # type: ignore[arg-type]
+    positions.check_ranks(2, 2)
+    with pytest.raises(StateError, match="`loader`: it was saved by 3 ranks, now there are 2"):
+        positions.check_ranks(3, 2)
+    Positions({"sampler": sampler()}, []).check_ranks(3, 2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchdata_goes_on_where_it_was(tmp_path: Path, workers: int) -> None:
+    """Its state is saved and restored as it is; what the workers have read ahead is read again."""
+    loader_class = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    def loader(seed: int) -> object:
+        torch.manual_seed(seed)
+        return loader_class(range(40), batch_size=4, shuffle=True, num_workers=workers)
+
+    first = loader(1)
+    state = RankState({"loader": first}, [], 0, 1)
+    batches = iter(first)  # type: ignore[call-overload]
+    seen = [next(batches).tolist() for _ in range(3)]
+    saved = save(state, tmp_path)
+    rest = [batch.tolist() for batch in batches]
+    second = loader(2)
+    RankState({"loader": second}, [], 0, 1).restore(saved)
+    assert [batch.tolist() for batch in second] == rest  # type: ignore[attr-defined]
+    assert sorted(index for batch in seen + rest for index in batch) == list(range(40))

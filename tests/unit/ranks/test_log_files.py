@@ -1,0 +1,18 @@
+"""Where a rank's log lies, and its last bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ftlaunch.ranks.log_files import log_path, tail
+
+
+def test_tail(tmp_path: Path) -> None:
+    log = log_path(tmp_path / "logs", 2, 13)
+    assert log == tmp_path / "logs" / "attempt_2" / "rank_13.log"
+    assert tail(log) == ""
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"a" * 100_000 + b"end\xff")
+    assert tail(log) == "a" * (65536 - 4) + "end\ufffd"
+    assert tail(log, 100_001) == "nd\ufffd"
+    assert tail(log, 1 << 40) == ""

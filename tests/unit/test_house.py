@@ -1,0 +1,141 @@
+"""The rules of the house: folders say what they hold, files and functions are short, one name means one class."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("supervisor/ftlaunch", "worker_hooks/ftlaunch_contract", "worker_hooks/ftlaunch_hooks")
+MOST_ROOMS, MOST_FILE_LINES, MOST_FUNCTION_LINES = 10, 300, 40
+
+# Longer than a file may be, because they are tables: cutting one in two would hide a row.
+TABLES: set[str] = set()
+
+# Kits of tests that start processes, or mount: what imports them belongs to tests/proc.
+STARTING = {"subprocess", "multiprocessing", "torch.multiprocessing"} | {
+    f"tests.support.{kit}" for kit in ("causes", "disks", "harness", "ranks")
+}
+
+# What breaks a rule until its cut is done. To be emptied, and not to be filled again.
+_UNDER_WAY: set[str] = {
+    "supervisor/ftlaunch/engine/supervisor.py",
+    "supervisor/ftlaunch/ranks/group.py",
+    "supervisor/ftlaunch/reporting/reporter.py",
+    "worker_hooks/ftlaunch_contract/pages/page.py",
+    "worker_hooks/ftlaunch_hooks/snapshots/snapshotter.py",
+    "worker_hooks/ftlaunch_hooks/standalone/standalone.py",
+    "supervisor/ftlaunch/checkpoints/saver.py:save",
+    "supervisor/ftlaunch/engine/supervisor.py:__init__",
+    "supervisor/ftlaunch/engine/workspace.py:__init__",
+    "worker_hooks/ftlaunch_hooks/job/job.py:__init__",
+}
+
+
+def modules(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes(), name_of(path))
+
+
+def broken(found: dict[str, str]) -> list[str]:
+    """The sentences of all that breaks a rule and is not under way."""
+    return [f"{name} {sentence}" for name, sentence in sorted(found.items()) if name not in _UNDER_WAY]
+
+
+FOLDERS = [
+    folder for package in PACKAGES for folder in (ROOT / package, *(ROOT / package).rglob("*"))
+    if folder.is_dir() and folder.name != "__pycache__"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_a_folder_says_what_it_holds_and_holds_few_rooms(folder: Path) -> None:
+    assert ast.get_docstring(parsed(folder / "__init__.py")), "the __init__.py has no docstring"
+    rooms = [path.name for path in folder.glob("*.py") if not path.name.startswith("__")]
+    floors = [path.parent.name for path in folder.glob("*/__init__.py")]
+    assert len(rooms) <= MOST_ROOMS, f"{name_of(folder)} holds {len(rooms)} rooms: {sorted(rooms)}"
+    assert len(floors) <= 15, f"{name_of(folder)} holds {len(floors)} folders: {sorted(floors)}"
+
+
+def test_no_file_is_longer_than_a_reader_keeps_in_mind() -> None:
+    lengths = {name_of(path): path.read_bytes().count(b"\n") for path in modules(*PACKAGES)}
+    found = {
+        name: f"has {lines} lines, {MOST_FILE_LINES} are allowed"
+        for name, lines in lengths.items()
+        if lines > MOST_FILE_LINES and name not in TABLES
+    }
+    assert not (told := broken(found)), "\n".join(told)
+    assert lengths.keys() >= TABLES, "a table that is gone"
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    found = {}
+    for path in modules(*PACKAGES):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MOST_FUNCTION_LINES:
+                    found[f"{name_of(path)}:{node.name}"] = f"has {lines} lines, {MOST_FUNCTION_LINES} are allowed"
+    assert not (told := broken(found)), "\n".join(told)
+
+
+def test_one_name_means_one_class() -> None:
+    """Private classes aside: their name is read in one file only."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for path in modules(*PACKAGES):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(name_of(path))
+    found = {f"class {name}": f"is defined in {', '.join(paths)}" for name, paths in homes.items() if len(paths) > 1}
+    assert not (told := broken(found)), "\n".join(told)
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, at its top or inside a function; names that it imports from one, too."""
+    found: set[str] = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def test_unit_tests_start_no_process() -> None:
+    found = {
+        name_of(path): f"imports {', '.join(sorted(starting))}: it belongs to tests/proc"
+        for path in modules("tests/unit")
+        if (starting := imported(path) & STARTING)
+    }
+    assert not (told := broken(found)), "\n".join(told)
+    calls = {
+        f"{name_of(path)}:{node.lineno}": f"calls os.{node.func.attr}"
+        for path in modules("tests/unit")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name) and node.func.value.id == "os"
+        and node.func.attr in {"fork", "forkpty", "posix_spawn", "system", "popen"}
+    }  # fmt: skip
+    assert not (told := broken(calls)), "\n".join(told)
+
+
+def test_each_unit_test_lies_where_its_room_lies() -> None:
+    """tests/unit/<folder> mirrors the packages; hooks and contract have a folder of their own."""
+    homes = {"hooks": "worker_hooks/ftlaunch_hooks", "contract": "worker_hooks/ftlaunch_contract"}
+    for folder in {path.parent.relative_to(ROOT / "tests/unit") for path in modules("tests/unit")}:
+        top, *rest = folder.parts or ("",)
+        home = Path(homes[top], *rest) if top in homes else Path("supervisor/ftlaunch", folder)
+        assert (ROOT / home).is_dir(), f"tests/unit/{folder} tests no folder of the packages"

@@ -1,0 +1,186 @@
+"""The table of the page: every word of the 512, with its offset, its writer, its lifetime and its meaning.
+
+A word is 8 bytes. Words that belong together are one row of the table. Changing an offset changes the protocol
+(protocol.VERSION). Two rows that overlap, a row past the end of its writer's half, and two rows of one name are a
+ValueError at import, and not a surprise at night.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from itertools import pairwise
+
+from ftlaunch_contract.protocol import SLOTS
+
+WORDS = 512
+NONE = -1  # "no step" in every word that holds a step
+
+
+class Writer(enum.Enum):
+    """Who writes a word while the rank lives; the value is the range of that writer's half."""
+
+    RANK = range(WORDS // 2)
+    SUPERVISOR = range(WORDS // 2, WORDS)  # in a job without a supervisor: rank 0
+
+
+class Lifetime(enum.Enum):
+    """What empties a word."""
+
+    PROCESS = "a new process of the rank"
+    ATTEMPT = "a new attempt of the job"
+    PAGE = "nothing: the word stays"
+
+
+class Words(int):
+    """A row of the table: a word, or a stretch of words. As a number it is the offset of the first word."""
+
+    name: str
+    meaning: str
+    count: int
+    writer: Writer
+    lifetime: Lifetime
+    empty: int  # what stands in each of the words after they were emptied
+
+    def __new__(
+        cls, name: str, offset: int, meaning: str, count: int, writer: Writer, lifetime: Lifetime, empty: int
+    ) -> Words:
+        """See the fields."""
+        row = super().__new__(cls, offset)
+        row.name, row.meaning, row.count = name, meaning, count
+        row.writer, row.lifetime, row.empty = writer, lifetime, empty
+        return row
+
+    @property
+    def end(self) -> int:
+        """The offset after the last word."""
+        return self + self.count
+
+
+_rows: list[Words] = []
+
+
+def _rank(
+    name: str, offset: int, meaning: str, *, count: int = 1, lifetime: Lifetime = Lifetime.PROCESS, empty: int = 0
+) -> Words:
+    _rows.append(Words(name, offset, meaning, count, Writer.RANK, lifetime, empty))
+    return _rows[-1]
+
+
+def _supervisor(
+    name: str, offset: int, meaning: str, *, lifetime: Lifetime = Lifetime.ATTEMPT, empty: int = 0
+) -> Words:
+    _rows.append(Words(name, offset, meaning, 1, Writer.SUPERVISOR, lifetime, empty))
+    return _rows[-1]
+
+
+# --- the rank's half: page.py ------------------------------------------------------------------------------
+MAGIC = _rank("magic", 0, "Tells a page from any other file.", lifetime=Lifetime.PAGE)
+VERSION = _rank("version", 1, "Version of the protocol.", lifetime=Lifetime.PAGE)
+PID = _rank("pid", 2, "Process id of the rank.", lifetime=Lifetime.PAGE)
+START_TIME = _rank("start_time", 3, "Start time of the rank's process in clock ticks.", lifetime=Lifetime.PAGE)
+ATTEMPT = _rank(
+    "attempt", 4, "The attempt the rank's half speaks of; NONE before the first.", lifetime=Lifetime.PAGE, empty=NONE
+)
+PHASE = _rank("phase", 5, "`Phase`: what the rank says it is doing.")
+STEP = _rank("step", 6, "Completed steps; NONE before attach() knows.", empty=NONE)
+BEAT = _rank("beat_ns", 7, "Monotonic time of the last beat, nanoseconds.", lifetime=Lifetime.PAGE)
+CONSUMED = _rank("consumed", 8, "Samples consumed over all ranks, where a sampler says.")
+STEP_NS = _rank("step_ns", 9, "Duration of the last step, nanoseconds; 0 before the first.")
+LOSS = _rank("loss", 10, "What `job.step_done(loss=...)` said last, a double; NaN before.", lifetime=Lifetime.PAGE)
+FLAGS = _rank("flags", 11, "`Flag`: what the rank says of itself.")
+SAVE_STEP = _rank(
+    "save_step", 12, "Newest step whose snapshot is held for the saver; NONE when there is none.", empty=NONE
+)
+SAVE_WHY = _rank("save_why", 13, "`Why` of `save_step`.")
+RESUMED_STEP = _rank("resumed_step", 14, "The step that the rank has restored; NONE before.", empty=NONE)
+RESUMED_FROM = _rank("resumed_from", 15, "`Resume`: from where the rank has restored it.")
+STOP_WANTED = _rank("stop_wanted", 16, "Signal number this rank was told to stop with; 0 when it was not.")
+WANT_SAVE = _rank(
+    "want_save", 17, "The step at which the script asked for a checkpoint (`job.save()`), or NONE.", empty=NONE
+)
+SHARD_STEP = _rank(
+    "shard_step", 18, "(No supervisor) newest step whose shard this rank has written to storage, or NONE.", empty=NONE
+)
+SEEN_STEPS = _rank(
+    "seen_steps", 19, "Optimizer steps seen in a script without hooks; they begin with 0 in every attempt."
+)
+SLOT_STEPS = _rank(
+    "slot_steps",
+    32,
+    "For each snapshot slot the step it holds whole, or NONE.",
+    count=SLOTS,
+    lifetime=Lifetime.PAGE,
+    empty=NONE,
+)
+MEMORY = _rank("memory", 52, "(Rank 0) `Memory`: what the ranks have agreed on.", count=4)
+OWN_STEPS = _rank("own_steps", 232, "Steps whose own part was measured.")
+OWN_NS = _rank("own_ns", 233, "Sum of these own parts, nanoseconds.")
+
+# --- the rank's half: memory_budget.py. Steps are written as step + 1, so that an empty word is no step ----------
+NEED = _rank("need", 40, "Bytes of one snapshot of this rank.")
+HELD = _rank("held", 41, "Bytes that this rank's slots take.")
+SIZED = _rank("sized", 42, "Step + 1 at whose boundary `need` and `held` were written.")
+AGREED = _rank("agreed", 46, "(Rank 0) step + 1 at whose boundary the ranks have agreed on the memory.")
+AGREED_SLOTS = _rank("agreed_slots", 47, "(Rank 0) slots in memory from then on.")
+AGREED_BASE = _rank("agreed_base", 48, "(Rank 0) step + 1 of the newest snapshot that all ranks have.")
+
+# --- the rank's half: peer_progress.py, steps as step + 1 ----------------------------------------------------------
+ASKED = _rank("asked", 43, "Why this rank asks for a new agreement on the memory, in bits; 0 when it does not.")
+TAKEN = _rank("taken", 44, "Step + 1 of this rank's newest snapshot.")
+MISSED = _rank("missed", 45, "Step + 1 of the newest snapshot that was to be held for the saver, and is not there.")
+
+# --- the rank's half: other rooms --------------------------------------------------------------------------
+SCHEDULE = _rank("schedule", 64, "(Rank 0) what happens at each boundary, a ring: step_schedule.py.", count=64)
+LOSSES = _rank("losses", 200, "Bad losses, a record of 8 words for each kind: loss_record.py.", count=16)
+DIGESTS = _rank("digests", 216, "Digests of replicas, a ring of 8 pairs: replica_record.py.", count=16)
+EXIT_FUTEX = _rank("exit_futex", 240, "A pthread_mutex_t: exit_futex.py.", count=8, lifetime=Lifetime.PAGE)
+
+# --- the supervisor's half ---------------------------------------------------------------------------------
+STOP_AT = _supervisor("stop_at", 256, "The step to stop at, or NONE.", empty=NONE)
+DEADLINE = _supervisor(
+    "deadline_ns", 257, "Monotonic time by which a stop must be over, nanoseconds; 0 when there is none."
+)
+LEAVE = _supervisor("leave", 258, "1: the attempt is over, leave at once, there is nothing to wait for.")
+RESUME_KIND = _supervisor("resume_kind", 259, "`Resume`: where to take the state from; UNDECIDED before the answer.")
+RESUME_STEP = _supervisor("resume_step", 260, "The step to resume from, or NONE.", empty=NONE)
+PERSIST_AT = _supervisor("persist_at", 261, "The step whose snapshot is to be held for the saver, or NONE.", empty=NONE)
+SAVED = _supervisor(
+    "saved", 262, "The saver is done with every held snapshot up to this step; NONE before the first.", empty=NONE
+)
+READING = _supervisor(
+    "reading", 263, "The step the saver reads now, or NONE; its slot stays, also across attempts.",
+    lifetime=Lifetime.PAGE, empty=NONE,
+)  # fmt: skip
+GRANTED = _supervisor(
+    "granted", 264, "(No supervisor) the step for whose shards rank 0 has made room on storage, or NONE.",
+    lifetime=Lifetime.PAGE, empty=NONE,
+)  # fmt: skip
+
+TABLE = tuple(sorted(_rows))
+
+
+def check(table: Iterable[Words]) -> None:
+    """Raises ValueError unless each row lies in its writer's half, overlaps no other and has a name of its own."""
+    rows = sorted(table)
+    for row in rows:
+        half = row.writer.value
+        if row not in half or row.end > half.stop:
+            raise ValueError(
+                f"cannot lay out the page: {_words_of(row)} must lie in the words {half.start} to {half.stop - 1}"
+                f" of the {row.writer.name.lower()}"
+            )
+    for one, other in pairwise(rows):
+        if one.end > other:
+            raise ValueError(f"cannot lay out the page: {_words_of(one)} and {_words_of(other)} overlap")
+    names = sorted(row.name for row in rows)
+    for first, second in pairwise(names):
+        if first == second:
+            raise ValueError(f"cannot lay out the page: two rows are called {first}")
+
+
+def _words_of(row: Words) -> str:
+    return f"{row.name} (words {int(row)} to {row.end - 1})"
+
+
+check(TABLE)

@@ -1,0 +1,61 @@
+"""How far the ranks of a job are with their snapshots, each as it says in its own page.
+
+Every rank writes its own words and reads those of all. Steps are written as step + 1: an empty word is no step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.pages.words import ASKED, MISSED, TAKEN
+
+_GREW, _FAILED = 1, 2  # bits of ASKED
+_ASKED, _MISSED, _TAKEN = int(ASKED), int(MISSED), int(TAKEN)  # ranks poll these words
+
+
+class PeerProgress:
+    """What one rank says of its snapshots, and what all ranks say."""
+
+    def __init__(self, rank: int, peers: Sequence[Page]) -> None:
+        """peers: the pages of all ranks, this one's included."""
+        self._page, self._peers = peers[rank], peers
+
+    def took(self, step: int) -> None:
+        """This rank's newest snapshot is of `step`; NONE: this rank has no snapshot."""
+        self._page.q[_TAKEN] = step + 1
+
+    def all_have(self, step: int) -> bool:
+        """Whether every rank has taken the snapshot of `step`."""
+        attempt = self._page.attempt
+        return all(peer.attempt == attempt and peer.q[_TAKEN] > step for peer in self._peers)
+
+    def missed(self, step: int) -> None:
+        """This rank has no snapshot of `step`, which was to be held for the saver: the step will not be saved."""
+        self._page.q[_MISSED] = step + 1
+
+    def any_missed(self, step: int) -> bool:
+        """Whether a rank has no snapshot of `step`, which was to be held for the saver."""
+        return any(peer.q[_MISSED] > step and peer.save_step != step for peer in self._peers)
+
+    # --- asking for a new agreement on the memory -----------------------------------------------------------
+
+    def grew(self) -> None:
+        """This rank's snapshots have become larger than what the ranks have agreed on."""
+        self._page.q[_ASKED] |= _GREW
+
+    def failed(self) -> None:
+        """This rank finds no room for a snapshot: no rank takes one before the next agreement."""
+        self._page.q[_ASKED] |= _FAILED
+
+    def any_failed(self) -> bool:
+        """Whether a rank has found no room for a snapshot since the last agreement."""
+        return any(peer.q[_ASKED] & _FAILED for peer in self._peers)
+
+    def wanted(self) -> bool:
+        """Whether a rank asks for a new agreement."""
+        return any(peer.q[_ASKED] for peer in self._peers)
+
+    def agreed(self) -> None:
+        """The ranks have agreed anew: this rank asks for nothing more."""
+        self._page.q[_ASKED] = 0

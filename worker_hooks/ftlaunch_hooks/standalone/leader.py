@@ -1,0 +1,128 @@
+"""What rank 0 does for all ranks: it chooses where they resume, announces stops and saves, and commits."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from ftlaunch_contract.checkpoint import retention, writer
+from ftlaunch_contract.checkpoint.initial import CannotLoad
+from ftlaunch_contract.checkpoint.ownership import Custody
+from ftlaunch_contract.files.dirlock import Locked
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import Resume
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.standalone import resume_choice
+from ftlaunch_hooks.standalone.peers import Peers
+from ftlaunch_hooks.standalone.settings import AloneError, Settings
+
+
+def failed(step: int) -> int:
+    """What a rank writes in the place of a step whose shard it could not write."""
+    return NONE - 1 - step
+
+
+class NodeLeader:
+    """Rank 0. Its orders to all ranks, itself included, stand in the second half of its page."""
+
+    def __init__(self, peers: Peers, settings: Settings) -> None:
+        self._peers, self._settings, self._orders = peers, settings, peers.leader
+        self._custody: Custody | None = None
+        self._next_time = time.monotonic() + (settings.every_seconds or 0.0)
+
+    # --- where to resume --------------------------------------------------------------------------------------
+
+    def decide_resume(self) -> None:
+        """Look at storage, and tell all ranks where they resume. Raises AloneError."""
+        self._orders.decide_resume(*self._choose())
+
+    def _choose(self) -> tuple[Resume, int]:
+        directory = self._settings.checkpoint_dir
+        try:
+            self._custody = Custody(directory, self._wait_for, say)
+            self._custody.forsake_in_children()
+        except Locked as error:
+            raise AloneError(f"cannot attach: {error}; give this job another checkpoint directory") from None
+        except OSError as error:
+            say(f"cannot lock {directory}: {error.strerror}; going on without")
+        try:
+            return resume_choice.choose(directory, self._settings.load, self._settings.fresh, say)
+        except CannotLoad as error:
+            raise AloneError(str(error)) from None
+
+    def _wait_for(self, holder: int) -> None:
+        directory = self._settings.checkpoint_dir
+        say(f"waiting for the end of an earlier job (pid {holder}) that still saves to {directory}")
+
+    def leave(self) -> None:
+        """Give the checkpoint directory back."""
+        if self._custody is not None:
+            self._custody.leave()
+
+    # --- at step boundaries -----------------------------------------------------------------------------------
+
+    def announce(self, step: int) -> None:
+        """`step` steps are completed: announce a stop that was asked for, or the next save when it is due."""
+        if self._orders.stop_at != NONE:
+            return
+        ahead = step if self._peers.world_size == 1 else step + 2  # in lockstep no rank is further than one step
+        if any(page.stop_wanted for page in self._peers.pages):
+            self._orders.stop_at = ahead
+        elif not self._saving() and self._due():
+            self._orders.persist_at = self._following(max(ahead, step + 1))
+
+    def _saving(self) -> bool:
+        return self._orders.persist_at > self._orders.saved
+
+    def _save_wanted(self) -> bool:
+        return any(page.want_save > self._orders.saved for page in self._peers.pages)
+
+    def _due(self) -> bool:
+        if self._save_wanted() or self._settings.every_steps is not None:
+            return True  # an interval in steps: the next save is announced as soon as the one before it is done
+        return self._settings.every_seconds is not None and time.monotonic() >= self._next_time
+
+    def _following(self, earliest: int) -> int:
+        every = self._settings.every_steps
+        if every is None or self._save_wanted():
+            return earliest
+        return -(-earliest // every) * every
+
+    # --- the checkpoint of all ranks' shards ------------------------------------------------------------------
+
+    def grant(self, target: writer.SaveTarget) -> None:
+        """Make the directory for the shards of a step; the other ranks wait for it. Raises OSError."""
+        writer.prepare(target)
+        self._orders.granted = target.step
+
+    def commit(self, target: writer.SaveTarget) -> None:
+        """Commit the checkpoint once all ranks have written their shards. Raises AloneError and OSError."""
+        step, pages = target.step, self._peers.pages
+        answers = (step, failed(step))
+
+        def unanswered() -> list[int]:
+            return [rank for rank, page in enumerate(pages) if page.shard_step not in answers]
+
+        self._peers.wait(lambda: not unanswered(), unanswered)
+        for rank, page in enumerate(pages):
+            if page.shard_step != step:
+                raise AloneError(f"rank {rank} could not write its shard")
+        path, _ = writer.commit(target)
+        kept = self._settings.keep, self._settings.keep_every, step
+        for _, note in retention.retire(self._settings.checkpoint_dir, *kept):
+            if note:
+                say(note)
+        self._release(step)
+        say(f"saved step {step} to {path}")
+
+    def give_up(self, target: writer.SaveTarget) -> None:
+        """This step is not saved. Training goes on, and the next save that is due is tried."""
+        with suppress(OSError):  # what is left is removed when the next save begins
+            writer.discard(target)
+        self._release(target.step)
+
+    def _release(self, step: int) -> None:
+        """Snapshots of steps up to `step` need not be held any longer."""
+        self._next_time = time.monotonic() + (self._settings.every_seconds or 0.0)
+        for page in self._peers.pages:
+            page.saved = step

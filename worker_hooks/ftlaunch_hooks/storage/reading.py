@@ -1,0 +1,88 @@
+"""Reading saved tensors into tensors: all that were wanted at once.
+
+A tensor costs one copy, into its place. A tensor that lies in one piece is read as it is (parallel_read.py), or
+copied out of the mapped file where it goes to a GPU. A tensor that was saved in shards, or that is wanted in shards,
+goes through torch.distributed.checkpoint's own planner (dcp_reader.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
+from ftlaunch_hooks.storage.saved_tensors import SavedChunk, SavedTensors
+from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, own_key
+from ftlaunch_hooks.tensors.json_codec import StateError
+
+
+def read(saved: SavedTensors, wanted: Mapping[str, Tensor]) -> None:
+    """Fill tensors, plain ones or DTensors, with what was saved. Raises KeyError.
+
+    Shapes and dtypes must be those of `saved.info`.
+    """
+    planned, filling = {}, Filling()
+    for key, target in wanted.items():
+        piece = None if is_sharded(target) else _only_piece(saved, key)
+        if piece is None:
+            planned[key] = target
+        elif can_fill(target):
+            filling.add(piece.file.path, piece.offset, target)
+        else:
+            target.copy_(piece.tensor())
+    filling.run()
+    if planned:
+        from ftlaunch_hooks.storage import dcp_reader  # noqa: PLC0415 - half a second's import, where it is needed
+
+        dcp_reader.read_planned(saved, planned)
+
+
+def _only_piece(saved: SavedTensors, key: str) -> SavedChunk | None:
+    first, *others = saved.pieces(key)
+    return None if others else first
+
+
+class Lookup:
+    """What was saved, as one rank sees it: where every rank has a tensor of its own, this one's."""
+
+    def __init__(self, saved: SavedTensors, rank: int) -> None:
+        self._saved, self._rank = saved, rank
+
+    def _key(self, key: str) -> str:
+        own = own_key(key, self._rank)
+        return own if own in self._saved else key
+
+    def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:
+        """dtype and shape of the whole."""
+        return self._saved.info(self._key(key))
+
+    def check(self, key: str, like: Tensor | None) -> None:
+        """Raises StateError when the tensor was not saved, or is not one like `like`."""
+        if self._key(key) not in self._saved:
+            raise StateError(f"cannot restore `{key}`: it is not in what was saved")
+        dtype, shape = self.info(key)
+        if like is not None and (dtype, shape) != (like.dtype, tuple(like.shape)):
+            raise StateError(
+                f"cannot restore `{key}`: it is {_describe(like.dtype, like.shape)}, "
+                f"{_describe(dtype, shape)} was saved"
+            )
+
+    def fill(self, wanted: Mapping[str, Tensor]) -> None:
+        """Fill the given tensors."""
+        with torch.no_grad():
+            read(self._saved, {self._key(key): tensor for key, tensor in wanted.items()})
+
+    def get(self, key: str, device: str) -> Tensor:
+        """A new tensor with what was saved, on the current device of a type; the CPU where there is none."""
+        dtype, shape = self.info(key)
+        if device == "cuda" and not torch.cuda.is_available():
+            device = "cpu"
+        tensor = torch.empty(shape, dtype=dtype, device=device)
+        self.fill({key: tensor})
+        return tensor
+
+
+def _describe(dtype: torch.dtype, shape: Collection[int]) -> str:
+    return f"{DTYPES.get(dtype, str(dtype))} of shape {tuple(shape)}"
