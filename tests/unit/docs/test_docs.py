@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,10 @@ import pytest
 from ftlaunch.autopsy.client import TIME
 from ftlaunch.cli.options import command
 from ftlaunch.health.time_limits import BOUNDS
+from ftlaunch.notify.client import DeliveryOutcome
+from ftlaunch.reporting.events import checkpoints, incidents, job, ranks
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.job import NotifyFailed, StopAnnounced
 from ftlaunch.spec.keys import default
 from ftlaunch.tools.planner.figures import Figures, complete
 from ftlaunch.tools.planner.plan import DEFAULT_STORAGE
@@ -23,6 +26,7 @@ sys.path.insert(0, str(ROOT / "scripts/docs"))
 
 import generate  # noqa: E402
 import house  # noqa: E402
+import journal  # noqa: E402
 import lists  # noqa: E402
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -123,29 +127,14 @@ def test_the_exit_codes_are_those_of_the_contract() -> None:
     assert {int(code) for code in re.findall(r"(?:^|; )(\d+) ", told)} == codes
 
 
-def events_in_code() -> set[str]:
-    """Every name under which something is written into the journal."""
-    found: set[str] = set()
-    for path in (ROOT / "supervisor/ftlaunch").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                if node.func.attr in ("log", "_tell", "write") and path.parent.name in ("reporting", "engine", "ranks"):
-                    found |= texts(node.args[0])
-            elif isinstance(node, ast.Assign) and path.parent.name == "reporting":
-                if any(isinstance(target, ast.Name) and target.id == "event" for target in node.targets):
-                    found |= texts(node.value)
-            elif isinstance(node, ast.Tuple) and path.name == "memory_news.py":
-                found |= texts(node.elts[0]) if node.elts else set()
-    return {name for name in found if re.fullmatch(r"[a-z]+(_[a-z]+)*", name)}
-
-
-def texts(node: ast.expr) -> set[str]:
-    return {part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)}
-
-
-def test_the_journal_page_lists_every_event() -> None:
-    rows = re.findall(r"^\| (`[^|]+) \|", read("docs/guide/journal.md"), re.MULTILINE)
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == events_in_code()
+def test_the_journal_page_lists_every_event_with_its_fields() -> None:
+    defined = {kind.name: kind for module in (job, ranks, incidents, checkpoints) for kind in vars(module).values()
+               if isinstance(kind, type) and issubclass(kind, JobEvent) and kind.name}  # fmt: skip
+    read_off = {event.name: event.fields for event in journal.events()}
+    assert read_off.keys() == defined.keys()
+    assert read_off["stop_announced"] == list(StopAnnounced(step=7, front=5).fields())
+    outcome = DeliveryOutcome("incident", "hook", "refused", 2, 0.5)
+    assert read_off["notify_failed"] == list(NotifyFailed(outcome).fields())
 
 
 def test_what_is_api_of_a_job_is_what_it_offers() -> None:
