@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
 from ftlaunch.autopsy.client import TIME
@@ -123,7 +122,9 @@ def test_the_exit_codes_are_those_of_the_contract() -> None:
     said = re.search(r"exit codes: ([\d, ]+)", read("docs/api.md"))
     assert said is not None
     assert {int(code) for code in said[1].split(",")} == codes
-    told = " ".join(command.get_help(click.Context(command)).split()).partition("Exit codes: ")[2]
+    told = " ".join(command.get_help(command.make_context("ftlaunch", ["train.py"])).split()).partition("Exit codes: ")[
+        2
+    ]
     assert {int(code) for code in re.findall(r"(?:^|; )(\d+) ", told)} == codes
 
 
@@ -179,6 +180,7 @@ def test_the_defaults_of_the_plan_are_those_that_it_says() -> None:
     assert f"else {fleet['detect_seconds']:g} s" in row(page, "--detect-seconds")
     assert f"{node['restart_seconds']:g} s on one node" in row(page, "--restart-seconds")
     assert f"else {fleet['restart_seconds']:g} s" in row(page, "--restart-seconds")
+    assert f"| {fleet['gpu_hours_per_failure']:,.0f} (Llama 3) |" in row(page, "--mtbf-hours")
     assert f"| {fleet['hang_detect_seconds']:g} s |" in row(page, "--hang-detect-seconds")
     assert fleet["hang_detect_seconds"] == BOUNDS["train"][0] + TIME
 
