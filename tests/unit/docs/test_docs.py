@@ -13,6 +13,7 @@ from ftlaunch.autopsy.client import TIME
 from ftlaunch.cli.options import command
 from ftlaunch.health.time_limits import BOUNDS
 from ftlaunch.notify.client import DeliveryOutcome
+from ftlaunch.policy.states import JobState
 from ftlaunch.reporting.events import checkpoints, incidents, job, ranks
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.job import NotifyFailed, StopAnnounced
@@ -159,6 +160,10 @@ def test_decisions_are_numbered_and_say_what_was_decided() -> None:
         assert page.name.startswith(f"{number:03}-")
         assert text.startswith(f"# {number:03}. ")
         assert text.split("\n\n")[1].startswith("**What.** "), page
+
+
+def test_the_number_of_states_is_right() -> None:
+    assert f"one of {len(JobState)} states" in read("docs/architecture.md")
 
 
 # --- figures ------------------------------------------------------------------------------------------------
