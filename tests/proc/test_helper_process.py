@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import alive, wait_for
+from tests.support.harness import alive
+from tests.support.waiting import wait_for
 
 from ftlaunch.system.helper_process import PIPE, HelperProcess, HelperProcesses, module
 
