@@ -134,7 +134,7 @@ def test_unit_tests_start_no_process() -> None:
 
 def test_each_unit_test_lies_where_its_room_lies() -> None:
     """tests/unit/<folder> mirrors the packages; hooks and contract have a folder of their own."""
-    homes = {"hooks": "worker_hooks/ftlaunch_hooks", "contract": "worker_hooks/ftlaunch_contract"}
+    homes = {"hooks": "worker_hooks/ftlaunch_hooks", "contract": "worker_hooks/ftlaunch_contract", "docs": "docs"}
     for folder in {path.parent.relative_to(ROOT / "tests/unit") for path in modules("tests/unit")}:
         top, *rest = folder.parts or ("",)
         home = Path(homes[top], *rest) if top in homes else Path("supervisor/ftlaunch", folder)

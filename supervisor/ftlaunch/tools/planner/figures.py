@@ -94,7 +94,7 @@ def complete(figures: Figures) -> None:
     share = figures["state_bytes"] / figures["gpus"]
     add(
         "snapshot_stall_seconds", max(0.0134 * share / (1 << 30), 0.0008),
-        f"{_MEASURED}: 13.4 ms a GiB of a rank's state, or 0.8 ms (docs/checkpoints.md)",
+        f"{_MEASURED}: 13.4 ms a GiB of a rank's state, or 0.8 ms (docs/benchmarks.md)",
     )  # fmt: skip
     add("checkpoint_stall_seconds", figures["snapshot_stall_seconds"], "assumed: as long as for a snapshot")
     add("planned_stops_per_day", 0.0, "assumed")
