@@ -15,11 +15,7 @@ from ftlaunch.policy.fault_rules import ACTIONS, ANY, HOWS, LOOKS, FaultRule
 from ftlaunch.spec.errors import RefusedError, did_you_mean
 
 _NAME = "fault_rules.yaml"
-
-
 _KEYS = (*LOOKS, "before_first_step", "class", "action", "meaning")
-
-
 _LONGEST = 500  # characters of a pattern
 
 
