@@ -32,18 +32,18 @@ from ftlaunch.memory import cleanup
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
-_LISTENS = 5.0  # seconds in which a supervisor that lives must come to listen
+_LISTENS = 5.0  # seconds within which a living supervisor must listen on its socket
 _NO = 1  # exit code: the answer is no
 
 
 class Cannot(click.ClickException):
-    """It cannot be done; the message says what and why."""
+    """What was asked for cannot be done; the message says what and why."""
 
     exit_code = _NO
 
 
 class _NotRunning(Exception):
-    """Nobody supervises the job."""
+    """No supervisor runs the job."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

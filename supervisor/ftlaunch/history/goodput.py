@@ -15,7 +15,7 @@ from ftlaunch.history.timeline import Moment
 USEFUL, LOST, DETECTING, RESTARTING = "useful", "lost", "detecting", "restarting"
 STARTING, STOPPING, DOWN, UNKNOWN = "starting", "stopping", "down", "unknown"
 CLASSES = (USEFUL, LOST, DETECTING, RESTARTING, STARTING, STOPPING, DOWN, UNKNOWN)
-# Told after the last word of a run: no time of the job's.
+# Written after the last event of a run; their time is not the job's.
 _AFTER_THE_END = ("notified", "notify_failed")
 
 
@@ -58,10 +58,10 @@ class Story:
     attempts: int = 0
     begin: float = 0.0
     end: float = 0.0
-    ended: bool = False  # the last run has said its last word
+    ended: bool = False  # the last run of the supervisor has journalled its end
     entries: list[HistoryEntry | Incident] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0.0))
-    steps_made: int = 0  # those timed
+    steps_made: int = 0  # steps whose time is known
     step_seconds: float | None = None  # mean over the steps timed
     steps_lost: int = 0
     checkpoints: int = 0
@@ -108,7 +108,7 @@ class _Teller:
         if story.ended and moment.event in _AFTER_THE_END:
             return
         if not story.runs and moment.event != "job_started":
-            self._on_job_started(Moment(moment.wall, "job_started", 0, {}))  # its own line is lost
+            self._on_job_started(Moment(moment.wall, "job_started", 0, {}))  # the line of that event is lost
         self._hears.get(moment.event, _Teller._note_some)(self, moment)
         self._last = moment.wall
 

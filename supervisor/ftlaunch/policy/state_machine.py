@@ -71,12 +71,12 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
     },
     JobState.WRAP_UP: {
         Event.SAVED: (JobState.DONE, (Action.FINISH,)),
-        Event.SAVE_FAILED: (JobState.DONE, (Action.FINISH,)),  # the work is done: said loudly, not failed
+        Event.SAVE_FAILED: (JobState.DONE, (Action.FINISH,)),  # the training is done: said loudly, not failed
     },
 }
 
 _E = Event
-_SAVER_NEWS = {_E.SAVED, _E.SAVE_FAILED}  # of interval saves: the runner has journalled them already
+_SAVER_NEWS = {_E.SAVED, _E.SAVE_FAILED}  # of interval saves: they are in the journal already
 _RANK_NEWS = {_E.FAILURE_RETRY, _E.RANK_RETRY, _E.FAILURE_FATAL, _E.HANG, _E.ALL_DONE}
 _TIMERS = {_E.GRACE_OVER, _E.BACKOFF_OVER}
 

@@ -14,7 +14,7 @@ from ftlaunch.spec import parsers as p
 from ftlaunch.spec.errors import RefusedError, did_you_mean
 
 KINDS = ("incident", "give_up", "done", "slow", "hang_suspected")
-_ON = tuple(kind for kind in KINDS if kind != "slow")  # a slow rank is news, not a reason to wake somebody
+_ON = tuple(kind for kind in KINDS if kind != "slow")  # a slow rank alone is no reason to wake a person
 _LONGEST_TIMEOUT = 300.0
 
 

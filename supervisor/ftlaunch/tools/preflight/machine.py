@@ -1,4 +1,4 @@
-"""What this machine says of itself: memory, clock, ports, limits. Facts only; check_rules judges them."""
+"""Measures this machine: memory, clock, ports, limits. The facts are judged in rules.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def free_memory() -> int:
         except (OSError, ValueError):
             continue  # no memory controller here
         if most != "max":
-            # What is only a cache of files is given up when somebody wants it.
+            # The kernel gives up file caches when memory is wanted.
             free.append(int(most) - used + int(cache.get("inactive_file", 0)))
     return max(min(free), 0)
 

@@ -25,8 +25,8 @@ from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch_contract import protocol
 
 _PROBE = program("preflight_probe")
-_WINDED_UP = 0.05  # seconds between looks for the end of what was killed
-_SWEEP = 5.0  # most seconds for that
+_LOOK = 0.05  # seconds between looks for the end of killed processes
+_SWEEP = 5.0  # seconds that killed processes are waited for
 
 
 @dataclass
@@ -134,4 +134,4 @@ def _sweep(helpers: HelperProcesses, started: Mapping[int, processes.RankProcess
         gone = [process.reap() for process in started.values()]
         if (all(gone) and processes.kill_descendants(helpers.pids, pids)) or time.monotonic() > until:
             return
-        time.sleep(_WINDED_UP)
+        time.sleep(_LOOK)
