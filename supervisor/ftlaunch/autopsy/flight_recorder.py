@@ -1,4 +1,4 @@
-"""What torch's flight recorder holds of a rank's collectives -> which of them ranks have entered, and which not. Pure.
+"""Reads torch's flight recorders: which collectives ranks have entered, and which they have not. Pure.
 
 The recorder numbers the collectives of a process group from 1, on every rank alike. Its JSON is described in torch's
 "Flight Recorder for debugging stuck jobs"; versions differ, so whatever is not as expected is passed over.

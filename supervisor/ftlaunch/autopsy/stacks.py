@@ -1,4 +1,4 @@
-"""Stacks as faulthandler writes them -> frames, and what the main thread waits for. Pure.
+"""Reads stacks as faulthandler writes them: frames, and what the main thread waits for. Pure.
 
 The format is that of the standard library's faulthandler: a line for each thread, its frames behind it, the innermost
 first; the main thread comes last.

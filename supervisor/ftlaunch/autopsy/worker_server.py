@@ -1,4 +1,4 @@
-"""Asking a rank's witness (torch's worker server: HTTP on a unix socket), each question within a time of its own."""
+"""Asks a rank's worker server (torch's: HTTP on a unix socket), each question within a time of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `ftctl check`: could a job run here, and how well."""
+"""The command `ftctl check`: whether a job could run on this machine, and how well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `ftctl`: could it run, how well, what is going on, what happened, stop it, look at what it saved, clean.
+"""The command `ftctl`: check, rehearse, plan, watch, stop and clean jobs, and look at what they did and saved.
 
 RUN is a run dir or a job id; without it the only run in ./runs is meant. Exit codes: 0 done; 1 the job is not
 running, did not stop, or something had to stay; 2 bad usage.

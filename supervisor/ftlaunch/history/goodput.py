@@ -1,4 +1,4 @@
-"""Events of a run dir -> what happened, and where the wall time went. Pure.
+"""Turns the events of a run dir into what happened and where the wall time went. Pure.
 
 Every second between the first event and the last falls into exactly one class, so the ledger adds up. A run
 dir may hold several runs of the supervisor, and a run may lack its end: it was killed.
@@ -165,7 +165,7 @@ class _Teller:
         self._note(moment, "started", down=down)
 
     def _on_killed(self, moment: Moment) -> None:
-        """A new run begins, the one before has no end. The ranks' pages may have told when it was killed."""
+        """A new run begins while the one before has no end: it was killed. The ranks' pages may tell when."""
         said = moment.fields.get("killed_at")
         at = self._last
         if isinstance(said, Mapping):
@@ -258,7 +258,7 @@ class _Teller:
             self._note(moment)
 
     def _on_end(self, moment: Moment) -> None:
-        """The run has said its last word. What came after the last rank's end was saving."""
+        """The run of the supervisor has ended. The time after the last rank's end went into saving."""
         steps = self._exits.values()
         if self._class in (USEFUL, UNKNOWN) and self._last_exit is not None:
             if self._mark is not None and min(steps) >= 0:

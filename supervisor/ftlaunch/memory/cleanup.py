@@ -1,4 +1,4 @@
-"""What killed jobs have left in memory: found, judged, and removed."""
+"""Finds what killed jobs have left in memory, judges it, and removes it."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Pages:
             page.saved = max(page.saved, step)
 
     def newest_life(self) -> tuple[int, float]:
-        """What the ranks said last: the step all had completed (NONE: not known), time of the newest beat."""
+        """From the pages: the step that all ranks had completed (NONE: not known), time of the newest beat."""
         steps = [page.step if page.attempt != NONE else NONE for page in self.pages]
         return min(steps), max(page.beat_ns for page in self.pages) / 1e9
 

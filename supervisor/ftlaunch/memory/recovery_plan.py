@@ -19,7 +19,7 @@ NONE = -1
 
 
 class Rung(enum.IntEnum):
-    """How far a shard has to come, the cheapest first."""
+    """How far a shard has to be moved, the nearest first."""
 
     OWN = 0  # the rank's own snapshot, in the memory of its node
     NODE = 1  # another rank's, in the memory of the same node
@@ -90,8 +90,8 @@ def plan(
 ) -> RecoveryPlan:
     """The newest step that can be had whole, from memory where storage has nothing newer; FRESH without any.
 
-    copies: of one life of the job; those of earlier lives are withdrawn before. stored: steps of complete
-    checkpoints. A plan never mixes memory and storage: a checkpoint may be an earlier life's of the same step.
+    copies: of one attempt; those of earlier attempts were withdrawn before. stored: steps of complete
+    checkpoints. A plan never mixes memory and storage: an earlier attempt may have stored the same step.
     """
     failed = failed or Failed()
     held: dict[int, dict[Shard, list[Copy]]] = {}

@@ -1,7 +1,7 @@
-"""Exit, error file, log tail, rules -> cause, class, signature. Pure.
+"""Diagnoses the end of a rank from exit status, error file, log and rules: cause, class, signature. Pure.
 
-Of several ranks that fail together the one that failed by itself is the culprit; one that died of its peer's
-death (a closed connection) is a victim.
+Of several ranks that fail together, the rank that failed by itself is the culprit; a rank that failed because a peer
+had died (a closed connection) is a victim.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ def spawn_failure(rank: int, error: str, rules: Sequence[FaultRule]) -> Cause:
 
 
 def hang(rank: int, step: int, sentence: str, trace: str, rules: Sequence[FaultRule]) -> Cause:
-    """The cause of a hang, told by health."""
+    """The cause of a hang; hang_detection.py has seen it."""
     return _told("hang", rank, step, sentence, "hang", trace, rules)
 
 
 def slow(rank: int, step: int, sentence: str) -> Cause:
-    """The cause of a restart because of a slow rank, told by stragglers.py, where the job asks for that."""
+    """The cause of a restart because of a slow rank, which stragglers.py has seen, where the job asks for that."""
     return Cause("slow", rank, step, sentence, "slow")
 
 
@@ -101,7 +101,7 @@ def _told(
 
 
 def _facts(evidence: Evidence, trace: str) -> Facts:
-    """What the rules are to judge by."""
+    """The facts that the rules look at."""
     errors = _errors(trace)
     kernel = _about(evidence.pid, errors, evidence.kernel)
     heard = Facts(log=evidence.log_tail, kernel=kernel, before_first_step=_before_first_step(evidence))
@@ -155,7 +155,7 @@ def _about(pid: int, errors: str, kernel: str) -> str:
 
 
 def _memory(evidence: Evidence) -> str:
-    """How much a rank had that the kernel has killed for lack of memory, and how much was allowed."""
+    """How much memory a rank had that the kernel killed for lack of it, and how much was allowed."""
     for line in evidence.kernel.splitlines():
         if (killed := _KILLED_PID.search(line)) and int(killed[1]) == evidence.pid and "ut of memory" in line:
             had = sum(int(number) << 10 for number in _RSS.findall(line))

@@ -1,4 +1,4 @@
-"""What to do about an incident: restart after a delay, or give up; with a sentence. Pure.
+"""Judges an incident: restart after a delay, or give up; with a sentence. Pure.
 
 Failures and hangs have budgets of their own. The first failure after progress is retried at once; failures
 without progress between them wait longer each time, with jitter so that jobs of one cluster do not come back

@@ -32,7 +32,7 @@ class NotifyTarget:
 
     @property
     def name(self) -> str:
-        """How journal and terminal call it. Of an address the host alone: its path, too, may be the secret."""
+        """The target's name in journal and terminal. Of an address only the host is shown: the path may be secret."""
         if self.url:
             parts = urlsplit(self.url)
             port = "" if parts.port is None else f":{parts.port}"

@@ -1,4 +1,4 @@
-"""Fault rules as YAML writes them -> FaultRule, and the rules that come with ftlaunch."""
+"""Reads fault rules from YAML: those of a job, and those that come with ftlaunch."""
 
 from __future__ import annotations
 

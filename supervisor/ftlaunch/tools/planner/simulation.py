@@ -77,7 +77,7 @@ class _World:
         self._started_at = 0  # snapshots made when training last began
 
     def live(self) -> Life:
-        """Until the time is over, or policy gives up."""
+        """Live until the time is over, or policy gives up."""
         fault, stop = self._draw(self._job.rate), self._draw(self._job.stops)
         self._tell(Event.START)
         while not self._life.gave_up and self._now < self._scene.seconds:

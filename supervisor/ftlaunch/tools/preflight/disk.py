@@ -1,6 +1,6 @@
-"""How fast a folder takes what is written: run as `python -m ftlaunch.tools.preflight.disk FOLDER`, answers with JSON.
+"""Measures how fast a folder takes data: run as `python -m ftlaunch.tools.preflight.disk FOLDER`, answers with JSON.
 
-A process of its own: a file system that does not answer can hold it for ever, and then it alone is left behind.
+It is a process of its own, because a file system that does not answer can hold it for ever.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def ask(helpers: HelperProcesses, folder: Path, limit: float) -> dict[str, Any]:
-    """What `measure` says in a process of its own, or {"error"}; waits `limit` seconds at most."""
+    """Run `measure` in a helper process: its answer, or {"error"}. Waits `limit` seconds at most."""
     child = helpers.start(module("ftlaunch.tools.preflight.disk", str(folder)), stdout=PIPE, outlives_us=True)
     try:
         said, _ = child.communicate(timeout=limit)

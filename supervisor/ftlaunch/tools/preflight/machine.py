@@ -80,7 +80,7 @@ class _Timex(ctypes.Structure):
 
 
 def clock_synchronised() -> bool | None:
-    """Whether the kernel's clock is kept by somebody; None where it does not say."""
+    """Whether the kernel's clock is synchronised; None where the kernel does not say."""
     timex = _Timex()  # modes 0: only read
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
     if state < 0:

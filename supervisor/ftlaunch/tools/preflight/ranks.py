@@ -1,4 +1,4 @@
-"""Asks the job's interpreter, and then one process a rank, started as ranks are; none of them is left at the end."""
+"""Asks the job's interpreter, then one process for each rank, started as ranks are; ends all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what was measured to checks: can the job run, and what would a person do about it. Pure.
+"""Judges what was measured: can the job run, and what should a person do about it. Pure.
 
 `bad` means that the job could not run; `warn` that it runs, but somebody should look; `skip` that it was not judged.
 """
