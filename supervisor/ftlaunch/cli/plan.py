@@ -1,4 +1,4 @@
-"""The command `ftctl plan`: how often to save, and how much of the time will be training, on how many GPUs ever."""
+"""The command `ftctl plan`: how often to save, and how much of the time will be training, on any number of GPUs."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from ftlaunch.tools.planner.model import FailureKind, PlannedJob
 DAY = 86400.0
 _LLAMA = "published: The Llama 3 Herd of Models, 2024"
 _MEASURED = "measured on 2 CPU cores, 2026-11-21"
-_AUTOPSY = 3.0  # seconds that looking at a hung job takes at most
-# defaults that the help of `ftctl plan` repeats; seconds
+_AUTOPSY = 3.0  # seconds that the autopsy of a hung job takes at most
+# defaults in seconds, which the help of `ftctl plan` repeats
 NODE_DETECT, NODE_RESTART = 0.00269, 0.23  # a job on one node
 FLEET_DETECT, FLEET_RESTART = 10.0, 150.0  # a job on several nodes
 HANG_DETECT, REPLACE = 600.0 + _AUTOPSY, 120.0
