@@ -27,10 +27,11 @@ if sys.byteorder != "little":  # pragma: no cover
 
 SIZE = 8 * WORDS
 MAGIC = 0x4547415048435446  # b"FTCHPAGE"
-# what is written at every step: an exact int is a faster index than a row of the table
+# what is written or read at every step: an exact int is a faster index than a row of the table
 _STEP, _BEAT, _STEP_NS, _SEEN = (int(row) for row in (words.STEP, words.BEAT, words.STEP_NS, words.SEEN_STEPS))
 _FLAGS, _PHASE = int(words.FLAGS), int(words.PHASE)
 _OWN_STEPS, _OWN_NS = int(words.OWN_STEPS), int(words.OWN_NS)
+_SLOT_STEPS = slice(int(words.SLOT_STEPS), words.SLOT_STEPS.end)
 
 
 def page_path(directory: Path, rank: int) -> Path:
@@ -175,7 +176,7 @@ class Page:
 
     def slot_steps(self) -> tuple[int, ...]:
         """For each snapshot slot the step it holds whole, or NONE."""
-        return tuple(self.q[words.SLOT_STEPS : words.SLOT_STEPS.end])
+        return tuple(self.q[_SLOT_STEPS])
 
     def set_slot(self, slot: int, step: int) -> None:
         """Commit a slot (after its bytes), or withdraw it with NONE (before they change)."""
