@@ -30,6 +30,9 @@ setup: $(STAMP)  ## make .venv and install everything into it
 demo: $(STAMP)  ## train a small GPT, break it on purpose, and watch it come back
 	$(BIN)/python scripts/demo.py
 
+# Tests start hundreds of Pythons: what one has compiled the next need not compile again, whatever the shell says.
+test test-plain sweep: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(STAMP)  ## run the tests, without the long sweeps, and say which ten took longest
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --durations=10 $(PYTEST_ARGS)
 

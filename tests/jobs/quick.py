@@ -1,8 +1,8 @@
 """Imported by test jobs before torch: spares every rank the import of torch._dynamo.
 
-torch.optim and DistributedDataParallel import it when they are first used, to tell it to keep away from them. That
-takes as long as importing torch does, and nothing here compiles anything. What else asks torch._dynamo for something
-fails. Real jobs import it: tests/faults/test_warm.py and tests/e2e/test_example.py have some.
+Optimizers, DistributedDataParallel and process groups import it when they are first used, to tell it to keep away from
+them. That takes as long as importing torch does, and nothing here compiles anything. tests/faults/test_warm.py and the
+example job have the real one.
 """
 
 import importlib.machinery
@@ -12,13 +12,31 @@ from collections.abc import Callable
 from typing import Any
 
 
-def disable(function: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:
-    """Nothing compiles `function` anyhow."""
-    return function
+class Nothing:
+    """Whatever it is asked for, there is none."""
+
+    def __getattr__(self, name: str) -> "Nothing":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_: object, **__: object) -> "Nothing":
+        return self
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class StandIn(types.ModuleType):
+    """As torch._dynamo is to code that is not to be compiled."""
+
+    def disable(self, function: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:
+        return function
+
+    def __getattr__(self, name: str) -> Nothing:
+        return getattr(Nothing(), name)
 
 
 if "torch._dynamo" not in sys.modules:
-    stand_in = types.ModuleType("torch._dynamo")
-    stand_in.__spec__ = importlib.machinery.ModuleSpec("torch._dynamo", None)
-    stand_in.disable = disable  # type: ignore[attr-defined]
-    sys.modules["torch._dynamo"] = stand_in
+    sys.modules["torch._dynamo"] = StandIn("torch._dynamo")
+    sys.modules["torch._dynamo"].__spec__ = importlib.machinery.ModuleSpec("torch._dynamo", None)

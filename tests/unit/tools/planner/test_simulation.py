@@ -20,6 +20,7 @@ BACKOFF = Backoff(1.0, 60.0)
 PROCESS = FailureKind("process", 1 / (3 * HOUR), 1.0, 60.0, True)
 HANG = FailureKind("hang", 1 / (30 * HOUR), 603.0, 60.0, True)
 NODE = FailureKind("node", 1 / (4 * HOUR), 10.0, 200.0, False)
+DALYS = FailureKind("node", 1 / (6 * HOUR), 0.0, 600.0, False)  # of his second example
 STOPS = {"stops": 1 / (12 * HOUR), "stop_cost": 400.0}
 
 
@@ -40,15 +41,12 @@ def some(the_scene: Scene, count: int = 10, seed: int = 1) -> list[Life]:
 @pytest.mark.parametrize(
     "job",
     [
-        PlannedJob(5.0, 0.1, 0.5, 100.0, (PROCESS,)),
-        PlannedJob(5.0, 0.1, 0.5, 100.0, (NODE,)),
-        PlannedJob(5.0, 0.1, 0.5, 400.0, (PROCESS, HANG, NODE)),
-        PlannedJob(5.0, 0.1, 0.5, 200.0, (PROCESS, HANG, NODE), **STOPS),
-        PlannedJob(
-            60.0, 0.0, 300.0, 300.0, (FailureKind("node", 1 / (6 * HOUR), 0.0, 600.0, False),)
-        ),  # Daly's second example
+        pytest.param(PlannedJob(5.0, 0.1, 0.5, 100.0, (PROCESS,)), id="processes", marks=pytest.mark.slow),
+        pytest.param(PlannedJob(5.0, 0.1, 0.5, 100.0, (NODE,)), id="nodes", marks=pytest.mark.slow),
+        pytest.param(PlannedJob(5.0, 0.1, 0.5, 400.0, (PROCESS, HANG, NODE)), id="all", marks=pytest.mark.slow),
+        pytest.param(PlannedJob(5.0, 0.1, 0.5, 200.0, (PROCESS, HANG, NODE), **STOPS), id="stops"),
+        pytest.param(PlannedJob(60.0, 0.0, 300.0, 300.0, (DALYS,)), id="daly"),
     ],
-    ids=["processes", "nodes", "all", "stops", "daly"],
 )
 def test_it_agrees_with_the_closed_form(job: PlannedJob) -> None:
     found = some(scene(job))
@@ -60,7 +58,14 @@ def test_it_agrees_with_the_closed_form(job: PlannedJob) -> None:
         assert simulated == pytest.approx(share, rel=0.25, abs=0.002), name
 
 
-@pytest.mark.parametrize("intervals", [Intervals(1, 400), Intervals(40, 10), Intervals(100, 30)])
+@pytest.mark.parametrize(
+    "intervals",
+    [
+        pytest.param(Intervals(1, 400), marks=pytest.mark.slow),
+        Intervals(40, 10),
+        pytest.param(Intervals(100, 30), marks=pytest.mark.slow),
+    ],
+)
 def test_it_agrees_at_other_intervals_too(intervals: Intervals) -> None:
     job = PlannedJob(5.0, 0.1, 0.5, 400.0, (PROCESS, HANG, NODE))
     found = some(scene(job, intervals=intervals))
