@@ -85,6 +85,7 @@ def test_a_machine_that_is_fine(place: Place) -> None:
     place.assert_clean()
 
 
+@pytest.mark.slow
 def test_the_report_without_a_job_is_a_line_a_check(place: Place) -> None:
     done = place.run("ftlaunch.cli.ctl", "check")
     assert (done.returncode, done.stderr) == (0, "")
@@ -151,13 +152,6 @@ def test_a_rank_that_hangs_is_named_and_swept_with_its_children(place: Place) ->
     place.assert_clean()
 
 
-def test_an_interpreter_that_is_none(place: Place) -> None:
-    code, found = place.check(place.spec(python="./no-such-python"))
-    assert (code, found["python"]["status"]) == (1, "bad")
-    assert "./no-such-python cannot be started: No such file or directory" in found["python"]["found"]
-    assert "matmul" not in found
-
-
 def test_an_interpreter_without_torch(place: Place) -> None:
     blind = place.home / "slow"
     blind.mkdir()
@@ -170,38 +164,37 @@ def test_an_interpreter_without_torch(place: Place) -> None:
 # --- faults: the machine ----------------------------------------------------------------------------------
 
 
-def test_a_port_that_is_taken_and_an_address_of_another_machine(place: Place) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, found = place.check(place.spec(master_port=taken.getsockname()[1]))
-    assert (code, found["port"]["status"]) == (1, "bad")
+def test_a_port_that_is_taken_a_full_disk_and_few_open_files(place: Place) -> None:
+    """All in one check: each is found, whatever the others are."""
+
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+
+    with tmpfs(place.home / "tmp" / "disk", "16m") as disk, socket.create_server(("127.0.0.1", 0)) as taken:
+        spec = place.spec(checkpoint_dir=str(disk / "checkpoints"), master_port=taken.getsockname()[1])
+        code, found = place.check(spec, preexec_fn=few)
+        assert list(disk.iterdir()) == []
+    assert code == 1
+    assert {name for name in found if found[name]["status"] == "bad"} == {"port", "disk", "limits"}
     assert "Address already in use" in found["port"]["found"]
-    code, found = place.check(place.spec(master_addr="192.0.2.1"))
-    assert (code, found["port"]["status"]) == (1, "bad")
-    assert found["python"]["status"] == "ok", "another check than that which fails"
+    assert "no space left on device" in found["disk"]["found"]
+    assert found["limits"]["advice"] == "ulimit -n 65536"
+    (place.home / "tmp" / "disk").rmdir()
     place.assert_clean()
 
 
-def test_a_full_disk(place: Place) -> None:
-    with tmpfs(place.home / "tmp" / "disk", "16m") as disk:
-        code, found = place.check(place.spec(checkpoint_dir=str(disk / "checkpoints")))
-        assert list(disk.iterdir()) == []
-    assert (code, found["disk"]["status"]) == (1, "bad")
-    assert "no space left on device" in found["disk"]["found"]
+def test_an_address_of_another_machine_and_an_interpreter_that_is_none(place: Place) -> None:
+    code, found = place.check(place.spec(master_addr="192.0.2.1", python="./no-such-python"))
+    assert (code, found["port"]["status"], found["python"]["status"]) == (1, "bad", "bad")
+    assert "./no-such-python cannot be started: No such file or directory" in found["python"]["found"]
+    assert "matmul" not in found
+    place.assert_clean()
 
 
 def test_a_disk_that_does_not_answer_is_left_at_the_time_limit(tmp_path: Path) -> None:
     """A Python does not even start within this limit."""
     assert check_disk.ask(HelperProcesses(), tmp_path, 0.001) == {"error": "no answer within 1 ms"}
     assert list(tmp_path.iterdir()) == []
-
-
-def test_few_open_files(place: Place) -> None:
-    def few() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
-
-    code, found = place.check(place.spec(), preexec_fn=few)
-    assert (code, found["limits"]["status"]) == (1, "bad")
-    assert found["limits"]["advice"] == "ulimit -n 65536"
 
 
 # --- before a launch --------------------------------------------------------------------------------------

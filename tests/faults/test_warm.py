@@ -9,7 +9,7 @@ import re
 import select
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ from ftlaunch.system.processes import Leader, RankProcess
 PROBE = JOBS / "warm_probe.py"
 MARKER = "FT_TEST_WARM=1"
 by_default = pytest.mark.skipif("FT_TEST_PLAIN" in os.environ, reason="all jobs are started without a warm parent")
-either = pytest.mark.parametrize("how", ["--warm", "--no-warm"])
+either = pytest.mark.parametrize("how", ["--warm", pytest.param("--no-warm", marks=pytest.mark.slow)])
 
 
 def command(pid: int) -> str:
@@ -50,7 +50,9 @@ def is_forked(job: FtJob) -> bool:
 # --- what a rank sees ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["script", "link", "module", "again"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("script", "link")), "module", "again"]
+)
 def test_a_rank_sees_what_a_started_one_sees(job: FtJob, kind: str) -> None:
     """`again`: in the second attempt, when the warm parent has imported more."""
     link = job.home / "sub" / "link.py"
@@ -176,25 +178,22 @@ def nursery(tmp_path: Path) -> Iterator[Callable[..., Nursery]]:
     prctl(36, 0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "codes", [pytest.param(range(256), id="all", marks=pytest.mark.slow), pytest.param((0, 1, 3, 75, 255), id="some")]
-)
-def test_every_exit_status_arrives(nursery: Callable[..., Nursery], codes: Collection[int]) -> None:
+@pytest.mark.slow
+def test_every_exit_status_arrives(nursery: Callable[..., Nursery]) -> None:
     nest = nursery(JOBS / "warm_ends.py")
     deadly = [int(s) for s in signal.valid_signals() if s not in (17, 18, 19, 20, 21, 22, 23, 28)]
     ignored = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python
     deadly = [number for number in deadly if number not in ignored and number != signal.SIGINT]
-    if len(codes) < 256:
-        deadly = [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGRTMIN]
-    ends = [{"END": f"now {code}"} for code in codes] + [{"END": f"signal {number}"} for number in deadly]
+    ends = [{"END": f"now {code}"} for code in range(256)] + [{"END": f"signal {number}"} for number in deadly]
     ranks = nest.warm.fork(nest.orders(ends), MARKER)
     assert len(ranks) == len(ends)
-    assert nest.end(ranks) == [*codes, *(-number for number in deadly)]
+    assert nest.end(ranks) == [*range(256), *(-number for number in deadly)]
 
 
 ENDS = [
     "exit 0", "exit 1", "exit 2", "exit 3", "exit 75", "exit 255", "exit 256", "text", "none", "interrupt", "sigint",
     "thread", "thread fails", "hook", "hook exits", "syntax", "raise", "atexit fails", "segv", "abort", "closed",
+    "now 1", "now 75", "now 255", "signal 9", "signal 15", "signal 34",
 ]  # fmt: skip
 
 
@@ -213,7 +212,10 @@ def test_the_end_is_the_same_and_so_are_its_words(nursery: Callable[..., Nursery
         assert ours == theirs, end
 
 
-@pytest.mark.parametrize("text", ["a b\n", "x = 'ä'\n".encode("latin-1"), None])
+@pytest.mark.parametrize(
+    "text", [pytest.param("a b\n", marks=pytest.mark.slow), "x = 'ä'\n".encode("latin-1"),
+             pytest.param(None, marks=pytest.mark.slow)]
+)  # fmt: skip
 def test_a_script_that_cannot_be_run(nursery: Callable[..., Nursery], tmp_path: Path, text: object) -> None:
     script = tmp_path / "script.py"
     script.touch()
@@ -312,7 +314,10 @@ UNFIT = {
 
 
 @by_default
-@pytest.mark.parametrize("kind", UNFIT)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in ("threads", "fails", "cuda") else pytest.mark.slow) for kind in UNFIT],
+)
 def test_a_module_that_cannot_be_shared_makes_plain_ranks(job: FtJob, kind: str) -> None:
     code, words = UNFIT[kind]
     (job.home / "unfit.py").write_text(code)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from tests.support.harness import JOBS, FtJob
 from tests.support.leftovers import carriers
 from tests.support.waiting import wait_for
 
+from ftlaunch.cli import ctl
 from ftlaunch.memory.cleanup import sweep
+from ftlaunch_contract.files.dirlock import DirLock, Locked
 from ftlaunch_contract.files.private_dir import make_private
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import memory_root, own_start_time
@@ -26,11 +30,24 @@ SUPERVISOR_GONE = "its supervisor ended without a word (killed?)"
 
 
 def ftctl(*words: str | Path, cwd: Path) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command."""
-    command = [sys.executable, "-m", "ftlaunch.cli.ctl", *map(str, words)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout, done.stderr
+    """Exit code, stdout and stderr of the command, run in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    before = Path.cwd()
+    os.chdir(cwd)
+    try:
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as done:
+            ctl.main([str(word) for word in words])
+    finally:
+        os.chdir(before)
+    return int(done.value.code or 0), out.getvalue(), err.getvalue()
+
+
+def test_the_command_is_a_process(tmp_path: Path) -> None:
+    """What the others run in pytest's own process."""
+    command = [sys.executable, "-m", "ftlaunch.cli.ctl", "status"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == ftctl("status", cwd=tmp_path)
+    assert done.returncode == 2
 
 
 def start(job: FtJob, steps: int = 1_000_000, seconds: float = 0.005, **env: str) -> None:
@@ -241,7 +258,16 @@ def kill(job: FtJob) -> None:
     """SIGKILL the supervisor, and wait until its saver has gone too: it holds the lock."""
     job.supervisor.kill()
     job.supervisor.wait()
-    wait_for(lambda: not carriers(job.tag), "the end of ranks and saver")
+    wait_for(lambda: not carriers(job.tag) and is_free(job.memory), "the end of ranks and saver")
+
+
+def is_free(directory: Path) -> bool:
+    """Whether nobody holds the lock: a process that ends has no environment any more, but still its files."""
+    try:
+        DirLock(directory, patience=0.0).release()
+    except Locked:
+        return False
+    return True
 
 
 def test_clean_after_a_kill(job: FtJob) -> None:
