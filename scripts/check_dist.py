@@ -18,6 +18,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PACKAGES = ("ftlaunch", "ftlaunch_contract", "ftlaunch_hooks")
@@ -53,9 +54,9 @@ def main() -> None:
     with tarfile.open(sdist) as opened:
         names = [name.split("/", 1)[1] for name in opened.getnames()]
     _refuse(sdist, sdist_faults(names, _tracked()))
-    for archive in (wheel, sdist):
-        with tempfile.TemporaryDirectory(prefix="ftlaunch-dist-") as home:
-            check_installed(archive, version, Path(home))
+    with ThreadPoolExecutor() as both:
+        for done in [both.submit(check_installed, archive, version) for archive in (wheel, sdist)]:
+            print(done.result(), flush=True)
 
 
 def installed_faults(names: Iterable[str]) -> list[str]:
@@ -76,15 +77,16 @@ def sdist_faults(names: Iterable[str], tracked: Iterable[str]) -> list[str]:
     return [*(f"{name} is missing" for name in missing), *(f"{name} does not belong there" for name in foreign)]
 
 
-def check_installed(archive: Path, version: str, home: Path) -> None:
-    """Install an archive into a fresh environment below `home`, and use it as somebody would who has nothing else."""
-    begin = time.monotonic()
-    binaries = home / "venv" / "bin"
-    install(archive, home, binaries)
-    installed = time.monotonic()
-    use(archive, version, home, binaries)
-    seconds = installed - begin, time.monotonic() - installed
-    print(f"{archive.name}: installed in {seconds[0]:.1f} s, ran in {seconds[1]:.1f} s", flush=True)
+def check_installed(archive: Path, version: str) -> str:
+    """Install an archive into a fresh environment, and use it there. Returns what to say of how long both took."""
+    with tempfile.TemporaryDirectory(prefix="ftlaunch-dist-") as folder:
+        home, binaries = Path(folder), Path(folder, "venv/bin")
+        begin = time.monotonic()
+        install(archive, home, binaries)
+        installed = time.monotonic()
+        use(archive, version, home, binaries)
+        seconds = installed - begin, time.monotonic() - installed
+    return f"{archive.name}: installed in {seconds[0]:.1f} s, ran in {seconds[1]:.1f} s"
 
 
 def install(archive: Path, home: Path, binaries: Path) -> None:

@@ -1,1 +1,1 @@
-"""The tests of ftlaunch; README.md says what lies where."""
+"""The tests of ftlaunch; CONTRIBUTING.md says what lies where."""

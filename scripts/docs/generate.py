@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import house
+import journal
 import lists
 import state_table
 from house import ROOT
@@ -19,6 +20,7 @@ from house import ROOT
 STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/architecture.md", "folders"): house.table,
     ("docs/guide/spec.md", "options"): lists.options,
+    ("docs/guide/journal.md", "events"): journal.table,
     ("docs/guide/without-supervisor.md", "environment"): lists.environment,
     ("docs/api.md", "public names"): lists.public_names,
     ("docs/decisions/README.md", "decisions"): lists.decisions,

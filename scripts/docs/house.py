@@ -7,7 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from drawing import FAINT, box, page, words
+from drawing import FAINT, INK, box, page, words
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,7 +21,7 @@ SOURCES = {
     "ftlaunch_contract": ROOT / "worker_hooks/ftlaunch_contract",
 }
 _FILL = {"ftlaunch": "#e3f2fd", "ftlaunch_hooks": "#e8f5e9", "ftlaunch_contract": "#fff3e0"}
-_WIDTH, _GAP, _FLOOR = 560, 8, 62  # of one package's floors; pixels
+_WIDTH, _GAP = 560, 8  # of one package's floors; pixels
 _LETTER = 5.7  # pixels, of the small print in the mean
 
 
@@ -78,31 +78,40 @@ def drawing() -> str:
     ground = max(ends) + 34
     shapes.append(words(left, ground, "ftlaunch_contract: what both share", 17, bold=True))
     shapes.append(words(left + 360, ground, "imports neither of them, and no torch", 12, ink=FAINT))
-    rooms = [folder.name for folder in folders("ftlaunch_contract")[1:]]
-    width = right + _WIDTH - left
-    _row(shapes, [(f"{name}/", sentence(SOURCES["ftlaunch_contract"] / name)) for name in rooms]
-         + [("protocol.py", "Environment variables, exit codes and words of the protocol, with a version.")],
-         left, ground + 14, width, _FILL["ftlaunch_contract"])  # fmt: skip
-    shapes.append(words(left, ground + 14 + _FLOOR + 22,
-                        "A folder imports from folders below its floor, never from one beside it or above it.",
-                        12, ink=FAINT))  # fmt: skip
-    return page(right + _WIDTH + 20, ground + _FLOOR + 54, "The folders of ftlaunch, floor by floor", shapes)
+    protocol = ("protocol.py", "Environment variables, exit codes and words of the protocol, with a version", "")
+    rooms = [_room(folder) for folder in folders("ftlaunch_contract")[1:]]
+    last = right + _WIDTH
+    ground += 14 + _row(shapes, [*rooms, protocol], left, ground + 14, last - left, _FILL["ftlaunch_contract"])
+    rule = "A folder imports from folders below its floor, never from one beside it or above it."
+    shapes.append(words(left, ground + 22, rule, 12, ink=FAINT))
+    return page(last + 20, ground + 40, "The folders of ftlaunch, floor by floor", shapes)
 
 
 def _stack(shapes: list[str], package: str, x: int, y: int) -> int:
     for row in floors(package):
-        rooms = [(f"{name}/", sentence(SOURCES[package] / name)) for name in row]
-        _row(shapes, rooms, x, y, _WIDTH, _FILL[package])
-        y += _FLOOR + _GAP
+        y += _row(shapes, [_room(SOURCES[package] / name) for name in row], x, y, _WIDTH, _FILL[package]) + _GAP
     return y
 
 
-def _row(shapes: list[str], rooms: list[tuple[str, str]], x: int, y: int, width: int, fill: str) -> None:
+def _room(folder: Path) -> tuple[str, str, str]:
+    """Name, sentence and modules of a folder."""
+    inside = sorted(
+        [path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")]
+        + [f"{path.parent.name}/" for path in folder.glob("*/__init__.py")]
+    )
+    return f"{folder.name}/", sentence(folder).split(". ")[0].rstrip("."), ", ".join(inside)
+
+
+def _row(shapes: list[str], rooms: list[tuple[str, str, str]], x: float, y: int, width: int, fill: str) -> int:
+    """Draw boxes side by side; returns their height."""
     each = (width - _GAP * (len(rooms) - 1)) / len(rooms)
-    for name, text in rooms:
-        shapes.append(box(x, y, each, _FLOOR, fill))
+    letters = int((each - 18) / _LETTER)
+    texts = [(textwrap.wrap(text, letters), textwrap.wrap(inside, letters)) for _, text, inside in rooms]
+    height = 30 + 13 * max(len(said) + len(listed) for said, listed in texts)
+    for (name, _, _), (said, listed) in zip(rooms, texts, strict=True):
+        shapes.append(box(x, y, each, height, fill))
         shapes.append(words(x + 10, y + 19, name, 14, bold=True))
-        first = text.split(". ")[0].rstrip(".")
-        lines = textwrap.wrap(first, int((each - 18) / _LETTER), max_lines=3, placeholder=" ...")
-        shapes += [words(x + 10, y + 34 + 13 * n, line, 10.5, ink=FAINT) for n, line in enumerate(lines)]
+        for n, line in enumerate(said + listed):
+            shapes.append(words(x + 10, y + 35 + 13 * n, line, 10.5, ink=INK if n < len(said) else FAINT))
         x += each + _GAP
+    return height

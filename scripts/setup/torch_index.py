@@ -51,7 +51,7 @@ def choose(build: str, *, driver: bool, users: str, why_not: Callable[[], str]) 
         return Choice((), "the default build of pip's indexes, because there is an NVIDIA driver")
     cause = why_not()
     if cause:
-        return Choice((), f"from pip's indexes alone: cannot reach {CPU_INDEX}: {cause}")
+        return Choice((), f"the default build of pip's indexes, because {CPU_INDEX} cannot be reached ({cause})")
     reason = "as TORCH=cpu asks" if build == "cpu" else "because there is no NVIDIA driver (TORCH=cuda takes CUDA)"
     return Choice(("--extra-index-url", CPU_INDEX), f"the CPU build of {CPU_INDEX}, {reason}")
 

@@ -20,7 +20,7 @@ from ftlaunch_contract.pages.page import Page, create_page
 HANGS_UP = """
 import sys, pathlib, signal
 from ftlaunch_contract.pages import exit_futex
-exit_futex.hang_up(pathlib.Path(sys.argv[1]))
+exit_futex.arm(pathlib.Path(sys.argv[1]))
 print("hung up", flush=True)
 if sys.argv[2] == "pause":
     signal.pause()

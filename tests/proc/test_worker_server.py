@@ -11,7 +11,10 @@ import pytest
 from ftlaunch.autopsy import worker_server
 from ftlaunch_contract.protocol import witness_path
 
-CALL = "import pathlib, sys, torch\nfrom ftlaunch_hooks import witness\nwitness.call(pathlib.Path(sys.argv[1]), 0)\n"
+CALL = (
+    "import pathlib, sys, torch\nfrom ftlaunch_hooks.process import worker_server\n"
+    "worker_server.start(pathlib.Path(sys.argv[1]), 0)\n"
+)
 
 
 def run(code: str, memory: Path) -> subprocess.CompletedProcess[str]:
@@ -38,8 +41,8 @@ def test_where_it_cannot_be_it_is_not(tmp_path: Path, hindrance: str) -> None:
     memory.mkdir()
     before = {"no standard error": "import os\nos.close(2)\n",
               "no such class": "import torch.distributed\ndel torch._C._distributed_c10d._WorkerServer\n"}  # fmt: skip
-    code = before.get(hindrance, "") + "witness.call(pathlib.Path(sys.argv[1]), 0)\nprint('on it goes')\n"
-    command = [sys.executable, "-c", CALL.rpartition("witness.call")[0] + code, str(memory)]
+    code = before.get(hindrance, "") + "worker_server.start(pathlib.Path(sys.argv[1]), 0)\nprint('on it goes')\n"
+    command = [sys.executable, "-c", CALL.rpartition("worker_server.start")[0] + code, str(memory)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "on it goes\n", "")
 

@@ -21,20 +21,6 @@ STARTING = {"subprocess", "multiprocessing", "torch.multiprocessing"} | {
     f"tests.support.{kit}" for kit in ("causes", "disks", "harness", "ranks")
 }
 
-# What breaks a rule until its cut is done. To be emptied, and not to be filled again.
-_UNDER_WAY: set[str] = {
-    "supervisor/ftlaunch/engine/supervisor.py",
-    "supervisor/ftlaunch/ranks/group.py",
-    "supervisor/ftlaunch/reporting/reporter.py",
-    "worker_hooks/ftlaunch_contract/pages/page.py",
-    "worker_hooks/ftlaunch_hooks/snapshots/snapshotter.py",
-    "worker_hooks/ftlaunch_hooks/standalone/standalone.py",
-    "supervisor/ftlaunch/checkpoints/saver.py:save",
-    "supervisor/ftlaunch/engine/supervisor.py:__init__",
-    "supervisor/ftlaunch/engine/workspace.py:__init__",
-    "worker_hooks/ftlaunch_hooks/job/job.py:__init__",
-}
-
 
 def modules(*folders: str) -> Iterator[Path]:
     for folder in folders:
@@ -50,8 +36,8 @@ def parsed(path: Path) -> ast.Module:
 
 
 def broken(found: dict[str, str]) -> list[str]:
-    """The sentences of all that breaks a rule and is not under way."""
-    return [f"{name} {sentence}" for name, sentence in sorted(found.items()) if name not in _UNDER_WAY]
+    """A sentence for each thing that breaks a rule."""
+    return [f"{name} {sentence}" for name, sentence in sorted(found.items())]
 
 
 FOLDERS = [
@@ -134,7 +120,7 @@ def test_unit_tests_start_no_process() -> None:
 
 def test_each_unit_test_lies_where_its_room_lies() -> None:
     """tests/unit/<folder> mirrors the packages; hooks and contract have a folder of their own."""
-    homes = {"hooks": "worker_hooks/ftlaunch_hooks", "contract": "worker_hooks/ftlaunch_contract"}
+    homes = {"hooks": "worker_hooks/ftlaunch_hooks", "contract": "worker_hooks/ftlaunch_contract", "docs": "docs"}
     for folder in {path.parent.relative_to(ROOT / "tests/unit") for path in modules("tests/unit")}:
         top, *rest = folder.parts or ("",)
         home = Path(homes[top], *rest) if top in homes else Path("supervisor/ftlaunch", folder)

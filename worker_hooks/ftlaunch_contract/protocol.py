@@ -1,7 +1,7 @@
 """The contract between supervisor and ranks: names, numbers, exit codes. Standard library only.
 
 Version 2. What a rank and its supervisor tell each other goes through environment variables, one memory
-page per rank (`page.py`) and files (`layout.py`): no pickle anywhere, no socket on the hot path.
+page per rank (`pages/page.py`) and files (`checkpoint/layout.py`): no pickle anywhere, no socket on the hot path.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import NamedTuple
 VERSION = 2
 
 # --- environment given to ranks, besides torchrun's own -------------------------------------------------
-ENV_MEMORY_DIR = "FTLAUNCH_MEMORY_DIR"  # pages and snapshots; its presence says "a supervisor watches"
+ENV_MEMORY_DIR = "FTLAUNCH_MEMORY_DIR"  # pages and snapshots; set only under a supervisor
 ENV_RUN_DIR = "FTLAUNCH_RUN_DIR"  # where logs and journal lie; without a supervisor runs/<job-id>
 ENV_CHECKPOINT_DIR = "FTLAUNCH_CHECKPOINT_DIR"  # without a supervisor <run-dir>/checkpoints
 ENV_JOB_ID = "FTLAUNCH_JOB_ID"  # without a supervisor from the command and its directory
 ENV_ATTEMPT = "FTLAUNCH_ATTEMPT"  # the first is 0
 ENV_SUPERVISOR = "FTLAUNCH_SUPERVISOR"  # pid:start time in clock ticks, which tells a reused pid
-ENV_CONTROL = "FTLAUNCH_CONTROL"  # unix socket on which a rank passes on a SIGTERM of its own
+ENV_CONTROL = "FTLAUNCH_CONTROL"  # unix socket on which a rank reports a SIGTERM that it got
 ENV_MEMORY_INTERVAL = "FTLAUNCH_MEMORY_INTERVAL"  # steps, or auto; 0 is off
 ENV_STORAGE_INTERVAL = "FTLAUNCH_STORAGE_INTERVAL"  # steps or a duration in seconds with an s: 100, 600s, off
 ENV_KEEP = "FTLAUNCH_KEEP"  # checkpoints kept by retention
@@ -34,8 +34,8 @@ ENV_STORAGE_BANDWIDTH = "FTLAUNCH_STORAGE_BANDWIDTH"  # bytes a second; 0 is off
 ENV_GRACE = "FTLAUNCH_GRACE"  # seconds
 ENV_LOAD_CHECKPOINT = "FTLAUNCH_LOAD_CHECKPOINT"  # path to begin with; without a supervisor also a step
 ENV_RESUME_TRAINING = "FTLAUNCH_RESUME_TRAINING"  # 0: of that only the weights (only without a supervisor)
-ENV_FRESH = "FTLAUNCH_FRESH"  # 1: start from nothing whatever is there (only without a supervisor)
-ENV_SPIKE = "FTLAUNCH_SPIKE"  # what counts as a spike, as loss_record.parse_rule reads it; empty: none is looked for
+ENV_FRESH = "FTLAUNCH_FRESH"  # 1: start over, whatever checkpoints there are (only without a supervisor)
+ENV_SPIKE = "FTLAUNCH_SPIKE"  # what counts as a spike, see loss_record.parse_rule; empty: spikes are not looked for
 ENV_COMPARE_REPLICAS = "FTLAUNCH_COMPARE_REPLICAS"  # steps between digests of replicas; 0: never
 
 # --- exit codes -------------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ DEFAULT_GRACE = 30.0
 DEFAULT_STORAGE_INTERVAL = "600s"
 DEFAULT_MEMORY_INTERVAL = "1"
 
-# Slots alternate; the third exists so that one can be read by the saver while the other two go on. The last one
-# is on storage, and is used where there is no room in memory (memory_budget.py).
+# Two slots alternate while the saver reads the third. STAGED is a slot on storage: it is used where there is no room
+# in memory (memory_budget.py).
 MEMORY_SLOTS = 3
 STAGED = MEMORY_SLOTS
 SLOTS = MEMORY_SLOTS + 1
@@ -82,14 +82,14 @@ class Why(enum.IntEnum):
 
 
 class Resume(enum.IntEnum):
-    """Where the ranks of an attempt take their state from; UNDECIDED makes them wait for the answer."""
+    """Where the ranks of an attempt take their state from; at UNDECIDED the ranks wait for the answer."""
 
     UNDECIDED = 0
     FRESH = 1
     MEMORY = 2
     PEER = 3
     STORAGE = 4
-    REFUSED = 5  # there are checkpoints, and none is usable: never a silent fresh start
+    REFUSED = 5  # there are checkpoints, but none is usable: a fresh start must be asked for
     LOADED = 6  # the checkpoint that the job is to begin with (ENV_LOAD_CHECKPOINT)
     WEIGHTS = 7  # the same, but the weights only: the job begins at step 0
 
@@ -105,9 +105,9 @@ RESTORED_FROM = {
 class Flag(enum.IntFlag):
     """Bits a rank sets in its page."""
 
-    ATTACHED = 1  # attach() is done: the rank polls the page at every step boundary
-    STACKS = 2  # STACKS_SIGNAL leaves stacks instead of killing
-    LOOP_LEFT = 4  # the training loop was left in the ordinary way: exit 0 is honest from here on
+    ATTACHED = 1  # attach() is done: the rank reads the page at every step boundary
+    STACKS = 2  # STACKS_SIGNAL dumps stacks instead of killing
+    LOOP_LEFT = 4  # the training loop has ended: exit code 0 means success from here on
     STOPPED = 8  # left the loop because it was told to stop
     MAPPED = 16  # (no supervisor) has mapped the pages of all its peers
     OBSERVED = 32  # beats come from torch's optimizers (optimizer_steps.py), until it attaches
@@ -118,7 +118,8 @@ def announce_step(newest: int, step_seconds: float) -> int:
 
     Two steps ahead at least: a rank may be between completing a step and looking at its page. Steps that
     are short against the time the announcement takes get proportionally more room (50 ms worth, 1000 at
-    most). A rank that still gets past stops at once, and the newest step all ranks have in memory counts.
+    most). A rank that is past the step all the same stops at once: the newest step that all ranks
+    have in memory counts.
     """
     spare = math.ceil(0.05 / step_seconds) if step_seconds > 0 else 0
     return newest + 2 + min(spare, 1000)
@@ -155,7 +156,7 @@ def stacks_path(memory_dir: Path, rank: int) -> Path:
 
 
 def witness_path(memory_dir: Path, rank: int) -> Path:
-    """The unix socket of a rank's witness (worker_server.py)."""
+    """The unix socket of a rank's worker server (worker_server.py)."""
     return memory_dir / f"witness_{rank}"
 
 

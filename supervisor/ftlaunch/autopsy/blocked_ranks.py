@@ -1,12 +1,12 @@
-"""Which of the ranks that are left after another's death can only be blocked on it: no grace helps those. Pure.
+"""Which of the ranks that a dead rank has left can only be blocked on it: no grace helps those. Pure.
 
 A signal handler in Python runs when the main thread returns to the interpreter. One that stands in a collective with a
 dead rank does not return before the collective's timeout, minutes later.
 
-A rank is stranded when its main thread stands in a call of torch.distributed that waits for others in C++, and no
-thread or child of it is at work. Who cannot be seen is not. It is lost only when all that are left are stranded, twice,
-in the same place: while one works, it may yet bring what the others wait for, or need them to save; and a restart
-waits for the last one anyway.
+A rank is blocked when its main thread stands in a call of torch.distributed that waits for others in C++, and no thread
+or child of the rank is at work. A rank without a stack dump is never counted as blocked. The ranks are lost only when
+all that are left are blocked, twice, in the same place: a rank that works may yet bring what the others wait for, or
+need them to save; and a restart waits for the last rank anyway.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _IN_C10D = re.compile(
     r"|batch_isend_irecv|coalescing_manager|wait$|init_process_group|new_(?:group|process_group_helper)"
     r"|(?:split|shrink)_group)"
 )
-# rooms of torch.distributed that do nothing long but wait for peers, or for the store
+# modules of torch.distributed that do nothing long but wait for peers, or for the store
 _OTHERS = re.compile(r"torch/distributed/(?:_functional_collectives|rendezvous|elastic/utils/store)\.py$")
 _CALLS_OPERATOR = re.compile(r"torch/_ops\.py$")  # between _functional_collectives.py and C++
 _BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")  # DistributedDataParallel waits in it, in C++
 _DISTRIBUTED = re.compile(r"/torch/distributed/")
-# a handler that interrupted the job's own code looks like any call: its name has to do
+# a signal handler that interrupted the job's own code looks like any call: only its name tells
 _HANDLER = re.compile(
     r"sig_?(?:term|int|usr|handle)|handler|handle_sig|on_(?:sig|term)|preempt|graceful", re.IGNORECASE
 )
@@ -45,7 +45,7 @@ _RESTS = ("lock", "loader")  # `Stack.wait` of a thread that is given nothing to
 
 @dataclass(frozen=True)
 class BlockedAt:
-    """Where a stranded rank stands."""
+    """Where a rank is blocked."""
 
     main: Stack
     pending: Collective | None
@@ -53,18 +53,18 @@ class BlockedAt:
 
 
 def waits(dumps: Mapping[int, RankDump]) -> dict[int, BlockedAt]:
-    """Where the ranks that are left stand, if all of them are stranded; else nothing."""
+    """Rank -> where it is blocked, for the ranks that are left; empty unless all of them are blocked."""
     found = {rank: wait for rank, dump in dumps.items() if (wait := _wait(dump)) is not None}
     return found if len(found) == len(dumps) else {}
 
 
 def lost(before: Mapping[int, BlockedAt], now: Mapping[int, BlockedAt]) -> bool:
-    """Whether all that are left at the second look stand where they stood at the first."""
+    """Whether all ranks that are left at the second look are blocked where they were blocked at the first."""
     return bool(now) and all(before.get(rank) == wait for rank, wait in now.items())
 
 
 def sentence(dead: int, found: Mapping[int, BlockedAt]) -> str:
-    """Why they are killed."""
+    """The sentence that says why the ranks that are left are killed."""
     told = ", ".join(f"rank {rank} {wait.told}" for rank, wait in sorted(found.items()))
     return f"without rank {dead} all that are left can only be blocked: {told}; killing them without grace"
 
@@ -82,7 +82,7 @@ def _wait(dump: RankDump) -> BlockedAt | None:
 
 
 def _for_peers(stack: Stack) -> bool:
-    """A thread stands in a call that waits for other ranks: its innermost frame is that call's."""
+    """Whether a thread stands in a call that waits for other ranks: the innermost frame is that call's."""
     inner = next((frame for frame in stack.frames if not _CALLS_OPERATOR.search(frame.path)), None)
     if inner is None:
         return False
@@ -90,21 +90,21 @@ def _for_peers(stack: Stack) -> bool:
 
 
 def _in_backward(main: Stack, dump: RankDump) -> bool:
-    """It stands still in the backward pass, and a collective that it has entered is not over."""
+    """Whether the main thread stands still in the backward pass, and a collective the rank has entered is not over."""
     inner = main.frames[0]
     inside = inner.path.endswith(_BACKWARD[0]) and inner.function == _BACKWARD[1]
     return inside and dump.pending is not None and dump.busy < BUSY
 
 
 def _in_handler(main: Stack) -> bool:
-    """A signal handler runs: it came in the middle of a call of torch.distributed, or is called like one."""
+    """Whether a signal handler runs: it interrupted a call of torch.distributed, or has the name of a handler."""
     if any(_HANDLER.search(f.function) for f in main.frames if not _DISTRIBUTED.search(f.path)):
         return True
     return any(_C10D.search(outer.path) and not inner.foreign for inner, outer in pairwise(main.frames))
 
 
 def _rests(thread: Stack) -> bool:
-    """A thread that is not the main one has nothing to finish."""
+    """Whether a thread beside the main one has nothing to finish."""
     if any(map(_saves, thread.frames)):
         return False
     idle = not thread.frames or bool(_IDLE.search(thread.frames[0].path))
@@ -112,7 +112,7 @@ def _rests(thread: Stack) -> bool:
 
 
 def _works(child: Child) -> bool:
-    """A process that it has started may have something to finish: a checkpoint written by one, say."""
+    """Whether a process that the rank has started may have something to finish, such as a checkpoint."""
     saves = any(_saves(frame) for thread in stacks.threads(child.stack) for frame in thread.frames)
     return saves or child.state in ("R", "D")
 

@@ -1,4 +1,4 @@
-"""The supervisor's end of an autopsy: begin it, see when it is over, read what it has left. Never waits."""
+"""The supervisor's end of an autopsy: starts the collector, sees when it has ended, reads its files. Never waits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ftlaunch.autopsy import rank_dump
 from ftlaunch.autopsy.rank_dump import RankDump
 from ftlaunch.system.helper_process import HelperProcess, HelperProcesses, module
 
-KEPT = 10  # autopsies
-TIME = 3.0  # most seconds that one takes
+KEPT = 10  # autopsies of a job
+TIME = 3.0  # seconds that one autopsy may take
 _OURS = re.compile(r"\.?(?:rank_\d+\.(?:stack\.txt|proc\.json|flight\.json)|gpu\.txt|verdict\.txt)")
 _NAME = re.compile(r"attempt_(\d+)")
 
@@ -26,9 +26,9 @@ class Autopsy:
     def __init__(
         self, helpers: HelperProcesses, run_dir: Path, name: str, memory: Path, ranks: Sequence[dict[str, Any]]
     ) -> None:
-        """Begin it; where it cannot begin, it is over at once and `error` says why.
+        """Start the collector; where that fails, the autopsy is over at once and `error` says why.
 
-        name: of its directory; an autopsy that lies there is replaced.
+        name: of the autopsy's directory; an earlier autopsy of that name is replaced.
         ranks: for each rank, pid, log, whether it can show its stacks, and why it is asked.
         """
         self.directory = run_dir / "autopsy" / name
@@ -44,7 +44,7 @@ class Autopsy:
             self.error = f"cannot make an autopsy: {error.strerror}"
 
     def over(self) -> bool:
-        """Whether it is over, or its time is."""
+        """Whether the collector has ended; one that takes longer than TIME is killed."""
         if self._process is None or self._process.poll() is not None:
             return True
         if time.monotonic() < self._until:
@@ -54,12 +54,12 @@ class Autopsy:
         return True
 
     def end(self) -> None:
-        """No more of it."""
+        """Kill the collector, if it still runs."""
         if self._process is not None:
             self._process.kill()
 
     def dumps(self) -> dict[int, RankDump]:
-        """What it has collected of each rank."""
+        """What was collected of each rank."""
         return {rank: self._read(rank) for rank in self._ranks}
 
     def _read(self, rank: int) -> RankDump:
@@ -70,7 +70,7 @@ class Autopsy:
         return rank_dump.read(rank, stack, facts or {}, recorder)
 
     def conclude(self, sentence: str) -> None:
-        """Put what was found beside what it was found from."""
+        """Write the verdict beside the files from which it was drawn."""
         try:
             path = self.directory / "verdict.txt"
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as file:
@@ -81,14 +81,15 @@ class Autopsy:
 
 def _begin(helpers: HelperProcesses, request: bytes) -> HelperProcess:
     """Start the collector. Raises OSError."""
-    with os.fdopen(os.memfd_create("autopsy"), "w+b") as file:  # as long as need be: a pipe would fill up
+    # a file in memory takes a request of any length; a pipe would fill up
+    with os.fdopen(os.memfd_create("autopsy"), "w+b") as file:
         file.write(request)
         file.seek(0)
         return helpers.start(module("ftlaunch.autopsy.collector"), stdin=file)
 
 
 def _make_room(directory: Path) -> None:
-    """An empty private directory; of those beside it the newest stay. Raises OSError."""
+    """Make an empty private directory; of the autopsies beside it the newest stay. Raises OSError."""
     directory.parent.mkdir(mode=0o700, exist_ok=True)
     if directory.exists():  # an earlier run of the job had this number
         _remove(directory)
@@ -99,7 +100,7 @@ def _make_room(directory: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """What we wrote, and the directory when nothing else is in it. Raises OSError."""
+    """Delete the files that an autopsy writes, then the directory. Raises OSError where it holds anything else."""
     for path in directory.iterdir():
         if _OURS.fullmatch(path.name):
             path.unlink()
@@ -109,7 +110,7 @@ def _remove(directory: Path) -> None:
 def _text(path: Path) -> str:
     try:
         return path.read_text(errors="replace")
-    except OSError:  # it was not written, or cannot be read: then that much is not known
+    except OSError:  # not written, or not readable: what the file would say stays unknown
         return ""
 
 

@@ -1,8 +1,8 @@
-"""The autopsy of a hang, in a process of its own: what can be had of every rank, within a time, into files.
+"""The autopsy of a hang, in a process of its own: collects what can be had of every rank, within a time, into files.
 
-Nothing here can hold the supervisor up: it ends this process when the time is over, and goes by the files that are
-there. They are rank_<r>.stack.txt, rank_<r>.proc.json, rank_<r>.flight.json and gpu.txt; what could not be had is in
-rank_<r>.proc.json under `missing`, with its cause.
+Nothing here can hold the supervisor up: the supervisor kills this process when the time is over, and reads the files
+that are there. They are rank_<r>.stack.txt, rank_<r>.proc.json, rank_<r>.flight.json and gpu.txt; what could not be
+had is in rank_<r>.proc.json under `missing`, with its cause.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.protocol import STACKS_SIGNAL
 
 _STACKS = 0.6  # seconds for a process to write its stacks
-_QUIET = 0.05  # they are complete when nothing was added for so long
+_QUIET = 0.05  # seconds without a new line after which stacks are complete
 _POLL = 0.005
-_ANSWER = 0.6  # seconds for the witness to answer a question
+_ANSWER = 0.6  # seconds for a rank's worker server to answer a question
 _SPAN = 0.25  # seconds between two looks at what threads use
 _CHILDREN = 0.8  # seconds for the stacks of children
 _GPU = 1.5  # seconds for nvidia-smi
@@ -38,7 +38,7 @@ _GPU_COMMAND = (
     "--query-gpu=index,name,utilization.gpu,memory.used,memory.total,temperature.gpu,clocks.sm,ecc.errors.uncorrected.volatile.total",
     "--format=csv",
 )
-# libraries older than glibc 2.30 have no function for it
+# glibc before 2.30 has no function tgkill()
 _TGKILL = {"x86_64": 234, "aarch64": 131}.get(platform.machine())
 _syscall = ctypes.CDLL(None).syscall
 
@@ -60,12 +60,12 @@ class Subject:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was, when looked at: it says nothing until it is continued."""
+        """Whether the rank was stopped when it was looked at: it answers nothing until it is continued."""
         main = self.process.main
         return main is not None and main.state in ("T", "t")
 
     def look(self, parent_of: dict[int, int]) -> None:
-        """First of all, and without touching anything: what /proc shows."""
+        """Read what /proc shows. This comes first, because it disturbs nothing."""
         self.process = procfs.look(self.pid)
         self._looked = time.monotonic()
         self._pids = procfs.below(self.pid, parent_of)
@@ -79,7 +79,7 @@ class Subject:
                 )  # fmt: skip
 
     def recall(self) -> None:
-        """What its flight recorder holds: its witness is asked, the rank itself feels nothing."""
+        """Ask the rank's worker server for the flight recorder; the rank's own threads are not disturbed."""
         try:
             dump = flight_recorder.kept(worker_server.flight_recorder(self._witness, _ANSWER))
             self._write("flight.json", json.dumps(dump))
@@ -87,7 +87,7 @@ class Subject:
             self.process.missing["flight"] = str(silence)
 
     def examine(self) -> None:
-        """Its stacks, then what takes longer; the files are replaced as more is known."""
+        """Take the stacks, then what takes longer; the files are replaced as more is known."""
         stack = self._show(self.process) if self.can_show else ""
         if self.stopped:
             self.recall()
@@ -122,10 +122,10 @@ class Subject:
             self.process.missing["lock_held"] = str(silence)
 
     def _show(self, process: procfs.Process) -> str:
-        """The stacks of all threads of a process, whichever of them answers; "" where none does.
+        """The stacks of all threads of a process, written by whichever thread answers; "" where none does.
 
-        The main thread is asked first: so it is seen where it is, and not where it gets to before another answers.
-        One that cannot be interrupted (state D) leaves it to another.
+        The main thread is asked first: it is then seen where it is, not where it gets to before another thread answers.
+        Where the main thread cannot be interrupted (state D), another thread is asked.
         """
         others = [thread.tid for thread in process.threads if thread.tid != process.pid]
         for tid in [process.pid, *others[-1:]]:
@@ -149,7 +149,7 @@ class Subject:
         return ""
 
     def _into_log(self, stack: str) -> None:
-        """People look into the log first."""
+        """Append the stacks to the rank's log, where people look first."""
         text = f"\n--- ftlaunch: stacks of rank {self.rank}: {self.why}\n{stack}"
         with contextlib.suppress(OSError), self.log.open("ab", buffering=0) as file:
             file.write(text.encode())
@@ -168,7 +168,7 @@ class Subject:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: its reader may come at any time."""
+    """Write a file by rename: the supervisor may read it at any time."""
     draft = path.with_name(f".{path.name}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as file:
@@ -181,14 +181,14 @@ def _child_stack(child: dict[str, Any]) -> str:
 
 
 def _sources(stack: str) -> Iterator[tuple[str, str]]:
-    """The job's own lines that are being executed. Last of all: the disk that they are on may be what hangs."""
+    """The source of the job's own lines that are being executed. Read last: the disk they are on may be what hangs."""
     for thread in stacks.threads(stack):
         if (own := thread.own) is not None:
             yield f"{own.path}:{own.line}", linecache.getline(own.path, own.line).strip()[:200]
 
 
 def _signal(pid: int, tid: int, signum: int) -> bool:
-    """Signal one thread (any of the process, on machines whose system calls we do not know); False when it is gone."""
+    """Signal one thread (any thread of the process where the number of tgkill is not known); False when it is gone."""
     if _TGKILL is not None:
         return bool(_syscall(_TGKILL, pid, tid, int(signum)) == 0)
     try:
@@ -223,10 +223,10 @@ def main() -> None:
     subjects = [Subject(entry, directory, memory) for entry in ranks]
     gpus = _gpus()
     with ThreadPoolExecutor(max_workers=max(len(subjects), 1)) as pool:
-        list(pool.map(lambda subject: subject.look(parent_of), subjects))  # all, before the first is touched
+        list(pool.map(lambda subject: subject.look(parent_of), subjects))  # all ranks, before the first is disturbed
         list(pool.map(Subject.recall, [subject for subject in subjects if not subject.stopped]))
         list(pool.map(Subject.examine, [subject for subject in subjects if not subject.stopped]))
-        # last: continued, they may end what the others wait for
+        # stopped ranks last: once continued, they may end what the others wait for
         list(pool.map(Subject.examine, [subject for subject in subjects if subject.stopped]))
     if gpus is not None:
         try:
@@ -240,5 +240,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except OSError as error:  # of our own files: what cannot be had of a rank is no error
+    except OSError as error:  # of our own files only: what cannot be had of a rank is no error
         sys.exit(f"ftlaunch: the autopsy is not complete: {error.filename}: {error.strerror}")

@@ -1,4 +1,4 @@
-"""What torch's flight recorder holds of a rank's collectives -> which of them ranks have entered, and which not. Pure.
+"""Reads torch's flight recorders: which collectives ranks have entered, and which they have not. Pure.
 
 The recorder numbers the collectives of a process group from 1, on every rank alike. Its JSON is described in torch's
 "Flight Recorder for debugging stuck jobs"; versions differ, so whatever is not as expected is passed over.
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-KEPT = 32  # of each group's entries the newest
+KEPT = 32  # newest entries of each group
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class FlightRecord:
         return next((entry for entry in self.entries if not entry.over), None)
 
     def find(self, group: str, number: int) -> Collective | None:
-        """An entry, as far as it is kept."""
+        """The entry of a collective; None where it is not kept."""
         return next((e for e in self.entries if (e.group, e.number) == (group, number)), None)
 
 
 def kept(dump: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorder's dump without the entries of long ago."""
+    """A recorder's dump with the newest entries of each group, and those that are not over."""
     entries = dump.get("entries")
     entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -126,7 +126,7 @@ def mismatched(rank: int, flights: Mapping[int, FlightRecord]) -> tuple[int, Col
 
 
 def _alike(one: Collective, other: Collective) -> bool:
-    """Of others than all_reduce the sizes may differ from rank to rank."""
+    """Whether two ranks are in the same collective. Only all_reduce needs equal sizes on all ranks."""
     return one.name == other.name and (one.sizes == other.sizes or one.name != "all_reduce")
 
 
@@ -143,11 +143,11 @@ def crossed(rank: int, flights: Mapping[int, FlightRecord]) -> tuple[int, Collec
 
 
 def _belongs(rank: int, group: str, flights: Mapping[int, FlightRecord]) -> bool:
-    """Whether a rank is of a group: it has been in it, or that is configured; the first group, 0, is everybody's."""
+    """Whether a rank belongs to a group: it has used it, or the recorder lists it. All ranks belong to group 0."""
     if group == "0" or flights[rank].newest(group) > 0:
         return True
     members = [flight.members[group] for flight in flights.values() if group in flight.members]
-    # gloo's recorder does not say; a group of one never waits, so of two ranks both belong
+    # gloo's recorder lists no members; a group of one rank never waits, so of two ranks both belong
     return rank in members[0] if members else len(flights) == 2
 
 

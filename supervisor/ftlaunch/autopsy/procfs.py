@@ -44,7 +44,7 @@ class Thread:
     wchan: str = ""  # where in the kernel it waits
     syscall: str = ""
     file: str = ""  # that the system call is about
-    busy: float = 0.0  # processors used or wanted, between two looks
+    busy: float = 0.0  # processors that it used or waited for, between two looks
     wanted: float = field(default=0.0, repr=False)  # seconds it has run or waited for a processor
 
 
@@ -108,10 +108,10 @@ def _thread(process: Process, tid: int) -> Thread:
 
 
 def _wanted(base: Path, cpu: float) -> float:
-    """On a busy machine a thread that spins waits for a processor most of its time: that counts."""
+    """Seconds that a thread has run, or waited for a processor: on a busy machine a thread that spins mostly waits."""
     try:
         ran, waited = (base / "schedstat").read_text().split()[:2]
-    except FileNotFoundError:  # a kernel without it
+    except FileNotFoundError:  # a kernel without schedstat
         return cpu
     return (int(ran) + int(waited)) / 1e9
 
@@ -146,7 +146,7 @@ def below(pid: int, parent_of: dict[int, int]) -> list[int]:
 
 
 def shows_stacks(pid: int, leader: int) -> bool:
-    """Whether a descendant of a rank answers STACKS_SIGNAL as the rank does: it was forked, and runs the same."""
+    """Whether a descendant of a rank answers STACKS_SIGNAL as the rank does: it is a fork of the same program."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:"))

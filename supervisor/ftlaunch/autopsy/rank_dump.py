@@ -12,7 +12,7 @@ from ftlaunch.autopsy import stacks
 from ftlaunch.autopsy.flight_recorder import Collective, FlightRecord
 from ftlaunch.autopsy.stacks import Stack
 
-BUSY = 0.5  # of a processor: that is no waiting
+BUSY = 0.5  # of a processor: a thread that uses more does not wait
 _SLEEP = re.compile(r"nanosleep")
 _FUTEX = re.compile(r"futex")
 _TAKES_LOCK = re.compile(r"\bwith\b.*(?:lock|mutex|cond|sem)|\.acquire\(", re.IGNORECASE)
@@ -38,9 +38,9 @@ class RankDump:
     system_call: str = ""  # that its main thread is in
     file: str = ""  # that the system call is about
     channel: str = ""  # where in the kernel it waits
-    busy: float = 0.0  # processors that its main thread uses, or would
+    busy: float = 0.0  # processors that its main thread uses, or would use on an idle machine
     stopped: bool = False
-    lock_held: bool | None = None  # somebody keeps the interpreter's lock; None: not known
+    lock_held: bool | None = None  # some thread keeps the interpreter's lock; None: not known
     children: tuple[Child, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)  # path:line -> its text
     flight: FlightRecord | None = None
@@ -65,12 +65,12 @@ class RankDump:
 
     @property
     def sleeps(self) -> bool:
-        """Its main thread waits for a time to pass."""
+        """Whether its main thread waits for a time to pass."""
         return bool(_SLEEP.search(self.system_call + self.channel))
 
     @property
     def _in_collective(self) -> bool:
-        """Its main thread waits in C for a collective: a handle's wait(), or the device."""
+        """Whether its main thread waits in C for a collective: in a handle's wait(), or for the device."""
         if self.pending is None or self.lock_held or self.wants_lock or self.stopped:
             return False
         others = stacks.threads(self.stack)[:-1]
@@ -79,7 +79,7 @@ class RankDump:
 
     @property
     def wants_lock(self) -> bool:
-        """Its main thread waits in a line of its own code that takes a lock."""
+        """Whether its main thread waits in a line of the job's own code that takes a lock."""
         main = self.main
         if main is None or main.own != main.frames[0] or not _FUTEX.search(self.system_call + self.channel):
             return False

@@ -1,4 +1,4 @@
-"""Stacks as faulthandler writes them -> frames, and what the main thread waits for. Pure.
+"""Reads stacks as faulthandler writes them: frames, and what the main thread waits for. Pure.
 
 The format is that of the standard library's faulthandler: a line for each thread, its frames behind it, the innermost
 first; the main thread comes last.
@@ -15,7 +15,7 @@ from ftlaunch_contract.pages import waiting
 
 _THREAD = re.compile(r"^(?:Current t|T)hread 0x[0-9a-f]+[^\n]*\n", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<path>[^"\n]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
-# neither the job's own code nor of any help to who reads the sentence
+# not the job's own code, and of no help to a reader of the sentence
 _FOREIGN = re.compile(
     r"/(?:site|dist)-packages/|/lib/python3[^/]*/|/ftlaunch_(?:hooks|contract)/|^<"
     r"|/torch/(?:_|distributed/|utils/|nn/|autograd/|optim/|cuda/)"
@@ -28,7 +28,7 @@ _BOUNDARY = re.escape("/".join(PurePath(waiting.__file__).parts[-3:])) + "$"
 _WAITS: tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...] = tuple(
     (wait, re.compile(path), re.compile(function))
     for wait, path, function in (
-        ("boundary", _BOUNDARY, ""),  # for a snapshot of theirs, or for rank 0's word
+        ("boundary", _BOUNDARY, ""),  # for the other ranks' snapshots, or for what rank 0 decides
         ("loader", r"torch/utils/data/dataloader\.py$|torchdata/", ""),
         ("init", r"torch/distributed/", r"^(?:init_process_group|new_group|_new_process_group_helper|rendezvous)$"),
         ("collective", r"torch/(?:distributed|autograd)/|torch/nn/parallel/distributed|/store\.py$", ""),
@@ -52,7 +52,7 @@ class Frame:
 
     @property
     def foreign(self) -> bool:
-        """Of an installed package, of Python or of torch: not the job's own."""
+        """Whether the frame is of an installed package, of Python or of torch: not the job's own code."""
         return bool(_FOREIGN.search(self.path))
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class Stack:
 
     @property
     def wait(self) -> str:
-        """What it waits for, as far as its frames tell: boundary, loader, init, collective, ...; "" otherwise."""
+        """What the thread waits for, as its frames tell: boundary, loader, init, collective, ...; "" otherwise."""
         for wait, path, function in _WAITS:
             if any(path.search(f.path) and function.search(f.function) for f in self._inside):
                 return wait
@@ -97,7 +97,7 @@ class Stack:
 
 
 def threads(dump: str) -> list[Stack]:
-    """All threads of a dump, the main thread last; lines that others wrote in between are passed over."""
+    """All threads of a dump, the main thread last; lines that other programs wrote in between are passed over."""
     parts = _THREAD.split(dump)[1:]
     return [Stack(tuple(Frame(m["path"], int(m["line"]), m["function"]) for m in _FRAME.finditer(p))) for p in parts]
 

@@ -19,7 +19,7 @@ _STATES = {"R": "running", "S": "sleeping", "D": "in disk sleep", "T": "stopped"
 
 
 def with_dumps(views: Sequence[RankView], dumps: Mapping[int, RankDump]) -> list[RankView]:
-    """Views taken when a hang was seen, with what the autopsy has shown."""
+    """The views that were taken when a hang was seen, completed by what the autopsy has shown."""
     late = flight_recorder.behind({rank: dump.flight for rank, dump in dumps.items() if dump.flight is not None})
     return [
         replace(
@@ -35,7 +35,7 @@ def with_dumps(views: Sequence[RankView], dumps: Mapping[int, RankDump]) -> list
 
 
 def sentence(culprit: int, dumps: Mapping[int, RankDump]) -> str:
-    """Where the culprit is, and what the others wait for: the rest of a sentence that has named it; "": not known."""
+    """Where the culprit is, and what the others wait for: continues a sentence that has named it; "": not known."""
     if culprit not in dumps:
         return ""
     flights = {rank: dump.flight for rank, dump in dumps.items() if dump.flight is not None}
@@ -65,7 +65,7 @@ def _disagreement(one: RankDump, other: RankDump, theirs: Collective, mine: Coll
 
 
 def _waiters(ranks: Sequence[int], dumps: Mapping[int, RankDump]) -> Iterator[str]:
-    """What the others do: those that do the same, together."""
+    """What the other ranks do; ranks that do the same are told together."""
     groups: dict[tuple[bool, str], list[int]] = {}
     for rank in ranks:
         one = dumps[rank]
@@ -112,7 +112,7 @@ def _without_stack(dump: RankDump) -> str:
 
 
 def _waits(dump: RankDump, main: Stack, at: str) -> str:
-    """What it waits for by its stack; "" where that does not tell."""
+    """What the rank waits for, as its stack tells; "" where the stack does not tell."""
     if main.wait == "loader":
         return f"waits for its data loader{at}{_worker(dump)}"
     if main.wait == "lock" or dump.wants_lock:
@@ -135,7 +135,7 @@ def _works(dump: RankDump, at: str) -> str:
 
 
 def _holder(dump: RankDump) -> str:
-    """A thread of the same rank that is in a collective may be what has the lock."""
+    """The thread that may hold the lock: one of the same rank that is in a collective."""
     for thread in stacks.threads(dump.stack)[:-1]:
         if thread.wait == "collective":
             what = dump.pending or thread.call
@@ -144,7 +144,7 @@ def _holder(dump: RankDump) -> str:
 
 
 def _worker(dump: RankDump) -> str:
-    """Where the loader's worker processes are, the first that shows a stack."""
+    """Where the data loader's workers are: the place of the first worker that shows a stack."""
     for child in dump.children:
         stack = stacks.main_thread(child.stack)
         if stack is not None and stack.own is not None and not stack.wait:

@@ -1,4 +1,4 @@
-"""Asking a rank's witness (torch's worker server: HTTP on a unix socket), each question within a time of its own."""
+"""Asks a rank's worker server (torch's: HTTP on a unix socket), each question within a time of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 64 << 20  # bytes of an answer
 
 
 class NoAnswer(Exception):
-    """Why there is none; `connected`: somebody took the question."""
+    """Why a question has no answer; `connected`: the server took the question."""
 
     def __init__(self, reason: str, connected: bool) -> None:
         super().__init__(reason)
@@ -68,9 +68,9 @@ def flight_recorder(path: Path, timeout: float) -> dict[str, Any]:
 
 
 def lock_held(path: Path, timeout: float) -> bool:
-    """Whether somebody keeps the interpreter's lock.
+    """Whether some thread keeps the interpreter's lock.
 
-    The witness answers, but not what needs that lock. Raises NoAnswer.
+    Then the worker server answers `ping`, but not `dump_traceback`, which needs that lock. Raises NoAnswer.
     """
     ask(path, "ping", timeout)
     try:

@@ -1,7 +1,7 @@
 """The saver: a process of its own that commits held snapshots to storage and verifies checkpoints.
 
 It reads requests (one JSON object a line) from stdin and answers on stdout. It copies bytes and never imports
-torch; it runs at the lowest priority, off the training's way. When its supervisor is gone (end of stdin) it
+torch; it runs at the lowest priority, so that the training comes first. When its supervisor is gone (end of stdin) it
 ends what that supervisor left running and leaves: no rank outlives its supervisor.
 
     {"do": "save", "step", "why", "checkpoint_dir", "prefix", "ranks": [slot directory, ...], "keep", "keep_every",
@@ -64,28 +64,26 @@ def save(request: dict[str, Any], hurry: Callable[[float], bool] = lambda _: Tru
         health = health_mark.of(verify.read_metadata(path))
     except (OSError, tensor_file.Damaged) as error:
         return {**answer, "error": _explain(error, target)}
+    deleted, notes = _retire(target, request["keep"], request.get("keep_every"))
+    seconds = round(time.monotonic() - began, 4)
+    done = {"path": str(path), "bytes": size, "health": health, "seconds": seconds}
+    return {**answer, **done, "deleted": deleted, "notes": notes}
+
+
+def _retire(target: writer.SaveTarget, keep: int, keep_every: int | None) -> tuple[list[int], list[str]]:
+    """Delete the checkpoints that need not be kept: their steps, and sentences about what could not be deleted."""
     deleted, notes = [], []
-    kept = request["keep"], request.get("keep_every"), target.step
     try:
-        for step, note in retention.retire(target.checkpoint_dir, *kept):
+        for step, note in retention.retire(target.checkpoint_dir, keep, keep_every, target.step):
             deleted.append(step)
             notes += [note] if note else []
     except OSError as error:
         notes.append(f"cannot delete an old checkpoint: {error}")
-    seconds = round(time.monotonic() - began, 4)
-    return {
-        **answer,
-        "path": str(path),
-        "bytes": size,
-        "health": health,
-        "seconds": seconds,
-        "deleted": deleted,
-        "notes": notes,
-    }
+    return deleted, notes
 
 
 def _explain(error: Exception, target: writer.SaveTarget) -> str:
-    """The error in words; what was written so far is thrown away."""
+    """Delete what was written so far; returns the error in words."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     try:
         writer.discard(target)
@@ -140,7 +138,7 @@ def main() -> int:
         if request["do"] == "leave":
             return 0
         if request["do"] == "hurry":
-            continue  # the save that was meant is over
+            continue  # the save that it was about is over
         answer = save(request, requests.waiting) if request["do"] == "save" else find(request)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
@@ -149,7 +147,7 @@ def main() -> int:
 
 
 def _give_way() -> None:
-    """Leave the processor and the disk to the training, as far as a save can still make headway."""
+    """Take processor and disk after the training, but not so far behind it that saves come to a standstill."""
     me = psutil.Process()
     me.nice(_IDLE_NICE)
     me.ionice(psutil.IOPRIO_CLASS_BE, 7)

@@ -1,4 +1,4 @@
-"""The supervisor's end of the saver: start it, ask, read its answers, notice its death."""
+"""The supervisor's end of the saver: starts it, asks it, reads its answers, notices its death."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SaverLink:
         self._send({"do": "hurry"})
 
     def _send(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it is gone: that is heard on `fd`
+        with contextlib.suppress(BrokenPipeError):  # the saver is gone: the loop hears that on `fd`
             atomic.write_all(self._stdin.fileno(), json.dumps(message).encode() + b"\n")
 
     def answers(self) -> list[dict[str, Any]] | None:
@@ -71,7 +71,7 @@ class SaverLink:
         return [json.loads(line) for line in lines]
 
     def close(self, timeout: float) -> int | None:
-        """Let it finish and leave; SIGKILL after `timeout` seconds. Returns its exit status."""
+        """Let the saver finish and leave; SIGKILL it after `timeout` seconds. Returns its exit status."""
         if not self.closed:
             self._send({"do": "leave"})
             self._stdin.close()

@@ -1,4 +1,4 @@
-"""The command `ftctl check`: could a job run here, and how well."""
+"""The command `ftctl check`: whether a job could run on this machine, and how well."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check(job: str | None, as_json: bool, timeout: float) -> int:
 
 
 def _spec(job: str | None) -> JobSpec:
-    """The job to check; without one any module will do: none is run."""
+    """The job to check; without one, any module stands in for it, as none is run."""
     if job is not None:
         return resolve(job, (), {}, os.environ)
     ranks = "gpu" if count_gpus(os.environ) else "1"

@@ -1,4 +1,4 @@
-"""The command `ftctl`: could it run, how well, what is going on, what happened, stop it, look at what it saved, clean.
+"""The command `ftctl`: check, rehearse, plan, watch, stop and clean jobs, and look at what they did and saved.
 
 RUN is a run dir or a job id; without it the only run in ./runs is meant. Exit codes: 0 done; 1 the job is not
 running, did not stop, or something had to stay; 2 bad usage.
@@ -32,18 +32,18 @@ from ftlaunch.memory import cleanup
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
-_LISTENS = 5.0  # seconds in which a supervisor that lives must come to listen
+_LISTENS = 5.0  # seconds within which a living supervisor must listen on its socket
 _NO = 1  # exit code: the answer is no
 
 
 class Cannot(click.ClickException):
-    """It cannot be done; the message says what and why."""
+    """What was asked for cannot be done; the message says what and why."""
 
     exit_code = _NO
 
 
 class _NotRunning(Exception):
-    """Nobody supervises the job."""
+    """No supervisor runs the job."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The command `ftctl plan`: how often to save, and how much of the time will be training, on how many GPUs ever."""
+"""The command `ftctl plan`: how often to save, and how much of the time will be training, on any number of GPUs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _DAYS_ASKED: dict[str, Any] = {"callback": _number(1e-3, 36500.0), "metavar": "N
 @click.option("--gpus-per-node", type=click.IntRange(1), help="GPUs of one node [default: 8]")
 @click.option("--mtbf-hours", **_AMOUNT,
               help="hours of one GPU to a failure of any kind (of the whole job it is so many times less)"
-              " [default: 50676, as published of Llama 3]")  # fmt: skip
+              " [default: 50677, as published of Llama 3]")  # fmt: skip
 @click.option("--failures", type=click.IntRange(1), help="instead: so many failures, in --days, on --observed-gpus")
 @click.option("--stops", type=click.IntRange(0), help="planned stops in --days [default: 0]")
 @click.option("--days", **_DAYS_ASKED, help="days of --failures and --stops, and of a simulated run [default: 30]")

@@ -1,4 +1,4 @@
-"""The command `ftctl rehearse`: does this job survive what will happen to it."""
+"""The command `ftctl rehearse`: whether a job survives kills, hangs, preemption and a full disk."""
 
 from __future__ import annotations
 

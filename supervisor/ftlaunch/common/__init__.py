@@ -1,1 +1,1 @@
-"""Units, formatting, masking, outliers. Pure, and of no one room alone."""
+"""Units, formatting, masking, outliers. Pure, and used by several folders."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
-_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_UNITS = {"d": Decimal(86400), "h": Decimal(3600), "m": Decimal(60), "s": Decimal(1), "ms": Decimal("0.001")}
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PARTS = re.compile(
     rf"(?=\S)(?:(?P<d>{_NUMBER})d)?\s*(?:(?P<h>{_NUMBER})h)?\s*(?:(?P<m>{_NUMBER})m(?!s))?"
@@ -29,7 +30,8 @@ def parse_duration(text: str) -> float:
         if match is None:
             raise ValueError(f"{text!r} is not a duration")
         parts = {unit: number for unit, number in match.groupdict().items() if number is not None}
-        seconds = sum(float(number) * _UNITS[unit] for unit, number in parts.items())
+        # added up exactly, and rounded once: 9 * 0.001 is not the float nearest to 0.009
+        seconds = float(sum(Decimal(number) * _UNITS[unit] for unit, number in parts.items()))
     if seconds > LONGEST:
         raise ValueError(f"{text!r} is more than ten years")
     return seconds
@@ -41,7 +43,7 @@ def format_duration(seconds: float) -> str:
         thousands = round(seconds * 1000)
         if thousands / 1000 == seconds and seconds < 1:
             return f"{thousands}ms"
-        return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
+        return f"{Decimal(repr(seconds)):f}s"
     rest, text = int(seconds), ""
     for unit in ("d", "h", "m", "s"):
         count, rest = divmod(rest, int(_UNITS[unit]))

@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 def size(count: float) -> str:
     """`812 B`, `3.4 MiB`, `1.2 GiB`, `2.0 TiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
+        if round(count, 1) < 1024:  # what is shown: never `1024.0 KiB`
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"

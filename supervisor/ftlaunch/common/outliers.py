@@ -6,11 +6,9 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-# A rank is an outlier when it takes so many times the median of the others, and is further from it than so many of
-# their median absolute deviations (scaled to a normal distribution's sigma).
+# A rank is an outlier when it takes more than OUTLIER_FACTOR times the median of the others, and is more than
+# OUTLIER_SIGMAS of their median absolute deviations away from it (scaled to a normal distribution's sigma).
 OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 3.0
-
-
 _SIGMA = 1.4826
 
 
@@ -28,7 +26,7 @@ def outliers(seconds: Mapping[int, float]) -> list[int]:
 
 
 def median_of_others(own: float, ordered: Sequence[float]) -> float:
-    """The median of all but one of the values in order, found without going through them; of one value its own."""
+    """The median of the ordered values without `own`, found without a walk through them; of a single value, itself."""
     if len(ordered) == 1:
         return own
     number, half = bisect_left(ordered, own), (len(ordered) - 1) // 2

@@ -1,4 +1,4 @@
-"""The names of Linux's signals, as a table: rooms without system calls read it too. Pure."""
+"""The names of Linux's signals, as a table: modules without system calls read it, too. Pure."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ftlaunch.autopsy.grace_cut import GraceCut
 from ftlaunch.engine.context import Context
-from ftlaunch.engine.grace_cut import GraceCut
 from ftlaunch.engine.hang_examination import HangExamination
 from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.progress import AttemptProgress
@@ -32,7 +32,7 @@ class Attempt:
         self.progress, self.waits = progress, waits
         self.stragglers = Stragglers()
         self.examination = HangExamination(context, group)
-        self.grace_cut = GraceCut(context, group)
+        self.grace_cut = GraceCut(context.helpers, context.spec.run_dir, context.memory_dir, group)
         self.exited = False
         """a rank's process has ended since the last look"""
 

@@ -77,12 +77,13 @@ class Watch:
         if now - self._called > _HELD_UP:
             self._awake_since = now
         self._called = now
-        if attempt is None or (now < self.next_look(state, attempt) and not attempt.exited):
+        if now < self.next_look(state, attempt) and not (attempt is not None and attempt.exited):
             return
-        began, attempt.exited = self._processor_time(), False
-        look = self._looks.get(state)
-        if look is not None:
-            look(self, attempt, now)
+        began, look = self._processor_time(), self._looks.get(state)
+        if attempt is not None:
+            attempt.exited = False
+            if look is not None:
+                look(self, attempt, now)
         self._looked = self._context.clock()
         self._cost = self._processor_time() - began  # what others had of the processor meanwhile does not count
 

@@ -41,30 +41,8 @@ class Workspace:
         self.memory_dir = memory_dir(spec.job_id)
         with contextlib.ExitStack() as undo:
             try:
-                mine = self._asked is not None and initial.is_own(self._asked, spec.checkpoint_dir)
-                self._own = self._asked if mine else None
-                made = make_dirs(spec.run_dir)
-                undo.callback(remove_dirs, made)
-                if made:
-                    undo.callback((spec.run_dir / LOCK).unlink, missing_ok=True)
-                lock = DirLock(spec.run_dir)
-                undo.callback(lock.release)
-                self.checkpoints = self._take_checkpoints()
-                undo.callback(self.checkpoints.leave)
-                found = self.memory_dir.exists()
-                make_private(self.memory_dir)
-                self.memory_lock = DirLock(self.memory_dir, self._wait_for)
-                undo.callback(self.memory_lock.release)
-                if not found:
-                    undo.callback(remove_memory, self.memory_dir)
-                write_places(self.memory_dir, spec.run_dir, spec.checkpoint_dir)
-                self.run_lock = lock
-                leftovers = processes.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
-                if leftovers:
-                    say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
-                if spec.saving.fresh and self._own is None:
-                    self._start_over()
-                self._go_back()
+                self._take_possession(undo)
+                self._clear_up()
                 self.pages = self._open_pages()
                 self.load = self._load_elsewhere()
                 self.journal = Journal(spec.run_dir)
@@ -76,6 +54,36 @@ class Workspace:
                 name = error.filename or spec.run_dir
                 raise Unusable(f"cannot start: {name}: {error.strerror}") from error
             undo.pop_all()
+
+    def _take_possession(self, undo: contextlib.ExitStack) -> None:
+        """Make and lock the directories. undo: gives back what was taken, where something cannot be taken."""
+        spec = self.spec
+        mine = self._asked is not None and initial.is_own(self._asked, spec.checkpoint_dir)
+        self._own = self._asked if mine else None
+        made = make_dirs(spec.run_dir)
+        undo.callback(remove_dirs, made)
+        if made:
+            undo.callback((spec.run_dir / LOCK).unlink, missing_ok=True)
+        self.run_lock = DirLock(spec.run_dir)
+        undo.callback(self.run_lock.release)
+        self.checkpoints = self._take_checkpoints()
+        undo.callback(self.checkpoints.leave)
+        found = self.memory_dir.exists()
+        make_private(self.memory_dir)
+        self.memory_lock = DirLock(self.memory_dir, self._wait_for)
+        undo.callback(self.memory_lock.release)
+        if not found:
+            undo.callback(remove_memory, self.memory_dir)
+        write_places(self.memory_dir, spec.run_dir, spec.checkpoint_dir)
+
+    def _clear_up(self) -> None:
+        """End what an earlier supervisor left running, and forget what the user does not want to go on from."""
+        leftovers = processes.kill_marked(f"{ENV_MEMORY_DIR}={self.memory_dir}")
+        if leftovers:
+            self.say(f"ended {leftovers} processes that an earlier supervisor of this job had left running")
+        if self.spec.saving.fresh and self._own is None:
+            self._start_over()
+        self._go_back()
 
     def _wait_for(self, holder: int) -> None:
         self.say(f"waiting for the saver of an earlier supervisor (pid {holder}) to finish")

@@ -1,4 +1,4 @@
-"""Events of a run dir -> what happened, and where the wall time went. Pure.
+"""Turns the events of a run dir into what happened and where the wall time went. Pure.
 
 Every second between the first event and the last falls into exactly one class, so the ledger adds up. A run
 dir may hold several runs of the supervisor, and a run may lack its end: it was killed.
@@ -15,7 +15,7 @@ from ftlaunch.history.timeline import Moment
 USEFUL, LOST, DETECTING, RESTARTING = "useful", "lost", "detecting", "restarting"
 STARTING, STOPPING, DOWN, UNKNOWN = "starting", "stopping", "down", "unknown"
 CLASSES = (USEFUL, LOST, DETECTING, RESTARTING, STARTING, STOPPING, DOWN, UNKNOWN)
-# Told after the last word of a run: no time of the job's.
+# Written after the last event of a run; their time is not the job's.
 _AFTER_THE_END = ("notified", "notify_failed")
 
 
@@ -58,10 +58,10 @@ class Story:
     attempts: int = 0
     begin: float = 0.0
     end: float = 0.0
-    ended: bool = False  # the last run has said its last word
+    ended: bool = False  # the last run of the supervisor has journalled its end
     entries: list[HistoryEntry | Incident] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0.0))
-    steps_made: int = 0  # those timed
+    steps_made: int = 0  # steps whose time is known
     step_seconds: float | None = None  # mean over the steps timed
     steps_lost: int = 0
     checkpoints: int = 0
@@ -108,7 +108,7 @@ class _Teller:
         if story.ended and moment.event in _AFTER_THE_END:
             return
         if not story.runs and moment.event != "job_started":
-            self._on_job_started(Moment(moment.wall, "job_started", 0, {}))  # its own line is lost
+            self._on_job_started(Moment(moment.wall, "job_started", 0, {}))  # the line of that event is lost
         self._hears.get(moment.event, _Teller._note_some)(self, moment)
         self._last = moment.wall
 
@@ -165,7 +165,7 @@ class _Teller:
         self._note(moment, "started", down=down)
 
     def _on_killed(self, moment: Moment) -> None:
-        """A new run begins, the one before has no end. The ranks' pages may have told when it was killed."""
+        """A new run begins while the one before has no end: it was killed. The ranks' pages may tell when."""
         said = moment.fields.get("killed_at")
         at = self._last
         if isinstance(said, Mapping):
@@ -258,7 +258,7 @@ class _Teller:
             self._note(moment)
 
     def _on_end(self, moment: Moment) -> None:
-        """The run has said its last word. What came after the last rank's end was saving."""
+        """The run of the supervisor has ended. The time after the last rank's end went into saving."""
         steps = self._exits.values()
         if self._class in (USEFUL, UNKNOWN) and self._last_exit is not None:
             if self._mark is not None and min(steps) >= 0:

@@ -1,4 +1,4 @@
-"""What `ftctl report` and `ftctl status` show: a story or an answer in, text or JSON-ready data out."""
+"""What `ftctl report` shows: a story in, text or JSON-ready data out."""
 
 from __future__ import annotations
 
@@ -159,13 +159,6 @@ def _without_down(story: Story, total: float) -> str:
     if story.effective is None or up <= 0 or up == total:
         return ""
     return f" ({story.seconds[goodput.USEFUL] / up:.2%} of the time it was up)"
-
-
-# --- status -----------------------------------------------------------------------------------------------
-
-
-def _step(step: int) -> str:
-    return str(step) if step >= 0 else "-"
 
 
 def _count(number: int, noun: str) -> str:

@@ -37,7 +37,7 @@ class Run:
 
     @property
     def end(self) -> Mapping[str, Any] | None:
-        """The last word of the newest run of the supervisor; None when there is none."""
+        """The event that ended the newest run of the supervisor; None while it has none."""
         for event in self.events[::-1]:
             name = str(event["event"])
             if name == "job_started":

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftlaunch.common.formatting import duration, table
-from ftlaunch.history.report_view import _step
 
 
 def status_lines(answer: Mapping[str, Any]) -> list[str]:
@@ -41,3 +40,7 @@ def status_lines(answer: Mapping[str, Any]) -> list[str]:
 
 def _lying(incident: Mapping[str, Any]) -> list[str]:
     return [f"  its autopsy: {incident['autopsy']}"] if incident["autopsy"] else []
+
+
+def _step(step: int) -> str:
+    return str(step) if step >= 0 else "-"

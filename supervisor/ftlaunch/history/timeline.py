@@ -1,4 +1,4 @@
-"""Journal events -> moments in order of time."""
+"""Puts the events of a journal on one time line."""
 
 from __future__ import annotations
 

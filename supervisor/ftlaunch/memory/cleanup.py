@@ -1,4 +1,4 @@
-"""What killed jobs have left in memory: found, judged, and removed."""
+"""Finds what killed jobs have left in memory, judges it, and removes it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ftlaunch_contract.pages.page import Page, open_pages
 from ftlaunch_contract.protocol import process_start_time
 
 _ALONE = re.compile(r"alone-(\d+)-(\d+)")
-_MEETING_OVER = 3600.0  # seconds; ranks give up on meeting each other much earlier
+_MEETING_OVER = 3600.0  # seconds; ranks give up their rendezvous much earlier
 
 
 class CleanupRefused(Exception):
-    """It must stay; the message says why."""
+    """The memory directory must stay; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _Snapshots:
 def clean_job(directory: Path, force: bool) -> str:
     """Remove a job's memory directory; returns a sentence about it.
 
-    Raises Refused while a supervisor or its saver uses it, and without `force` where its snapshots are newer
+    Raises CleanupRefused while a supervisor or its saver uses it, and without `force` where its snapshots are newer
     than every checkpoint; OSError when it cannot be removed.
     """
     try:
@@ -82,7 +82,7 @@ def _snapshots(directory: Path) -> _Snapshots:
     try:
         pages = open_pages(directory, ranks)
     except (OSError, ValueError):
-        return _Snapshots(NONE, stored, checkpoint_dir)  # nothing could resume from them either
+        return _Snapshots(NONE, stored, checkpoint_dir)  # no attempt could resume from these pages either
     slots = {rank: page.slot_steps() for rank, page in enumerate(pages) if page.valid}
     for page in pages:
         page.close()
@@ -105,7 +105,7 @@ def sweep(root: Path) -> Iterator[str]:
             freed = _bytes(directory)
             with contextlib.suppress(OSError):
                 layout.remove_slots(directory)
-            shutil.rmtree(directory, ignore_errors=True)  # another sweep may be at it at the same time
+            shutil.rmtree(directory, ignore_errors=True)  # another sweep may remove it at the same time
             if not directory.exists():
                 yield f"removed {directory}: {size(freed)}, of processes that are gone"
     with contextlib.suppress(OSError):  # there is more in it, or it is not there
@@ -113,7 +113,7 @@ def sweep(root: Path) -> Iterator[str]:
 
 
 def _over(meeting: Path) -> bool:
-    """Whether nobody meets here any more."""
+    """Whether no rank uses this rendezvous any more."""
     return time.time() - meeting.stat().st_mtime > _MEETING_OVER and not any(map(_writer_lives, meeting.iterdir()))
 
 

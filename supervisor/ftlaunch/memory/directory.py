@@ -1,4 +1,4 @@
-"""The directory of a job in /dev/shm: where it lies, what it says of the job, how it is removed."""
+"""The directory of a job in /dev/shm: its path, the note about the job in it, its removal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def memory_dir(job_id: str) -> Path:
 
 
 def write_places(directory: Path, run_dir: Path, checkpoint_dir: Path) -> None:
-    """Note in a memory directory whose it is, for `ftctl`. Raises OSError."""
+    """Note in a memory directory which job it belongs to, for `ftctl`. Raises OSError."""
     places = {"run_dir": str(run_dir), "checkpoint_dir": str(checkpoint_dir)}
     path = directory / _PLACES
     path.touch(mode=0o600)

@@ -15,7 +15,7 @@ class Pages:
     """The pages of all ranks of a job."""
 
     def __init__(self, directory: Path, ranks: int) -> None:
-        """Map what is there, make what is missing; what is of another number of ranks goes. Raises OSError."""
+        """Map the pages, and make missing ones; pages of another number of ranks are deleted. Raises OSError."""
         self.directory = directory
         if count_pages(directory) != ranks:
             forget_snapshots(directory)
@@ -85,7 +85,7 @@ class Pages:
             page.persist_at = step
 
     def reading(self, step: int) -> None:
-        """The saver reads this step now (NONE: none): its slots must stay."""
+        """Note which step the saver reads now (NONE: none): ranks keep off its slots."""
         for page in self.pages:
             page.reading = step
 
@@ -95,7 +95,7 @@ class Pages:
             page.saved = max(page.saved, step)
 
     def newest_life(self) -> tuple[int, float]:
-        """What the ranks said last: the step all had completed (NONE: not known), time of the newest beat."""
+        """From the pages: the step that all ranks had completed (NONE: not known), time of the newest beat."""
         steps = [page.step if page.attempt != NONE else NONE for page in self.pages]
         return min(steps), max(page.beat_ns for page in self.pages) / 1e9
 

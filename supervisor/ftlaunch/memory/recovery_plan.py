@@ -1,9 +1,9 @@
 """Where the state of an attempt comes from: the newest step that can be had whole, and of it every shard. Pure.
 
-A shard that several ranks hold alike (its replica group) is had as long as one copy of it is left; when none
-is, the step cannot be had, and the next rung is tried: an older step in memory, then storage. The rule is that
-of ModelArts' recovery strategy (usable = group - failed; the least usable rank supplies), with copies on other
-nodes, the cheapest way instead of the lowest rank, and the work shared out between the suppliers.
+A shard that several ranks hold alike (its replica group) can be had as long as one copy of it is left. Without a copy
+of every shard a step cannot be had, and the next best is tried: an older step in memory, then storage. The rule is
+that of ModelArts' recovery strategy (usable = group - failed; the least usable rank supplies), extended by copies on
+other nodes, by the nearest copy instead of the lowest rank, and by suppliers that share the work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NONE = -1
 
 
 class Rung(enum.IntEnum):
-    """How far a shard has to come, the cheapest first."""
+    """How far a shard has to be moved, the nearest first."""
 
     OWN = 0  # the rank's own snapshot, in the memory of its node
     NODE = 1  # another rank's, in the memory of the same node
@@ -48,7 +48,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class Failed:
-    """What is gone."""
+    """The ranks and nodes that are gone."""
 
     ranks: frozenset[int] = frozenset()
     nodes: frozenset[int] = frozenset()
@@ -90,8 +90,8 @@ def plan(
 ) -> RecoveryPlan:
     """The newest step that can be had whole, from memory where storage has nothing newer; FRESH without any.
 
-    copies: of one life of the job; those of earlier lives are withdrawn before. stored: steps of complete
-    checkpoints. A plan never mixes memory and storage: a checkpoint may be an earlier life's of the same step.
+    copies: of one attempt; those of earlier attempts were withdrawn before. stored: steps of complete
+    checkpoints. A plan never mixes memory and storage: an earlier attempt may have stored the same step.
     """
     failed = failed or Failed()
     held: dict[int, dict[Shard, list[Copy]]] = {}
@@ -137,7 +137,7 @@ _Supplier = TypeVar("_Supplier", bound="int | tuple[int, int]")
 
 
 def _share_out(places: Sequence[RankNeeds], held: Mapping[Shard, Sequence[Copy]]) -> dict[_Wish, Source]:
-    """Everyone's cheapest source; where there are several, no node, and on it no rank, supplies more than it must.
+    """For every rank and shard the nearest source; of several no node, and on it no rank, supplies more than it must.
 
     The rungs are shared out one by one: what is read on the node itself is no load to what it sends.
     """
@@ -164,7 +164,7 @@ def _rung(copy: Copy, place: RankNeeds) -> Rung:
 
 
 def _balance(choices: Mapping[_Wish, Collection[_Supplier]]) -> dict[_Wish, _Supplier]:
-    """One supplier for each wish, so that the busiest has as little to supply as can be; the same for whoever asks.
+    """One supplier for each wish, so that the busiest supplies as little as possible; the same on every node.
 
     An optimal semi-matching, wish by wish: the new wish goes to the supplier with the least load that can be
     reached when wishes already placed may move (Harvey, Ladner, Lovasz, Tamir, "Semi-matchings for bipartite
@@ -175,7 +175,7 @@ def _balance(choices: Mapping[_Wish, Collection[_Supplier]]) -> dict[_Wish, _Sup
     for new in sorted(choices):
         reached: dict[_Supplier, _Wish] = {}  # supplier -> the wish that could move there
         moving = [new]
-        for wish in moving:  # it grows
+        for wish in moving:  # the list grows meanwhile
             for supplier in sorted(set(choices[wish]) - reached.keys()):
                 reached[supplier] = wish
                 moving.extend(sorted(supplied.get(supplier, ())))

@@ -1,4 +1,4 @@
-"""The supervisor's end of the notifier: hand over what happened, hear what became of it, never wait.
+"""The supervisor's end of the notifier: hands over notices, hears what became of them, never waits.
 
 Only the end of a job waits, for FAREWELL seconds and a little at most.
 """
@@ -20,7 +20,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcess, HelperProcesses, module
 
-_MARGIN = 1.0  # seconds that the notifier gets to leave, its own time being over
+_MARGIN = 1.0  # seconds that the notifier gets to leave after FAREWELL
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class DeliveryOutcome:
 
     kind: str
     target: str
-    error: str  # "": it was taken
+    error: str  # "": the target took it
     tries: int = 0
     seconds: float = 0.0
 
 
 class NotifierLink:
-    """Who is to be told of what, and the process that does it; no process where nobody is."""
+    """The targets of notices, and the process that tells them; without a target there is no process."""
 
     def __init__(self, helpers: HelperProcesses, spec: JobSpec, environ: dict[str, str]) -> None:
         """environ: what the ranks inherit; what its secret variables hold is masked."""
@@ -49,10 +49,10 @@ class NotifierLink:
         self._lost: list[DeliveryOutcome] = []
         self._number = 0
         if self._targets:
-            self._start()  # now: at an incident there are better things to do
+            self._start()  # now, so that an incident need not wait for it
 
     def hand(self, line: dict[str, Any]) -> None:
-        """Take a journalled event, and pass it on to those who want it."""
+        """Take a journalled event, and pass it on to every target that asks for its kind."""
         kind = KIND_OF.get(line["event"])
         wanted = [number for number, target in enumerate(self._targets) if kind in target.on]
         if kind is None or not wanted:
@@ -72,14 +72,14 @@ class NotifierLink:
             self._waiting[self._number] = (kind, target.name)
 
     def _pass(self, message: bytes) -> str:
-        """Why the notifier has not got it; one that has died is replaced."""
+        """Send a message; returns why it could not be sent. A notifier that has died is replaced."""
         if self._socket is not None:
             try:
                 self._socket.send(message)
                 return ""
             except ConnectionError:
                 self._lost += self._buried()
-            except OSError as error:  # it does not read, and there is no room for more
+            except OSError as error:  # the notifier does not read, and its socket is full
                 return f"the notifier takes nothing: {error.strerror}"
         self._start()
         if self._socket is None:
@@ -103,7 +103,7 @@ class NotifierLink:
         self._socket = ours
 
     def outcomes(self) -> list[DeliveryOutcome]:
-        """What is known since the last call; never waits."""
+        """What became of notices since the last call; never waits."""
         heard, self._lost = self._lost, []
         return [*heard, *self._hear()] if self._waiting else heard
 
@@ -123,7 +123,7 @@ class NotifierLink:
             yield DeliveryOutcome(kind, target, answer["error"], answer["tries"], answer["seconds"])
 
     def _buried(self) -> list[DeliveryOutcome]:
-        """The notifier is gone: so is what it was given. The next notice starts another."""
+        """Reap a notifier that is gone; the notices it held are lost. The next notice starts another notifier."""
         assert self._socket is not None
         assert self._process is not None
         self._socket.close()
@@ -135,7 +135,7 @@ class NotifierLink:
         return gone
 
     def close(self) -> list[DeliveryOutcome]:
-        """Let it finish, FAREWELL and a little at most; what is known then of everything handed over."""
+        """Let the notifier finish, for FAREWELL + _MARGIN seconds at most; returns what became of the last notices."""
         heard = self.outcomes()
         if self._socket is None:
             return heard
@@ -145,5 +145,5 @@ class NotifierLink:
             heard += self._hear()
         if self._socket is not None:
             heard += self._buried()
-            processes.kill_descendants([], [])  # its commands, orphaned, have come to us
+            processes.kill_descendants([], [])  # the notifier's commands, orphaned, have become our children
         return heard

@@ -1,6 +1,6 @@
-"""Which events somebody is told of, and in which words. Pure.
+"""Which events are told to targets, and in which words. Pure.
 
-Nothing that looks like a secret leaves: texts are masked by name and address, and by the values that the job was
+Nothing that looks like a secret is sent: texts are masked by name and address, and by the values that the job was
 given under a secret's name.
 """
 
@@ -20,7 +20,7 @@ KIND_OF = {
     "rank_slow": "slow",
     "hang_suspected": "hang_suspected",
 }
-_LONGEST = 8000  # characters of one text: of a long traceback the end counts
+_LONGEST = 8000  # characters of one text: of a longer one the end is sent, where a traceback has its error
 
 
 def payload(job: Mapping[str, Any], line: Mapping[str, Any], secrets: Collection[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The notifier: a process that tells others what happened, as often and as long as that takes.
+"""The notifier: a process that delivers notices to commands and webhooks, and tries again what fails.
 
 Runs as `python -m ftlaunch.notify.notifier` with a socket as its stdin, one JSON object a message, both ways:
 
@@ -27,15 +27,15 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.system import processes
 
 FAREWELL = 5.0  # most seconds that the end of a job waits for its notices
-_MOST = 100  # notices waiting for one target; of a job that fails faster than it can be told, the oldest count
+_MOST = 100  # notices that may wait for one target; where there are more, the oldest are kept
 _BACKOFF_FIRST, _BACKOFF_MOST = 0.5, 30.0
 
 
 class Delivery:
-    """One try to deliver: a process with the message as its stdin, its output kept only where it is our own."""
+    """One try to deliver a notice: a process with the notice as its stdin. Only a webhook's output is kept."""
 
     def __init__(self, target: Mapping[str, Any], body: str, now: float) -> None:
-        """Start it. Raises OSError."""
+        """Start the process. Raises OSError."""
         self.url = bool(target["url"])
         self.timeout = float(target["timeout"])
         self.deadline = now + self.timeout
@@ -63,7 +63,7 @@ class Delivery:
         self.pidfd = os.pidfd_open(self._popen.pid)
 
     def end(self, now: float) -> tuple[str, bool] | None:
-        """Why it failed ("": it did not) and whether for good; None while it runs and may."""
+        """Why the try failed ("": it did not), and whether trying again is of no use; None while it may run on."""
         status = self._popen.poll()
         if status is None and now < self.deadline:
             return None
@@ -74,7 +74,7 @@ class Delivery:
         return said or (reason, False)
 
     def kill(self) -> None:
-        """SIGKILL to whatever is left of it."""
+        """SIGKILL the process and what is left in its group."""
         with contextlib.suppress(ProcessLookupError):  # it is gone, and so are its children
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
@@ -94,7 +94,7 @@ def _reason(status: int) -> str:
 
 
 class Route:
-    """What waits for one target, in order, one at a time: a target that hangs holds up no other."""
+    """The notices for one target, delivered in order, one at a time: a target that hangs holds up no other."""
 
     def __init__(self) -> None:
         self.queue: deque[dict[str, Any]] = deque()
@@ -109,7 +109,7 @@ class Route:
         return self._retry_at - now if self.queue else float("inf")
 
     def advance(self, now: float) -> dict[str, Any] | None:
-        """Whatever can be done now; the answer to a notice that is done with."""
+        """Do what can be done now; returns the answer to a notice that is delivered or given up."""
         if self.trial is None:
             return self._begin(now) if self.queue and now >= self._retry_at else None
         ended = self.trial.end(now)
@@ -138,7 +138,7 @@ class Route:
         return None
 
     def close(self, now: float, why: str = "") -> dict[str, Any]:
-        """Be done with the first notice, as it stands."""
+        """Give up the first notice, or end it well; returns its answer."""
         notice = self.queue.popleft()
         seconds = round(now - self._began, 3) if self._tries else 0.0
         error = "; ".join(part for part in (self._error, why) if part)
@@ -159,7 +159,7 @@ class Notifier:
         self._leave_at = float("inf")
 
     def run(self) -> None:
-        """Serve until there is nothing more to come and to do."""
+        """Serve until the supervisor hangs up, and then until every notice is answered or FAREWELL seconds are over."""
         while self._leave_at == float("inf") or (self._busy() and time.monotonic() < self._leave_at):
             for key, _ in self._selector.select(self._patience()):
                 if key.fileobj is self._link:

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ftlaunch import __version__
 
-_TRY_AGAIN = (408, 425, 429)  # the only client errors that pass by themselves
+_TRY_AGAIN = (408, 425, 429)  # the client errors that pass with time
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -37,7 +37,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def request(url: str, body: str) -> urllib.request.Request:
-    """The POST; user and password of an address become a header."""
+    """The POST request; user and password of the address become a header."""
     parts = urlsplit(url)
     headers = {"Content-Type": "application/json", "User-Agent": f"ftlaunch/{__version__}"}
     if parts.username is not None:
@@ -48,7 +48,7 @@ def request(url: str, body: str) -> urllib.request.Request:
 
 
 def post(url: str, body: str, timeout: float) -> tuple[str, bool]:
-    """("", False) once it was taken, else why not, without the address, and whether that is final."""
+    """Post `body`. Returns ("", False) when it was taken, else why not, without the address, and whether for good."""
     try:
         with urllib.request.build_opener(_Redirects).open(request(url, body), timeout=timeout):
             return "", False
@@ -65,7 +65,7 @@ def post(url: str, body: str, timeout: float) -> tuple[str, bool]:
 
 
 def main() -> int:
-    """Do what stdin asks for."""
+    """Post what stdin holds."""
     error, final = post(**json.load(sys.stdin))
     if error:
         sys.stdout.write(json.dumps({"error": " ".join(error.split()), "final": final}))

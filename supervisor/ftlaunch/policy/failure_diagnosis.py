@@ -1,7 +1,7 @@
-"""Exit, error file, log tail, rules -> cause, class, signature. Pure.
+"""Diagnoses the end of a rank from exit status, error file, log and rules: cause, class, signature. Pure.
 
-Of several ranks that fail together the one that failed by itself is the culprit; one that died of its peer's
-death (a closed connection) is a victim.
+Of several ranks that fail together, the rank that failed by itself is the culprit; a rank that failed because a peer
+had died (a closed connection) is a victim.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _KILLED_PID = re.compile(r"Killed process (\d+)")
 _TYPE = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
 _CRASHES = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
 
-COMM = "comm"  # the class of victims: what follows from the end of another rank
+COMM = "comm"  # the class of victims: ranks that failed because another rank had ended
 AT_START = "exception-at-start"
-# An attempt that says nothing of its steps and lived so long has made some.
+# seconds: an attempt that does not tell its steps and lived so long counts as one that made some
 LONG_LIFE = 600.0
 
 
@@ -83,12 +83,12 @@ def spawn_failure(rank: int, error: str, rules: Sequence[FaultRule]) -> Cause:
 
 
 def hang(rank: int, step: int, sentence: str, trace: str, rules: Sequence[FaultRule]) -> Cause:
-    """The cause of a hang, told by health."""
+    """The cause of a hang; hang_detection.py has seen it."""
     return _told("hang", rank, step, sentence, "hang", trace, rules)
 
 
 def slow(rank: int, step: int, sentence: str) -> Cause:
-    """The cause of a restart because of a slow rank, told by stragglers.py, where the job asks for that."""
+    """The cause of a restart because of a slow rank, which stragglers.py has seen, where the job asks for that."""
     return Cause("slow", rank, step, sentence, "slow")
 
 
@@ -101,13 +101,13 @@ def _told(
 
 
 def _facts(evidence: Evidence, trace: str) -> Facts:
-    """What the rules are to judge by."""
+    """The facts that the rules look at."""
     errors = _errors(trace)
     kernel = _about(evidence.pid, errors, evidence.kernel)
     heard = Facts(log=evidence.log_tail, kernel=kernel, before_first_step=_before_first_step(evidence))
     aborted_at_exit = evidence.returncode == -6 and trace.startswith(TRACEBACK)  # see last_traceback
     if evidence.returncode < 0 and not aborted_at_exit:
-        return replace(heard, signal=signal_name(-evidence.returncode))  # a traceback in the log was dealt with
+        return replace(heard, signal=signal_name(-evidence.returncode))  # the script has dealt with any traceback
     if evidence.returncode == 0:
         return replace(heard, how="left-early")
     code = evidence.returncode if evidence.returncode > 0 else None
@@ -117,7 +117,7 @@ def _facts(evidence: Evidence, trace: str) -> Facts:
 
 
 def _what(facts: Facts, trace: str) -> tuple[str, str]:
-    """What a rank did, for the sentence, and what tells this failure from others."""
+    """What a rank did, for the sentence, and the detail that tells this failure from others."""
     if facts.signal:
         verb = "killed by" if facts.signal == "SIGKILL" else "ended by"
         crashed = facts.signal in _CRASHES
@@ -140,22 +140,22 @@ def _where(evidence: Evidence) -> str:
 
 
 def _before_first_step(evidence: Evidence) -> bool:
-    """No step of the job was ever completed, as far as this rank knew.
+    """Whether the job had completed no step at all, as far as this rank knew.
 
-    Where nothing is known of steps, one that has lived long is taken to have made some.
+    A rank that does not tell its steps is taken to have made some once it has lived for LONG_LIFE.
     """
     return evidence.step == 0 or (evidence.step < 0 and not evidence.seen and evidence.lived < LONG_LIFE)
 
 
 def _about(pid: int, errors: str, kernel: str) -> str:
-    """What the kernel has said, but for its killing of processes that are neither this one nor in its error."""
+    """The kernel's lines, without its killing of processes that are neither this one nor named in its error."""
     ours = {str(pid), *re.findall(r"\d+", errors)}
     killed = ((_KILLED_PID.search(line), line) for line in kernel.splitlines())
     return "\n".join(line for match, line in killed if match is None or match[1] in ours)
 
 
 def _memory(evidence: Evidence) -> str:
-    """How much a rank had that the kernel has killed for lack of memory, and how much was allowed."""
+    """How much memory a rank had that the kernel killed for lack of it, and how much was allowed."""
     for line in evidence.kernel.splitlines():
         if (killed := _KILLED_PID.search(line)) and int(killed[1]) == evidence.pid and "ut of memory" in line:
             had = sum(int(number) << 10 for number in _RSS.findall(line))
@@ -196,5 +196,5 @@ def _clip(text: str, most: int = 200) -> str:
 
 
 def _generalise(line: str) -> str:
-    """Numbers and addresses differ from one time to the next; the error does not."""
+    """The line without numbers and addresses, which differ each time while the error is the same."""
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", _clip(line))

@@ -81,6 +81,3 @@ def _found(pattern: str, text: str) -> bool:
         return True
     search = re.compile(pattern).search  # re keeps what it has compiled
     return any(search(line[:_LINE]) for line in text.splitlines())
-
-
-# --- reading ----------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""What to do about an incident: restart after a delay, or give up; with a sentence. Pure.
+"""Judges an incident: restart after a delay, or give up; with a sentence. Pure.
 
 Failures and hangs have budgets of their own. The first failure after progress is retried at once; failures
 without progress between them wait longer each time, with jitter so that jobs of one cluster do not come back
-in step. What would fail again is not tried again, whatever is left of the budget.
+in step. A failure that would only repeat ends the job early, whatever is left of the budget.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ftlaunch.common.durations import format_duration
 from ftlaunch.policy.failure_diagnosis import AT_START, Cause
 
-# A port taken between choosing and binding it is nobody's failure: retried outside the budget, so often.
+# Tries outside the budget when a port is taken between choosing and binding it: that is nobody's failure.
 PORT_TRIES = 10
 _START_TRIES = 2  # the same error of the script before its first step: it would fail a third time too
 _JITTER = 0.25
@@ -35,10 +35,10 @@ class Budget:
     """What has been spent so far."""
 
     limits: RestartLimits
-    failures: tuple[float, ...] = ()  # when the restarts were that count
-    hangs: tuple[float, ...] = ()
+    failures: tuple[float, ...] = ()  # times of the restarts that count
+    hangs: tuple[float, ...] = ()  # likewise, after hangs
     restarts: int = 0  # all, whether they count or not
-    step: int = -1  # the newest step when the last one that counts was
+    step: int = -1  # the newest step at the last restart that counts
     front: int = -1  # the newest step ever reached, as far as incidents have shown
     in_a_row: int = 0  # failures since the last progress
     signature: str = ""
@@ -56,7 +56,7 @@ class Budget:
         return max(self.limits.hang_restarts - len(self.hangs), 0)
 
     def noting(self, cause: Cause, *, progressed: bool, now: float, step: int) -> Budget:
-        """This budget as it stands when `cause` is met: what no longer counts is gone, the incident is noted."""
+        """This budget with the incident noted, and without the restarts that no longer count."""
         refilled = 0 < self.limits.refill_after <= step - max(self.step, 0)
         since = float("inf") if refilled else now - (self.limits.window or float("inf"))
         progressed = progressed and not 0 <= step <= self.front  # steps made again are none
@@ -108,7 +108,7 @@ class Backoff:
         return self._jittered(min(self.first * 2.0 ** min(in_a_row - 2, 30), self.most), random)
 
     def longest(self, random: float) -> float:
-        """The wait for what passes with time and not with trying."""
+        """The wait after a failure that only time mends."""
         return self._jittered(self.most, random)
 
     def _jittered(self, raw: float, random: float) -> float:
@@ -140,7 +140,7 @@ def judge(
 
 
 def may_restart(budget: Budget, policy: str) -> bool:
-    """Whether there is a restart left for what is no failure."""
+    """Whether a restart is left for a reason that is no failure, such as a slow rank."""
     return policy != "never" and budget.left > 0
 
 
@@ -178,7 +178,7 @@ def _used_up(cause: Cause, budget: Budget) -> str:
 
 
 def _rest(cause: Cause, budget: Budget) -> str:
-    """What is left, as the sentence says it."""
+    """What is left of the budget, in words."""
     limits = budget.limits
     within = f" within {format_duration(limits.window)}" if limits.window else ""
     if cause.kind == "preempted":

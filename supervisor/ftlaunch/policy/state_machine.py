@@ -1,6 +1,6 @@
-"""(state, event) -> (state, actions): a total table. Pure.
+"""The state table: (state, event) -> (state, actions). It is total. Pure.
 
-Every pair stands here; `IGNORED` names those that change nothing, so that a forgotten pair is an error at
+Every pair is listed here; `IGNORED` names those that change nothing, so that a forgotten pair is an error at
 import and not a surprise at night. The form is skarnet/s6's.
 """
 
@@ -15,7 +15,7 @@ _SAVE_AND_STOP: Step = (JobState.LAST_GASP, (Action.SAVE_NEWEST,))
 _TABLE: dict[JobState, dict[Event, Step]] = {
     JobState.READY: {
         Event.START: (JobState.RUNNING, (Action.SPAWN,)),
-        Event.STOP: _SAVE_AND_STOP,  # an earlier life may have left snapshots in memory
+        Event.STOP: _SAVE_AND_STOP,  # a killed supervisor may have left snapshots in memory
         Event.HURRY: _SAVE_AND_STOP,
     },
     JobState.RUNNING: {
@@ -71,12 +71,12 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
     },
     JobState.WRAP_UP: {
         Event.SAVED: (JobState.DONE, (Action.FINISH,)),
-        Event.SAVE_FAILED: (JobState.DONE, (Action.FINISH,)),  # the work is done: said loudly, not failed
+        Event.SAVE_FAILED: (JobState.DONE, (Action.FINISH,)),  # the training is done: said loudly, not failed
     },
 }
 
 _E = Event
-_SAVER_NEWS = {_E.SAVED, _E.SAVE_FAILED}  # of interval saves: the runner has journalled them already
+_SAVER_NEWS = {_E.SAVED, _E.SAVE_FAILED}  # of interval saves: they are in the journal already
 _RANK_NEWS = {_E.FAILURE_RETRY, _E.RANK_RETRY, _E.FAILURE_FATAL, _E.HANG, _E.ALL_DONE}
 _TIMERS = {_E.GRACE_OVER, _E.BACKOFF_OVER}
 

@@ -35,7 +35,7 @@ class Event(enum.Enum):
     RANK_RETRY = "failure of one rank, to be retried alone"  # restart_scope: rank
     FAILURE_FATAL = "failure, for good"  # likewise, policy says: give up
     HANG = "hang"
-    ALL_DONE = "all ranks done"  # every rank ended honestly with exit code 0
+    ALL_DONE = "all ranks done"  # every rank ended with exit code 0, after its training loop was over
     ALL_GONE = "all ranks gone"  # no process of the attempt is left
     STOP = "stop"  # somebody asked to stop
     HURRY = "hurry"  # somebody asked again, and means now (a second Ctrl-C)
@@ -46,7 +46,7 @@ class Event(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What the runner does about it."""
+    """What the supervisor does about it."""
 
     SPAWN = "start an attempt"
     REPLACE_RANK = "end the rank that failed, and start it again after its delay"

@@ -1,6 +1,6 @@
-"""The supervisor's end of the warm parent: start it, have it fork ranks, notice its death.
+"""The supervisor's end of the warm parent (the fork server): starts it, has it fork ranks, notices its death.
 
-What it cannot give is started as a plain process: nothing here may keep a job from running.
+A rank that it cannot fork is started as a plain process: nothing here may keep a job from running.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ftlaunch_contract.files import atomic
 
 PROGRAM = program("fork_server")
 _IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itself is watched by health
-_FORK_PATIENCE = 4.0  # seconds without a rank forked: it is stopped, or swaps; it may be importing for 1 or 2
-_DYING = 2.0  # seconds from its last word to its exit status: torch is taken apart
+_FORK_PATIENCE = 4.0  # seconds without a forked rank: the parent is stopped, or swaps; an import may take 1 or 2
+_DYING = 2.0  # seconds from the end of its socket to its exit status: Python frees torch meanwhile
 _MOST_LIVES = 20
 # torch's optimizers and DistributedDataParallel import the first
 _LATER = ("torch._dynamo", "ftlaunch_hooks.job.job", "ftlaunch_hooks.observe.forward_passes")
@@ -46,7 +46,7 @@ class ForkOrder:
 
 
 def _batches(ranks: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The first goes ahead: rank 0 hosts the store, and who asks before it listens tries again 0.3 to 0.7 s later."""
+    """Rank 0 alone, then batches. Rank 0 hosts the store; a rank that asks too early tries again 0.3 to 0.7 s later."""
     yield ranks[:1]
     for start in range(1, len(ranks), _BATCH):
         yield ranks[start : start + _BATCH]
@@ -78,7 +78,7 @@ class WarmLink:
         self.pid, self.fd = self._process.pid, ours.fileno()
 
     def hear(self) -> dict[str, object] | None:
-        """What it says, empty when that is nothing; None when it is gone."""
+        """What the warm parent says; empty when it says nothing, None when it is gone."""
         try:
             message = self._socket.recv(1 << 16)
         except BlockingIOError:
@@ -88,7 +88,7 @@ class WarmLink:
         return dict(json.loads(message)) if message else None
 
     def fork(self, orders: Mapping[int, ForkOrder], marker: str, more: bool) -> dict[int, Leader]:
-        """Have ranks forked; those that could be had. more: further orders follow than there are helpers.
+        """Have ranks forked; returns those that were. more: more orders follow than the parent has helpers.
 
         Waits for them, as starting a process waits for its exec. Nothing else is there to be watched meanwhile: an
         attempt begins with none of its ranks alive.
@@ -119,7 +119,7 @@ class WarmLink:
         return True
 
     def _admit(self, gate: socket.socket, orders: Mapping[int, ForkOrder], marker: str) -> dict[int, Leader]:
-        """Each rank says who it is, and is let go once we hold it."""
+        """Each rank tells its number and pid, and goes on once we hold a pidfd of it."""
         found: dict[int, Leader] = {}
         by_number = list(orders)
         gate.settimeout(_FORK_PATIENCE)
@@ -138,11 +138,11 @@ class WarmLink:
         return found
 
     def kill(self) -> None:
-        """End it, without waiting: `fd` tells."""
+        """Kill the warm parent, without waiting: `fd` tells when it is gone."""
         self._process.kill()
 
     def close(self, patience: float = 0.0) -> int:
-        """End it, unless it ends by itself in `patience` seconds; its exit status."""
+        """Kill the warm parent, unless it ends by itself in `patience` seconds; returns its exit status."""
         self._socket.close()
         return self._process.end(patience)
 
@@ -163,7 +163,7 @@ class Warm:
         self.link: WarmLink | None = None
         self._ready = False
         self._lives, self._started = 0, 0.0
-        self.news = ""  # why there is none, where somebody wants to know
+        self.news = ""  # why there is no warm parent, where the user is to be told
         if spec.launch.warm is False:
             return
         if is_for(spec):
@@ -188,7 +188,7 @@ class Warm:
 
     @property
     def starting(self) -> bool:
-        """It imports; the first attempt waits for that, since its ranks would be no faster."""
+        """Whether the warm parent still imports. The first attempt waits for that: its ranks would import no faster."""
         return self.link is not None and not self._ready
 
     def late(self, now: float) -> bool:
@@ -196,11 +196,11 @@ class Warm:
         return self.starting and now - self._started > _IMPORT_PATIENCE
 
     def give_up(self) -> None:
-        """Do without it."""
+        """Do without a warm parent."""
         self._without(f"the warm parent has not imported its modules in {_IMPORT_PATIENCE:.0f} s")
 
     def hear(self) -> None:
-        """Heed what it says, or start another in its place; `link` is another afterwards, or None."""
+        """Act on what the warm parent says, or replace one that died; `link` is another afterwards, or None."""
         assert self.link is not None
         said = self.link.hear()
         if said is None:
@@ -225,7 +225,7 @@ class Warm:
             self._without(f"the warm parent ended with {status}{words and f': {words}'} (see {self._log})")
 
     def fork(self, orders: Mapping[int, ForkOrder], marker: str) -> dict[int, Leader]:
-        """Those of the ranks that could be forked; the others are to be started."""
+        """Fork ranks; returns those that were forked. The caller starts the others as plain processes."""
         found: dict[int, Leader] = {}
         batches = list(_batches(list(orders)))
         for number, batch in enumerate(batches, 1):
@@ -237,12 +237,12 @@ class Warm:
         return found
 
     def dismiss(self) -> None:
-        """The job is over. Does not wait: the kernel takes its time with so much memory."""
+        """Kill the warm parent at the end of the job, without waiting: the kernel needs long to free so much memory."""
         if self.link is not None:
             self.link.kill()
 
     def close(self) -> None:
-        """Wait for its end."""
+        """Kill the warm parent, and wait for its end."""
         if self.link is not None:
             self.link.close()
             self.link = None

@@ -1,4 +1,4 @@
-"""What can be told before anything starts or is made: is the target there, can the folders be made."""
+"""Checks a job spec against the disk before anything is started or made: is the target there, can folders be made."""
 
 from __future__ import annotations
 

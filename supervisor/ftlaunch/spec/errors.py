@@ -61,7 +61,7 @@ def shown(given: object) -> str:
 
 
 def one_line(given: object) -> str:
-    """`given` in full, as it is where it can be printed as it is, quoted where not."""
+    """`given` in full; quoted and escaped where it cannot be printed as it is."""
     text = str(given)
     return ascii(text) if text == "" or text != text.strip() or not text.isprintable() else text
 

@@ -1,6 +1,6 @@
 """What a job is: one frozen JobSpec, and how to print it as a job spec again.
 
-`spec_resolve.resolve` makes one from flags, job spec, environment and defaults.
+`resolve.resolve` makes one from flags, job spec, environment and defaults.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ftlaunch.spec import parsers as p
 from ftlaunch.spec.errors import RefusedError, did_you_mean
 
 KINDS = ("incident", "give_up", "done", "slow", "hang_suspected")
-_ON = tuple(kind for kind in KINDS if kind != "slow")  # a slow rank is news, not a reason to wake somebody
+_ON = tuple(kind for kind in KINDS if kind != "slow")  # a slow rank alone is no reason to wake a person
 _LONGEST_TIMEOUT = 300.0
 
 
@@ -32,7 +32,7 @@ class NotifyTarget:
 
     @property
     def name(self) -> str:
-        """How journal and terminal call it. Of an address the host alone: its path, too, may be the secret."""
+        """The target's name in journal and terminal. Of an address only the host is shown: the path may be secret."""
         if self.url:
             parts = urlsplit(self.url)
             port = "" if parts.port is None else f":{parts.port}"

@@ -77,7 +77,7 @@ def _file_layer(path: str) -> _Layer:
 
 
 def _in_our_words(layer: _Layer) -> _Layer:
-    """ChatLearn's keys mean ours: they stay out of what follows."""
+    """Replace ChatLearn's keys by ours, which have the same meaning."""
     folder, resuming = layer.pop("data_checkpoint_path", None), layer.pop("enable_resume_training", None)
     if folder is not None and layer.setdefault("checkpoint_dir", folder).value != folder.value:
         ours = one_line(layer["checkpoint_dir"].raw)

@@ -1,4 +1,4 @@
-"""Fault rules as YAML writes them -> FaultRule, and the rules that come with ftlaunch."""
+"""Reads fault rules from YAML: those of a job, and those that come with ftlaunch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from ftlaunch.policy.fault_rules import ACTIONS, ANY, HOWS, LOOKS, FaultRule
 from ftlaunch.spec.errors import RefusedError, did_you_mean
 
 _NAME = "fault_rules.yaml"
-
-
 _KEYS = (*LOOKS, "before_first_step", "class", "action", "meaning")
-
-
 _LONGEST = 500  # characters of a pattern
 
 

@@ -70,5 +70,5 @@ def rules(value: Iterable[FaultRule]) -> list[dict[str, object]] | None:
 
 
 def targets(value: Iterable[NotifyTarget]) -> list[dict[str, object]] | None:
-    """Those who are told of events, secrets masked; None where there are none."""
+    """The targets of notices, secrets masked; None where there are none."""
     return [as_spec(target) for target in value] or None

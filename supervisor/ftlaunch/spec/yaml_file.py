@@ -63,7 +63,7 @@ def read_spec_file(path: str) -> dict[str, Any]:
 def _load(path: str) -> object:
     loader = None
     try:
-        # BOM and all: utf-8-sig is what editors on other systems write.
+        # utf-8-sig: editors on other systems put a byte order mark first.
         loader = _Loader(Path(path).read_text(encoding="utf-8-sig"))
         loader.name = path
         return loader.get_single_data()

@@ -11,11 +11,11 @@ import threading
 from pathlib import Path
 
 _DRIVER = Path("/dev/nvidiactl")
-_BUSY = 5  # percent of the time in which a kernel ran
+_BUSY = 5  # percent of the time during which some kernel ran on the GPU
 
 
 class Gpus:
-    """Asks when it is told to; without a driver, or without nvidia-ml-py, nobody is ever at work."""
+    """Asks NVML when it is told to; without a driver, or without nvidia-ml-py, no process ever has a GPU at work."""
 
     def __init__(self, driver: Path = _DRIVER) -> None:
         """driver: exists where there is one."""
@@ -25,10 +25,10 @@ class Gpus:
         self._thread: threading.Thread | None = None
 
     def ask(self) -> None:
-        """Have `busy` renewed, some time soon; never waits."""
+        """Have `busy` renewed by the thread; never waits."""
         if self._thread is None and self._driver.exists():
             thread = threading.Thread(target=self._answer, name="ftlaunch-nvml", daemon=True)
-            with contextlib.suppress(RuntimeError):  # none may be started now: perhaps the next time
+            with contextlib.suppress(RuntimeError):  # no thread may be started now; the next call tries again
                 thread.start()
                 self._thread = thread
         self._wanted.set()

@@ -1,6 +1,6 @@
 """What the kernel says and counts while an attempt runs: its log, and the OOM kills of our memory cgroup.
 
-Both may be out of reach (containers, `dmesg_restrict`); then less is known, and nothing else happens.
+Both may be unreadable (containers, `dmesg_restrict`); then a diagnosis knows less, and that is no error.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 _KMSG = Path("/dev/kmsg")
 _RECORD = 8192  # bytes: the kernel gives one record a read, and none is longer
 _MOST = 5000  # records read at once
-_NO_LIMIT = 1 << 60  # v1 has a number for none
+_NO_LIMIT = 1 << 60  # cgroup v1 writes a number near 2^63 where there is no limit
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
 class Kernel:
-    """From begin() on: what is new."""
+    """What the kernel has logged and counted since begin()."""
 
     def __init__(self, proc: Path = Path("/proc/self"), kmsg: Path = _KMSG) -> None:
         """proc: this process's folder in /proc; ranks are counted in its cgroup and in those below."""
@@ -30,7 +30,7 @@ class Kernel:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was."""
+        """Start anew: what was logged and counted before is not told."""
         self._killed = {path: _killed(path) for path in self._counters}
         if self._log is not None:
             with contextlib.suppress(OSError):
@@ -60,7 +60,7 @@ class Kernel:
         return lines
 
     def close(self) -> None:
-        """Give the log back."""
+        """Close the log."""
         if self._log is not None:
             os.close(self._log)
             self._log = None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BUSY = 0.05  # of a processor
-_BYTES = 64 << 10
+_BYTES = 64 << 10  # read and written
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Usage:
 
 
 def is_active(before: Usage, now: Usage, elapsed: float) -> bool:
-    """Whether something was done in `elapsed` seconds. Pure."""
+    """Whether the processes of a session did something in `elapsed` seconds. Pure."""
     return (
         now.gpu
         or now.logged > before.logged
@@ -39,7 +39,7 @@ def is_active(before: Usage, now: Usage, elapsed: float) -> bool:
 def usage(leaders: Collection[int], logs: Mapping[int, Path], on_gpu: Collection[int]) -> dict[int, Usage]:
     """Session leader's pid -> what its session has used. One pass over /proc.
 
-    logs: theirs. on_gpu: processes that have a GPU at work.
+    logs: the leaders' logs. on_gpu: pids of processes that have a GPU at work.
     """
     gpu: set[int] = set()
     seconds, moved = dict.fromkeys(leaders, 0.0), dict.fromkeys(leaders, 0)

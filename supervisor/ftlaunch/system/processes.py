@@ -64,7 +64,7 @@ class Leader:
         return self.returncode is not None
 
     def ended_by(self) -> int:
-        """The signal that ends it, while the kernel still takes it apart; 0 when that is not so. See proc(5)."""
+        """The signal that ends the process, while the kernel still frees what it held; 0 otherwise. See proc(5)."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
@@ -73,7 +73,7 @@ class Leader:
         return status & 0x7F if flags & _PF_EXITING else 0
 
     def signal(self, signum: int) -> None:
-        """Signal the leader alone: its children are its own business (DataLoader workers above all)."""
+        """Signal the leader alone: a DataLoader worker that gets SIGTERM would break the training loop."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signum)
@@ -92,10 +92,10 @@ class Leader:
 
 
 class RankProcess(Leader):
-    """A rank that is a program of its own."""
+    """A rank that was started as a program, not forked from the fork server."""
 
     def __init__(self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: Path, marker: str) -> None:
-        """Start it, output appended to `log`. Must be called in the main thread. Raises OSError."""
+        """Start the program, its output appended to `log`. Must be called in the main thread. Raises OSError."""
         # O_APPEND: ranks and their children never block on it, and nothing overwrites what another wrote
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
@@ -132,7 +132,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """All below a process, as far as they can be listed while they come and go."""
+    """All descendants of a process, as far as they can be listed while some start and end."""
     below = children(pid)
     for child in below:
         below.extend(children(child))

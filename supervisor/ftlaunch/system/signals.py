@@ -46,4 +46,4 @@ class Signals:
 
 
 def _note(signum: int, frame: object) -> None:
-    """Nothing to do: the wake-up descriptor tells the loop."""
+    """Does nothing: the wake-up descriptor tells the loop."""

@@ -7,7 +7,8 @@ from ftlaunch_contract.pages.memory_state import Memory
 
 
 def events(news: MemoryNews, *memory: int) -> list[str]:
-    return [event for event, _, _ in news.look(Memory(*memory))]
+    event = news.look(Memory(*memory))
+    return [] if event is None else [event.name]
 
 
 def test_nothing_is_news_while_all_is_well() -> None:
@@ -19,9 +20,10 @@ def test_nothing_is_news_while_all_is_well() -> None:
 
 def test_fewer_slots_are_said_once_a_rung() -> None:
     news = MemoryNews(1)
-    [(event, fields, sentence)] = news.look(Memory(2, 1, 100, 250))
-    assert (event, fields) == ("memory_reduced", {"slots": 2, "interval": 1, "needed": 100, "room": 250})
-    assert "memory holds 2 snapshots instead of 3" in sentence
+    event = news.look(Memory(2, 1, 100, 250))
+    assert event is not None
+    assert (event.name, event.fields()) == ("memory_reduced", {"slots": 2, "interval": 1, "needed": 100, "room": 250})
+    assert "memory holds 2 snapshots instead of 3" in event.sentence()
     assert events(news, 2, 1, 100, 250) == []
     assert events(news, 0, 0, 300, 250) == ["memory_reduced"]
     assert events(news, 0, 0, 0, 0) == []  # another attempt begins
@@ -32,7 +34,9 @@ def test_fewer_slots_are_said_once_a_rung() -> None:
 def test_another_interval_is_an_event_without_a_word() -> None:
     news = MemoryNews(1)
     assert events(news, 3, 1, 100, 1000) == []
-    assert news.look(Memory(3, 40, 100, 1000)) == [("memory_interval", {"interval": 40, "before": 1}, "")]
+    event = news.look(Memory(3, 40, 100, 1000))
+    assert event is not None
+    assert (event.name, event.fields(), event.sentence()) == ("memory_interval", {"interval": 40, "before": 1}, "")
     assert events(news, 3, 40, 100, 1000) == []
     assert events(MemoryNews(1), 3, 40, 100, 1000) == ["memory_interval"], "also when it was so at the first look"
 

@@ -1,7 +1,8 @@
-"""What is known of a checkpoint's numbers: `health` in its metadata.json, a status and why. Standard library only.
+"""Whether a checkpoint's numbers can be trusted: `health` in its metadata.json, a status and why.
 
-The words are MindSpore's: `normal` says that nothing was known against it when it was committed, `abnormal` that
-its losses or parameters were no numbers, its loss was in a spike, or replicas differed; `unknown` is everything else.
+The words are MindSpore's. `normal`: nothing was known against the checkpoint when it was committed. `abnormal`: its
+losses or parameters were not finite, its loss was in a spike, or replicas differed. `unknown`: everything else.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ Mark = Mapping[str, str]
 
 
 def mark(status: str, why: str = "") -> dict[str, str]:
-    """One, JSON-ready."""
+    """A mark, as JSON holds it."""
     return {"status": status, "why": why}
 
 
 def of(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """That of a checkpoint by its metadata, or of a snapshot by its common.json; what is not one is unknown."""
+    """The mark in a checkpoint's metadata, or in a snapshot's common.json; anything that is no mark is unknown."""
     found = metadata.get(KEY)
     if not isinstance(found, Mapping) or found.get("status") not in (NORMAL, ABNORMAL):
         why = found.get("why") if isinstance(found, Mapping) else None
@@ -35,7 +36,7 @@ def is_normal(metadata: Mapping[str, Any]) -> bool:
 
 
 def join(marks: Sequence[Mark], abnormal: str = "") -> dict[str, str]:
-    """The mark of a checkpoint, by those of all ranks' snapshots. abnormal: what is held against it besides."""
+    """The mark of a checkpoint, from the marks of all ranks' snapshots. abnormal: what else speaks against it."""
     if abnormal:
         return mark(ABNORMAL, abnormal)
     for status in (ABNORMAL, UNKNOWN):

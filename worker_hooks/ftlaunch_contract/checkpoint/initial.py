@@ -1,9 +1,10 @@
 """The checkpoint that a job is asked to begin with, by path or by number. Without torch.
 
-A path means a checkpoint, or a folder of checkpoints, of another job: it is for the first start, and a job that has
-checkpoints of its own goes on from those. A number means one of its own: to go back. Later ones are put aside, once,
-as a note in the checkpoint directory says: the same command, run again after a preemption, must not throw away what
-was made since. `load_checkpoint` and `resume_training` are MindSpore Transformers' words.
+A path means a checkpoint, or a folder of checkpoints, of another job. It is for the first start: a job that has
+checkpoints of its own goes on from those. A number means one of the job's own checkpoints: the job goes back to it, and
+later ones are put aside. This happens once, and a note in the checkpoint directory says so: the same command, run again
+after a preemption, must not throw away the checkpoints that were made since. `load_checkpoint` and `resume_training`
+are MindSpore Transformers' words.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def check(load: InitialCheckpoint) -> None:
 def find(path: Path) -> tuple[int, list[Refusal]]:
     """The step of the checkpoint that `path` means (-1: none is usable), and what was refused on the way.
 
-    In a folder the one that the tracker file names comes first, then the newest. Nothing is moved: it is not ours.
+    In a folder the checkpoint that the tracker file names comes first, then the newest. Nothing is moved: the folder
+    belongs to another job.
     """
     refusals: list[Refusal] = []
     for step, directory in _candidates(path):
@@ -102,7 +104,7 @@ def none_usable(load: InitialCheckpoint) -> str:
 
 
 def not_first(load: InitialCheckpoint, step: int) -> str:
-    """What is said when the job has something of its own."""
+    """What is said when the job has checkpoints of its own."""
     return (
         f"{load.path} is for the job's first start, and it has its own step {step}: going on from that"
         " (with --fresh it begins there again)"
@@ -121,14 +123,15 @@ def settle_own(
 ) -> None:
     """Go back to a checkpoint of the job's own where that is asked for, and was not done before.
 
-    again: also where it was. Put aside is what is newer, nothing is deleted; `forget_memory` is called before that.
+    again: also where it was done before. Newer checkpoints are put aside, none is deleted; `forget_memory` is called
+    before that.
     Raises CannotLoad, and OSError.
     """
     note = checkpoint_dir / NOTE
     own = load.path.resolve() if load is not None and is_own(load, checkpoint_dir) else None
     step = layout.step_of(own) if own is not None else None
     if step is None:
-        note.unlink(missing_ok=True)  # whoever asks next means it anew
+        note.unlink(missing_ok=True)  # the next request to go back is a new one
         return
     if _went_back(note, step) and not again:
         say(f"this job went back to step {step} before: it goes on from its newest (with --fresh it goes back again)")
@@ -136,7 +139,7 @@ def settle_own(
     _expect_usable(checkpoint_dir, step)
     forget_memory()
     aside = layout.supersede(checkpoint_dir, above=step)
-    atomic.replace_durable(note, json.dumps({"step": step}).encode())  # last: without it the next start does the rest
+    atomic.replace_durable(note, json.dumps({"step": step}).encode())  # last: a start without it goes back again
     later = f"; later checkpoints are now in {aside}" if aside is not None else ""
     say(f"going back to step {step}{later}")
 

@@ -29,9 +29,6 @@ _ITERATION = re.compile(r"iteration_(\d{7,})")
 _INCOMPLETE = re.compile(r"iteration_(\d{7,})\.incomplete")
 
 
-# --- safetensors files ------------------------------------------------------------------------------------
-
-
 # --- snapshot slots ---------------------------------------------------------------------------------------
 
 
@@ -41,18 +38,18 @@ def slot_dir(memory_dir: Path, rank: int, slot: int) -> Path:
 
 
 def storage_slots(checkpoint_dir: Path, name: str) -> Path:
-    """Where snapshot slots lie that there is no room for in memory; name: of the job."""
+    """Where the snapshot slot on storage lies, for a job whose snapshots do not fit into memory. name: of the job."""
     return checkpoint_dir / f".staged-{name}"
 
 
 def remove_slot(directory: Path) -> None:
-    """Delete a slot; one that lies on storage there too, with the directory that it lay in. Raises OSError."""
+    """Delete a slot. Of a slot on storage the link, the files and their directory are deleted. Raises OSError."""
     if not directory.is_symlink():
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory)
         return
     target = directory.readlink()
-    shutil.rmtree(target, ignore_errors=True)  # storage that does not answer shall not keep the link
+    shutil.rmtree(target, ignore_errors=True)  # the link goes also when storage does not answer
     with contextlib.suppress(OSError):
         target.parent.rmdir()  # the last one succeeds
     directory.unlink()
@@ -93,13 +90,13 @@ def list_iterations(checkpoint_dir: Path) -> list[tuple[int, Path]]:
 
 
 def step_of(directory: Path) -> int | None:
-    """The step that a directory's name says it is a committed checkpoint of."""
+    """The step of the committed checkpoint that a directory's name stands for; None for any other name."""
     named = _ITERATION.fullmatch(directory.name)
     return int(named[1]) if named else None
 
 
 def read_tracker(checkpoint_dir: Path) -> int | None:
-    """The step that the tracker file names; None when it is missing or torn. It is a hint to readers, no more."""
+    """The step that the tracker file names; None when it is missing or torn. The tracker is only a hint."""
     try:
         return int((checkpoint_dir / TRACKER).read_bytes()[:32])
     except (OSError, ValueError):
@@ -107,7 +104,7 @@ def read_tracker(checkpoint_dir: Path) -> int | None:
 
 
 def list_incomplete(checkpoint_dir: Path) -> list[tuple[int, Path]]:
-    """What interrupted saves (or deletions) have left, newest first."""
+    """The directories that interrupted saves and deletions have left, newest first."""
     return _list(checkpoint_dir, _INCOMPLETE)
 
 
@@ -121,7 +118,7 @@ def _list(checkpoint_dir: Path, pattern: re.Pattern[str]) -> list[tuple[int, Pat
 
 
 def quarantine(checkpoint_dir: Path, directory: Path, why: str) -> Path:
-    """Move a checkpoint that is refused out of the way, with a note why; nothing is deleted. Raises OSError."""
+    """Move a refused checkpoint to the quarantine, with a note that says why. Nothing is deleted. Raises OSError."""
     shelter = checkpoint_dir / QUARANTINE
     shelter.mkdir(exist_ok=True)
     target, number = shelter / directory.name, 1
@@ -143,7 +140,7 @@ def refused_before(checkpoint_dir: Path) -> bool:
 def supersede(checkpoint_dir: Path, above: int = -1) -> Path | None:
     """Put committed checkpoints of steps above `above` aside; returns where they are now. Raises OSError.
 
-    All of them, for a fresh start: then those in quarantine go too, and the list of samples to skip.
+    For a fresh start all of them; then the quarantine and the list of samples to skip are put aside, too.
     """
     found = [path for step, path in list_iterations(checkpoint_dir) if step > above]
     if above < 0:

@@ -1,4 +1,4 @@
-"""The form of metadata.json and common.json, checked as they come from a disk that nobody vouches for."""
+"""Checks the form of metadata.json and common.json, which come from a disk that nobody vouches for."""
 
 from __future__ import annotations
 

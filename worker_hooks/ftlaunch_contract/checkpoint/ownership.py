@@ -1,4 +1,4 @@
-"""A checkpoint directory in the hands of the one job that saves there. Standard library only."""
+"""The right of one job to save to a checkpoint directory. Standard library only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Custody:
         wait: is called with a pid before waiting for the saver of a job that is gone. Raises dirlock.Locked while
         another job saves there, or OSError; then nothing is left behind but what was there before.
         """
-        self.unfinished: list[int] = []  # steps of whose checkpoints something was left
+        self.unfinished: list[int] = []  # steps whose checkpoints were only half saved or half deleted
         self._lock: DirLock | None = None
         self._made = make_dirs(directory)
         try:
@@ -36,11 +36,11 @@ class Custody:
 
     @property
     def fds(self) -> list[int]:
-        """The lock's descriptor, for a saver to hold too."""
+        """The lock's descriptor, which a saver inherits and holds too."""
         return [] if self._lock is None else [self._lock.fd]
 
     def forsake_in_children(self) -> None:
-        """Children that this process forks do not hold the lock: a loader's workers may outlive it."""
+        """Children that this process forks do not hold the lock: a DataLoader's workers may outlive this process."""
         os.register_at_fork(after_in_child=self._forsake)
 
     def _forsake(self) -> None:
@@ -51,7 +51,7 @@ class Custody:
     def leave(self) -> None:
         """Give the directory back; where nothing was saved it is as it was before."""
         if self._lock is not None:
-            with contextlib.suppress(OSError):  # it may have become read-only; the lock itself goes in any case
+            with contextlib.suppress(OSError):  # the directory may be read-only now; the lock is released in any case
                 self._lock.path.unlink(missing_ok=True)
             self._lock.release()
             self._lock = None

@@ -1,4 +1,4 @@
-"""What goes from a checkpoint directory: old checkpoints, and what interrupted saves have left.
+"""Deletes from a checkpoint directory: old checkpoints, and what interrupted saves have left.
 
 Standard library only. Only what a save writes is ever deleted; what users put beside or into it stays.
 """
@@ -26,7 +26,7 @@ def doomed(
 
     Kept are the newest `keep` (one at least) that are complete, every one whose step is a multiple of
     `keep_every`, `spare` (the one just committed, should storage have newer ones that nobody resumed from), and the
-    newest that is marked healthy. What is not complete is neither counted nor deleted: it is for the resume to refuse.
+    newest that is marked healthy. An incomplete one is neither counted nor deleted: the next resume refuses it.
     """
     kept, healthy = 0, False
     for step, path in layout.list_iterations(checkpoint_dir):
@@ -51,7 +51,7 @@ def retire(
 ) -> Iterator[tuple[int, str | None]]:
     """Delete the `doomed`; yields (step, None, or a sentence on what stayed). Raises OSError.
 
-    A checkpoint first loses the name under which it would be resumed from: a crash leaves it whole or not there.
+    A checkpoint is renamed before its files are deleted, so that a crash leaves it whole or not there.
     """
     for step, directory in doomed(checkpoint_dir, keep, keep_every, spare):
         aside = layout.incomplete_dir(checkpoint_dir, step)
@@ -65,7 +65,7 @@ def retire(
 def clear_unfinished(checkpoint_dir: Path) -> list[tuple[int, str | None]]:
     """Delete what interrupted saves and deletions have left: (step, None, or a sentence on what stayed) of each.
 
-    For whoever holds the directory's lock: nobody else saves there.
+    To be called by the holder of the directory's lock: nobody else saves there.
     """
     with suppress(OSError):
         (checkpoint_dir / f"{layout.TRACKER}.tmp").unlink(missing_ok=True)
@@ -79,7 +79,7 @@ def clear_unfinished(checkpoint_dir: Path) -> list[tuple[int, str | None]]:
 
 
 def remove_ours(directory: Path) -> str | None:
-    """Delete an incomplete checkpoint's files, and it; returns a sentence when something in it is not ours.
+    """Delete an incomplete checkpoint's files and its directory; returns a sentence when something in it is not ours.
 
     Raises OSError.
     """

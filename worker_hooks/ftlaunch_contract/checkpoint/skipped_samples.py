@@ -1,7 +1,7 @@
-"""Samples that no run of this job is to see again: `skipped.json` in the checkpoint directory. Standard library only.
+"""Samples that no run of this job is to use again: `skipped.json` in the checkpoint directory. Standard library only.
 
-A list of [begin, end): samples consumed over all ranks, as a sampler counts them. The supervisor writes it when it goes
-back because of a bad step; every attempt reads it.
+The file is a list of [begin, end): samples consumed over all ranks, as a sampler counts them. The supervisor adds a
+span when it goes back because of a bad step; every attempt reads the list.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def read(checkpoint_dir: Path) -> list[tuple[int, int]]:
 
 
 def add(checkpoint_dir: Path, begin: int, end: int) -> tuple[int, int]:
-    """Note one more; returns what is to be skipped for it. Raises OSError, ValueError.
+    """Add a span; returns the span as it was added. Raises OSError, ValueError.
 
-    Where the bad step follows at once on what is skipped already, skipping that has not helped: the samples before are
-    taken too, as it may have been their update that ruined the state.
+    A bad step that follows at once on a skipped span means that skipping the span has not helped. Then the samples
+    before the span are skipped, too: their update may have ruined the state.
     """
     spans = read(checkpoint_dir)
     span = widened(spans, begin, end)

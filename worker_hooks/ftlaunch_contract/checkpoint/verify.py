@@ -1,4 +1,4 @@
-"""Whether a checkpoint can be trusted: read with care, checked whole. Without torch."""
+"""Checks whether a checkpoint can be trusted: its metadata, its files, their checksums. Without torch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read_metadata(directory: Path) -> dict[str, Any]:
 
 
 def examine(directory: Path) -> dict[str, Any]:
-    """A checkpoint's metadata, once every file is there with its size; what is in them is not looked at.
+    """A checkpoint's metadata, if every file is there with its size; the content of the files is not read.
 
     Raises Damaged or OSError.
     """
@@ -164,9 +164,9 @@ class Refusal:
 def newest_verified(checkpoint_dir: Path, healthy_before: int | None = None) -> tuple[int, list[Refusal]]:
     """The step of the newest checkpoint that verifies (-1: none), and what was refused on the way.
 
-    What is damaged goes to quarantine with a note why. What cannot be moved, or not be read at this moment, stays
-    and is passed over. healthy_before: only those older than this step that are marked healthy come into question; of
-    the others nothing is looked at but their health_mark.
+    A damaged checkpoint goes to quarantine with a note why. A checkpoint that cannot be moved, or not be read at this
+    moment, stays and is passed over. healthy_before: only checkpoints that are older than this step and marked
+    healthy come into question; of the others only the mark is read.
     """
     refusals = []
     for step, directory in layout.list_iterations(checkpoint_dir):
@@ -183,7 +183,7 @@ def newest_verified(checkpoint_dir: Path, healthy_before: int | None = None) -> 
                 to = f"still in {directory} (it could not be moved: {error.strerror})"
             refusals.append(Refusal(step, str(damage), to))
             continue
-        except OSError as error:  # storage, not the checkpoint: it stays what and where it is
+        except OSError as error:  # an error of storage says nothing about the checkpoint: it stays where it is
             refusals.append(Refusal(step, f"it cannot be read ({error.strerror})", f"where it was, {directory}"))
             continue
         return step, refusals

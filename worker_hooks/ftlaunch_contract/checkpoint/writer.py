@@ -1,6 +1,6 @@
-"""From snapshot slots to a committed checkpoint on storage. Without torch: bytes are copied, not tensors.
+"""Writes a checkpoint to storage from snapshot slots, and commits it. Without torch: bytes are copied, not tensors.
 
-The saver process does it for all ranks; a rank without a supervisor does it for itself. A crash at any
+The saver process writes the shards of all ranks; a rank without a supervisor writes its own. A crash at any
 system call leaves the newest committed checkpoint whole: everything is written and synced under a name
 that no reader takes for a checkpoint, metadata.json last, and one rename commits it.
 """
@@ -21,8 +21,10 @@ from ftlaunch_contract.checkpoint import health_mark, layout, tensor_file, verif
 from ftlaunch_contract.checkpoint.retention import PART, remove_ours
 from ftlaunch_contract.files import atomic, checksums, untrusted_json
 
-Spent = Callable[[int], object]  # is told of every so many bytes written, and may wait: bandwidth.Bandwidth.spent
-_PIECE = 1 << 20  # bytes: what was read is still in the processor's cache when it is written
+Spent = Callable[
+    [int], object
+]  # is called with every number of bytes written, and may wait: rate_limit.Bandwidth.spent
+_PIECE = 1 << 20  # bytes: few enough to be written from the processor's cache
 _FLUSH = 8 << 20  # bytes
 
 
@@ -35,7 +37,7 @@ class SaveTarget:
     why: str
     prefix: str  # of the shard files' names
     world_size: int
-    abnormal: str = ""  # what is held against its numbers, besides what the snapshots say
+    abnormal: str = ""  # why its numbers are not to be trusted, besides what the snapshots say
 
 
 def prepare(target: SaveTarget) -> Path:
@@ -54,7 +56,7 @@ def write_shard(
     """Write one rank's shard: copy and checksum, fsync, and leave a part file for `commit`.
 
     files: group -> descriptor of the slot's tensor file. common: the slot's common.json. Raises OSError,
-    or layout.Damaged when the slot does not hold what its headers say.
+    or tensor_file.Damaged when the slot does not hold what its headers say.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part: dict[str, Any] = {"files": {}, "chunks": [], "common": _common_of(common, target, rank)}
@@ -71,7 +73,7 @@ def write_shard(
 
 
 def write_shard_of(target: SaveTarget, rank: int, slot: Path, spent: Spent | None = None) -> None:
-    """`write_shard` from a snapshot slot's directory. Raises OSError or layout.Damaged."""
+    """`write_shard` from a snapshot slot's directory. Raises OSError or tensor_file.Damaged."""
     with ExitStack() as stack:
         files = {}
         for group in layout.GROUPS:
@@ -115,7 +117,7 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
             digest.update(buffer[:count])
             atomic.write_all(fd, buffer[:count])
             position += count
-            if position % _FLUSH == 0:  # let the disk begin now: an fsync at the end would have it all to do
+            if position % _FLUSH == 0:  # the disk begins now; otherwise the fsync at the end would wait for all of it
                 os.posix_fadvise(fd, position - _FLUSH, _FLUSH, os.POSIX_FADV_DONTNEED)
             if spent is not None:
                 spent(count)
@@ -125,7 +127,7 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
 def commit(target: SaveTarget) -> tuple[Path, int]:
     """Join the ranks' parts and commit: returns the checkpoint's path and its bytes. Raises OSError.
 
-    All shards must have been written. From the rename on the checkpoint is there; before it, it is not.
+    All shards must have been written. The rename commits: before it there is no checkpoint, after it there is.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part_paths = [directory / PART.format(rank=rank) for rank in range(target.world_size)]
@@ -147,11 +149,11 @@ def commit(target: SaveTarget) -> tuple[Path, int]:
     atomic.write_durable(directory / layout.METADATA, verify.seal(metadata))
     atomic.fsync_dir(directory)
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
-    if final.exists():  # an earlier life of the job reached this step and was not resumed from
+    if final.exists():  # an earlier run of the job reached this step, and was not resumed from
         layout.quarantine(target.checkpoint_dir, final, "a later run of the job made this step again")
     directory.rename(final)
     atomic.fsync_dir(target.checkpoint_dir)
-    # It is committed. The tracker is a hint to others, and stale until the next commit where it cannot be written.
+    # The checkpoint is committed. The tracker is a hint: where it cannot be written it is stale until the next commit.
     with suppress(OSError):
         atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
     return final, sum(entry["bytes"] for entry in files.values())
@@ -183,7 +185,7 @@ def _join_tensors(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def discard(target: SaveTarget) -> None:
-    """Throw away what an attempt to save has written. Raises OSError."""
+    """Delete what a failed save has written. Raises OSError."""
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     if directory.exists():
         remove_ours(directory)

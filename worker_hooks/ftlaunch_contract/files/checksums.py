@@ -12,7 +12,7 @@ import xxhash
 
 NAME = "xxh3_128"  # in metadata.json
 BLOCK = 64 << 20
-_READ = 1 << 20  # bytes: what is hashed is still in the processor's cache
+_READ = 1 << 20  # bytes: few enough to be hashed from the processor's cache
 
 
 def blocks(size: int) -> list[tuple[int, int]]:
@@ -21,12 +21,12 @@ def blocks(size: int) -> list[tuple[int, int]]:
 
 
 def of_bytes(data: bytes) -> list[str]:
-    """Digests of what a file holds that is in memory."""
+    """Digests of a file's content that is in memory."""
     return [xxhash.xxh3_128(data[begin:end]).hexdigest() for begin, end in blocks(len(data))]
 
 
 def of_whole(data: bytes) -> str:
-    """One digest of it all."""
+    """One digest over all bytes."""
     return xxhash.xxh3_128(data).hexdigest()
 
 
@@ -44,7 +44,7 @@ def of_block(fd: int, begin: int, end: int) -> str:
 
 
 class Running:
-    """Digests of what comes in pieces."""
+    """Digests of data that comes in pieces."""
 
     def __init__(self) -> None:
         self._done: list[str] = []
@@ -61,5 +61,5 @@ class Running:
         self._room -= len(piece)
 
     def finish(self) -> list[str]:
-        """The list."""
+        """The digests of all blocks."""
         return [*self._done, self._block.hexdigest()]

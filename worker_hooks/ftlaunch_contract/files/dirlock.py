@@ -1,4 +1,4 @@
-"""One user of a directory at a time: an flock that dies with its last holder. Standard library only.
+"""One user of a directory at a time: an flock, which the kernel drops with its last holder. Standard library only.
 
 The run dir and the memory directory of a job are locked by its supervisor; a checkpoint directory by whoever saves
 to it, which without a supervisor is rank 0.
@@ -39,7 +39,7 @@ class NoLocks(OSError):
 
 
 class DirLock:
-    """An flock on a file in a directory. It dies with its last holder; a reused pid cannot fool it."""
+    """An flock on a file in a directory. The end of its last holder releases it; a reused pid is no holder."""
 
     def __init__(
         self,
@@ -65,14 +65,16 @@ class DirLock:
                 raise
             if self.path.exists() and self.path.stat().st_ino == os.fstat(self.fd).st_ino:
                 break
-            os.close(self.fd)  # its last holder has removed the directory's files: begin anew
+            os.close(self.fd)  # its last holder has removed the file since: take the lock of the new file
         self._sign()
 
     def _sign(self) -> None:
-        """Note who holds it. On a full disk nobody's name stands there: the lock holds all the same."""
+        """Write the holder into the lock's file. On a full disk the file stays empty; the lock holds all the same."""
         note = f"{os.getpid()} {process_start_time(os.getpid())} {socket.gethostname()}"
         try:
-            os.pwrite(self.fd, note.ljust(_WIDTH - 1).encode()[: _WIDTH - 1] + b"\n", 0)  # no truncating: see above
+            os.pwrite(
+                self.fd, note.ljust(_WIDTH - 1).encode()[: _WIDTH - 1] + b"\n", 0
+            )  # not truncated: old bytes keep their room
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 os.close(self.fd)
@@ -89,7 +91,7 @@ class DirLock:
                 if error.errno in _NO_LOCKS:
                     raise NoLocks(error.errno, error.strerror, str(self.path)) from error
                 raise
-            # Asked again every time: who has just taken the lock may not have written its name yet.
+            # Read in every round: a holder that has just taken the lock may not have written its name yet.
             elsewhere = host not in ("", socket.gethostname())
             alive = holder != 0 and (elsewhere or process_start_time(holder) == start)
             if alive or time.monotonic() >= give_up:

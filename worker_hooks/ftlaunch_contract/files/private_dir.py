@@ -1,6 +1,6 @@
 """Directories that only the user may enter: where the jobs of a user keep their pages and snapshots.
 
-The parent of all of them goes with the last job of the user, which may end while another begins.
+The last job of the user deletes their common parent, perhaps while another job begins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def make_private(path: Path) -> None:
     while True:
         try:
             return _make_private((path.parent, path))
-        except FileNotFoundError:  # the parent is gone again: another job, the last one until now, has just ended
+        except FileNotFoundError:  # another job of the user has just ended and deleted the parent: make it again
             if not path.parent.parent.exists():
                 raise
 

@@ -1,4 +1,4 @@
-"""Holding a writer to so many bytes a second. Standard library only."""
+"""Limits a writer to so many bytes a second. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ class Bandwidth:
     """A bound on how fast bytes are written, until there is a reason to hurry."""
 
     def __init__(self, bytes_per_second: float, hurry: Callable[[float], bool]) -> None:
-        """hurry: waits so many seconds for a reason to hurry; True when there is one."""
+        """hurry: waits so many seconds for a reason to hurry; returns whether there is one."""
         self._rate: float | None = bytes_per_second
         self._hurry = hurry
-        self._due = time.monotonic()  # when what was written so far may have been written
+        self._due = time.monotonic()  # when, at this rate, the bytes so far may have been written
 
     def spent(self, count: int) -> None:
-        """So many bytes were written: wait until more may be. What was slow by itself is not caught up with."""
+        """`count` bytes were written: wait until more may be written. Time lost before is not made up for."""
         if self._rate is None:
             return
         now = time.monotonic()

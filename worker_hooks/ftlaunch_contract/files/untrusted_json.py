@@ -1,6 +1,6 @@
-"""JSON from storage, taken for nothing but bytes: read with limits, and looked through before it is used.
+"""JSON that nobody vouches for: read with limits, and checked before it is used. Standard library only.
 
-Standard library only. Whatever is wrong with it is a ValueError whose message is a part of a sentence.
+Whatever is wrong with it is a ValueError whose message is part of a sentence.
 """
 
 from __future__ import annotations
@@ -74,6 +74,3 @@ def plain_name(name: str) -> str:
     if not 0 < length <= 255 or "/" in name or "\0" in name or name in (".", ".."):
         raise ValueError(f"{name[:80]!a} is not the plain name of a file")
     return name
-
-
-# --- a checkpoint's own -----------------------------------------------------------------------------------

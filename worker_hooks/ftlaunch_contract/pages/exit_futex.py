@@ -1,8 +1,8 @@
-"""A rank's knell: rung by the kernel when the rank's main thread begins to end, before its memory is taken apart.
+"""A robust futex in a rank's page: the kernel wakes who waits on it when the rank's main thread begins to end.
 
-A process is over for those who wait for it when all that it had is given back: 20 ms for a small model, seconds for
-much memory or a GPU. Its robust futexes are dealt with before that (futex(2), set_robust_list(2)): whoever sleeps on
-one that the dying thread holds is woken first of all. The rank holds one in its page, and never lets go of it.
+A pidfd becomes readable only when the kernel has given back all that the process had: after 20 ms for a small model,
+after seconds for much memory or a GPU. The kernel handles the robust futexes of a dying thread before that (futex(2),
+set_robust_list(2)). The rank locks one in its page and never unlocks it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ct
 
 
 def word(path: Path) -> ctypes.c_uint32:
-    """The futex word in a page, mapped for as long as this process lives: the kernel looks there when it ends.
+    """The futex word in a page. It stays mapped while this process lives: the kernel looks there at the process's end.
 
     Raises OSError.
     """
@@ -38,8 +38,8 @@ def word(path: Path) -> ctypes.c_uint32:
     return ctypes.c_uint32.from_address(address + 8 * EXIT_FUTEX)
 
 
-def hang_up(path: Path) -> None:
-    """Let it ring at the end of this thread, which must be the main one: elsewhere, and without glibc, it never rings.
+def arm(path: Path) -> None:
+    """Lock the futex in a page with this thread, which must be the main thread; without glibc nothing is locked.
 
     Raises OSError.
     """
@@ -55,5 +55,5 @@ def hang_up(path: Path) -> None:
         _libc.pthread_mutex_lock(mutex)
     except AttributeError:
         return
-    if futex.value == os.getpid():  # as glibc lays a mutex out
-        futex.value |= WAITERS  # or the kernel wakes nobody
+    if futex.value == os.getpid():  # where glibc keeps the owner of a mutex
+        futex.value |= WAITERS  # without this bit the kernel wakes nobody

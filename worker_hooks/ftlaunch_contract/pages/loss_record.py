@@ -1,4 +1,4 @@
-"""What a rank says of its losses in its page: the newest fault of each kind."""
+"""Faults of a rank's losses, in its page: one record for each kind of fault."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from typing import NamedTuple
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.words import LOSSES
 
-CALM = 10  # steps in a row without another that end an episode
-NO_SPAN = (NONE, NONE)  # of samples: no sampler says
+CALM = 10  # good steps in a row that end an episode
+NO_SPAN = (NONE, NONE)  # of samples, where no sampler counts them
 _WORDS = 8
 _STEP, _VALUE, _BEGIN, _END, _LIMIT, _EPISODES, _NEWEST = range(7)  # words of a record
 
 
 class LossFault(enum.IntEnum):
-    """What is wrong with a loss; also which record of the page speaks of it."""
+    """What is wrong with a loss; also the number of its record in the page."""
 
     NAN = 0
     SPIKE = 1
 
 
 class Bad(NamedTuple):
-    """What one rank says of its losses of one kind, in this attempt."""
+    """One rank's bad losses of one kind, in this attempt."""
 
     kind: LossFault
-    step: int  # the first bad one; for the loss of the n-th step it is n
-    value: float  # its loss
-    begin: int  # samples consumed over all ranks before it; NONE where no sampler says
-    end: int  # and after the last bad one of the row that was judged
-    limit: float  # that it exceeded
-    episodes: int  # so far
-    newest: int  # the first step of the newest
+    step: int  # the first bad step; n for the loss of the n-th step
+    value: float  # the loss of that step
+    begin: int  # samples consumed over all ranks before that step; NONE where no sampler counts them
+    end: int  # samples consumed after the last bad step that was judged with it
+    limit: float  # the limit that the loss exceeded
+    episodes: int  # number of episodes so far
+    newest: int  # the first step of the newest episode
 
 
 class SpikeRule(NamedTuple):
     """What counts as a spike."""
 
-    deviations: float  # above the median
-    steps: int  # in a row
+    deviations: float  # so many above the median
+    steps: int  # so many bad steps in a row
 
 
 def parse_rule(text: str) -> SpikeRule | None:
@@ -50,7 +50,7 @@ def parse_rule(text: str) -> SpikeRule | None:
 
 
 def told(page: Page) -> list[Bad]:
-    """What a rank's page says: a record of each kind of which there was any."""
+    """The records in a rank's page of the kinds that have occurred."""
     found = []
     for kind in LossFault:
         q, d, at = page.q, page.d, LOSSES + _WORDS * kind
@@ -61,11 +61,11 @@ def told(page: Page) -> list[Bad]:
 
 
 def tell(page: Page, bad: Bad) -> None:
-    """The first episode in full, of later ones their number and where the newest began."""
+    """Write a record: the first episode in full; of later episodes their number and where the newest began."""
     q, d, at = page.q, page.d, LOSSES + _WORDS * bad.kind
     q[at + _NEWEST] = bad.newest
     q[at + _EPISODES] = bad.episodes
     if not q[at + _STEP]:
         d[at + _VALUE], d[at + _LIMIT] = bad.value, bad.limit
         q[at + _BEGIN], q[at + _END] = bad.begin, bad.end
-        q[at + _STEP] = bad.step  # last: from here on the supervisor believes the rest
+        q[at + _STEP] = bad.step  # last: from here on the supervisor trusts the record

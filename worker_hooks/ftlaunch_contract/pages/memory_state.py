@@ -1,4 +1,4 @@
-"""What became of the snapshots in memory: a record in rank 0's page, and the sentence for people."""
+"""The agreement of the ranks on memory for snapshots: a record in rank 0's page, and a sentence about it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from ftlaunch_contract.protocol import MEMORY_SLOTS
 
 
 class Memory(NamedTuple):
-    """What became of the snapshots in memory; in rank 0's page, for all ranks of the node."""
+    """How many snapshots fit into memory; in rank 0's page, for all ranks of the node."""
 
-    slots: int  # in memory; 0: snapshots are laid on storage, and only those that are for the saver
-    interval: int  # steps between snapshots; 0: only those that are for the saver
-    needed: int  # bytes of one snapshot of all ranks; 0 while nothing is agreed on
-    room: int  # bytes there are for snapshots
+    slots: int  # in memory; 0: only the snapshots for the saver are taken, on storage
+    interval: int  # steps between snapshots; 0: only the snapshots for the saver are taken
+    needed: int  # bytes of one snapshot of all ranks; 0 before the ranks have agreed
+    room: int  # bytes that snapshots may take
 
     @property
     def reduced(self) -> bool:
-        """Whether it is less than what was asked for. Two slots do where only the saver is served."""
+        """Whether there are fewer slots than the job needs. Without an interval one slot is enough: the saver's."""
         return self.slots < (MEMORY_SLOTS if self.interval else 1)
 
 
 def reduced_memory(memory: Memory) -> str:
-    """What it means that there are fewer slots than there should be, in a sentence."""
+    """A sentence on what it costs that there are fewer slots than there should be."""
     mib = 1 << 20
     why = f"a snapshot of all ranks takes {-(-memory.needed // mib)} MiB, there are {memory.room // mib} MiB for them"
     if memory.slots > 1:

@@ -1,8 +1,8 @@
 """A rank's shared memory page: 4096 bytes, little-endian, two halves with one writer each.
 
 The rank writes the first half (heartbeat, step, what its snapshot slots hold), the supervisor the second
-(what it asks of the rank). Every field is one aligned 8-byte word, so a reader sees the old value or the
-new one. Which word is where says the table in words.py. A beat is two stores: no system call, no lock, no allocation.
+(what it asks of the rank). Every word is 8 bytes and aligned, so a reader sees the old value or the new one.
+The table in words.py says which word is where. A beat is two stores: no system call, no lock, no allocation.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ if sys.byteorder != "little":  # pragma: no cover
 
 SIZE = 8 * WORDS
 MAGIC = 0x4547415048435446  # b"FTCHPAGE"
-# what is written at every step: an exact int is a faster index than a row of the table
+# what is written or read at every step: an exact int is a faster index than a row of the table
 _STEP, _BEAT, _STEP_NS, _SEEN = (int(row) for row in (words.STEP, words.BEAT, words.STEP_NS, words.SEEN_STEPS))
 _FLAGS, _PHASE = int(words.FLAGS), int(words.PHASE)
 _OWN_STEPS, _OWN_NS = int(words.OWN_STEPS), int(words.OWN_NS)
+_SLOT_STEPS = slice(int(words.SLOT_STEPS), words.SLOT_STEPS.end)
 
 
 def page_path(directory: Path, rank: int) -> Path:
@@ -112,7 +113,7 @@ class Page:
     shard_step = IntWord(words.SHARD_STEP)
 
     def begin(self, attempt: int, pid: int, start_time: int) -> None:
-        """A new process takes the page: what its predecessor said about itself is forgotten, slots stay."""
+        """A new process takes the page: it empties what the process before it said of itself. The slots stay."""
         q = self.q
         q[words.ATTEMPT] = NONE
         q[words.PID], q[words.START_TIME] = pid, start_time
@@ -121,10 +122,10 @@ class Page:
                 self._empty(row)
         self.loss = float("nan")
         q[_BEAT] = time.monotonic_ns()
-        q[words.ATTEMPT] = attempt  # last: from here on the supervisor believes the rest
+        q[words.ATTEMPT] = attempt  # last: from here on the supervisor trusts the other words
 
     def vacate(self) -> None:
-        """Nobody speaks through the rank's half until the next `begin` (while no rank lives)."""
+        """No process owns the rank's half until the next `begin`; to be called while no rank lives."""
         self.q[words.ATTEMPT] = NONE
 
     def beat(self, step: int, now_ns: int) -> None:
@@ -146,7 +147,7 @@ class Page:
         self.q[_BEAT] = now_ns
 
     def note_own(self, nanoseconds: int) -> None:
-        """Add the part of a step that was the rank's own doing."""
+        """Add one step's own part: the time in which the rank waited for no other rank."""
         self.q[_OWN_NS] += nanoseconds
         self.q[_OWN_STEPS] += 1
 
@@ -175,7 +176,7 @@ class Page:
 
     def slot_steps(self) -> tuple[int, ...]:
         """For each snapshot slot the step it holds whole, or NONE."""
-        return tuple(self.q[words.SLOT_STEPS : words.SLOT_STEPS.end])
+        return tuple(self.q[_SLOT_STEPS])
 
     def set_slot(self, slot: int, step: int) -> None:
         """Commit a slot (after its bytes), or withdraw it with NONE (before they change)."""

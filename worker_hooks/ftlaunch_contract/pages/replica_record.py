@@ -1,6 +1,7 @@
-"""Digests of replicas on a rank's page: a ring of eight, each of a step, a part and its value. Standard library only.
+"""Digests of replicas in a rank's page: a ring of eight, each with its step, its part and its value.
 
-What was overwritten before anybody looked is not compared: what is unequal stays so, and its turn comes again.
+A digest that is overwritten before the supervisor has read it is not compared. Replicas that differ go on differing,
+and the same part is digested again later. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Told(NamedTuple):
 
     step: int
     part: int
-    table: int  # a checksum of what the parts are; only those of one table can be compared
+    table: int  # a checksum of the list of parts; only digests of one list can be compared
     digest: int  # 64 bits
 
     @property
@@ -31,7 +32,7 @@ class Told(NamedTuple):
 
 
 def tell(page: Page, number: int, told: Told) -> None:
-    """The rank: the `number`-th digest of this attempt."""
+    """Write the `number`-th digest of this attempt into the rank's page."""
     q, at = page.q, DIGESTS + 2 * (number % _ENTRIES)
     q[at] = 0
     q[at + 1] = told.digest - (told.digest >> 63 << 64)
@@ -39,7 +40,7 @@ def tell(page: Page, number: int, told: Told) -> None:
 
 
 def told(page: Page) -> dict[int, int]:
-    """What is there now: key -> digest."""
+    """The digests in the page now: key -> digest."""
     q, found = page.q, {}
     for at in range(DIGESTS, DIGESTS.end, 2):
         key, digest = q[at], q[at + 1]

@@ -1,4 +1,4 @@
-"""Sampling that knows where it is, in samples, and goes on from there without reading what came before."""
+"""Samplers that know their position, in samples, and resume there without reading what came before."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch.utils.data import Sampler
 
 from ftlaunch_contract.checkpoint import skipped_samples
 
-_MIX = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: seeds of epochs that no other seed shares
-_STREAM = 0xC2B2AE3D27D4EB4F  # another odd number: seeds of data sets that no epoch shares
+_MIX = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: keeps the epochs of different seeds apart
+_STREAM = 0xC2B2AE3D27D4EB4F  # another odd number: keeps data sets apart from epochs
 
 Tail = Literal["drop", "carry", "keep"]
 
@@ -50,7 +50,7 @@ class PositionedSampler(Sampler[list[int]]):
     """
 
     def __init__(self, batch_size: int, rank: int, world_size: int, fixed: Mapping[str, Any]) -> None:
-        """fixed: what a position means nothing without. Raises ValueError for sizes that cannot be."""
+        """fixed: what must be the same for a position to be valid. Raises ValueError for impossible sizes."""
         if batch_size < 1 or not 0 <= rank < world_size:
             raise ValueError(f"cannot sample: batch_size {batch_size}, rank {rank} of {world_size}")
         self._rank, self._world_size = rank, world_size
@@ -99,7 +99,7 @@ class PositionedSampler(Sampler[list[int]]):
 @dataclass(frozen=True)
 class _Position:
     epoch: int = 0
-    offset: int = 0  # samples of this epoch's order that are behind us, over all ranks
+    offset: int = 0  # samples of this epoch's order that were consumed, over all ranks
     consumed: int = 0  # samples in all epochs, over all ranks
 
 
@@ -203,7 +203,7 @@ class ResumableBatchSampler(PositionedSampler):
         return _Position(start.epoch + epochs, offset, start.consumed + count)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and what it would mean nothing without."""
+        """The position, and what must be the same for it to be valid."""
         position = self._position
         return {"epoch": position.epoch, "offset": position.offset, "consumed": position.consumed, **self._fixed}
 

@@ -104,7 +104,7 @@ class ResumableMixSampler(PositionedSampler):
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and what it would mean nothing without."""
+        """The position, and what must be the same for it to be valid."""
         at = self._done % len(self._cycle)
         return {"consumed_of": self.consumed_of, "place_in_cycle": at, "ratio": self._ratio, **self._fixed}
 
@@ -123,8 +123,8 @@ class ResumableMixSampler(PositionedSampler):
 def spread(ratio: Sequence[int]) -> list[int]:
     """A cycle in which number i stands `ratio[i]` times, as evenly as can be: [2, 1] gives [0, 1, 0].
 
-    It is nginx's smooth weighted round-robin: everyone gains its weight each turn, the richest goes and pays
-    the sum of all weights.
+    This is nginx's smooth weighted round-robin: in each turn every number gains its weight; the number with the most
+    is chosen, and loses the sum of all weights.
     """
     cycle, credit = [], [0] * len(ratio)
     for _ in range(sum(ratio)):

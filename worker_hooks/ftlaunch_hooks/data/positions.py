@@ -1,4 +1,4 @@
-"""What among the attached objects knows a position in the data, and who moves it on."""
+"""The data positions among the attached objects: finds them, moves them on, checks them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Positions:
 
     @property
     def skippable(self) -> bool:
-        """Whether samples can be told by how many were consumed before: there is one sampler, and it is ours."""
+        """Whether a count of consumed samples names a sample: there is one sampler, and it is a PositionedSampler."""
         return len(self._moved) == 1 and isinstance(self._moved[0], PositionedSampler)
 
     def ahead(self) -> int:
@@ -60,7 +60,7 @@ class Positions:
         return sampler.consumed
 
     def skip(self, spans: Spans) -> None:
-        """Pass over what no run is to see again, where it can be done.
+        """Pass over samples that no run is to use again, where the sampler can do it.
 
         Raises StateError where an iterator has read ahead already.
         """

@@ -22,30 +22,30 @@ class Coordinator(Protocol):
     memory_interval: MemoryInterval
     page: Page
     peers: list[Page]  # of all ranks, this one's included
-    orders: Page  # in whose second half this rank finds what it is asked
+    orders: Page  # its second half holds what this rank is asked to do
     memory_dir: Path
     checkpoint_dir: Path
     storage_slots: Path  # for a snapshot slot on storage
-    load_path: Path  # of the checkpoint to begin with, where there is one
+    load_path: Path  # of the checkpoint to begin with, if any
     watched_lock: threading.Lock  # held while a snapshot is taken
 
     def resume(self) -> tuple[Resume, int]:
         """Where to take the state from; waits for the answer."""
 
     def on_term(self, signum: int) -> None:
-        """A SIGTERM came; called in the watcher's thread."""
+        """This rank got a SIGTERM. Called in the watcher's thread."""
 
     def on_orphaned(self) -> None:
-        """The supervisor is gone; called in the watcher's thread."""
+        """The supervisor is gone. Called in the watcher's thread."""
 
     def at_boundary(self, step: int) -> None:
-        """`step` steps are completed, nothing is decided yet."""
+        """`step` steps are completed, and the order for this boundary is not read yet."""
 
     def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
         """The snapshot of `step` is held for saving."""
 
     def leave(self) -> int:
-        """Told to stop, snapshot held: finish what is to be finished; returns the exit code."""
+        """The last step's snapshot is held: wait for what must be done before this rank ends; returns the exit code."""
 
     def finish(self) -> None:
-        """The loop is over: finish what is to be finished."""
+        """The loop is over: wait for what must be done before the script goes on."""

@@ -23,7 +23,7 @@ from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.restore import restore
 from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.observe.loss_watch import LossWatch
-from ftlaunch_hooks.observe.replica_digests import Agreement
+from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.signal_watcher import Watcher
@@ -46,7 +46,7 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
 
     objects: under any name, anything with state_dict() and load_state_dict(): models (DDP-wrapped too),
     optimizers, schedulers, scalers, samplers. frozen: names of objects that are never saved nor restored.
-    Call it once, after everything is built. Raises state.StateError naming the argument that cannot be saved
+    Call it once, after everything is built. Raises StateError naming the argument that cannot be saved
     or does not fit what is restored, and AttachError.
     """
     global _job  # noqa: PLW0603 - one process is one rank
@@ -62,7 +62,7 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
 
 
 class Job:
-    """This process's part in the job."""
+    """This rank's part in the job."""
 
     def __init__(self, objects: dict[str, Any], frozen: Collection[str], coordinator: Coordinator) -> None:
         """Restore and take the first snapshot; use attach()."""
@@ -125,9 +125,9 @@ class Job:
         self._coordinator.finish()
 
     def step_done(self, loss: float | None = None) -> None:
-        """Say that a step is complete, in a loop of one's own; within steps() it only notes the loss.
+        """Say that a step is complete, in a loop without steps(); within steps() only the loss is noted.
 
-        loss: of this rank. One that is no finite number is told the supervisor at once: the script may raise over it.
+        loss: of this rank. A loss that is not finite is told to the supervisor at once: the script may raise next.
         """
         if loss is not None:
             self._page.loss = loss
@@ -143,13 +143,13 @@ class Job:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Say what is being done, where it is no training step: "eval", "checkpoint", "startup" or "teardown"."""
+        """Say what the script does when it does not train: "eval", "checkpoint", "startup" or "teardown"."""
         try:
             phase = Phase[name.upper()]
         except KeyError:
             allowed = ", ".join(p.name.lower() for p in Phase)
             raise ValueError(f"cannot enter phase {name!r}: phases are {allowed}") from None
-        self._snapshots.fence()  # weights may be swapped in there (an EMA model's), without an optimizer step
+        self._snapshots.fence()  # the script may replace weights there (by an EMA model's), without an optimizer step
         before, self._page.phase = self._page.phase, phase
         began = time.monotonic_ns()
         try:
@@ -162,7 +162,7 @@ class Job:
         """Ask for a checkpoint of one of the next steps; returns at once. One rank asking is enough."""
         self._page.want_save = self.step
 
-    # --- when it begins -----------------------------------------------------------------------------------
+    # --- the beginning ------------------------------------------------------------------------------------
 
     def _restore(self, kind: Resume, step: int) -> SavedTensors | None:
         directory = self._coordinator.checkpoint_dir
@@ -192,7 +192,7 @@ class Job:
         every = int(os.environ.get(protocol.ENV_COMPARE_REPLICAS, "0"))
         if every and coordinator.world_size > 1:
             directory = coordinator.memory_dir if coordinator.rank == 0 else None
-            self._snapshots.agreement = Agreement(self._page, every, directory)
+            self._snapshots.digests = ReplicaDigests(self._page, every, directory)
 
     def _begin(self, kind: Resume) -> None:
         """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
@@ -204,12 +204,12 @@ class Job:
         self._page.beat(self.step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
         self._schedule.write(self.step + 1)
-        self._state.restore_rng()  # for loops of one's own; steps() does it again when it begins
+        self._state.restore_rng()  # for a script's own loop; steps() does it again
 
     # --- step by step -------------------------------------------------------------------------------------
 
     def _begin_training(self) -> None:
-        self._state.restore_rng()  # not before: building a DataLoader's iterator draws from the generators
+        self._state.restore_rng()  # not earlier: making a DataLoader's iterator draws from the generators
         self._page.phase = Phase.TRAIN
         self._began_ns = time.monotonic_ns()
 
@@ -218,7 +218,7 @@ class Job:
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._in_loop = True
         self._coordinator.at_boundary(self.step)
-        if NONE != self._coordinator.orders.stop_at <= self.step:  # what there is to save was taken by attach()
+        if NONE != self._coordinator.orders.stop_at <= self.step:  # attach() has taken the snapshot
             self._coordinator.held(self._snapshots, self.step, Why.STOP)
             self._stop()
 
@@ -228,7 +228,7 @@ class Job:
         self._page.raise_flag(Flag.LOOP_LEFT)
 
     def _complete(self, *, last: bool) -> None:
-        """The step boundary: snapshot, beat, and whatever is asked."""
+        """The step boundary: snapshot, beat, and what rank 0 orders."""
         self._watch.end(time.monotonic_ns())
         step = self.step + 1
         self.step = step

@@ -12,7 +12,7 @@ from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader,
 
 
 def restore(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
-    """Load `state` from memory or storage; returns what training goes on from, None where it begins at step 0.
+    """Load `state` from memory or storage; returns what it was loaded from, or None where training begins at step 0.
 
     Raises json_codec.StateError when what is there does not fit, tensor_file.Damaged when it cannot be read.
     """

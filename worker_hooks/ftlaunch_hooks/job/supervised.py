@@ -18,8 +18,8 @@ from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 
-# seconds a rank that is told to leave may take to the end of a step that others have done: as long as its last step,
-# but not less and not more than this
+# Seconds that a rank that is told to leave may take to end a step that other ranks have ended: as long as its last
+# step took, but at least the first of these and at most the second.
 _LAG, _MOST_LAG = 0.2, 5.0
 
 
@@ -42,19 +42,19 @@ class Supervised:
         self.watched_lock = threading.Lock()
 
     def resume(self) -> tuple[Resume, int]:
-        """The supervisor's decision; it may still be verifying checkpoints. Nothing to time out: it is watched."""
+        """Wait for the supervisor's decision. No limit: it may be verifying checkpoints, and its end is noticed."""
         while not wait_until(lambda: self.page.resume[0] != Resume.UNDECIDED, time.monotonic() + 60.0):
             self.page.beat(NONE, time.monotonic_ns())
         return self.page.resume
 
     def on_term(self, signum: int) -> None:
-        """Leave at once where the attempt is over; else pass the wish to stop on to the supervisor."""
+        """Leave at once when the attempt is over; otherwise tell the supervisor of the wish to stop."""
         if self.page.leave:
             patience = min(max(self.page.step_seconds, _LAG), _MOST_LAG)
             wait_until(lambda: not self._lags(), time.monotonic() + patience)
             os._exit(protocol.EXIT_STOPPED)
         if self.page.stop_at != NONE or self.page.stop_wanted:
-            return  # once is enough
+            return  # a second SIGTERM changes nothing
         self.page.stop_wanted = signum
         request = {"do": "stop", "why": f"SIGTERM to rank {self.rank}"}
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -64,28 +64,29 @@ class Supervised:
             connection.recv(64)
 
     def _lags(self) -> bool:
-        """Whether another rank has the snapshot of a step of which this one's is still to come: soon, as nobody waits.
+        """Whether another rank has the snapshot of a step of which this rank has none yet.
 
-        The other has passed that step's collectives. Without this snapshot the step would be lost to all.
+        That rank has passed the step's collectives, so this one will soon end the step, too. Without this rank's
+        snapshot the step would be lost to all.
         """
         return max(max(page.slot_steps()) for page in self.peers) > max(self.page.slot_steps())
 
     def on_orphaned(self) -> None:
-        """Leave at once: what is in memory stays there for the next supervisor."""
+        """Leave at once: the snapshots in memory stay there for the next supervisor."""
         os._exit(protocol.EXIT_STOPPED)
 
     def at_boundary(self, step: int) -> None:
-        """The supervisor looks at the page by itself; an attempt that is over makes no further step."""
+        """Leave when the attempt is over; everything else the supervisor reads from the page."""
         if self.page.leave and not self._lags():
             os._exit(protocol.EXIT_STOPPED)
 
     def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
-        """The supervisor sees it in the page."""
+        """Nothing to do: the supervisor reads it from the page."""
 
     def leave(self) -> int:
-        """The saver saves; the snapshot is committed already."""
+        """Nothing to wait for: the snapshot is committed, and the supervisor's saver saves it."""
         sys.stdout.flush()
         return protocol.EXIT_SAVED
 
     def finish(self) -> None:
-        """The supervisor waits for the saver, not we."""
+        """Nothing to do: the supervisor waits for its saver."""

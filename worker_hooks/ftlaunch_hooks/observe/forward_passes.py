@@ -1,8 +1,8 @@
-"""Signs of life of a script without an optimizer: once a second it is looked whether a module is called.
+"""Signs of life of a script without an optimizer: checks once a second whether a module is called.
 
-A hook that runs at every call of every module would cost as much as a small step. This one is put there by a thread,
-takes itself away at the first call, and is not put there while optimizers step. Nor where torch's compiler is loaded:
-it takes other ways around modules with global hooks.
+A hook that runs at every call of every module would cost as much as a small step. So a thread installs the hook once a
+second, and the hook removes itself at the first call. It is not installed while optimizers step, nor where torch's
+compiler is loaded: compiled code takes other ways around modules with global hooks.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ class Passes:
         os.register_at_fork(after_in_child=self.close)  # a child's calls are not the rank's
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._over.set()
-        self._take_away()
+        self._remove_hook()
 
     def _watch(self) -> None:
         while not self._over.wait(_EVERY):
             if self._page.flags & (Flag.OBSERVED | Flag.ATTACHED):
                 self.close()
             elif self._hook is None and "torch._dynamo" not in sys.modules:
-                self._put_there()
+                self._install_hook()
 
-    def _put_there(self) -> None:
+    def _install_hook(self) -> None:
         from torch.nn.modules.module import register_module_forward_hook  # noqa: PLC0415 - torch calls us first
 
         self._hook = register_module_forward_hook(self._called)
 
     def _called(self, module: Any, args: Any, result: Any) -> None:
-        self._take_away()
+        self._remove_hook()
         self._page.touch(time.monotonic_ns())
 
-    def _take_away(self) -> None:
+    def _remove_hook(self) -> None:
         hook, self._hook = self._hook, None
         if hook is not None:
             hook.remove()

@@ -1,8 +1,8 @@
-"""Losses to worry about: those that are no numbers, and spikes. Judged by every rank at every step, told on its page.
+"""Finds losses that are not finite, and spikes. Every rank judges every step, and writes bad losses into its page.
 
-A spike is a loss above the median of the last 100 by so many deviations (scaled median absolute deviations, which one
-outlier does not move: Iglewicz and Hoaglin, "How to detect and handle outliers", 1993), and above nine in ten of
-them. Seven is where the OLMo 2 report's spike score begins to count. Standard library only.
+A spike is a loss that lies above the median of the last 100 losses by so many deviations, and above nine in ten of
+these losses. Deviations are scaled median absolute deviations, which one outlier does not move (Iglewicz and Hoaglin,
+"How to detect and handle outliers", 1993). The OLMo 2 report's spike score counts from seven. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ftlaunch_contract.pages.page import Page
 
 WINDOW, _ENOUGH = 100, 20  # losses that a spike is measured against: at most, and at least
 _SCALE = 1.4826  # of a median absolute deviation to a standard deviation, where the noise is Gaussian
-_LEAST_RISE = 0.01  # of the median: where losses hardly differ nothing smaller is a spike
+_LEAST_RISE = 0.01  # of the median: a smaller rise is no spike, however little the losses differ
 
 
 class Window:
-    """The last losses, and what would be a spike after them."""
+    """The last losses, and the limit above which the next loss is a spike."""
 
     def __init__(self, deviations: float) -> None:
         self._deviations = deviations
@@ -28,7 +28,7 @@ class Window:
         self._sorted: list[float] = []
 
     def add(self, loss: float) -> float:
-        """Take one in; returns the limit that it exceeds, or infinity."""
+        """Add a loss; returns the limit that it exceeds, or infinity."""
         limit = self._limit(loss)
         self._losses.append(loss)
         insort(self._sorted, loss)
@@ -55,14 +55,14 @@ class _Episodes:
         self.on: Bad | None = None
 
     def good(self) -> None:
-        """One that is not."""
+        """A good step."""
         self._row = 0
         self._calm += 1
         if self._calm >= CALM:
             self.on = None
 
     def bad(self, step: int, value: float, span: tuple[int, int], limit: float) -> None:
-        """One that is; span: samples consumed before and after it."""
+        """A bad step. span: samples consumed before and after it."""
         self._calm = 0
         self._row += 1
         if self._row == 1 or self._first is None:
@@ -77,14 +77,14 @@ class LossWatch:
     """Judges a rank's losses."""
 
     def __init__(self, page: Page, rule: SpikeRule | None) -> None:
-        """rule: of spikes; None: none is looked for."""
+        """rule: what a spike is; None: spikes are not looked for."""
         self._noted: float | None = None
         self._nan = _Episodes(page, LossFault.NAN, 1)
         self._spike = _Episodes(page, LossFault.SPIKE, rule.steps if rule else 1)
         self._window = Window(rule.deviations) if rule else None
 
     def note(self, loss: float) -> None:
-        """The loss of the step being made; of several the last counts, but one that is no number stays."""
+        """Note a loss of the step being made. Of several the last one counts, but one that is not finite stays."""
         if self._noted is None or math.isfinite(self._noted):
             self._noted = loss
 
@@ -106,6 +106,6 @@ class LossWatch:
 
     @property
     def trouble(self) -> str:
-        """Why a snapshot of this moment is not to be trusted; empty where nothing is known against it."""
+        """Why a snapshot taken now is not to be trusted; empty where nothing speaks against it."""
         bad = self._nan.on or self._spike.on
         return "" if bad is None else f"the loss was {bad.value:g} at step {bad.step}"

@@ -1,7 +1,7 @@
-"""Progress of a script that knows nothing of us: an optimizer step is a beat; without one see forward_passes.py.
+"""Observes the progress of a script without attach(): an optimizer step is a beat. See also forward_passes.py.
 
 torch calls `install` at the end of `import torch` in every process of an environment in which this package is
-installed (entry point group `torch.backends`). In all but a supervisor's ranks it does nothing.
+installed (entry point group `torch.backends`). Only in a supervisor's ranks it does anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _observer: Observer | None = None
 
 
 def install() -> None:
-    """Observe this rank; where that cannot be, say so and let torch be imported all the same."""
+    """Observe this rank. Where that is impossible, say so on stderr: the import of torch must not fail."""
     global _observer  # noqa: PLW0603 - one process is one rank
     try:
         page = bootstrap.own_page()
@@ -29,7 +29,7 @@ def install() -> None:
         return
     if page is not None and _observer is None:
         _observer = Observer(page)
-        worker_server.call(page.path.parent, int(os.environ["RANK"]))
+        worker_server.start(page.path.parent, int(os.environ["RANK"]))
 
 
 class Observer:
@@ -56,14 +56,14 @@ class Observer:
         self._steps[id(optimizer)] += 1
         made, now = self._steps[id(optimizer)], time.monotonic_ns()
         if made < page.seen_steps:
-            return  # one that steps less often than another
+            return  # this optimizer steps less often than another one
         self._watch.end(now)
         self._watch.begin(now)
         page.observe(made, now - self._last, now)
         self._last = now
 
     def close(self) -> None:
-        """Beat no more."""
+        """Stop observing."""
         self._page = None
         self._hook.remove()
         self._watch.close()

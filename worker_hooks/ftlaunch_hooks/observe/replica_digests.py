@@ -1,8 +1,9 @@
-"""Whether what must be equal on all ranks is: each digests the same small part of it at the same step, in turn.
+"""Checks that replicas are equal: at the same step every rank hashes the same small part; the parts take turns.
 
-Looked at is what DistributedDataParallel keeps equal (`replicated.py`), parameters and their optimizer state, as far as
-it lies in this process's memory without gaps; not what lies on a GPU. The supervisor compares the digests, by the page.
-A part is about a 256th of it all, 16 MiB at most: half a millisecond, in the thread that copies snapshots.
+Replicas are what DistributedDataParallel keeps equal (`replicated.py`): parameters and their optimizer state, as far as
+they lie in this process's memory without gaps; tensors on a GPU are left out. The supervisor reads the digests from the
+pages, and compares them. A part is about a 256th of all bytes, 16 MiB at most: hashing it takes half a millisecond, in
+the thread that copies snapshots.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.replica_record import NAMES, Told, tell
 from ftlaunch_hooks.state.collector import TensorItem
 
-_TURNS = 256  # parts, if they do not become too large
-_LARGEST = 16 << 20  # bytes of a part, unless there were more than can be numbered
-_MOST = 2048  # parts
-_SMALLEST = 64 << 10  # bytes: nothing shorter is taken apart
+_TURNS = 256  # parts, unless they became larger than _LARGEST
+_LARGEST = 16 << 20  # bytes of a part, unless there were more than _MOST parts
+_MOST = 2048  # parts: few enough for their number's bits in the page
+_SMALLEST = 64 << 10  # bytes: no shorter tensor is split
 
 
 class DigestPiece(NamedTuple):
@@ -40,10 +41,10 @@ class DigestPiece(NamedTuple):
 
 
 class DigestPlan:
-    """What is compared, in parts."""
+    """The replicas of a rank, in parts."""
 
     def __init__(self, items: Sequence[TensorItem]) -> None:
-        """items: of a rank's state. The same on every rank that holds the same tensors."""
+        """items: of a rank's state. Ranks that hold the same tensors make the same plan."""
         chosen = sorted((item for item in items if _can_be_compared(item)), key=lambda item: item.key)
         total = sum(item.tensor.nbytes for item in chosen)
         most = max(min(total // _TURNS, _LARGEST), total // _MOST, 1)
@@ -53,7 +54,7 @@ class DigestPlan:
         self.table = zlib.crc32(said.encode())
 
     def digest(self, index: int) -> int:
-        """Of one part, as it is now."""
+        """Hash one part, as it is now."""
         found = xxhash.xxh3_64()
         for piece in self.parts[index]:
             size = piece.end - piece.begin
@@ -78,7 +79,7 @@ def _pieces(item: TensorItem, most: int) -> list[DigestPiece]:
 
 
 def _parts(pieces: Sequence[DigestPiece], most: int) -> list[list[DigestPiece]]:
-    """Pieces put together as long as they are small."""
+    """Small pieces together, up to `most` bytes a part."""
     numbers, number, filled = [], 0, 0
     for piece in pieces:
         size = piece.end - piece.begin
@@ -95,39 +96,39 @@ def _name(part: Sequence[DigestPiece]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} or one of {len(names) - 1} after it"
 
 
-class Agreement:
-    """What one rank tells of its replicas."""
+class ReplicaDigests:
+    """Writes digests of one rank's replicas into its page."""
 
     def __init__(self, page: Page, every: int, directory: Path | None) -> None:
-        """every: steps between digests. directory: for the names of the parts; None: another rank leaves them."""
+        """every: steps between digests. directory: for the names of the parts; None: another rank writes them."""
         self._page, self._every, self._directory = page, every, directory
         self._items: Sequence[TensorItem] | None = None
         self._plan = DigestPlan(())
         self._next = self._count = 0
 
     def due(self, step: int, items: Sequence[TensorItem]) -> int | None:
-        """The part to be told at `step`, in the training loop's thread; None: none."""
+        """The part to digest at `step`, or None. To be called in the training loop's thread."""
         if step < self._next:
             return None
         self._next = step + self._every
         if items is not self._items:
             self._items, self._plan = items, DigestPlan(items)
-            self._leave_names()
+            self._write_names()
         if not self._plan.parts:
             return None
         self._count += 1
         return self._count % len(self._plan.parts)
 
     def tell(self, step: int, index: int) -> None:
-        """Digest a part and put it on the page; nothing may change it meanwhile."""
+        """Digest a part and write the digest into the page; the part must not change meanwhile."""
         tell(self._page, self._count, Told(step, index, self._plan.table, self._plan.digest(index)))
 
-    def _leave_names(self) -> None:
+    def _write_names(self) -> None:
         if self._directory is None:
             return
         path = self._directory / NAMES
         temporary = path.with_name(f"{NAMES}.tmp")
-        with suppress(OSError):  # then the supervisor says the part's number
+        with suppress(OSError):  # without the file the supervisor names a part by its number
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "w") as file:
                 json.dump(self._plan.names, file)

@@ -1,9 +1,9 @@
-"""How much of a step is a rank's own doing: what the others may have to wait for.
+"""Measures a rank's own part of a step: the time in which it waits for no other rank, but others may wait for it.
 
-A step has two parts that are a rank's own: from its beginning to the last gradient of the backward pass (data, forward,
-backward), and from the optimizer's step to the boundary. Between the two a rank waits for the others' gradients. The
-last gradient is that of the first parameter of an optimizer; DistributedDataParallel reduces gradients meanwhile, and
-waits after it. What is launched on a GPU counts for as long as the launch takes, unless the script waits for it.
+A step has two own parts: from its beginning to the last gradient of the backward pass (data, forward, backward), and
+from the optimizer's step to the boundary. Between the two a rank waits for the other ranks' gradients. The last
+gradient is that of the first parameter of an optimizer. DistributedDataParallel reduces gradients meanwhile, and waits
+after it. Work on a GPU counts for as long as its launch takes, unless the script waits for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ftlaunch_contract.pages.page import Page
 
 
 class Stopwatch:
-    """Sums up a rank's own time in its page. Costs some 7 microseconds a step (two hooks, four stamps)."""
+    """Adds a rank's own parts up in its page. Costs some 7 microseconds a step (two hooks, four clock reads)."""
 
     def __init__(self, page: Page) -> None:
         """The first step is not measured: it begins before `begin` was ever called."""
@@ -37,17 +37,17 @@ class Stopwatch:
         self._began, self._ready, self._stepped, self._excused = now_ns, 0, 0, 0
 
     def excuse(self, nanoseconds: int) -> None:
-        """So much of this step was said to be something else: an evaluation, a checkpoint."""
+        """So many nanoseconds of this step were no training: an evaluation, a checkpoint."""
         self._excused += nanoseconds
 
     def end(self, now_ns: int) -> None:
-        """The step is over; one without a backward pass and an optimizer's step is not measured."""
+        """The step is over. A step without a backward pass or without an optimizer's step is not measured."""
         if self._page is not None and 0 < self._began < self._ready <= self._stepped:
             own = self._ready - self._began + now_ns - self._stepped - self._excused
             self._page.note_own(max(own, 0))
 
     def close(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         self._page = None
         for hook in self._hooks:
             hook.remove()

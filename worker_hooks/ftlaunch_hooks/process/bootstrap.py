@@ -1,7 +1,7 @@
-"""What a rank does the moment the hooks are imported: take its page, be ready to show its stacks and last words.
+"""What a rank does the moment the hooks are imported: it takes its page, and gets ready to dump stacks and errors.
 
-So that a rank that hangs before attach() (in init_process_group, in the data) can be told from one that does
-not use the hooks, and leaves its stacks; and one that fails leaves its exception.
+So a rank that hangs before attach() (in init_process_group, in the data) can be told from a rank without the hooks,
+and its stacks can be had. A rank that fails there leaves its exception.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _taken: Page | None = None
 
 
 def install() -> None:
-    """Take the page of this rank, where a supervisor watches; nothing elsewhere, and nothing in children."""
+    """Take the page of this rank. Without a supervisor, and in children of a rank, do nothing."""
     global _taken  # noqa: PLW0603 - one process is one rank
     if _taken is not None or not _is_rank():
         return
     page = Page(page_path(Path(os.environ[protocol.ENV_MEMORY_DIR]), int(os.environ["RANK"])))
-    with contextlib.suppress(OSError):  # then its end is seen when it is over
-        exit_futex.hang_up(page.path)
+    with contextlib.suppress(OSError):  # then the supervisor sees the end of this rank only when it is over
+        exit_futex.arm(page.path)
     page.begin(int(os.environ[protocol.ENV_ATTEMPT]), os.getpid(), protocol.own_start_time())
     _show_stacks(page)
     error_file.keep()
@@ -35,18 +35,18 @@ def install() -> None:
 
 
 def _show_stacks(page: Page) -> None:
-    """Be ready to show all stacks, in a file that nothing else writes to; where there is none, be silent about it."""
+    """At STACKS_SIGNAL dump all stacks into a file that nothing else writes to, if such a file can be made."""
     path = protocol.stacks_path(page.path.parent, int(os.environ["RANK"]))
     try:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     except OSError:
-        return  # the flag is not raised: nobody will ask
+        return  # without the flag the supervisor does not ask for stacks
     faulthandler.register(protocol.STACKS_SIGNAL, file=fd, all_threads=True)
     page.raise_flag(protocol.Flag.STACKS)
 
 
 def torch_is_being_imported() -> bool:
-    """Whether torch imports us: then an error of ours must not be its own (optimizer_steps.py)."""
+    """Whether torch imports this package now: then an error here must not fail the import (optimizer_steps.py)."""
     torch = sys.modules.get("torch")
     return bool(getattr(getattr(torch, "__spec__", None), "_initializing", False))
 

@@ -1,7 +1,7 @@
-"""The supervisor is gone -> so am I.
+"""A rank ends when its supervisor ends.
 
-The kernel sends SIGKILL to a rank whose supervisor dies (PR_SET_PDEATHSIG); this watches as well, for ranks
-that are not the supervisor's direct children.
+The kernel sends SIGKILL to a rank whose supervisor dies (PR_SET_PDEATHSIG). Ranks that are not the supervisor's direct
+children get no such signal, so every rank watches the supervisor's pidfd, too.
 """
 
 from __future__ import annotations

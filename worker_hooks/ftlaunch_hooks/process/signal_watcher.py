@@ -1,4 +1,4 @@
-"""SIGTERM -> a flag and a watcher thread; never work in a handler.
+"""Waits for SIGTERM and for the end of the supervisor in a thread; no work is done in a signal handler.
 
 A Python handler does not run while the main thread is inside a collective. So the C-level handler writes the
 signal's number to a wake-up descriptor, and a thread that waits on it acts within milliseconds.
@@ -17,7 +17,7 @@ from ftlaunch_hooks.process.parent_watch import supervisor_pidfd
 
 
 def _ignore(signum: int, frame: object) -> None:
-    """The Python-level handler: the wake-up descriptor has told the watcher already."""
+    """The Python-level handler has nothing to do: the wake-up descriptor tells the watcher."""
 
 
 class Watcher:
@@ -34,13 +34,13 @@ class Watcher:
         self._chained = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, _ignore)
         os.register_at_fork(after_in_child=self._forget)
-        self._lifeline = supervisor_pidfd()
+        self._supervisor = supervisor_pidfd()
         self._closing = False
         self._thread = threading.Thread(target=self._watch, name="ftlaunch-watcher", daemon=True)
         self._thread.start()
 
     def _forget(self) -> None:
-        """In a forked child a signal is its own: one sent to it must not be taken for one sent to the rank."""
+        """In a forked child: a signal sent to the child must not reach the rank's watcher."""
         signal.set_wakeup_fd(-1)
         if signal.getsignal(signal.SIGTERM) is _ignore:
             signal.signal(signal.SIGTERM, self._previous)
@@ -48,12 +48,12 @@ class Watcher:
     def _watch(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._read, selectors.EVENT_READ)
-            if self._lifeline is not None:
-                selector.register(self._lifeline, selectors.EVENT_READ)
+            if self._supervisor is not None:
+                selector.register(self._supervisor, selectors.EVENT_READ)
             while True:
                 for key, _ in selector.select():
-                    if key.fd == self._lifeline:
-                        selector.unregister(self._lifeline)
+                    if key.fd == self._supervisor:
+                        selector.unregister(self._supervisor)
                         self._on_orphaned()
                     elif self._heard():
                         return
@@ -64,13 +64,13 @@ class Watcher:
         if self._closing or not numbers:
             return True
         if self._chained != -1:
-            os.write(self._chained, numbers)  # somebody was listening before us
+            os.write(self._chained, numbers)  # another library has set a wake-up descriptor before
         if signal.SIGTERM in numbers:
             self._on_term(signal.SIGTERM)
         return False
 
     def close(self) -> None:
-        """Give signals back to whom they belonged. Main thread only."""
+        """Put back the handlers that were there before. Main thread only."""
         signal.set_wakeup_fd(self._chained, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._previous)
         self._closing = True
@@ -78,5 +78,5 @@ class Watcher:
         self._thread.join()
         self._read.close()
         self._write.close()
-        if self._lifeline is not None:
-            os.close(self._lifeline)
+        if self._supervisor is not None:
+            os.close(self._supervisor)

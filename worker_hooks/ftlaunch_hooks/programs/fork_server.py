@@ -1,15 +1,17 @@
-"""The warm parent: a process that has torch imported, from which the ranks of every attempt are forked.
+"""The fork server: a process that has imported torch, from which the ranks of every attempt are forked.
 
     fork_server.py FD KIND TARGET PRELOAD WHEN LATER
 
 FD: a SOCK_SEQPACKET socket to the supervisor. KIND and TARGET: what the ranks run (`script train.py`, `module
-pkg.train`). PRELOAD: modules to import besides torch, with commas between them. LATER: the same, but once the first
-attempt has begun (WHEN is `begun`: one has), and only those there are: what training scripts import without knowing,
-as torch's optimizers do torch._dynamo, which takes as long as torch itself. It says {"ready": true} or {"cannot":
-reason}, then, with LATER, {"complete": true}; a module of PRELOAD that cannot be imported ends it, with a traceback
-on stderr. Each message from the supervisor brings two descriptors, an order (a file of JSON) and a gate, and each
-rank says `RANK PID` at the gate and waits for SIGCONT. The ranks are the supervisor's own children, so that it reads
-their exit statuses: a helper forks them and ends, and the supervisor, which is a child subreaper, inherits them.
+pkg.train`). PRELOAD: modules to import besides torch, with commas between them. LATER: modules to import once the
+first attempt has begun (WHEN is `begun`: one has), as far as they are installed. They are modules that training scripts
+import without naming them: torch's optimizers import torch._dynamo, which takes as long as torch itself.
+
+The fork server says {"ready": true} or {"cannot": reason} and then, with LATER, {"complete": true}. A module of PRELOAD
+that cannot be imported ends it, with a traceback on stderr. Each message from the supervisor brings two descriptors: an
+order (a file of JSON) and a gate. Each rank says `RANK PID` at the gate and waits for SIGCONT. The ranks are the
+supervisor's own children, so that it reads their exit statuses: a helper forks them and ends, and the supervisor, which
+is a child subreaper, inherits them.
 
 Run as a file: where the job has a Python of its own, these hooks need not be installed in it.
 """
@@ -19,7 +21,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
-    sys.path.pop(0)  # names such as `data` and `signals` in here are not for torch to find
+    sys.path.pop(0)  # torch must not find the modules of this folder under their short names
 
 import ctypes
 import gc
@@ -44,7 +46,7 @@ _OVER, _MORE = 3, 4  # exit codes of a helper: the supervisor is gone; more orde
 
 
 def main() -> None:
-    """Import, say so, and fork; returns only in a rank, once its script is to be run."""
+    """Import torch, say so, and fork; returns only in a rank, when its script is to be run."""
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
     kind, target, preload, when, later = sys.argv[2:7]
@@ -53,14 +55,14 @@ def main() -> None:
     rank.see_modules(kind, target)
     if importlib.util.find_spec("torch") is None:
         _decline(link, "torch is not installed", quiet=True)
-    gc.disable()  # looking for garbage takes a seventh of the import's time, and there is next to none
+    gc.disable()  # the collector would take a seventh of the import's time and find next to nothing
     for name in ("torch", *filter(None, preload.split(","))):
         importlib.import_module(name)
     reason = _unfit(link)
     if reason:
         _decline(link, reason)
     rank.hide_torch()
-    gc.freeze()  # what is never looked at by the collector is never copied
+    gc.freeze()  # memory that the collector never touches is never copied
     gc.enable()
     link.send(b'{"ready": true}')
     imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
@@ -69,7 +71,7 @@ def main() -> None:
 
 
 def _sibling(name: str) -> ModuleType:
-    """A file beside this one, which is no package's to a Python without these hooks."""
+    """Load the file beside this one: a Python without these hooks cannot import it as part of a package."""
     spec = importlib.util.spec_from_file_location(f"_ftlaunch_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -89,7 +91,7 @@ def _unfit(link: socket.socket, known: Collection[int] = ()) -> str:
 
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return "a module initialises CUDA when it is imported, and CUDA does not survive a fork"
-    # A fork on trial: CUDA knows of forks before it is initialised, and OpenBLAS ends its threads for each.
+    # Fork once on trial: torch.cuda then knows whether a fork breaks it, and OpenBLAS ends its threads at a fork.
     spoilt = getattr(torch.cuda, "_is_in_bad_fork", bool)
     trial = os.fork()
     if trial == 0:
@@ -112,9 +114,9 @@ def _open_files() -> set[int]:
 
 
 def _fork(link: socket.socket, later: list[str], rank: ModuleType, *, begun: bool) -> dict[str, Any]:
-    """Keep helpers ready; returns in a rank, with its order. rank: the module forked_rank. begun: an attempt has.
+    """Keep helpers ready; returns in a rank, with its order. rank: the module forked_rank.
 
-    What can be done when an attempt has begun is not done while it begins: its ranks need the processors.
+    begun: whether an attempt has begun. Late imports wait until then: ranks that begin need the processors.
     """
     helpers = Helpers(link)
     while True:
@@ -137,15 +139,15 @@ def _fork(link: socket.socket, later: list[str], rank: ModuleType, *, begun: boo
 
 
 class Helpers:
-    """Children that wait for an order each."""
+    """Child processes, each of which waits for one order."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link, self._parent = link, os.getpid()
         self._pidfds: dict[int, int] = {}  # by pid
-        self._relieved = os.pipe()  # closed: those that have no order leave
+        self._relieved = os.pipe()  # helpers without an order leave when it is closed
 
     def fill(self) -> dict[str, Any] | None:
-        """Fork those that are missing; in a rank, its order."""
+        """Fork the helpers that are missing; returns an order only in a rank."""
         while len(self._pidfds) < _HELPERS:
             helper = os.fork()
             if helper == 0:
@@ -157,18 +159,18 @@ class Helpers:
         return None
 
     def files(self) -> set[int]:
-        """The descriptors it holds."""
+        """The descriptors that this object holds."""
         return {*self._relieved, *self._pidfds.values()}
 
     def wait(self, seconds: float | None) -> bool:
-        """Whether one has ended within so many seconds; None: wait for ever."""
+        """Wait for the end of a helper; returns whether one has ended within so many seconds. None: wait for ever."""
         wait = select.poll()
         for pidfd in self._pidfds.values():
             wait.register(pidfd, select.POLLIN)
         return bool(wait.poll(None if seconds is None else 1000 * seconds))
 
     def reap(self) -> bool:
-        """Forget those that have ended; whether others are needed at once."""
+        """Forget the helpers that have ended; returns whether new ones are needed at once."""
         hurry = False
         for pid, pidfd in list(self._pidfds.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -182,7 +184,7 @@ class Helpers:
         return hurry
 
     def relieve(self) -> None:
-        """Let all go, but for one that has an order: those that are forked next know more."""
+        """End idle helpers; their replacements inherit the late imports."""
         for fd in self._relieved:
             os.close(fd)
         for pid, pidfd in self._pidfds.items():
@@ -192,20 +194,20 @@ class Helpers:
 
 
 def _import_later(link: socket.socket, modules: list[str], known: Collection[int]) -> None:
-    """Import those of the modules that can be. Where ranks cannot be forked any more begin anew, without them."""
+    """Import the modules that are installed. Where no rank can be forked after that, begin anew without them."""
     gc.disable()
     try:
-        with warnings.catch_warnings():  # their filters are not for scripts that do not import them
+        with warnings.catch_warnings():  # a module's warning filters must not reach scripts that do not import it
             for name in modules:
                 if importlib.util.find_spec(name.partition(".")[0]) is not None:
                     importlib.import_module(name)
         reason = _unfit(link, known)
-    except Exception as error:  # noqa: BLE001 - a rank that imports it will see
+    except Exception as error:  # noqa: BLE001 - a rank that imports the module will see its error
         reason = repr(error)
     if reason:
         sys.stderr.write(f"doing without {', '.join(modules)}: {reason}\n")
         link.set_inheritable(True)
-        os.execv(sys.executable, [*sys.orig_argv[:-1], ""])  # noqa: S606 - this very program
+        os.execv(sys.executable, [*sys.orig_argv[:-1], ""])  # noqa: S606 - this program itself
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -213,9 +215,9 @@ def _import_later(link: socket.socket, modules: list[str], known: Collection[int
 
 
 def _use_huge_pages() -> None:
-    """Memory in a hundred pages is forked in a quarter of the time that it takes in fifty thousand.
+    """Move memory into huge pages: a fork copies a hundred pages in a quarter of the time of fifty thousand.
 
-    See madvise(2); kernels before Linux 6.1, and those without huge pages, refuse, and nothing is lost.
+    See madvise(2). Kernels before Linux 6.1, and kernels without huge pages, refuse; then nothing changes.
     """
     madvise = ctypes.CDLL(None).madvise
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -228,7 +230,7 @@ def _use_huge_pages() -> None:
 
 
 def _help(link: socket.socket, relieved: int) -> dict[str, Any]:
-    """Wait for one order, fork its ranks, end; returns in a rank. At the end of the pipe `relieved`: leave."""
+    """Wait for one order, fork its ranks, end; returns in a rank. The end of the pipe `relieved` ends it, too."""
     wait = select.poll()
     wait.register(link, select.POLLIN)
     wait.register(relieved, select.POLLIN)
@@ -238,7 +240,7 @@ def _help(link: socket.socket, relieved: int) -> dict[str, Any]:
             try:
                 message, received, _, _ = socket.recv_fds(link, 16, 2, socket.MSG_DONTWAIT)
                 break
-            except BlockingIOError:  # another helper has it
+            except BlockingIOError:  # another helper has taken it
                 continue
         os._exit(0)
     if not message:
@@ -283,7 +285,7 @@ def _use_log(path: str) -> None:
 
 
 def _pass(gate: socket.socket, number: int) -> None:
-    """Tell the supervisor who this is, and go on when it says so; it may have given up waiting."""
+    """Tell the supervisor rank and pid, and wait for its SIGCONT; it may have given up waiting."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
     try:
         gate.send(f"{number} {os.getpid()}".encode())

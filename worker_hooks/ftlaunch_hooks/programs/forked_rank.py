@@ -1,4 +1,4 @@
-"""A forked process becomes what `python -u script.py` or `python -u -m module` would have made of it.
+"""Makes a forked process what `python -u script.py` or `python -u -m module` would have made of it.
 
 Read https://docs.python.org/3/using/cmdline.html for what a script finds, and Python's sys.excepthook for how it ends.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 
 def see_modules(kind: str, target: str) -> None:
-    """Find modules where the rank will, at the head of sys.path."""
+    """Put the rank's folder at the head of sys.path, as Python does."""
     if not getattr(sys.flags, "safe_path", False):
         folder = os.path.dirname(os.path.realpath(target)) if kind == "script" else os.getcwd()  # noqa: PTH109, PTH120
         sys.path.insert(0, folder)
@@ -54,7 +54,7 @@ def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) 
         end = error.with_traceback(_of_the_script(error.__traceback__))
     _show(end)
     if isinstance(end, KeyboardInterrupt):
-        sys.excepthook = lambda *_: None  # it is shown
+        sys.excepthook = lambda *_: None  # it was shown above
         raise KeyboardInterrupt  # Python ends such a process by SIGINT
     raise SystemExit(1)
 
@@ -65,12 +65,12 @@ def _code(target: str, main: ModuleType) -> CodeType:
     main.__dict__.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
     try:
         return compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-    except (OSError, SyntaxError, ValueError):  # Python itself shall say what is wrong with it
-        os.execvp(sys.orig_argv[0], sys.orig_argv)  # noqa: S606 - this very process, with what it had
+    except (OSError, SyntaxError, ValueError):  # Python itself reports what is wrong with the script
+        os.execvp(sys.orig_argv[0], sys.orig_argv)  # noqa: S606 - this process, with its own arguments
 
 
 def _show(error: BaseException) -> None:
-    """As Python shows what nobody caught."""
+    """Show an uncaught exception as Python does."""
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     if sys.version_info >= (3, 12):
         sys.last_exc = error
@@ -89,14 +89,14 @@ def _show(error: BaseException) -> None:
 
 
 def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without what lies below the script."""
+    """A traceback without the frames of this file."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     return trace
 
 
 def _draw_anew() -> None:
-    """No two ranks draw the same random numbers, unless they are told to. Python's `random` sees to itself."""
+    """Seed the generators anew: forked ranks must not draw the same numbers. Python seeds `random` after a fork."""
     if (numpy := sys.modules.get("numpy.random")) is not None:
         numpy.seed()
     _generator[0].seed()
@@ -105,17 +105,17 @@ def _draw_anew() -> None:
 
 
 _generator: list[Any] = []  # torch's
-_doors: list[Door] = []
+_deferred: list[DeferredPackage] = []
 _given: dict[str, str] = {}  # the environment that the rank began with
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _READ_AT_IMPORT = re.compile(r"(?:OMP|MKL|KMP|GOMP|OPENBLAS|TORCH|PYTORCH)_")
 
 
 def hide_torch() -> None:
-    """torch and these hooks act when they are imported: they have not been, by the script that is to be run here.
+    """Take torch and these hooks out of sys.modules: what they do at import must happen when the script imports them.
 
-    Takes milliseconds, as every module is touched: it is done before there is anything to hurry for, and before the
-    fork, or it would make a copy of all it touches. What the script imports besides is looked for anew.
+    It touches every module, which takes milliseconds. So it is done before an order comes, and before the fork, where
+    it copies no memory. Whatever else the script imports is searched for anew.
     """
     importlib.invalidate_caches()
     _generator[:] = [sys.modules["torch"].default_generator]
@@ -126,19 +126,19 @@ def hide_torch() -> None:
         _heed_environment(sys.modules["torch"])
         observing()
 
-    _doors.append(Door("torch", imported))
+    _deferred.append(DeferredPackage("torch", imported))
     if hooks is not None:
-        _doors.append(Door("ftlaunch_hooks", hooks.bootstrap.install))
+        _deferred.append(DeferredPackage("ftlaunch_hooks", hooks.bootstrap.install))
 
 
 def show_torch() -> None:
-    """Until it is hidden again: what imports torch finds it."""
-    while _doors:
-        _doors.pop().open()
+    """Put torch and the hooks back into sys.modules, until `hide_torch` is called again."""
+    while _deferred:
+        _deferred.pop().open()
 
 
 def _heed_environment(torch: ModuleType) -> None:
-    """What the script has set for torch to find when it is imported: threads are set, of the rest it is told."""
+    """Heed what the script has set in the environment for torch's import: set the threads, warn of the rest."""
     late = {name: value for name, value in os.environ.items() if _given.get(name) != value}
     if (threads := late.get(_THREADS[0], late.get(_THREADS[1], ""))).isdecimal() and int(threads):
         torch.set_num_threads(int(threads))
@@ -154,8 +154,8 @@ def _nothing() -> None:
     """There are no hooks in this Python."""
 
 
-class Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A package that lies ready in memory, until the script imports it."""
+class DeferredPackage(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """A package that is imported already, and appears in sys.modules when the script imports it."""
 
     def __init__(self, package: str, imported: Callable[[], object]) -> None:
         """imported: what the package does when it is imported."""
@@ -164,24 +164,24 @@ class Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._modules = {name: sys.modules.pop(name) for name in names}
         self._spec = self._modules[package].__spec__
         sys.meta_path.insert(0, self)
-        atexit.register(self.open)  # Python takes apart only what it knows of
+        atexit.register(self.open)  # at exit Python cleans up only what is in sys.modules
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """The package's own, when it is imported, or any of its modules: Python asks for the package first."""
+        """A spec for the package; Python asks for the package before any of its modules."""
         return ModuleSpec(name, self) if name == self._package else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The one that lies ready."""
+        """The module that is imported already."""
         self.open()
         return self._modules[self._package]
 
     def exec_module(self, module: ModuleType) -> None:
-        """It is as it was after its import."""
+        """Nothing to execute: only what the package does at its import is done."""
         module.__spec__ = self._spec
         self._imported()
 
     def open(self) -> None:
-        """Who imports it finds it."""
+        """Put the package back into sys.modules."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
             sys.modules.update(self._modules)

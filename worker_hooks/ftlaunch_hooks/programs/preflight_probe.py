@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder: names such as `data` and `signals` in here are not for torch to find
+    sys.path.pop(0)  # this folder: torch must not find its modules under their short names
 
 import json
 import os
@@ -32,7 +32,7 @@ def facts() -> dict[str, Any]:
     """Python, torch, devices."""
     found: dict[str, Any] = {"python": platform.python_version(), "executable": sys.executable, "driver": _driver()}
     try:
-        import torch  # noqa: PLC0415 - it may be missing or broken: that is what is asked
+        import torch  # noqa: PLC0415 - the check asks whether it is missing or broken
     except (ImportError, OSError) as error:
         return {**found, "torch": None, "why": f"{type(error).__name__}: {error}"}
     found |= {"torch": torch.__version__, "cuda": torch.version.cuda, "devices": [], "why": ""}
@@ -96,13 +96,13 @@ def rank() -> dict[str, Any]:
 
 
 def _say(doing: str) -> None:
-    """What this rank does, for a log that is read should it not answer."""
+    """Say what this rank does; the log is read when the rank does not answer."""
     sys.stderr.write(f"{doing}\n")
     sys.stderr.flush()
 
 
 def _best(work: Callable[[], None]) -> float:
-    """Seconds of the fastest of some rounds, the first not counted: what else the machine does counts least so."""
+    """Seconds of the fastest of some rounds, without the first one: the fastest suffers least from other programs."""
     work()
     seconds = []
     for _ in range(_ROUNDS):

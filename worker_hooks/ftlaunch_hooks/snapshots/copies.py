@@ -1,4 +1,4 @@
-"""Copying tensors into a snapshot slot: at once, or beside the training."""
+"""Copies tensors into a snapshot slot: at once, or beside the training."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ftlaunch_hooks.state.collector import TensorItem
 
-INLINE_BYTES = 1 << 20  # copied at the boundary: less than this is not worth a thread
+INLINE_BYTES = 1 << 20  # so little is copied at the boundary: a thread would cost more
 
 _Pairs = list[tuple[Tensor, Tensor]]
 
 
 class Copies:
-    """Tensors, and where each is copied to."""
+    """Tensors, and the tensor that each is copied to."""
 
     def __init__(self, pairs: Iterable[tuple[Tensor, Tensor]] = ()) -> None:
         """pairs: (from, to), of one shape and dtype."""
@@ -28,13 +28,13 @@ class Copies:
         self.gpus = {source.device for source in self.sources if source.device.type == "cuda"}
 
     def run(self) -> None:
-        """Copy all, the interpreter's lock released once for the lot. From GPUs it is only queued."""
+        """Copy all in one call, which releases the interpreter's lock once. Copies from GPUs are only queued."""
         if self.sources:
             torch._foreach_copy_(self.targets, self.sources, bool(self.gpus))
 
 
 def divide(items: Sequence[TensorItem], targets: Sequence[Tensor]) -> tuple[Copies, Copies]:
-    """What must be copied at the step boundary, and what may be copied until the next optimizer step."""
+    """The copies for the step boundary, and those that may run until the next optimizer step."""
     now: _Pairs = []
     later: dict[str, _Pairs] = {"cpu": [], "cuda": []}
     for item, target in zip(items, targets, strict=True):
@@ -46,14 +46,14 @@ def divide(items: Sequence[TensorItem], targets: Sequence[Tensor]) -> tuple[Copi
 
 
 class BackgroundCopy:
-    """A copy beside the training. Made in the training loop's thread, run in the one that copies.
+    """A copy beside the training. The training loop's thread makes it, the snapshot thread runs it.
 
     Copies from GPUs go through streams of their own, after what the training loop has queued so far; nothing in
     the training loop's thread waits for a GPU.
     """
 
     def __init__(self, now: Copies, later: Copies) -> None:
-        """now: has been run. later: is to be."""
+        """now: already copied. later: what this object will copy."""
         self._later = later
         self._begun = {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in now.gpus | later.gpus}
         self._done: dict[torch.device, torch.cuda.Event] = {}
@@ -75,7 +75,7 @@ class BackgroundCopy:
             event.synchronize()
 
     def hold_back(self) -> bool:
-        """In the training loop's thread: what it queues next waits for the copies. False: there is no GPU to wait."""
+        """In the training loop's thread: what is queued next on GPUs waits for the copies. False: no GPU is used."""
         if not self._begun:
             return False
         self._queued.wait()

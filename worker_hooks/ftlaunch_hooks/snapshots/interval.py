@@ -8,22 +8,22 @@ from statistics import median
 
 SHARE = 0.01  # of the time of a step: what snapshots may cost
 MOST = 1000  # steps between snapshots, however much they cost
-_SAMPLES = 8  # of which the first three, which find their memory, are far slower: the median does not mind
-_SLACK = 0.7  # a shorter interval is taken up only when it is so much shorter
+_SAMPLES = 8  # the first three make their memory and are far slower: a median leaves them out
+_SLACK = 0.7  # an interval is made shorter only when it becomes shorter than this part of the old one
 
 
 class AdaptiveInterval:
-    """The interval, which rank 0 measures and all follow."""
+    """The interval between snapshots. Rank 0 measures it, all ranks follow."""
 
     def __init__(self, interval: int, auto: bool) -> None:
-        """interval: steps, 0 is never. auto: `interval` is where it begins."""
+        """interval: steps, 0 is never. auto: begin with `interval`, and adapt it."""
         self.interval, self._auto = interval, auto
         self._stalls: deque[float] = deque(maxlen=_SAMPLES)
         self._steps: deque[float] = deque(maxlen=4 * _SAMPLES)
         self._stall = 0.0
 
     def note(self, seconds: float, stalled: float, taken: bool) -> None:
-        """A step is over: it took `seconds`, of which snapshots cost `stalled`; the last act was one if `taken`."""
+        """A step is over: it took `seconds`, of which snapshots cost `stalled`; it ended with a snapshot if `taken`."""
         if not self._auto:
             return
         self._steps.append(max(seconds - stalled, 0.0))

@@ -21,23 +21,23 @@ from ftlaunch_hooks.state.collector import TensorItem
 _MIB = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_BESIDES = 64 << 10  # bytes of a slot besides its tensors: what is not a tensor, and the headers' beginnings
+_BESIDES = 64 << 10  # bytes of a slot besides its tensors: common.json, and the fixed part of the headers
 
 
 def bytes_needed(items: Sequence[TensorItem]) -> int:
-    """Bytes that a slot for these items takes, roughly and rather too many."""
+    """Bytes that a slot for these items takes: an estimate, and rather too high."""
     owned = [item for item in items if item.owned]
     return _BESIDES + sum(item.tensor.nbytes + 2 * len(item.key) + 512 for item in owned)
 
 
 class Slot:
-    """Room for one snapshot of one rank."""
+    """One snapshot of one rank: tensor files and common.json."""
 
     def __init__(self, directory: Path, rank: int, number: int, storage: Path | None = None) -> None:
-        """directory: of all slots. storage: where this one really lies, behind a link; None: in `directory`."""
+        """directory: of all slots. storage: where the slot lies behind a link; None: it lies in `directory`."""
         self.directory = layout.slot_dir(directory, rank, number)
         self._storage = storage
-        self.exists = self.directory.exists()  # takes room already, by this attempt or an earlier one
+        self.exists = self.directory.exists()  # this attempt or an earlier one has made its files
         self.now, self.later = Copies(), Copies()  # see copies.divide
         self._tensors: list[Tensor] = []  # in the order of `_chunks`
         self._files: dict[str, SlotFile] = {}
@@ -55,7 +55,7 @@ class Slot:
         return sum(file.stat().st_blocks * 512 for file in os.scandir(self.directory))
 
     def lay_out(self, collected: list[TensorItem]) -> None:
-        """Make room for these items (the owned ones); what is laid out alike already stays.
+        """Make files for the owned items; files that are laid out alike stay.
 
         The slot's step must have been withdrawn. Raises NoRoomError, or SnapshotError for other reasons.
         """
@@ -106,9 +106,9 @@ class Slot:
         )
 
     def health(self, trouble: str, *, look: bool) -> dict[str, str]:
-        """What is known of its numbers, once it is whole: a mark. trouble: what is held against it.
+        """The health mark of the snapshot, once it is whole. trouble: why it is not to be trusted, or empty.
 
-        look: at the parameters, which costs a pass; for what becomes a checkpoint.
+        look: read all parameters, too; done for a snapshot that becomes a checkpoint.
         """
         if trouble:
             return health_mark.mark(health_mark.ABNORMAL, trouble)
@@ -119,7 +119,7 @@ class Slot:
         return health_mark.mark(health_mark.NORMAL)
 
     def _not_finite(self) -> str:
-        """The key of a trained parameter whose copy holds what is no number, or infinite; empty: there is none."""
+        """The key of a trained parameter whose copy is not finite everywhere; empty when there is none."""
         for key, copy in self._trained:
             least, most = torch.aminmax(copy)
             if not (math.isfinite(least) and math.isfinite(most)):
@@ -136,9 +136,9 @@ class Slot:
             raise self._shortage({}, error) from error
 
     def files(self) -> dict[str, int]:
-        """group -> descriptor of its tensor file; this object's, not to be closed. Raises OSError.
+        """group -> descriptor of its tensor file; not to be closed by the caller. Raises OSError.
 
-        Of a slot that an earlier attempt has left the files are opened.
+        The files of a slot that an earlier attempt has left are opened.
         """
         for group in layout.GROUPS:
             if group not in self._files and group not in self._borrowed:
@@ -147,7 +147,7 @@ class Slot:
         return {**self._borrowed, **{group: file.fd for group, file in self._files.items()}}
 
     def read_common(self) -> bytes:
-        """What was written last by `write_common`, in this attempt or an earlier one. Raises OSError."""
+        """What `write_common` wrote last, in this attempt or an earlier one. Raises OSError."""
         return (self.directory / layout.COMMON).read_bytes()
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class Slot:
             self._common = -1
 
     def discard(self) -> None:
-        """Give its room back."""
+        """Delete the files, so that their memory is free."""
         self.close()
         if self.exists:
             layout.remove_slot(self.directory)
@@ -172,7 +172,7 @@ class Slot:
 
 
 def _link(link: Path, target: Path) -> None:
-    """Make the directory `target`, and a link to it where the slot is looked for. Raises OSError."""
+    """Make the directory `target`, and the link to it. Raises OSError."""
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     if link.is_symlink() and link.readlink() != target:
         link.unlink()

@@ -27,7 +27,7 @@ class SnapshotError(OSError):
 
 
 class NoRoomError(SnapshotError):
-    """There is no room for it."""
+    """There is no room for a snapshot."""
 
 
 class SlotFile:
@@ -57,7 +57,7 @@ class SlotFile:
 
 
 def _adopt(path: Path, header: bytes, size: int) -> int:
-    """A descriptor of the file that an earlier attempt has left, when it is laid out alike; else -1."""
+    """A descriptor of the file that an earlier attempt has left, if its layout is the same; else -1."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -69,8 +69,8 @@ def _adopt(path: Path, header: bytes, size: int) -> int:
 
 
 def _create(path: Path, header: bytes, size: int) -> int:
-    """Make the file anew; nobody sees it before all its memory is there."""
-    path.unlink(missing_ok=True)  # first: there may not be room for both
+    """Make the file anew; it gets its name once all its memory is reserved."""
+    path.unlink(missing_ok=True)  # first: there may be no room for the old file and the new one
     temporary = path.with_name(path.name + ".tmp")
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -85,9 +85,9 @@ def _create(path: Path, header: bytes, size: int) -> int:
 
 
 def _reserve(fd: int, size: int) -> None:
-    """Have all of the file's room: ENOSPC here instead of SIGBUS later.
+    """Reserve all of the file's memory: ENOSPC here instead of SIGBUS later.
 
-    What is not there is not tried for: until it fails, the attempt takes all that others need.
+    Where statvfs promises too little, nothing is tried: until it failed, the try would take memory that others need.
     """
     disk = os.fstatvfs(fd)
     if disk.f_blocks and size > disk.f_bavail * disk.f_frsize:
@@ -116,7 +116,10 @@ _refused = False
 
 
 def pin(mapped: mmap.mmap, size: int) -> Pinned | None:
-    """Register the memory; None where that is refused, which is said once: copies go through the driver's own."""
+    """Register the memory. None where the driver refuses; then copies go through the driver's own memory.
+
+    A refusal is told once.
+    """
     global _refused  # noqa: PLW0603 - one process is one rank
     try:
         return Pinned(mapped, size)

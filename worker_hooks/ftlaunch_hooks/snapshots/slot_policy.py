@@ -1,4 +1,4 @@
-"""Whose turn is it: which snapshot slots are used, and which may be written to next. Pure."""
+"""Decides which snapshot slots are used, and which may be written to next. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED
 
 @dataclass(frozen=True)
 class SlotPolicy:
-    """The slots of a rank as they are."""
+    """What the slots of a rank hold now."""
 
-    steps: Sequence[int]  # that each holds whole; NONE: none
-    exists: Sequence[bool]  # which take room already
-    newest: int  # the slot with the newest step that all ranks have; NONE: there is none
-    busy: Collection[int]  # the steps that are for the saver
+    steps: Sequence[int]  # the step that each slot holds whole, or NONE
+    exists: Sequence[bool]  # whether each slot has its files
+    newest: int  # the slot with the newest step that all ranks have, or NONE
+    busy: Collection[int]  # the steps that the saver reads or will read
 
     def holding(self, step: int) -> int:
-        """The slot that holds a step; NONE when there is none, or no step is asked for."""
+        """The slot that holds `step`; NONE when no slot holds it, and for the step NONE."""
         return self.steps.index(step) if step != NONE and step in self.steps else NONE
 
     def used(self, count: int) -> list[int]:
-        """The slots to go on with where there is room for `count`: the newest and those for the saver among them."""
+        """The slots to use where there is room for `count`: the newest first, then those for the saver."""
         if count == 0:
             return [STAGED]
         order = sorted(
@@ -33,7 +33,7 @@ class SlotPolicy:
         return order[:count]
 
     def surplus(self, count: int) -> list[int]:
-        """The slots whose room may be given back."""
+        """The slots whose files may be deleted."""
         used = self.used(count)
         return [
             n
@@ -42,11 +42,11 @@ class SlotPolicy:
         ]
 
     def free(self, among: Sequence[int], keep: int) -> list[int]:
-        """The slots that may be written to, the best first: none for the saver, nor the last one all ranks have.
+        """The slots that may be written to, the best first: none for the saver, nor the last one that all ranks have.
 
-        keep: the step that is being saved, as rank 0 sees it. With two slots it is what all ranks fall back to, so
-        that the other may be overwritten. A slot by itself is overwritten where it lies; where another one is left
-        for the saver, there is no room before that is saved.
+        keep: the step that is being saved, as rank 0 sees it. With two slots all ranks can fall back to `keep`, so
+        the newest slot may be overwritten. A single slot is overwritten where it lies, but not before the saver has
+        read a slot that is left from before.
         """
         found = [n for n in among if self.steps[n] not in self.busy]
         if len(among) > 1:
@@ -55,5 +55,5 @@ class SlotPolicy:
             found = [n for n in found if n != spared]
         elif STAGED not in among and any(self.steps[n] in self.busy for n in range(MEMORY_SLOTS)):
             found = []
-        # the oldest, if possible one that has its room already
+        # the oldest first, but those that have their files before all others
         return sorted(found, key=lambda n: (not self.exists[n], self.steps[n]))

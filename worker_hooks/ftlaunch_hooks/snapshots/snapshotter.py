@@ -22,7 +22,7 @@ from ftlaunch_contract.checkpoint import health_mark
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import STAGED, Why
-from ftlaunch_hooks.observe.replica_digests import Agreement
+from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.copies import BackgroundCopy
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
@@ -71,7 +71,7 @@ class Snapshotter:
         self.budget = MemoryBudget(rank, peers, directory)
         self._progress = self.budget.progress
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
-        self.agreement: Agreement | None = None  # set where replicas are compared
+        self.digests: ReplicaDigests | None = None  # set where replicas are compared
         self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
         self._slots = Slots(page, self.budget, directory, rank, storage or directory / "storage")
         self._slots.begin_from(base)
@@ -133,7 +133,7 @@ class Snapshotter:
         self.spent += time.perf_counter() - began
         ready = self._peers_are_ready()
         began = time.perf_counter()
-        part = self.agreement.due(step, collected.items) if self.agreement is not None else None
+        part = self.digests.due(step, collected.items) if self.digests is not None else None
         new = Snapshot(step, self._page.consumed, collected, hold, self.trouble, part)
         taken = ready and self._copy(self._slots.vacate(keep), new)
         if hold is not None and not taken:  # the saver shall have it though there is no memory for it
@@ -193,8 +193,8 @@ class Snapshotter:
                 self._progress.missed(new.step)
 
     def _compare(self, new: Snapshot) -> None:
-        if self.agreement is not None and new.part is not None:
-            self.agreement.tell(new.step, new.part)
+        if self.digests is not None and new.part is not None:
+            self.digests.tell(new.step, new.part)
 
     def _commit(self, number: int, new: Snapshot) -> None:
         slot = self._slots[number]

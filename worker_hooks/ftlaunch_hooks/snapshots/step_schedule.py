@@ -1,4 +1,4 @@
-"""What happens at each step boundary: decided by rank 0 one step ahead, done alike by all ranks.
+"""The order for each step boundary: rank 0 decides it one step ahead, all ranks follow it.
 
 If each rank decided by itself (by looking at its orders, at the saver, at its own clock), two ranks could decide
 differently: a step would be held on one of them only, or one would wait for a snapshot that the other never
@@ -24,7 +24,7 @@ _TAKE, _AGREE = 1, 2
 
 @dataclass(frozen=True)
 class BoundaryOrder:
-    """What is to be done at one boundary."""
+    """What all ranks do at one boundary."""
 
     take: bool = False  # a snapshot
     hold: Why | None = None  # a snapshot held for the saver, and why
@@ -33,9 +33,9 @@ class BoundaryOrder:
 
 
 def pack(step: int, order: BoundaryOrder) -> int:
-    """One word: 31 bits of step, 24 of how many steps ago the one to keep was (0: none), 4 of why, 4 of flags.
+    """An order as one word: 31 bits of step, 24 of how many steps ago `keep` was (0: none), 4 of why, 4 of flags.
 
-    What is kept for longer than 16 million steps is not kept any more.
+    A step to keep that is more than 16 million steps old is left out.
     """
     age = step - order.keep if order.keep != NONE and step - order.keep < 1 << 24 else 0
     why = 0 if order.hold is None else order.hold + 1
@@ -43,7 +43,7 @@ def pack(step: int, order: BoundaryOrder) -> int:
 
 
 def unpack(word: int) -> tuple[int, BoundaryOrder]:
-    """The step, and what is to be done."""
+    """The step of a packed order, and the order."""
     step, age, why = word >> 32, word >> 8 & 0xFFFFFF, word >> 4 & 0xF
     hold = Why(why - 1) if why else None
     return step, BoundaryOrder(bool(word & _TAKE), hold, step - age if age else NONE, bool(word & _AGREE))
@@ -64,7 +64,7 @@ class StepSchedule:
             budget.spaced(pace.interval)
 
     def write(self, step: int) -> None:
-        """Rank 0: what happens at `step`. The other ranks do nothing. Waits for a rank that is far behind."""
+        """Rank 0: write the order for `step`, after waiting for a rank that is far behind. Other ranks: nothing."""
         if self._leads and not self._alone:
             self._write(step)
 
@@ -75,9 +75,9 @@ class StepSchedule:
         self._peers[0].q[SCHEDULE + step % SCHEDULE.count] = pack(step, self._decide(step))
 
     def read(self, step: int) -> BoundaryOrder:
-        """What happens at `step`; waits for rank 0's word. Nothing happens where the ranks are told to leave."""
+        """The order for `step`; waits until rank 0 has written it. An empty order when the ranks are told to leave."""
         if self._alone:
-            self._write(step)  # nobody else must know: the newest orders count
+            self._write(step)  # no other rank must know it in advance: the newest requests count
         words, word = self._peers[0].q, SCHEDULE + step % SCHEDULE.count
         if words[word] >> 32 != step:
             wait_until(lambda: self._page.leave or words[word] >> 32 == step, math.inf)

@@ -1,7 +1,7 @@
 """How the ranks of a node find each other without a supervisor, and map each other's pages.
 
-Each makes its page in a place that all of them can name; a page counts only while its writer lives. Once all
-have mapped all, the files are deleted: nothing is left to clean up after a SIGKILL.
+Each rank makes its page in a directory whose name all ranks can work out. A page counts only while its writer lives.
+Once every rank has mapped every page, the files are deleted: a SIGKILL leaves nothing to clean up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATIENCE = 300.0  # seconds the ranks of a node have to find each other
 _NAMES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID")
 
 
-def meet(root: Path, rank: int, world_size: int, attempt: int) -> list[Page]:
+def rendezvous(root: Path, rank: int, world_size: int, attempt: int) -> list[Page]:
     """The pages of all ranks, in their order, this rank's own among them. Raises AloneError or OSError."""
     place = _place(root, world_size)
     place.mkdir(mode=0o700, exist_ok=True)
@@ -38,7 +38,7 @@ def meet(root: Path, rank: int, world_size: int, attempt: int) -> list[Page]:
     with suppress(FileNotFoundError):
         path.unlink()
     with suppress(OSError):
-        place.rmdir()  # the last one succeeds
+        place.rmdir()  # only the last rank succeeds
     return [pages[rank] for rank in range(world_size)]
 
 
@@ -50,7 +50,7 @@ def _place(root: Path, world_size: int) -> Path:
 
 
 def _own_page(path: Path, attempt: int) -> Page:
-    """Whole before the others can see it."""
+    """Make this rank's page; it gets its name when it is complete."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     create_page(fresh)
     page = Page(fresh)
@@ -69,5 +69,5 @@ def _map_others(place: Path, pages: dict[int, Page], world_size: int) -> bool:
             if page.pid and protocol.process_start_time(page.pid) == page.start_time:
                 pages[rank] = page
             else:
-                page.close()  # of an earlier run that was killed
+                page.close()  # the page of an earlier run that was killed
     return len(pages) == world_size

@@ -1,4 +1,4 @@
-"""Where a job without a supervisor resumes: rank 0 goes down the ladder of what storage has, and tells the others."""
+"""Chooses where a job without a supervisor resumes. Only rank 0 does it, from what storage has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Say = Callable[[str], None]
 
 
 def choose(checkpoint_dir: Path, load: InitialCheckpoint | None, fresh: bool, say: Say) -> tuple[Resume, int]:
-    """The answer for all ranks, and its step. Raises loading.CannotLoad, and OSError."""
+    """The answer for all ranks, and its step. Raises initial.CannotLoad, and OSError."""
     own = load is not None and initial.is_own(load, checkpoint_dir)
     if fresh and not own:
         if load is not None:

@@ -1,4 +1,4 @@
-"""What the environment says to ranks that have no supervisor; the defaults are the launcher's own."""
+"""The settings of ranks without a supervisor, from the environment; the defaults are the launcher's."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ftlaunch_contract.protocol import MemoryInterval, Why
 
 
 class AloneError(RuntimeError):
-    """The ranks cannot look after themselves here."""
+    """The ranks cannot do without a supervisor here."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment says."""
+    """The settings of one job."""
 
     checkpoint_dir: Path
     prefix: str
@@ -39,7 +39,7 @@ class Settings:
 
 
 def settings() -> Settings:
-    """Read the environment; the defaults are the launcher's own. Raises AloneError on nonsense."""
+    """Read the environment. Raises AloneError for a value that is not valid."""
     environ = os.environ
     argv = sys.orig_argv
     module = argv[argv.index("-m") + 1] if "-m" in argv[: len(argv) - len(sys.argv) + 1] else None

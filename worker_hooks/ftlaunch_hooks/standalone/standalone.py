@@ -24,7 +24,7 @@ from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.standalone import memory_dirs
 from ftlaunch_hooks.standalone.leader import NodeLeader
 from ftlaunch_hooks.standalone.peers import Peers
-from ftlaunch_hooks.standalone.rendezvous import meet
+from ftlaunch_hooks.standalone.rendezvous import rendezvous
 from ftlaunch_hooks.standalone.rescue import Rescue
 from ftlaunch_hooks.standalone.settings import AloneError, Settings, settings
 from ftlaunch_hooks.standalone.shard_saver import ShardSaver
@@ -69,7 +69,7 @@ class Standalone:
         try:
             make_private(self.memory_dir)
             memory_dirs.sweep(self._root)
-            return meet(self._root, self.rank, self.world_size, self.attempt)
+            return rendezvous(self._root, self.rank, self.world_size, self.attempt)
         except NotPrivate as error:
             raise AloneError(f"cannot attach: {error}") from None
         except OSError as error:
@@ -110,9 +110,9 @@ class Standalone:
         self._saver.wait()
 
     def on_term(self, signum: int) -> None:
-        """Note the wish, pass it on, and see to it that something is saved should no boundary be reached."""
+        """Note the wish to stop, pass it on, and start the rescue in case no boundary is reached."""
         if self.page.stop_wanted:
-            return  # once is enough
+            return  # a second SIGTERM changes nothing
         self.page.stop_wanted = signum
         self._saver.hurry()
         for peer in self._peers.others():
@@ -122,4 +122,4 @@ class Standalone:
         self._rescue.start()
 
     def on_orphaned(self) -> None:
-        """There is no supervisor to lose."""
+        """Never called: there is no supervisor."""

@@ -1,9 +1,9 @@
 """The tensors of a rank's state: which there are, which this rank saves, and under which key.
 
-Three kinds, told apart by where a tensor lives. *Replicated* (a parameter under DistributedDataParallel over
-all ranks, and its optimizer state): the same everywhere, saved by one rank. *Sharded* (a DTensor): every rank
-saves its shard of the whole; of equal shards the first. *Its own* (everything else): every rank saves its
-own, rank 0 under the plain key, rank r under `key@r`.
+There are three kinds of tensors. A *replicated* tensor (a parameter under DistributedDataParallel over all ranks, or
+its optimizer state) is the same on every rank: one rank saves it. Of a *sharded* tensor (a DTensor) every rank saves
+its shard; of equal shards the first rank's is saved. Of any other tensor every rank saves *its own*: rank 0 under the
+plain key, rank r under `key@r`.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ class TensorItem:
     whole: tuple[int, ...]  # shape of the whole
     owned: bool  # whether this rank is the one that saves it
     group: str = "opt"  # the kind of file it belongs to, see layout.GROUPS
-    settled: bool = False  # changes only inside the step of an attached optimizer
-    replicated: bool = False  # the same on every rank
+    settled: bool = False  # only the step of an attached optimizer changes it
+    replicated: bool = False  # it is the same on every rank
 
     @property
     def chunk(self) -> Chunk:
-        """How it is described in a file."""
+        """The tensor as a file describes it."""
         dtype = DTYPES[self.tensor.dtype]
         return Chunk(self.key, dtype, tuple(self.tensor.shape), self.key, self.offset, self.whole)
 
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """A rank's state at one moment; `items` is the list of the time before when no tensor was replaced."""
+    """A rank's state at one moment. `items` is the same list as last time when no tensor was replaced."""
 
     items: list[TensorItem]
     state: dict[str, Json]  # what is not a tensor: object name -> its tree
 
 
 class _Known:
-    """A tensor that has been taken in before, and what was made of it."""
+    """A tensor of the last collection, and the item that was made of it."""
 
     __slots__ = ("address", "item", "plain", "settled", "shape", "strides", "tensor")
 
     def __init__(self, tensor: Tensor, item: TensorItem | None, settled: bool) -> None:
         local = local_of(tensor)
         self.tensor, self.plain, self.settled = tensor, local is tensor, settled
-        # `p.data = x` keeps the object, not these
+        # `p.data = x` keeps the tensor object and changes these
         self.address, self.shape, self.strides = local.data_ptr(), local.shape, local.stride()
         self.item = item
 
@@ -67,7 +67,7 @@ Taken = dict[str, _Known]
 
 
 class Collector:
-    """Takes in a rank's tensors, step after step; one that is still the same costs a comparison."""
+    """Collects a rank's tensors, step after step; a tensor that is the same as last time costs one comparison."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
@@ -81,7 +81,7 @@ class Collector:
         self._now, self._changed = {}, False
 
     def finish(self) -> list[TensorItem]:
-        """End it: all items, in the order in which they came; the same list when nothing was replaced."""
+        """End the collection: all items in the order of `put`; the same list as last time if no tensor was replaced."""
         if self._changed or len(self._now) != len(self._before):
             self._items = [known.item for known in self._now.values() if known.item is not None]
         self._before = self._now
@@ -92,11 +92,11 @@ class Collector:
         return len(self._now)
 
     def since(self, mark: int) -> Taken:
-        """What has been put in since `mark`, for `again`."""
+        """The tensors that were put in since `mark`, for `again`."""
         return dict(islice(self._now.items(), mark, None))
 
     def again(self, taken: Taken) -> bool:
-        """Take in what is the same as it was. False, and nothing done: one of the keys is already taken."""
+        """Put in tensors that are the same as last time. False, with nothing done, when one of the keys is taken."""
         if not taken.keys().isdisjoint(self._now):
             return False
         self._now.update(taken)
@@ -112,9 +112,9 @@ class Collector:
         settled: bool = False,
         key: str | None = None,
     ) -> str:
-        """Take a tensor in; returns its key without a rank.
+        """Put a tensor in; returns its key without a rank.
 
-        owner: of a replicated one, the rank that saves it. settled: see Item. key: instead of the path's.
+        owner: the rank that saves a replicated tensor. settled: see TensorItem. key: instead of the path's.
         Raises StateError for a tensor that cannot be saved, or a key that is already taken.
         """
         if key is None:
@@ -161,7 +161,7 @@ def _moved(known: _Known) -> bool:
 
 
 def check_plain(path: Path, tensor: Tensor) -> None:
-    """Raises StateError for a tensor whose values no file of ours can hold."""
+    """Raises StateError for a tensor whose values a tensor file cannot hold."""
     problem = None
     if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
         problem = "a parameter that has no values yet (a lazy module before its first forward)"
@@ -193,7 +193,7 @@ def share_out(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
 def owner_of_slot(owner: int, slot: str, world_size: int) -> int:
     """The rank that saves an optimizer state tensor of a parameter that `owner` saves.
 
-    It depends on nothing but the two names: also when ranks disagree on which state exists already, every
-    tensor has one owner. Turning by name spreads the state of one large parameter.
+    It depends on the two names alone, so every tensor has one owner, also when ranks disagree on which state exists
+    already. The slot's name spreads the state of one large parameter over the ranks.
     """
     return (owner + zlib.crc32(slot.encode())) % world_size

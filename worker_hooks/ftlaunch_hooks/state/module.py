@@ -21,17 +21,17 @@ from ftlaunch_hooks.tensors.json_codec import Json, Path, decode, encode
 class _Before:
     """A module's state as it was collected last."""
 
-    still: Unchanged
+    unchanged: Unchanged
     stepped: set[int]
     taken: Taken
     keys: dict[int, str]
     tree: dict[str, Json]
 
 
-def _still(module: nn.Module, tensors: Sequence[Tensor]) -> Unchanged | None:
-    """What a module's state_dict() depends on; None where a module has a say in it, or a tensor is sharded."""
+def _dependencies(module: nn.Module, tensors: Sequence[Tensor]) -> Unchanged | None:
+    """What a module's state_dict() depends on; None where a module overrides it, or a tensor is sharded."""
     modules = list(module.modules())
-    if any(map(_has_a_say, modules)) or any(map(is_sharded, tensors)):
+    if any(map(_overrides_state_dict, modules)) or any(map(is_sharded, tensors)):
         return None
 
     def containers() -> Containers:
@@ -43,7 +43,7 @@ def _still(module: nn.Module, tensors: Sequence[Tensor]) -> Unchanged | None:
     return Unchanged(containers, tensors)
 
 
-def _has_a_say(module: nn.Module) -> bool:
+def _overrides_state_dict(module: nn.Module) -> bool:
     own = any(
         getattr(type(module), method) is not getattr(nn.Module, method) or method in vars(module)
         for method in ("state_dict", "_save_to_state_dict", "get_extra_state")
@@ -77,35 +77,37 @@ class ModulePart:
         """The key of a tensor of this module."""
         return f"{self.name}.{name}".replace("@", "@@")
 
-    def collect(self, shelf: Collector) -> dict[str, Json]:
+    def collect(self, collector: Collector) -> dict[str, Json]:
         """See Part."""
         names, before = self._names, self._before
         if (
             before is not None
             and before.stepped == names.stepped
-            and before.still.holds()
-            and shelf.again(before.taken)
+            and before.unchanged.holds()
+            and collector.again(before.taken)
         ):
             names.keys = before.keys | names.keys
             return before.tree
-        mark = shelf.mark()
+        mark = collector.mark()
         tensors, extra = self.tensors()
         keys: dict[int, str] = {}
         for name, tensor in tensors.items():
             key = self.key(name)
             keys.setdefault(id(tensor), key)
             settled, owner = id(tensor) in names.stepped, names.owner(tensor, key)
-            shelf.put((self.name, name), tensor, "model", owner=owner, settled=settled, key=key)
+            collector.put((self.name, name), tensor, "model", owner=owner, settled=settled, key=key)
         names.keys = keys | names.keys
         if self._listed != (listed := list(tensors)):
             self._listed = listed
 
         def put(path: Path, tensor: Tensor) -> str:
-            return shelf.put(path, tensor, "model")
+            return collector.put(path, tensor, "model")
 
         tree = {"tensors": self._listed, "extra": encode(extra, (self.name,), put)}
-        still = _still(self.module, list(tensors.values()))
-        self._before = None if still is None else _Before(still, names.stepped, shelf.since(mark), keys, tree)
+        unchanged = _dependencies(self.module, list(tensors.values()))
+        self._before = (
+            None if unchanged is None else _Before(unchanged, names.stepped, collector.since(mark), keys, tree)
+        )
         return tree
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:

@@ -1,4 +1,4 @@
-"""An attached optimizer: its state by parameter name, and how it goes back bit for bit."""
+"""An attached optimizer: collects its state by parameter name, and restores it bit for bit."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode
 
 _Slots = dict[str, Json]
-_CONSTANTS = (type(None), bool, int, float, str)  # another value is another object
+_CONSTANTS = (type(None), bool, int, float, str)  # values of these types never change in place
 
 
 @dataclass(frozen=True)
 class _Described:
-    """The state of one parameter as it was when its slots were last others."""
+    """The slots of one parameter's state, as they were when they last changed."""
 
     parameter: Tensor
     names: tuple[str, ...]
@@ -30,7 +30,7 @@ class _Described:
     tree: _Slots  # of the tensors
 
     def fits(self, parameter: Tensor, slots: Mapping[str, Any]) -> bool:
-        """Whether nothing is new but values."""
+        """Whether only values have changed."""
         if self.parameter is not parameter or self.names != tuple(slots):
             return False
         return all(isinstance(slots[slot], Tensor) for slot, _, _ in self.tensors)
@@ -40,7 +40,7 @@ class _Described:
 class _Before:
     """An optimizer's state as it was collected last."""
 
-    still: Unchanged
+    unchanged: Unchanged
     keys: Mapping[int, str]
     taken: Taken
     params: list[list[str]]
@@ -48,10 +48,10 @@ class _Before:
     extra: Json
 
 
-def _still(optimizer: torch.optim.Optimizer) -> Unchanged | None:
+def _dependencies(optimizer: torch.optim.Optimizer) -> Unchanged | None:
     """What an optimizer's state_dict() depends on, besides the values in its groups.
 
-    None where it has a say in it, or holds more than plain tensors and what never changes.
+    None where the optimizer overrides it, or holds more than plain tensors and constants.
     """
     if (
         type(optimizer).state_dict is not torch.optim.Optimizer.state_dict
@@ -76,7 +76,7 @@ def _still(optimizer: torch.optim.Optimizer) -> Unchanged | None:
 
 
 class OptimizerPart:
-    """A torch.optim.Optimizer. A parameter goes by its key in an attached module, or by its position."""
+    """A torch.optim.Optimizer. A parameter's label is its key in an attached module, or else its position."""
 
     kind = "optimizer"
 
@@ -96,74 +96,74 @@ class OptimizerPart:
             for position, (name, parameter) in enumerate(zip(names, parameters, strict=True))
         }
 
-    # --- there ---------------------------------------------------------------------------------------------
+    # --- collecting ----------------------------------------------------------------------------------------
 
-    def collect(self, shelf: Collector) -> dict[str, Json]:
+    def collect(self, collector: Collector) -> dict[str, Json]:
         """See Part."""
         before = self._before
         if (
             before is not None
             and before.keys == self._names.keys
-            and before.still.holds()
-            and shelf.again(before.taken)
+            and before.unchanged.holds()
+            and collector.again(before.taken)
         ):
-            groups = self._collect_groups(self.optimizer.param_groups, before.params, shelf)
+            groups = self._collect_groups(self.optimizer.param_groups, before.params, collector)
             return {"state": before.state, "param_groups": groups, "extra": before.extra}
         state = self.optimizer.state_dict()
         labelled = self._labelled(state["param_groups"])
-        mark = shelf.mark()
-        slots = self._collect_state(state["state"], labelled, shelf)
-        taken = shelf.since(mark)
+        mark = collector.mark()
+        slots = self._collect_state(state["state"], labelled, collector)
+        taken = collector.since(mark)
         params = [[labelled[name][0] for name in group["params"]] for group in state["param_groups"]]
         more = {key: value for key, value in state.items() if key not in ("state", "param_groups")}
         more["state"] = {name: value for name, value in state["state"].items() if name not in labelled}
-        extra = encode(more, (self.name,), shelf.put)
-        still = None if more != {"state": {}} else _still(self.optimizer)
-        self._before = None if still is None else _Before(still, self._names.keys, taken, params, slots, extra)
-        groups = self._collect_groups(state["param_groups"], params, shelf)
+        extra = encode(more, (self.name,), collector.put)
+        unchanged = None if more != {"state": {}} else _dependencies(self.optimizer)
+        self._before = None if unchanged is None else _Before(unchanged, self._names.keys, taken, params, slots, extra)
+        groups = self._collect_groups(state["param_groups"], params, collector)
         return {"state": slots, "param_groups": groups, "extra": extra}
 
     def _collect_groups(
-        self, groups: list[dict[str, Any]], params: list[list[str]], shelf: Collector
+        self, groups: list[dict[str, Any]], params: list[list[str]], collector: Collector
     ) -> list[dict[str, Json]]:
-        """What a scheduler changes, every time anew."""
+        """The groups' values, encoded anew at every step: schedulers change them."""
         found = []
         for index, (group, labels) in enumerate(zip(groups, params, strict=True)):
             plain = {key: value for key, value in group.items() if key != "params"}
-            tree = encode(plain, (self.name, "param_groups", index), shelf.put)
+            tree = encode(plain, (self.name, "param_groups", index), collector.put)
             found.append({"group": tree, "params": labels})
         return found
 
     def _collect_state(
-        self, state: Mapping[Any, Any], labelled: Mapping[Any, tuple[str, Tensor]], shelf: Collector
+        self, state: Mapping[Any, Any], labelled: Mapping[Any, tuple[str, Tensor]], collector: Collector
     ) -> dict[str, _Slots]:
-        """The same object as before when there is nothing new but values."""
+        """The same object as last time when only values have changed."""
         trees = {}
         for name, slots in state.items():
             if name in labelled:
                 label, parameter = labelled[name]
-                trees[label] = self._collect_slots(label, parameter, slots, shelf)
+                trees[label] = self._collect_slots(label, parameter, slots, collector)
         known = self._state_tree
         if len(known) != len(trees) or any(known.get(label) is not tree for label, tree in trees.items()):
             self._state_tree = trees
         return self._state_tree
 
-    def _collect_slots(self, label: str, parameter: Tensor, slots: Mapping[str, Any], shelf: Collector) -> _Slots:
+    def _collect_slots(self, label: str, parameter: Tensor, slots: Mapping[str, Any], collector: Collector) -> _Slots:
         known = self._known.get(label)
         if known is None or not known.fits(parameter, slots):
-            known = self._known[label] = self._describe(label, parameter, slots, shelf.world_size)
+            known = self._known[label] = self._describe(label, parameter, slots, collector.world_size)
         for slot, key, owner in known.tensors:
-            shelf.put((self.name, label, slot), slots[slot], owner=owner, settled=True, key=key)
+            collector.put((self.name, label, slot), slots[slot], owner=owner, settled=True, key=key)
         if len(known.tensors) == len(slots):
             return known.tree
         tree = dict(slots)
         tree.update(known.tree)
         for slot, value in slots.items():
-            if slot not in known.tree:  # not a tensor: it may be another every time
-                owner = self._slot_owner(label, parameter, slot, shelf.world_size)
+            if slot not in known.tree:  # not a tensor: it may change at every step
+                owner = self._slot_owner(label, parameter, slot, collector.world_size)
 
                 def put(path: Path, tensor: Tensor, owner: int | None = owner) -> str:
-                    return shelf.put(path, tensor, owner=owner, settled=True)
+                    return collector.put(path, tensor, owner=owner, settled=True)
 
                 tree[slot] = encode(value, (self.name, "state", label, slot), put)
         return tree
@@ -181,7 +181,7 @@ class OptimizerPart:
         owner = self._names.owner(parameter, label)
         return None if owner is None else owner_of_slot(owner, str(slot), world_size)
 
-    # --- and back ------------------------------------------------------------------------------------------
+    # --- restoring -----------------------------------------------------------------------------------------
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
         """See Part."""
@@ -234,7 +234,7 @@ def _tensor_keys(tree: Json) -> list[str]:
 def _read_alike(
     tree: Mapping[str, _Slots], names: Mapping[str, tuple[Any, Tensor]], saved: Lookup
 ) -> dict[str, Tensor]:
-    """State tensors of their parameter's shape, with its memory format, device and sharding."""
+    """Read the state tensors that have their parameter's shape, into its memory format, device and sharding."""
     alike = {}
     for label, slots in tree.items():
         parameter = names[label][1]
@@ -247,7 +247,7 @@ def _read_alike(
 
 
 def _undo_casts(live: dict[str, Any], saved: Mapping[str, Any]) -> None:
-    """Optimizer.load_state_dict casts state to the parameter's dtype: put back what that has changed."""
+    """Optimizer.load_state_dict casts state to the parameter's dtype: replace what it cast by what was saved."""
     for slot, tensor in saved.items():
         now = live.get(slot)
         if isinstance(tensor, Tensor) and isinstance(now, Tensor) and now.dtype != tensor.dtype:

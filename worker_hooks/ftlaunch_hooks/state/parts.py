@@ -1,4 +1,4 @@
-"""One attached object each: how its state is taken, checked against what was saved, and put back."""
+"""The parts of a rank's state, one for each attached object: collecting, checking and restoring it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Part(Protocol):
 
     kind: str
 
-    def collect(self, shelf: Collector) -> dict[str, Json]:
-        """Put the tensors on the shelf; returns the rest. Raises StateError."""
+    def collect(self, collector: Collector) -> dict[str, Json]:
+        """Put the tensors into the collector; returns the rest. Raises StateError."""
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
         """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError."""
 
 
 class Names:
-    """What the attached modules know of their parameters, for the optimizers."""
+    """What the optimizers must know of the attached modules' parameters."""
 
     def __init__(self, replicated: Mapping[int, nn.Parameter]) -> None:
         self.replicated = replicated
@@ -58,12 +58,6 @@ def check_names(what: str, live: Iterable[str], saved: Iterable[str]) -> None:
         raise StateError(f"cannot restore {what}: {few(surplus)} saved, but not there now")
 
 
-# --- modules ----------------------------------------------------------------------------------------------
-
-
-# --- everything else --------------------------------------------------------------------------------------
-
-
 class OtherPart:
     """Anything with state_dict() and load_state_dict()."""
 
@@ -72,9 +66,9 @@ class OtherPart:
     def __init__(self, name: str, target: Any) -> None:
         self.name, self.target = name, target
 
-    def collect(self, shelf: Collector) -> dict[str, Json]:
+    def collect(self, collector: Collector) -> dict[str, Json]:
         """See Part."""
-        return {"state": encode(self.target.state_dict(), (self.name,), shelf.put)}
+        return {"state": encode(self.target.state_dict(), (self.name,), collector.put)}
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
         """See Part."""
@@ -82,7 +76,7 @@ class OtherPart:
 
         def note(path: Path, tensor: Tensor) -> str:
             key = join(path).replace("@", "@@")
-            if is_sharded(tensor):  # only these need one that is there to be read into
+            if is_sharded(tensor):  # a shard is read into a tensor that is sharded already
                 live[key] = tensor
             return key
 

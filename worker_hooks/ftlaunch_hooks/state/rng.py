@@ -12,14 +12,14 @@ from torch import Tensor
 
 
 class Generators:
-    """All generators in use; what has not been drawn from is not converted again."""
+    """All generators in use; the state of Python's is converted again only after numbers were drawn."""
 
     def __init__(self) -> None:
         self._python: tuple[int, ...] = ()
         self._words = torch.empty(0)
 
     def state(self) -> dict[str, Any]:
-        """Where they are: tensors, tuples and numbers that `encode` takes.
+        """The state of the generators: tensors, tuples and numbers that `encode` takes.
 
         NumPy's is taken only when NumPy has been imported, the GPU's only when CUDA is initialised.
         """
@@ -41,7 +41,7 @@ def restore_rng(state: dict[str, Any]) -> None:
     random.setstate((version, tuple(words.tolist()), gauss))
     torch.set_rng_state(state["torch"])
     if "numpy" in state:
-        import numpy  # noqa: PLC0415 - only who has used it needs it
+        import numpy  # noqa: PLC0415 - only jobs that have used it need it
 
         name, keys, *rest = state["numpy"]
         numpy.random.set_state((name, keys.numpy().astype("uint32"), *rest))
@@ -50,7 +50,7 @@ def restore_rng(state: dict[str, Any]) -> None:
 
 
 class Buffers:
-    """Copies tensors to the same place every time: only their values change, not they."""
+    """Copies tensors into the same memory every time, so that only values change."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""A rank's state: everything attached, taken apart into tensors and JSON, and put together again."""
+"""A rank's state: all attached objects, collected as tensors and JSON, and restored from them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RankState:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
-        self._shelf = Collector(rank, world_size)
+        self._collector = Collector(rank, world_size)
         self._generators, self._rng_buffers = rng.Generators(), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
@@ -65,22 +65,22 @@ class RankState:
         names = self._names
         names.keys = {}
         names.stepped = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
-        self._shelf.begin()
+        self._collector.begin()
         state: dict[str, Json] = {}
         for name, part in self._parts.items():
-            state[name] = {"kind": part.kind, **part.collect(self._shelf)}
+            state[name] = {"kind": part.kind, **part.collect(self._collector)}
         state[_RNG] = encode(self._rng_state(), (_RNG,), self._put_rng)
-        return Collected(self._shelf.finish(), state)
+        return Collected(self._collector.finish(), state)
 
     def _rng_state(self) -> dict[str, Any]:
-        """Until training begins what was restored, or nothing: the script seeds, and draws, by itself."""
+        """Until training begins: the restored state, or nothing, as the script seeds and draws by itself."""
         if not self._begun:
             return self._rng_read
         self._rng_read = {}
         return self._generators.state()
 
     def _put_rng(self, path: Path, tensor: Tensor) -> str:
-        return self._shelf.put(path, self._rng_buffers.keep(join(path), tensor))
+        return self._collector.put(path, self._rng_buffers.keep(join(path), tensor))
 
     def restore(self, saved: SavedTensors) -> None:
         """Put back what was saved: modules in place, then everything else by its load_state_dict().
@@ -95,7 +95,7 @@ class RankState:
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items()]
         for load in loads:
             load()
-        # A rank that was not there has no random numbers to go on with: it keeps those of its own seed.
+        # A rank that did not exist then has no saved random state: it keeps that of its own seed.
         self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else {}
 
     def restore_weights(self, saved: SavedTensors) -> None:
@@ -125,7 +125,7 @@ class RankState:
     def restore_rng(self) -> None:
         """Training begins: put the random number generators where they were saved, if `restore` has read any.
 
-        It may be called again until the next `collect`: from then on they go their own way.
+        It may be called again until the next `collect`.
         """
         self._begun = True
         if self._rng_read:
@@ -133,7 +133,7 @@ class RankState:
 
 
 def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensors) -> Mapping[str, Json]:
-    """What was saved of a module, also by somebody who knows tensors and their keys only."""
+    """The saved tree of a module; made from the keys where only tensors were saved (dcp_writer.py)."""
     if part.name in state:
         if state[part.name]["kind"] != part.kind:
             raise StateError(f"cannot load weights: `{part.name}` was saved, but is no module")
@@ -141,7 +141,7 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
         return tree
     start = f"{part.name}."
     saved_keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping
-    keys = [key for key in saved_keys if key.startswith(start) and "@" not in key]  # not other ranks' own
+    keys = [key for key in saved_keys if key.startswith(start) and "@" not in key]  # without those of other ranks
     names = [key[len(start) :].replace("\0", "@") for key in keys]
     if not names:
         raise StateError(f"cannot load weights: there are none of `{part.name}`")

@@ -1,8 +1,8 @@
-"""Whether a structure is still what it was, in a tenth of a millisecond: asked at every step, nearly always yes.
+"""Tells in a tenth of a millisecond whether a structure has changed since the last step. It nearly never has.
 
-Taking a model's state_dict() apart costs a millisecond where a hundred tensors are attached, as much as copying
-them. What decides which tensors there are lies in plain dictionaries and lists; as long as these hold the same
-objects, and the tensors their memory, only values have changed.
+Collecting a model's state_dict() costs a millisecond where a hundred tensors are attached, as much as copying them.
+Plain dictionaries and lists decide which tensors there are. While these hold the same objects, and the tensors lie in
+the same memory, only values have changed.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Containers = tuple[list[dict[Any, Any]], list[Collection[Any]]]
 
 
 class Unchanged:
-    """What dictionaries and lists hold now, and where the memory of tensors lies."""
+    """The content of dictionaries and lists, and the memory of tensors, as they were at one moment."""
 
     def __init__(self, find: Callable[[], Containers], tensors: Sequence[Tensor]) -> None:
-        """find: says which containers there are (load_state_dict() makes new ones). tensors: plain, no DTensors."""
+        """find: returns the containers; load_state_dict() makes new ones. tensors: plain ones, no DTensors."""
         self._find, self._tensors = find, tensors
         self._dicts, self._lists = find()
-        self._filled = [container for container in self._dicts if container]  # of the others the size says all
+        self._filled = [container for container in self._dicts if container]  # the size says all about an empty one
         self._sizes, self._held, self._places = self._count(), list(self._contents()), self._look()
 
     def holds(self) -> bool:
-        """Whether all is still so."""
+        """Whether nothing has changed since."""
         dicts, lists = self._find()
         return (
             len(dicts) == len(self._dicts)
@@ -48,5 +48,5 @@ class Unchanged:
         return chain(keys, values, chain.from_iterable(self._lists))
 
     def _look(self) -> list[list[Any]]:
-        """`p.data = x` keeps the object, but not these."""
+        """`p.data = x` keeps the tensor object and changes these."""
         return [list(map(of, self._tensors)) for of in (Tensor.data_ptr, Tensor.size, Tensor.stride)]

@@ -1,4 +1,4 @@
-"""Reading files into tensors' memory: by pread, in several threads.
+"""Reads files into tensors' memory: by pread, in several threads.
 
 Copying out of a mapping costs a page fault every few KiB, which takes as long as the copy itself, and a single
 thread leaves most of the memory's bandwidth unused.
@@ -22,15 +22,15 @@ Read = tuple[Path, int, int, int]  # file, offset in it, address in memory, byte
 
 
 def can_fill(tensor: Tensor) -> bool:
-    """Whether its memory is one stretch of the host's."""
+    """Whether a tensor's memory is one stretch of host memory."""
     return tensor.device.type == "cpu" and tensor.is_contiguous()
 
 
 class Filling:
-    """Reads to be done together. The tensors must live until they are."""
+    """Reads to be done together. The tensors must live until `run` has returned."""
 
     def __init__(self) -> None:
-        self._reads: dict[int, Read] = {}  # by address: tied tensors are read once, the last one counts
+        self._reads: dict[int, Read] = {}  # by address: tied tensors are read once
 
     def add(self, path: Path, offset: int, tensor: Tensor) -> None:
         """Fill `tensor`, one that `can_fill` accepts, with a file's bytes from `offset` on."""
@@ -38,7 +38,7 @@ class Filling:
             self._reads[tensor.data_ptr()] = (path, offset, tensor.data_ptr(), tensor.nbytes)
 
     def run(self) -> None:
-        """Read all. Raises OSError, or Damaged where a file ends before."""
+        """Read all. Raises OSError, or Damaged where a file is too short."""
         shares, threads = _shares(list(self._reads.values())), _threads()
         if threads == 1 or sum(size for *_, size in self._reads.values()) <= _STRETCH:
             for share in shares:

@@ -45,7 +45,7 @@ def _only_piece(saved: SavedTensors, key: str) -> SavedChunk | None:
 
 
 class Lookup:
-    """What was saved, as one rank sees it: where every rank has a tensor of its own, this one's."""
+    """Saved tensors as one rank sees them: of tensors that every rank has saved for itself, this rank's."""
 
     def __init__(self, saved: SavedTensors, rank: int) -> None:
         self._saved, self._rank = saved, rank

@@ -26,7 +26,7 @@ class SavedChunk:
     file: MappedFile
 
     def tensor(self) -> Tensor:
-        """Its tensor, in the mapped memory."""
+        """The chunk as a tensor, in the mapped memory."""
         return self.file.tensor(self.chunk, self.offset)
 
 
@@ -44,13 +44,13 @@ class SavedTensors:
         for chunk, offset in zip(file.chunks, file.offsets, strict=True):
             pieces = self._pieces.setdefault(chunk.key, [])
             if any(piece.chunk.offset == chunk.offset for piece in pieces):
-                continue  # saved by two ranks that could not know of each other
+                continue  # two ranks have saved the same shard, each without knowing of the other
             if pieces and (pieces[0].chunk.whole, pieces[0].chunk.dtype) != (chunk.whole, chunk.dtype):
                 raise Damaged(f"the shards of {chunk.key} do not fit together")
             pieces.append(SavedChunk(chunk, offset, file))
 
     def _check_whole(self) -> None:
-        """Raises Damaged when of some tensor a part is missing."""
+        """Raises Damaged when a part of a tensor is missing."""
         for key, pieces in self._pieces.items():
             covered = sum(piece.chunk.nbytes for piece in pieces)
             whole = tensor_file.whole_chunk(key, pieces[0].chunk.dtype, pieces[0].chunk.whole).nbytes

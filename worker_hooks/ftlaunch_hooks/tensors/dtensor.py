@@ -13,10 +13,10 @@ from ftlaunch_hooks.tensors.json_codec import Path, StateError, show
 
 @dataclass(frozen=True)
 class ShardPlace:
-    """The place of a local shard in the whole."""
+    """The place of a rank's shard in the whole tensor."""
 
     offset: tuple[int, ...]
-    first: bool  # the first of the ranks that hold this shard
+    first: bool  # whether this rank is the first of those that hold this shard
 
 
 def place_of(path: Path, tensor: Any) -> ShardPlace | None:

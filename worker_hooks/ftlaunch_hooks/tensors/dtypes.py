@@ -1,4 +1,4 @@
-"""Dtypes by the names that files give them; what of a tensor this rank holds."""
+"""Names of dtypes in files, keys of tensors, and this rank's part of a tensor."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ DTYPES: dict[torch.dtype, str] = {
     torch.complex64: "C64",
 }  # fmt: skip
 
-
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 def own_key(key: str, rank: int) -> str:
-    """The key of a tensor that every rank has its own of."""
+    """The key under which a rank saves a tensor of which every rank saves its own."""
     return f"{key}@{rank}" if rank else key
 
 
 def is_sharded(tensor: object) -> bool:
-    """Whether this is a DTensor. The module, half a second's import, is only asked for where it is in use."""
+    """Whether this is a DTensor. Does not import torch's module for it, which takes half a second."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 

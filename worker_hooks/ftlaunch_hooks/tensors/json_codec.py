@@ -19,7 +19,7 @@ from torch import Tensor
 
 Json = Any  # None, bool, int, float, str, lists of these, dictionaries from str to these
 Path = tuple[Any, ...]  # the name of the attached object, then the keys and indices that lead to a value
-Put = Callable[[Path, Tensor], str]  # takes a tensor in, answers with its key
+Put = Callable[[Path, Tensor], str]  # stores a tensor, returns its key
 Get = Callable[[str, str], Tensor]  # (key, device type) -> tensor
 
 _TENSOR, _ARRAY, _SCALAR = "__tensor__", "__array__", "__numpy__"
@@ -57,7 +57,7 @@ def join(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-# --- there ------------------------------------------------------------------------------------------------
+# --- encoding ---------------------------------------------------------------------------------------------
 
 
 def encode(value: object, path: Path, put: Put) -> Json:
@@ -137,7 +137,7 @@ _ENCODERS: Sequence[tuple[tuple[type, ...], Callable[[Any, Path, Put], Json]]] =
 )
 
 
-# --- and back ---------------------------------------------------------------------------------------------
+# --- decoding ---------------------------------------------------------------------------------------------
 
 
 def decode(tree: Json, get: Get) -> Any:
@@ -192,13 +192,13 @@ _DECODERS: Mapping[str, Callable[[Json, Json, Get], Any]] = {
 
 
 class JsonCache:
-    """Writes trees as JSON text, again and again, without redoing what is the same object as before."""
+    """Writes trees as JSON text; the text of an object that is the same as last time is not made again."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Json, str]] = {}
 
     def dumps(self, trees: Mapping[str, Mapping[str, Json]]) -> str:
-        """JSON of a two-level dictionary; it is the values on the second level that are known again."""
+        """JSON of a two-level dictionary; texts are kept for the values on its second level."""
         return self._object((name, self._object(self._texts(name, tree))) for name, tree in trees.items())
 
     def _texts(self, name: str, tree: Mapping[str, Json]) -> Any:

@@ -25,7 +25,7 @@ class MappedFile:
             self.chunks, self.offsets, size = tensor_file.read_header(fd)
             if os.fstat(fd).st_size < size:
                 raise Damaged(f"{path.name} is cut short")
-            # a private, writable mapping: torch takes no read-only memory, and nobody writes to these
+            # a private, writable mapping: torch takes no read-only memory; nothing writes to these tensors
             self._map = mmap.mmap(fd, size, access=mmap.ACCESS_COPY)
         finally:
             os.close(fd)
@@ -38,7 +38,7 @@ class MappedFile:
 def tensor_over(mapped: mmap.mmap, chunk: Chunk, offset: int) -> Tensor:
     """A tensor whose memory is the mapped file's, from `offset` on."""
     dtype = TORCH_DTYPES[chunk.dtype]
-    if not chunk.nbytes:  # torch makes none of nothing
+    if not chunk.nbytes:  # torch.frombuffer refuses empty memory
         return torch.empty(chunk.shape, dtype=dtype)
     flat = torch.frombuffer(mapped, dtype=torch.uint8, count=chunk.nbytes, offset=offset)
     return flat.view(dtype).view(chunk.shape)

@@ -14,8 +14,8 @@ from ftlaunch.tools.planner.model import FailureKind, PlannedJob
 DAY = 86400.0
 _LLAMA = "published: The Llama 3 Herd of Models, 2024"
 _MEASURED = "measured on 2 CPU cores, 2026-11-21"
-_AUTOPSY = 3.0  # seconds that looking at a hung job takes at most
-# defaults that the help of `ftctl plan` repeats; seconds
+_AUTOPSY = 3.0  # seconds that the autopsy of a hung job takes at most
+# defaults in seconds, which the help of `ftctl plan` repeats
 NODE_DETECT, NODE_RESTART = 0.00269, 0.23  # a job on one node
 FLEET_DETECT, FLEET_RESTART = 10.0, 150.0  # a job on several nodes
 HANG_DETECT, REPLACE = 600.0 + _AUTOPSY, 120.0
@@ -94,7 +94,7 @@ def complete(figures: Figures) -> None:
     share = figures["state_bytes"] / figures["gpus"]
     add(
         "snapshot_stall_seconds", max(0.0134 * share / (1 << 30), 0.0008),
-        f"{_MEASURED}: 13.4 ms a GiB of a rank's state, or 0.8 ms (docs/checkpoints.md)",
+        f"{_MEASURED}: 13.4 ms a GiB of a rank's state, or 0.8 ms (docs/benchmarks.md)",
     )  # fmt: skip
     add("checkpoint_stall_seconds", figures["snapshot_stall_seconds"], "assumed: as long as for a snapshot")
     add("planned_stops_per_day", 0.0, "assumed")

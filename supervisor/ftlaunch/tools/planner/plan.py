@@ -41,7 +41,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class SavingPlan:
-    """All there is to tell."""
+    """The plan: the figures it was made from, the intervals by each method, their cost, and the budget."""
 
     figures: Figures
     job: PlannedJob

@@ -1,7 +1,7 @@
 """A job's life under drawn faults, on a virtual clock: the real state machine and the real policy. Pure.
 
-What the rest of the supervisor does (starting, seeing, saving) takes the times a `Job` says. It knows nothing of the
-formulas in `plan_model`, and is what they are checked against.
+The rest of the supervisor (starting ranks, seeing failures, saving) takes the times that a PlannedJob gives. The
+simulation does not use the formulas of model.py: it is what they are checked against.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _World:
         self._started_at = 0  # snapshots made when training last began
 
     def live(self) -> Life:
-        """Until the time is over, or policy gives up."""
+        """Live until the time is over, or policy gives up."""
         fault, stop = self._draw(self._job.rate), self._draw(self._job.stops)
         self._tell(Event.START)
         while not self._life.gave_up and self._now < self._scene.seconds:
@@ -191,7 +191,7 @@ class _World:
 
     def _perform(self, action: Action) -> None:
         if action is Action.EXAMINE:
-            self._rule()  # the time of looking is part of detecting
+            self._rule()  # the time of the autopsy is part of detecting
         elif action in (Action.END_RANKS, Action.KILL_RANKS):
             if self._doing == _TRAINING:
                 self._training.pause(self._now)
@@ -231,6 +231,6 @@ class _World:
 
 
 def lives(scene: Scene, random: Random, count: int) -> Iterator[Life]:
-    """So many, one after the other."""
+    """Simulate `count` lives, one after the other."""
     for _ in range(count):
         yield simulate(scene, random)

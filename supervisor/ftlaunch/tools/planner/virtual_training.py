@@ -31,7 +31,7 @@ class Training:
         self._began = now
 
     def pause(self, now: float) -> None:
-        """All that was made since `resume` is counted."""
+        """Count what was made since `resume`."""
         if self._began is None:
             return
         began, self._began = self._began, None

@@ -20,7 +20,7 @@ _DISK_LIMIT = 30.0
 
 
 def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
-    """What there is to say of the job and this machine; `limit` seconds at most for each asking of processes."""
+    """All checks of the job on this machine; each round of processes takes `limit` seconds at most."""
     processes.become_subreaper()
     helpers = HelperProcesses()
     gpus = count_gpus({**os.environ, **spec.launch.env})
@@ -52,7 +52,7 @@ def _shared_memory(nproc: int) -> Check:
 
 
 def _disk(helpers: HelperProcesses, folder: Path) -> Check:
-    """Measured where the checkpoint directory is, or would be made."""
+    """The disk check, made where the checkpoint directory is or would be made."""
     place = _nearest(folder)
     facts = disk.ask(helpers, place, _DISK_LIMIT)
     if not facts["error"]:
@@ -61,7 +61,7 @@ def _disk(helpers: HelperProcesses, folder: Path) -> Check:
 
 
 def _interpreter(helpers: HelperProcesses, spec: JobSpec, gpus: int, limit: float, rest_fine: bool) -> list[Check]:
-    """What only the job's own interpreter can say."""
+    """The checks that the job's own interpreter answers: Python, torch, devices, ranks."""
     if spec.launch.kind == "program":
         return [Check("python", "skip", "the job is a program of its own: torch and the ranks are not looked at")]
     facts = ranks.ask_facts(helpers, spec, limit)

@@ -1,6 +1,6 @@
-"""How fast a folder takes what is written: run as `python -m ftlaunch.tools.preflight.disk FOLDER`, answers with JSON.
+"""Measures how fast a folder takes data: run as `python -m ftlaunch.tools.preflight.disk FOLDER`, answers with JSON.
 
-A process of its own: a file system that does not answer can hold it for ever, and then it alone is left behind.
+It is a process of its own, because a file system that does not answer can hold it for ever.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SYNCS = 5
 def measure(folder: Path) -> dict[str, Any]:
     """Bytes and seconds of a write with its fsync, and seconds of the median small fsync. Raises OSError."""
     block = os.urandom(_BLOCK)  # a file system that compresses gains nothing
-    # It has no name from here on: whatever kills us, nothing is left.
+    # The file has no name from here on: whatever kills us, nothing is left on the disk.
     with tempfile.TemporaryFile(dir=folder, prefix=".ftlaunch-check-", buffering=0) as file:
         began, written = time.monotonic(), 0
         while written < _BLOCK * _BLOCKS and time.monotonic() - began < _ENOUGH:
@@ -44,13 +44,12 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def ask(helpers: HelperProcesses, folder: Path, limit: float) -> dict[str, Any]:
-    """What `measure` says in a process of its own, or {"error"}; waits `limit` seconds at most."""
-    # it deletes its file first, so that nothing is left of it even where it is left behind
+    """Run `measure` in a helper process: its answer, or {"error"}. Waits `limit` seconds at most."""
     child = helpers.start(module("ftlaunch.tools.preflight.disk", str(folder)), stdout=PIPE, outlives_us=True)
     try:
         said, _ = child.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        child.kill()  # and not waited for: in a write that does not end it cannot die
+        child.kill()  # not waited for: a process in a write that does not end cannot die
         return {"error": f"no answer within {duration(limit)}"}
     try:
         answer: dict[str, Any] = json.loads(said)

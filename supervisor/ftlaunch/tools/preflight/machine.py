@@ -1,4 +1,4 @@
-"""What this machine says of itself: memory, clock, ports, limits. Facts only; check_rules judges them."""
+"""Measures this machine: memory, clock, ports, limits. The facts are judged in rules.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def free_memory() -> int:
         except (OSError, ValueError):
             continue  # no memory controller here
         if most != "max":
-            # What is only a cache of files is given up when somebody wants it.
+            # The kernel gives up file caches when memory is wanted.
             free.append(int(most) - used + int(cache.get("inactive_file", 0)))
     return max(min(free), 0)
 
@@ -80,7 +80,7 @@ class _Timex(ctypes.Structure):
 
 
 def clock_synchronised() -> bool | None:
-    """Whether the kernel's clock is kept by somebody; None where it does not say."""
+    """Whether the kernel's clock is synchronised; None where the kernel does not say."""
     timex = _Timex()  # modes 0: only read
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
     if state < 0:

@@ -1,4 +1,4 @@
-"""Asks the job's interpreter, and then one process a rank, started as ranks are; none of them is left at the end."""
+"""Asks the job's interpreter, then one process for each rank, started as ranks are; ends all of them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ftlaunch.system.programs import program
 from ftlaunch_contract import protocol
 
 _PROBE = program("preflight_probe")
-_WINDED_UP = 0.05  # seconds between looks for the end of what was killed
-_SWEEP = 5.0  # most seconds for that
+_LOOK = 0.05  # seconds between looks for the end of killed processes
+_SWEEP = 5.0  # seconds that killed processes are waited for
 
 
 @dataclass
@@ -134,4 +134,4 @@ def _sweep(helpers: HelperProcesses, started: Mapping[int, processes.RankProcess
         gone = [process.reap() for process in started.values()]
         if (all(gone) and processes.kill_descendants(helpers.pids, pids)) or time.monotonic() > until:
             return
-        time.sleep(_WINDED_UP)
+        time.sleep(_LOOK)

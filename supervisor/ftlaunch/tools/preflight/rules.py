@@ -1,4 +1,4 @@
-"""From what was measured to checks: can the job run, and what would a person do about it. Pure.
+"""Judges what was measured: can the job run, and what should a person do about it. Pure.
 
 `bad` means that the job could not run; `warn` that it runs, but somebody should look; `skip` that it was not judged.
 """
@@ -32,7 +32,7 @@ class Check:
 
 
 def could_run(checks: Sequence[Check]) -> bool:
-    """Whether nothing is bad."""
+    """Whether no check is bad."""
     return all(check.status != "bad" for check in checks)
 
 
@@ -99,7 +99,7 @@ def shared_memory(free: int, nproc: int) -> Check:
 
 
 def disk(facts: Mapping[str, Any], folder: str) -> Check:
-    """Where checkpoints go."""
+    """Speed and free space of the checkpoint directory."""
     if facts["error"]:
         return Check("disk", "bad", f"cannot write in {folder}: {facts['error']}", "give another --checkpoint-dir")
     rate = facts["bytes"] / max(facts["seconds"], 1e-9)
@@ -150,7 +150,7 @@ def port(address: str, number: int | None, error: str) -> Check:
 
 
 def clock(now: float, built: float, synchronised: bool | None) -> Check:
-    """The wall clock, for people only: decisions go by another. built: no right clock shows an earlier time."""
+    """The wall clock, which only people read: decisions use another. built: no right clock shows an earlier time."""
     if now < built:
         return Check("clock", "warn", "it shows a time before ftlaunch was installed", "set it: logs will mislead")
     if synchronised is None:

@@ -1,4 +1,4 @@
-"""Do two checkpoints hold the same, bit for bit? Bytes are compared, without torch."""
+"""Compares two checkpoints bit for bit, without torch."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Rehearsal:
         return self._disturbed("the job is preempted", fault)
 
     def full_disk(self) -> RehearsalOutcome:
-        """No byte more can be written by the saver (a limit of 0 on file sizes), until a save has failed."""
+        """Let the saver write nothing (a limit of 0 on file sizes) until a save has failed."""
 
         def fault(trial: Trial) -> None:
             saver = trial.saver()

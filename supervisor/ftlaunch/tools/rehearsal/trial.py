@@ -27,7 +27,7 @@ _LOOK = 0.02  # seconds between looks at a job
 
 
 def _heeding(parent: int) -> Callable[[], None]:
-    """For a preexec_fn. A shell has what runs in the background ignore SIGINT, and a trial is ended by SIGINT."""
+    """For a preexec_fn: SIGINT, which ends a trial, is heard again. A shell makes background processes ignore it."""
     die_too = processes.dies_with(parent)
 
     def heed() -> None:
@@ -67,7 +67,7 @@ class Trial:
     # --- the job --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin, or go on."""
+        """Start the job, or go on with it."""
         command = [sys.executable, "-m", "ftlaunch", str(self.spec.run_dir / "job.yaml")]
         with (self.spec.run_dir / "terminal.log").open("ab") as out:
             self._process = subprocess.Popen(
@@ -79,7 +79,7 @@ class Trial:
             )
 
     def stop(self) -> int:
-        """Tell it to stop; its exit code."""
+        """Tell the job to stop; returns its exit code."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait()
@@ -111,7 +111,7 @@ class Trial:
         return time.monotonic() - self._began
 
     def status(self) -> Mapping[str, Any]:
-        """What the supervisor says; nothing while it does not listen."""
+        """The supervisor's status; empty while it does not listen."""
         try:
             return ask(memory_dir(self.spec.job_id) / SOCKET, {"do": "status"})
         except (OSError, ValueError):
@@ -160,7 +160,7 @@ class Trial:
         return layout.iteration_dir(self.spec.checkpoint_dir, step)
 
     def what_happened(self) -> str:
-        """Why it is not where it should be."""
+        """What the job says about its trouble."""
         assert self._process is not None
         for event in reversed(self.events("job_failed", "job_finished", "job_stopped", "incident")):
             if event["event"] == "job_finished":

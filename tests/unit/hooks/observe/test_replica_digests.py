@@ -13,7 +13,7 @@ import torch
 
 from ftlaunch_contract.pages.page import Page, create_page
 from ftlaunch_contract.pages.replica_record import NAMES, index_of, step_of, told
-from ftlaunch_hooks.observe.replica_digests import Agreement, DigestPlan
+from ftlaunch_hooks.observe.replica_digests import DigestPlan, ReplicaDigests
 from ftlaunch_hooks.state.collector import TensorItem
 
 
@@ -73,7 +73,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
 
 def test_the_parts_take_turns(page: Page, tmp_path: Path) -> None:
     items = [item(f"w{number}", 10_000) for number in range(3)]
-    agreement = Agreement(page, 5, tmp_path)
+    agreement = ReplicaDigests(page, 5, tmp_path)
     seen = []
     for step in range(1, 41):
         if (part := agreement.due(step, items)) is not None:

@@ -7,13 +7,14 @@ judges. Where all ranks have gone by then, which is the ordinary case, nothing i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from ftlaunch.autopsy import blocked_ranks
 from ftlaunch.autopsy.blocked_ranks import BlockedAt
 from ftlaunch.autopsy.client import Autopsy
-from ftlaunch.engine.context import Context
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.ranks.group import RankGroup
+from ftlaunch.system.helper_process import HelperProcesses
 
 # seconds from SIGTERM to the first look: what dies of it by default, or hears it in a thread, has gone within 0.1 s
 _MOMENT = 0.2
@@ -25,9 +26,10 @@ _NO_DEATH = ("hang", "preempted")  # the culprit lives, or all save
 class GraceCut:
     """Watches the ranks of one attempt leaving. Never waits."""
 
-    def __init__(self, context: Context, group: RankGroup) -> None:
+    def __init__(self, helpers: HelperProcesses, run_dir: Path, memory: Path, group: RankGroup) -> None:
+        """memory: where the ranks' pages are."""
         self.why = ""  # the ranks are to be killed now; empty: there is no reason
-        self._context, self._group = context, group
+        self._helpers, self._run_dir, self._memory, self._group = helpers, run_dir, memory, group
         self._autopsy: Autopsy | None = None
         self._dead = -1  # -1: no rank has died, so none can be blocked on it
         self._due, self._pause = 0.0, _PAUSE
@@ -66,8 +68,7 @@ class GraceCut:
         subjects = self._group.subjects(f"it has not left since rank {self._dead} has ended")
         # a rank with attach() hears SIGTERM whatever it is in, and takes with it what it can
         if all(entry["stacks"] and not self._group.ranks[entry["rank"]].attached for entry in subjects):
-            context = self._context
-            self._autopsy = Autopsy(context.helpers, context.spec.run_dir, _FOLDER, context.memory_dir, subjects)
+            self._autopsy = Autopsy(self._helpers, self._run_dir, _FOLDER, self._memory, subjects)
         else:
             self._later(now)
 

@@ -1,0 +1,70 @@
+"""The events of the journal, read from the classes in reporting/events: names, when they are told, fields."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from house import SOURCES
+
+# fields that a class hands on without naming them
+_HANDED_ON = {"warm_parent": ["state", "pid", "status", "why"]}
+
+
+class Told(NamedTuple):
+    """One event of the journal."""
+
+    name: str
+    when: str
+    fields: list[str]
+
+
+def table() -> str:
+    """All events, as Markdown."""
+    lines = ["| event | when | fields |", "| --- | --- | --- |"]
+    told: dict[str, list[Told]] = {}
+    for event in events():
+        told.setdefault(event.name, []).append(event)
+    for name, alike in told.items():
+        lines.append(f"| `{name}` | {' Or: '.join(event.when for event in alike)} | {', '.join(alike[0].fields)} |")
+    return "\n".join(lines)
+
+
+def events() -> Iterator[Told]:
+    """Every class with a name for the journal, in the order of the files: job, ranks, incidents, checkpoints."""
+    for file in ("job", "ranks", "incidents", "checkpoints"):
+        path = SOURCES["ftlaunch"] / "reporting/events" / f"{file}.py"
+        classes = {node.name: node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)}
+        for node in classes.values():
+            if name := _name(node):
+                when = " ".join((ast.get_docstring(node) or "").split("\n\n", 1)[0].split())
+                yield Told(name, when, _fields(node, classes) or _HANDED_ON[name])
+
+
+def _name(node: ast.ClassDef) -> str:
+    """What the class sets `name` to."""
+    for line in node.body:
+        if isinstance(line, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "name" for t in line.targets):
+            return str(ast.literal_eval(line.value))
+    return ""
+
+
+def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
+    """The keys of the mapping that `fields` returns; those of the class above where there is no such method."""
+    above = next((classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes), None)
+    method = next((line for line in node.body if isinstance(line, ast.FunctionDef) and line.name == "fields"), None)
+    if method is None:
+        return [] if above is None else _fields(above, classes)
+    local = {target.id: line.value for line in method.body if isinstance(line, ast.Assign)
+             for target in line.targets if isinstance(target, ast.Name)}  # fmt: skip
+    returned = next(line.value for line in reversed(method.body) if isinstance(line, ast.Return))
+    found: list[str] = []
+    for key, value in zip(returned.keys, returned.values, strict=True) if isinstance(returned, ast.Dict) else ():
+        if isinstance(key, ast.Constant):
+            found.append(str(key.value))
+        elif isinstance(value, ast.Name) and isinstance(inner := local.get(value.id), ast.Dict):
+            found += [str(ast.literal_eval(k)) for k in inner.keys if k is not None]
+        elif above is not None:  # super().fields()
+            found += _fields(above, classes)
+    return found
