@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -29,22 +30,39 @@ def test_nothing_is_said_and_a_forked_child_ends(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
 
 
-def test_one_of_the_attempt_before_is_replaced(tmp_path: Path) -> None:
-    for _ in range(2):
-        assert run("", tmp_path).stderr == ""
-        assert witness_path(tmp_path, 0).is_socket()
+FORKS = """
+import json, os, pathlib, sys, torch, torch.distributed
+from ftlaunch_hooks.process import worker_server
+for name, code in json.loads(sys.argv[1]).items():
+    if os.fork() == 0:
+        for fd, path in ((1, f"{name}.out"), (2, f"{name}.err")):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), fd)
+        exec(code)
+        print("on it goes", flush=True)
+        os._exit(0)
+    print(name, os.waitstatus_to_exitcode(os.wait()[1]))
+"""
 
 
-@pytest.mark.parametrize("hindrance", ["a path too long", "no standard error", "no such class"])
-def test_where_it_cannot_be_it_is_not(tmp_path: Path, hindrance: str) -> None:
-    memory = tmp_path / ("x" * 120 if hindrance == "a path too long" else "x")
+def test_one_of_the_attempt_before_is_replaced_and_where_it_cannot_be_it_is_not(tmp_path: Path) -> None:
+    """Each in a process forked from one that has imported torch."""
+    start = "worker_server.start(pathlib.Path({!r}), 0)"
+    long, memory = tmp_path / ("x" * 120), tmp_path / "m"
+    long.mkdir()
     memory.mkdir()
-    before = {"no standard error": "import os\nos.close(2)\n",
-              "no such class": "import torch.distributed\ndel torch._C._distributed_c10d._WorkerServer\n"}  # fmt: skip
-    code = before.get(hindrance, "") + "worker_server.start(pathlib.Path(sys.argv[1]), 0)\nprint('on it goes')\n"
-    command = [sys.executable, "-c", CALL.rpartition("worker_server.start")[0] + code, str(memory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "on it goes\n", "")
+    cases = {
+        "first": start.format(str(memory)),
+        "second": start.format(str(memory)),
+        "path-too-long": start.format(str(long)),
+        "no-standard-error": f"os.close(2); {start.format(str(memory))}",
+        "no-such-class": f"del torch._C._distributed_c10d._WorkerServer; {start.format(str(memory))}",
+    }
+    command = [sys.executable, "-c", FORKS, json.dumps(cases)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout.splitlines(), done.stderr) == ([f"{name} 0" for name in cases], "")
+    assert {(tmp_path / f"{name}.out").read_text() for name in cases} == {"on it goes\n"}
+    assert {(tmp_path / f"{name}.err").read_text() for name in cases} == {""}
+    assert witness_path(memory, 0).is_socket()
 
 
 def test_it_tells_whether_the_lock_is_held(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from ftlaunch_contract.protocol import memory_root
 
 _NAME = "FT_TEST_RUN"
-_LASTING = "multiprocessing.resource_tracker"  # Python's own, one a process that has used multiprocessing
+# Python's own, which end with the process that has used multiprocessing
+_LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
 def mark() -> str:
@@ -51,7 +52,7 @@ def processes() -> list[str]:
     for pid in carriers(f"{_NAME}={mark()}"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-            if pid != os.getpid() and _LASTING not in command:
+            if pid != os.getpid() and not any(lasting in command for lasting in _LASTING):
                 found.append(f"{pid}: {command}")
     return found
 

@@ -1,7 +1,12 @@
-"""Running a function on several gloo ranks, each a process of its own."""
+"""Running a function on several gloo ranks, each a process of its own.
+
+They are forked from a process of Python's own that has imported torch and nothing else happened in: importing it in
+each of them would take longer than most of what they do, and pytest's process has threads.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable
@@ -12,6 +17,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+PRELOAD = ["torch.distributed.fsdp", "torch.distributed.checkpoint", "torch._dynamo"]
+
 
 def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Run `function(rank, *arguments)` on `world_size` ranks of a gloo group; returns what each returned.
@@ -19,7 +26,10 @@ def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> 
     A rank that fails, fails the test, with its traceback; no process is left behind.
     """
     with tempfile.TemporaryDirectory() as directory:
-        mp.spawn(_run, (world_size, directory, function, arguments), nprocs=world_size)
+        multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOAD)  # heard before the first rank only
+        mp.start_processes(
+            _run, (world_size, directory, function, arguments), nprocs=world_size, start_method="forkserver"
+        )
         return [torch.load(Path(directory) / f"{rank}", weights_only=False) for rank in range(world_size)]
 
 
