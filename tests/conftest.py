@@ -19,8 +19,8 @@ from tests.support.waiting import wait_for
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-# Property tests: few and the same examples in every run of `make test`, so that a failure is never an accident of one run;
-# many and new ones in `make sweep`. No deadline: the machine may be busy.
+# Property tests: a few examples, the same in every run of `make test`, so that a failure is never an accident of one
+# run; many and new ones in `make sweep`. No deadline: the machine may be busy.
 settings.register_profile("test", deadline=None, max_examples=25, derandomize=True, database=None)
 settings.register_profile("sweep", deadline=None, max_examples=2000, database=None, print_blob=True)
 settings.load_profile("test")  # pytest's --hypothesis-profile comes after this and wins
