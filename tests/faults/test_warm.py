@@ -180,7 +180,7 @@ def nursery(tmp_path: Path) -> Iterator[Callable[..., Nursery]]:
 
 @pytest.mark.slow
 def test_every_exit_status_arrives(nursery: Callable[..., Nursery]) -> None:
-    nest = nursery(JOBS / "warm_ends.py")
+    nest = nursery(JOBS / "warm_ends.py", preload="quick")
     deadly = [int(s) for s in signal.valid_signals() if s not in (17, 18, 19, 20, 21, 22, 23, 28)]
     ignored = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python
     deadly = [number for number in deadly if number not in ignored and number != signal.SIGINT]
@@ -198,7 +198,7 @@ ENDS = [
 
 
 def test_the_end_is_the_same_and_so_are_its_words(nursery: Callable[..., Nursery], tmp_path: Path) -> None:
-    nest = nursery(JOBS / "warm_ends.py")
+    nest = nursery(JOBS / "warm_ends.py", preload="quick")
     orders = nest.orders([{"END": end, "PYTHONFAULTHANDLER": "1"} for end in ENDS])
     forked = nest.end(nest.warm.fork(orders, MARKER))
     argv = environment.rank_argv(nest.spec)

@@ -143,10 +143,10 @@ def trains_on_alone() -> Life:
 
 
 def program_that_waits() -> Life:
-    """A program without torch that does nothing for a day: it may serve."""
+    """A program without torch that does nothing for ten hours: it may serve."""
     life = Life(mode="mute")
     for rank in life.everybody:
-        life.passes(rank, 24 * HOUR)
+        life.passes(rank, 10 * HOUR)
     return life
 
 
