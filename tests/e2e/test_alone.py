@@ -101,7 +101,7 @@ def test_plain_python_saves_on_sigterm_resumes_and_ends_as_if_undisturbed(
     alone.assert_clean()
 
 
-def test_torchrun_saves_on_an_agreed_step(alone: AloneJob) -> None:
+def test_torchrun_saves_on_an_agreed_step_and_ftlaunch_goes_on_from_it(alone: AloneJob, job: FtJob) -> None:
     """SIGTERM to torchrun, which passes it on to its ranks."""
     process = alone.start(*SLOW, ranks=2)
     alone.wait_loss(5)
@@ -110,6 +110,20 @@ def test_torchrun_saves_on_an_agreed_step(alone: AloneJob) -> None:
     step = alone.newest()
     assert len(alone.losses(0)) == len(alone.losses(1)) == step
     alone.assert_clean()
+    job.start("--checkpoint-dir", str(alone.storage), args=("--out", str(alone.out), *SLOW))
+    assert job.wait() == 0, job.stderr
+    assert job.events("resumed")[0] | {"step": step, "source": "storage"} == job.events("resumed")[0]
+    assert len(alone.losses(0)) == 40
+    job.assert_clean()
+
+
+@pytest.mark.slow
+def test_torchrun_goes_on_from_what_it_saved(alone: AloneJob) -> None:
+    process = alone.start(*SLOW, ranks=2)
+    alone.wait_loss(5)
+    process.terminate()
+    process.wait(60)
+    alone.newest()
     assert alone.start(*SLOW, ranks=2).wait(90) == 0, (alone.home / "stderr").read_text()
     assert len(alone.losses(0)) == 40
     alone.assert_clean()
@@ -127,19 +141,6 @@ def test_torchrun_stuck_in_a_collective(alone: AloneJob, fault: str) -> None:
     process.wait(60)
     assert alone.newest() == 6, (alone.home / "stderr").read_text()
     alone.assert_clean()
-
-
-def test_the_same_checkpoint_goes_on_under_ftlaunch(alone: AloneJob, job: FtJob) -> None:
-    process = alone.start(*SLOW, ranks=2)
-    alone.wait_loss(5)
-    process.terminate()
-    process.wait(60)
-    step = alone.newest()
-    job.start("--checkpoint-dir", str(alone.storage), args=("--out", str(alone.out), *SLOW))
-    assert job.wait() == 0, job.stderr
-    assert job.events("resumed")[0] | {"step": step, "source": "storage"} == job.events("resumed")[0]
-    assert len(alone.losses(0)) == 40
-    job.assert_clean()
 
 
 def test_interval_retention_damage_and_nothing_usable(alone: AloneJob) -> None:

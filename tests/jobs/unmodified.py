@@ -57,7 +57,7 @@ if strikes and kind == "before":
 for step in range(steps):
     if strikes and [str(step)] == where[1:] and kind in ("sleep", "spin", "evaluate", "fork"):
         fired()
-        {"sleep": lambda: time.sleep(1000), "spin": lambda: busy(1000), "evaluate": lambda: busy(8), "fork": fork}[
+        {"sleep": lambda: time.sleep(1000), "spin": lambda: busy(1000), "evaluate": lambda: busy(5), "fork": fork}[
             kind
         ]()
     train()

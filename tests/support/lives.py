@@ -5,6 +5,7 @@ The views are made here, all that is decided is decided by the real limits, gaps
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 
 from ftlaunch.health.hang_detection import Late, late_ranks, waits
@@ -79,7 +80,7 @@ class Life:
         return [self._view(rank, at) for rank in self.everybody]
 
     def _view(self, rank: int, at: float) -> RankView:
-        told = [view for view, time in zip(self.told[rank], self.times[rank], strict=True) if time <= at][-1]
+        told = self.told[rank][bisect_right(self.times[rank], at) - 1]
         active = max((min(end, at) // LOOK * LOOK for begin, end in self.works[rank] if begin <= at), default=0.0)
         busy = active - told.beat > 1.5 * LOOK and at - active < 3 * LOOK
         return replace(told, active=active, busy=busy)
