@@ -337,7 +337,7 @@ def test_a_notifier_that_is_stopped_holds_up_nothing(job: FtJob) -> None:
 
 
 def test_a_sweep_of_the_ranks_leaves_the_notifier_and_its_commands_alone(job: FtJob) -> None:
-    """Taken out by hand: without its pid in `_helpers` the sweep after the incident kills it."""
+    """Taken out by hand: without its pid in `HelperProcesses.pids` the sweep after the incident kills it."""
     command = f"while ! test -e {job.home / 'go'}; do sleep 0.01; done"
     start(job, {"command": command, "timeout": "60s", "retries": 0, "on": ["incident"]}, steps=1_000_000, FAULT="1 7")
     job.wait_event("recovered")
