@@ -1,8 +1,8 @@
 """Imported by test jobs before torch: spares every rank the import of torch._dynamo.
 
 Optimizers, DistributedDataParallel and process groups import it when they are first used, to tell it to keep away from
-them. That takes as long as importing torch does, and nothing here compiles anything. tests/faults/test_warm.py and the
-example job have the real one.
+them. That takes as long as importing torch does, and nothing here compiles anything. DTensor needs the real one: jobs
+that shard their state do without this. tests/faults/test_warm.py and the example job have the real one, too.
 """
 
 import importlib.machinery

@@ -12,7 +12,6 @@ import os
 import time
 from pathlib import Path
 
-import quick  # noqa: F401 - before torch
 import torch
 import torch.distributed as dist
 from torch import nn
