@@ -2,7 +2,7 @@
 
 Tried: it fails where a pidfd, the gate, an order's file, a port or a thread is kept at each attempt, where the warm
 parent keeps a descriptor, some memory or its dead helpers, where a file stays in the memory directory; and, after 200
-restarts, where the runner keeps every gang and copies of the environment.
+restarts, where the supervisor keeps every attempt and copies of the environment.
 """
 
 from __future__ import annotations

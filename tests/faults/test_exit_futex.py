@@ -7,11 +7,11 @@ import signal
 import pytest
 from tests.support.harness import JOBS, FtJob
 
-KNELL = JOBS / "knell.py"
+SCRIPT = JOBS / "exit_futex.py"
 
 
 def start(job: FtJob, *roles: str, options: tuple[str, ...] = ()) -> int:
-    job.start("--no-warm", "--backoff-first", "0.1s", *options, script=KNELL, args=roles, ranks=len(roles))
+    job.start("--no-warm", "--backoff-first", "0.1s", *options, script=SCRIPT, args=roles, ranks=len(roles))
     return job.wait()
 
 
@@ -20,7 +20,7 @@ def happened(job: FtJob) -> list[str]:
 
 
 def test_the_others_leave_meanwhile(job: FtJob) -> None:
-    """Taken out: without `ask_to_leave` in `_on_knell` rank 0 is there for as long as the dying one."""
+    """Taken out: without `ask_to_leave` in `Attempt.on_dying` rank 0 is there for as long as the dying one."""
     assert start(job, "leaves", "heavy", "leaves") == 0, job.stderr
     assert "killed 1" in happened(job)
     dying = job.events("rank_dying")[0]
@@ -35,7 +35,7 @@ def test_the_others_leave_meanwhile(job: FtJob) -> None:
 
 
 def test_a_rank_hears_one_sigterm(job: FtJob) -> None:
-    """Taken out: without Member.asked the second comes when the end is judged."""
+    """Taken out: without Rank.asked the second comes when the end is judged."""
     assert start(job, "counts", "heavy") == 0, job.stderr
     assert [event["rank"] for event in job.events("rank_dying")] == [1]
     assert happened(job).count("term 0") == 1
