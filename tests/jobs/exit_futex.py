@@ -1,4 +1,4 @@
-"""Ranks that know of the hooks and not of torch: exit_futex.py ROLE ..., one for each; in the second attempt all just end.
+"""Ranks that know of the hooks and not of torch: exit_futex.py ROLE ..., one for each; in the second attempt all end.
 
 What happens goes to `events`, a line each: a name and the rank.
 """
