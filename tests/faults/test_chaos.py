@@ -26,6 +26,7 @@ def rampage(tmp_path: Path, kills: int, *jobs: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_some_random_kills(tmp_path: Path) -> None:
     rampage(tmp_path, 6, "loose-small")
 

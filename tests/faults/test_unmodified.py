@@ -34,7 +34,11 @@ def test_steps_are_seen_and_the_job_ends_as_any_other(job: FtJob) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "step", "seconds"),
-    [pytest.param("sleep", 50, 0.02, marks=pytest.mark.slow), ("fork", 50, 0.02), ("sleep", 5, 0.001)],
+    [
+        pytest.param("sleep", 50, 0.02, marks=pytest.mark.slow),
+        pytest.param("fork", 50, 0.02, marks=pytest.mark.slow),
+        ("sleep", 5, 0.001),
+    ],
 )
 def test_a_rank_that_makes_no_step_any_more(job: FtJob, kind: str, step: int, seconds: float) -> None:
     """A forked child's optimizer steps are not the rank's. Five steps are over before anybody looks."""

@@ -40,7 +40,7 @@ for name, code in json.loads(sys.argv[1]).items():
         exec(code)
         print("on it goes", flush=True)
         os._exit(0)
-    print(name, os.waitstatus_to_exitcode(os.wait()[1]))
+    print(name, os.waitstatus_to_exitcode(os.wait()[1]), flush=True)  # or the next child prints it too
 """
 
 
