@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ftlaunch.ranks.rank import Rank
@@ -62,5 +62,5 @@ class Overview:
     """a sentence for each rank that the others wait for"""
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
+        """JSON-ready. Not by dataclasses.asdict, which copies every value: an answer for 256 ranks took twice as long."""
+        return {**vars(self), "ranks": [vars(rank) for rank in self.ranks], "slow": list(self.slow)}
