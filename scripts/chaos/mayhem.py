@@ -226,8 +226,8 @@ class Mayhem:
         self.tally.problems += audit.judge_quarantine(self.checkpoints)
 
     def _keep_memory(self) -> None:
-        """As evidence, but not in memory."""
-        shutil.copytree(self.memory, self.out / "memory", ignore=shutil.ignore_patterns("*.sock"))
+        """As evidence, but not in memory; sockets cannot be copied."""
+        shutil.copytree(self.memory, self.out / "memory", ignore=_sockets)
         shutil.rmtree(self.memory)
 
     def abandon(self) -> audit.Tally:
@@ -244,6 +244,10 @@ class Mayhem:
             self._keep_memory()
         audit.read_lives(self.out, RANKS, self.tally)
         return self.tally
+
+
+def _sockets(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if (Path(folder) / name).is_socket()]
 
 
 def _kill(pid: int) -> bool:

@@ -7,7 +7,7 @@ Supervisor, event loop, watch, incidents, attempt, state table, policy and healt
 from __future__ import annotations
 
 import selectors
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,15 +168,15 @@ class FakeGroup:
         self.calls.append(f"replace {rank}")
         self.ranks[rank].due = due
 
-    def refill(self, now: float) -> list[tuple[int, int]]:
-        """Start the ranks that are due."""
-        started = []
-        for number, rank in self.ranks.items():
+    def refill(self, now: float) -> Iterator[tuple[int, int]]:
+        """Start the ranks that are due, unless the test says that they cannot be."""
+        for number, rank in list(self.ranks.items()):
             if rank.due is not None and now >= rank.due:
+                if number == self.world.cannot_start:
+                    raise SpawnFailed(number, "python: No such file or directory")
                 self._restarts[number] = self._restarts.get(number, self.attempt) + 1
                 self.ranks[number] = FakeRank(number, self.world.pages[number], self.attempt, self.world.clock)
-                started.append((number, self._restarts[number]))
-        return started
+                yield number, self._restarts[number]
 
     @property
     def refilling(self) -> bool:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from ftlaunch.ranks.log_files import tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.helper_process import HelperProcesses
@@ -23,7 +25,8 @@ from ftlaunch_contract.files import atomic
 
 PROGRAM = program("fork_server")
 _IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itself is watched by health
-_FORK_PATIENCE = 4.0  # seconds without a forked rank: the parent is stopped, or swaps; an import may take 1 or 2
+_FORK_PATIENCE = 4.0  # seconds without a forked rank in which the parent has not computed either: it is stopped
+_IMPORTING_PATIENCE = 20.0  # seconds without a forked rank, though the parent computes: on a loaded machine it imports
 _DYING = 2.0  # seconds from the end of its socket to its exit status: Python frees torch meanwhile
 _MOST_LIVES = 20
 # torch's optimizers and DistributedDataParallel import the first
@@ -122,11 +125,9 @@ class WarmLink:
         """Each rank tells its number and pid, and goes on once we hold a pidfd of it."""
         found: dict[int, Leader] = {}
         by_number = list(orders)
-        gate.settimeout(_FORK_PATIENCE)
         while len(found) < len(orders):
-            try:
-                said = gate.recv(64)
-            except OSError:
+            said = self._heard_at(gate)
+            if said is None:
                 self.kill()
                 break
             if not said:
@@ -136,6 +137,32 @@ class WarmLink:
             found[rank] = Leader(rank, pid, orders[rank].log, marker)
             found[rank].signal(signal.SIGCONT)
         return found
+
+    def _heard_at(self, gate: socket.socket) -> bytes | None:
+        """What is said at the gate; empty where nobody is left to say anything, None when patience is at its end.
+
+        A parent that computes imports modules between two attempts: a rank that is started as a plain process would
+        import them, too, and more slowly for the company.
+        """
+        gate.settimeout(_FORK_PATIENCE)
+        until, computed = time.monotonic() + _IMPORTING_PATIENCE, self._computed()
+        while True:
+            try:
+                return gate.recv(64)
+            except TimeoutError:
+                before, computed = computed, self._computed()
+                if computed == before or time.monotonic() >= until:
+                    return None
+            except OSError:
+                return None
+
+    def _computed(self) -> float:
+        """Seconds of processor that the warm parent has had."""
+        try:
+            times = psutil.Process(self.pid).cpu_times()
+        except psutil.NoSuchProcess:
+            return 0.0
+        return float(times.user + times.system)
 
     def kill(self) -> None:
         """Kill the warm parent, without waiting: `fd` tells when it is gone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ftlaunch.policy.failure_diagnosis import Evidence
@@ -38,8 +38,11 @@ class RankGroup(Protocol):
     def replace(self, rank: int, due: float) -> None:
         """End one rank and its process group; `refill` starts it again at `due`."""
 
-    def refill(self, now: float) -> list[tuple[int, int]]:
-        """Start the ranks that are due; returns (rank, how often it was started again). Raises SpawnFailed."""
+    def refill(self, now: float) -> Iterator[tuple[int, int]]:
+        """Start the ranks that are due; yields (rank, how often it was started again) as each of them runs.
+
+        Raises SpawnFailed at a rank that cannot be started: those before it run, and have been told of.
+        """
 
     @property
     def refilling(self) -> bool:

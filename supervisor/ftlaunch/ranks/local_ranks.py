@@ -93,17 +93,15 @@ class LocalRanks:
         """Whether some rank is about to be started again."""
         return any(rank.due is not None for rank in self.ranks.values())
 
-    def refill(self, now: float) -> list[tuple[int, int]]:
-        """Start the ranks that are due; returns (rank, how often it was started again)."""
-        started = []
+    def refill(self, now: float) -> Iterator[tuple[int, int]]:
+        """Start the ranks that are due; yields (rank, how often it was started again) as each of them runs."""
         due = [n for n, rank in self.ranks.items() if rank.due is not None and now >= rank.due and not rank.alive]
         for number in due:
             restarts = self._restarts[number] = self._restarts.get(number, self.attempt) + 1
             self.ranks[number].due = None
             self._around.pages[number].vacate()
             self._start([number], restarts)
-            started.append((number, restarts))
-        return started
+            yield number, restarts
 
     def _start(self, numbers: Iterable[int], restarts: int) -> None:
         """restarts: how many there were before, as the ranks are told."""

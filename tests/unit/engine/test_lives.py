@@ -110,6 +110,31 @@ def test_a_rank_that_cannot_be_started_is_an_incident_that_costs(tmp_path: Path)
     assert all("kill" not in group.calls for group in world.groups), "those that were started left when asked"
 
 
+def test_a_rank_that_was_started_again_is_told_of_though_the_next_cannot_be(tmp_path: Path) -> None:
+    world = World(tmp_path, max_restarts="4", restart_scope="rank", backoff_first="2s", backoff_max="2s")
+
+    def both_end() -> None:
+        world.groups[0].exit(0)
+        world.groups[0].exit(1)
+
+    def held_up() -> None:
+        """Both ranks are due in the same look."""
+        world.clock.now += 10
+        world.cannot_start = 1
+
+    def begin(group: FakeGroup) -> None:
+        if group.attempt == 0:
+            world.clock.at(1, lambda: group.exit(0))  # the first failure is not waited after
+            world.clock.at(2, both_end)
+            world.clock.at(3, held_up)
+
+    world.on_spawn = begin
+    world.run()
+    assert [(event["rank"], event["restarts"]) for event in world.told("rank_restarted")] == [(0, 1), (0, 2)]
+    kinds = [(incident["rank"], incident["kind"]) for incident in world.told("incident")]
+    assert kinds[:4] == [(0, "exit"), (0, "exit"), (1, "exit"), (1, "spawn")]
+
+
 def test_failures_without_progress_wait_longer_each_time(tmp_path: Path) -> None:
     world = World(tmp_path, max_restarts="4", backoff_first="2s", backoff_max="60s")
     world.on_spawn = lambda group: world.clock.at(world.clock() - BEGIN + 1, lambda: group.exit(0, 9))

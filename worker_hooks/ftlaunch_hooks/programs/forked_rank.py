@@ -115,7 +115,8 @@ def hide_torch() -> None:
     """Take torch and these hooks out of sys.modules: what they do at import must happen when the script imports them.
 
     It touches every module, which takes milliseconds. So it is done before an order comes, and before the fork, where
-    it copies no memory. Whatever else the script imports is searched for anew.
+    it copies no memory. Whatever else the script imports is searched for anew. ftlaunch_contract stays where it is: its
+    import does nothing that a script could miss.
     """
     importlib.invalidate_caches()
     _generator[:] = [sys.modules["torch"].default_generator]

@@ -25,8 +25,7 @@ class ShardSaver:
         self._thread: threading.Thread | None = None
 
     def start(self, snapshots: Snapshotter, step: int, why: Why) -> None:
-        """Save the snapshot of `step`, after the save before it."""
-        self.wait()
+        """Save the snapshot of `step`. The save before it has ended."""
         self._thread = threading.Thread(
             target=self._save, args=(snapshots, step, why), name="ftlaunch-saver", daemon=True
         )

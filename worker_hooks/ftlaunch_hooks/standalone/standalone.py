@@ -95,9 +95,10 @@ class Standalone:
 
     def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
         """Save this rank's shard, beside the training."""
-        self._saver.start(snapshots, step, why)
+        self._saver.wait()  # the rescue is needed until the save before this one has ended
         if why == Why.STOP:
             self._rescue.call_off()
+        self._saver.start(snapshots, step, why)
 
     def leave(self) -> int:
         """Wait until the checkpoint is committed; 75 when it is."""
