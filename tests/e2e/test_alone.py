@@ -101,6 +101,7 @@ def test_plain_python_saves_on_sigterm_resumes_and_ends_as_if_undisturbed(
     alone.assert_clean()
 
 
+@pytest.mark.long
 def test_torchrun_saves_on_an_agreed_step_and_ftlaunch_goes_on_from_it(alone: AloneJob, job: FtJob) -> None:
     """SIGTERM to torchrun, which passes it on to its ranks."""
     process = alone.start(*SLOW, ranks=2)
@@ -143,6 +144,7 @@ def test_torchrun_stuck_in_a_collective(alone: AloneJob, fault: str) -> None:
     alone.assert_clean()
 
 
+@pytest.mark.long
 def test_interval_retention_damage_and_nothing_usable(alone: AloneJob) -> None:
     """A damaged checkpoint is refused and said; nothing usable is an error and no fresh start."""
     process = alone.start("--steps", "20", "--step-time", "0.05", FTLAUNCH_STORAGE_INTERVAL="5", FTLAUNCH_KEEP="2")

@@ -75,6 +75,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_machine_that_is_fine(place: Place) -> None:
     code, found = place.check(place.spec(nproc_per_node=2))
     assert code == 0, found
@@ -112,6 +113,7 @@ def test_bad_usage_is_one_sentence(place: Place, words: tuple[str, ...], says: s
 # --- faults: the ranks ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_slow_rank_is_named_and_does_not_fail(place: Place) -> None:
     slow = place.home / "slow"
     slow.mkdir()

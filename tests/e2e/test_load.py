@@ -43,6 +43,7 @@ def jobs(tmp_path: Path) -> Any:
         job.dispose()
 
 
+@pytest.mark.long
 def test_a_job_begins_with_the_checkpoint_of_another(jobs: list[FtJob]) -> None:
     first, second = jobs
     run(first, 4)

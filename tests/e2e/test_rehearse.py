@@ -69,6 +69,7 @@ def test_a_script_without_the_two_lines_is_told_so(tmp_path: Path) -> None:
     assert "does not attach()" in stderr
 
 
+@pytest.mark.long
 def test_a_job_that_fails_by_itself(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import nothing_of_that_name")
     code, _, stderr = rehearse(tmp_path, "bad.py")

@@ -68,6 +68,7 @@ def stop_in_third_episode(steps_before: int) -> str:
     return f"sigterm 0 1 {left + CALLS}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "at",
     [

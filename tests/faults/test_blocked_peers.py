@@ -57,6 +57,7 @@ def test_all_are_blocked(job: FtJob, warm: str) -> None:
     assert_soon(job)
 
 
+@pytest.mark.long
 def test_a_rank_that_is_at_work_is_waited_for(job: FtJob) -> None:
     """It saves in its handler, or is in code of its own: without "all or none" in stranded.waits() it is cut off."""
     saves, computes = run(job, "store save", "store compute")

@@ -127,6 +127,7 @@ time.sleep(0.2)  # torch 2.13 may abort when the interpreter ends right after th
 """
 
 
+@pytest.mark.long
 def test_a_rank_restores_while_the_process_group_forms(job: FtJob) -> None:
     """Where the script attaches before it asks for one: nothing in attach() needs it."""
     script = job.home / "early.py"

@@ -78,6 +78,7 @@ def test_a_rank_is_killed_in_one_phase_after_the_other(job: FtJob, calm: FtJob) 
     assert "ended" not in [event["state"] for event in job.events("warm_parent")], "all attempts were forked"
 
 
+@pytest.mark.long
 def test_a_rank_that_was_not_forked_is_killed_in_one_phase_after_the_other(job: FtJob, calm: FtJob) -> None:
     all_in_one_job(job, calm, "--no-warm", "init", "snapshot 4")
     assert not job.events("warm_parent")
@@ -124,6 +125,7 @@ def test_the_warm_parent_is_killed_and_then_a_rank(job: FtJob, calm: FtJob, phas
     assert_as_if_nothing_had_been(job, calm, phase)
 
 
+@pytest.mark.long
 def test_the_warm_parent_is_killed_while_it_is_to_fork(job: FtJob, calm: FtJob) -> None:
     """Nobody has taken the order yet, and the supervisor waits at the gate."""
     start(job, "--warm", "step 0", "SIGSTOP")

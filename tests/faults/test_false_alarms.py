@@ -22,7 +22,10 @@ HEALTHY = JOBS / "healthy.py"
         ("one_says_all", ("--hang-timeout", "2s", "--log-timeout", "2s")),
         ("says_nothing", ("--hang-timeout", "2s", "--idle-timeout", "2s")),
         ("tears_down", ("--hang-timeout", "2s")),
-        ("child_works", ("--hang-timeout", "1s", "--startup-timeout", "2s", "--exit-timeout", "2s")),
+        pytest.param(
+            *("child_works", ("--hang-timeout", "1s", "--startup-timeout", "2s", "--exit-timeout", "2s")),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_left_alone(job: FtJob, shape: str, limits: tuple[str, ...]) -> None:

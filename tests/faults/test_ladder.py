@@ -10,6 +10,7 @@ from tests.support.harness import FtJob
 from ftlaunch_contract.checkpoint import layout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "others",
     [

@@ -126,7 +126,7 @@ JOBS_OF = {  # what runs, how, and the exit code when it is told to stop
     ("kind", "restarts"),
     [
         ("light-forked", 25),
-        ("light-plain", 25),
+        pytest.param("light-plain", 25, marks=pytest.mark.long),
         *(pytest.param(kind, 200, marks=pytest.mark.slow) for kind in JOBS_OF),
     ],
 )

@@ -73,6 +73,7 @@ def test_a_stop_where_there_is_no_room_at_all(job: FtJob) -> None:
     assert not list((job.run_dir / "checkpoints").glob(".staged-*"))
 
 
+@pytest.mark.long
 def test_without_a_supervisor(job: FtJob) -> None:
     """The same under plain python."""
     checkpoints = job.home / "checkpoints"

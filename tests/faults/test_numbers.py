@@ -132,6 +132,7 @@ def test_rollback_before_any_checkpoint_begins_anew(job: FtJob) -> None:
     assert samples(job) == [*range(8), *range(12, 25 * 4)]
 
 
+@pytest.mark.long
 def test_an_abnormal_checkpoint_is_not_gone_back_to(job: FtJob) -> None:
     """A first run leaves an abnormal checkpoint of step 20; the next goes on from it, and goes back to 10."""
     assert run(job, "nan 0", "--keep", "1", args=(*ALONE, "--steps", "20"), ranks=1) == 0, job.stderr
@@ -152,7 +153,9 @@ def test_an_abnormal_checkpoint_is_not_gone_back_to(job: FtJob) -> None:
 HIGH = ("--high", "120", "136", "--steps", "48", "--step-time", "0.03")  # steps 31 to 34
 
 
-@pytest.mark.parametrize("act", [pytest.param("warn", marks=pytest.mark.slow), "rollback"])
+@pytest.mark.parametrize(
+    "act", [pytest.param("warn", marks=pytest.mark.slow), pytest.param("rollback", marks=pytest.mark.long)]
+)
 def test_a_spike(job: FtJob, act: str) -> None:
     assert run(job, "high", "--on-spike", act, args=HIGH, ranks=1) == 0, job.stderr
     event = unsound(job)[0]

@@ -87,6 +87,7 @@ def test_sigterm_during_startup_saves_nothing(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_sigterm_during_backoff(job: FtJob) -> None:
     job.start("--backoff-first", "60s", args=args(job, *SLOW), env={"FAULT": "exception 0 5"}, ranks=1)
     job.wait_event("recovered")  # the first restart is at once; the next failure comes without progress
@@ -117,6 +118,7 @@ def test_sigterm_during_a_save(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whom", [pytest.param("leaders", marks=pytest.mark.slow), "everybody"])
 def test_sigterm_with_dataloader_workers_alive(job: FtJob, tmp_path_factory: pytest.TempPathFactory, whom: str) -> None:
     """Signalled with the workers, as Slurm does, a rank may die of its workers' death: nothing is lost either."""
@@ -172,6 +174,7 @@ def test_second_interrupt_means_now(job: FtJob) -> None:
     assert time.monotonic() - began < 10, "well before the grace of 30 s"
 
 
+@pytest.mark.long
 def test_sigterm_to_a_forked_child_is_none_to_the_rank(job: FtJob, calm: FtJob) -> None:
     job.start(env={"FAULT": "children 1 12"})
     assert job.wait() == 0, job.stderr

@@ -171,6 +171,7 @@ def test_a_job_goes_on_while_no_saver_can_be_started(job: FtJob, python: Path, t
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_the_end_does_not_wait_for_ever_for_a_saver(job: FtJob, python: Path) -> None:
     """What could not be saved stays in memory, and the next start takes it up."""
     place = python.readlink()

@@ -51,7 +51,12 @@ def is_forked(job: FtJob) -> bool:
 
 
 @pytest.mark.parametrize(
-    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("script", "link")), "module", "again"]
+    "kind",
+    [
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("script", "link")),
+        "module",
+        pytest.param("again", marks=pytest.mark.long),
+    ],
 )
 def test_a_rank_sees_what_a_started_one_sees(job: FtJob, kind: str) -> None:
     """`again`: in the second attempt, when the warm parent has imported more."""
@@ -100,6 +105,7 @@ def test_no_two_ranks_draw_the_same(job: FtJob, how: str) -> None:
     assert all(one != other for one, other in zip(*draws, strict=True)), draws
 
 
+@pytest.mark.long
 @either
 @pytest.mark.parametrize("methods", ["fork", pytest.param("fork spawn forkserver", marks=pytest.mark.slow)])
 def test_children_of_every_kind(job: FtJob, methods: str, how: str) -> None:
@@ -117,6 +123,7 @@ def test_children_of_every_kind(job: FtJob, methods: str, how: str) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_what_the_script_sets_before_it_imports_torch(job: FtJob) -> None:
     """Numbers of threads are heeded; of what torch has read before, it is told."""
     script = job.home / "script.py"
@@ -197,6 +204,7 @@ ENDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_end_is_the_same_and_so_are_its_words(nursery: Callable[..., Nursery], tmp_path: Path) -> None:
     nest = nursery(JOBS / "warm_ends.py", preload="quick")
     orders = nest.orders([{"END": end, "PYTHONFAULTHANDLER": "1"} for end in ENDS])
@@ -235,7 +243,7 @@ def test_a_script_that_cannot_be_run(nursery: Callable[..., Nursery], tmp_path: 
 # --- the warm parent ends ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("victim", ["parent", "helper"])
+@pytest.mark.parametrize("victim", ["parent", pytest.param("helper", marks=pytest.mark.long)])
 def test_its_end_is_not_noticed_by_the_job(job: FtJob, calm: FtJob, victim: str) -> None:
     """Without another in its place the second attempt is not forked."""
     job.start("--warm", args=("--out", str(job.out), "--step-time", "0.05"))
@@ -260,6 +268,7 @@ def test_its_end_is_not_noticed_by_the_job(job: FtJob, calm: FtJob, victim: str)
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_one_that_does_not_answer_is_done_without(job: FtJob) -> None:
     args = ("--out", str(job.out), "--step-time", "0.05", "--steps", "15")
     job.start("--warm", args=args, env={"FAULT": "sigkill 0 12"}, ranks=1)

@@ -179,6 +179,7 @@ def sharded_job(rank: int, memory: Path, checkpoints: Path) -> dict[str, Any]:
     return {"at": at, "losses": losses, "weights": whole(model), "found": found}
 
 
+@pytest.mark.long
 def test_sharded_state_goes_on_bit_for_bit_and_loads_on_one_rank(memory: Path, tmp_path: Path) -> None:
     for rank in range(2):
         create_page(page_path(memory, rank))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from tests.support.ranks import on_ranks
 from torch import nn
@@ -24,6 +25,7 @@ def _told_by_a_rank(rank: int, directory: str) -> list[tuple[str, ...]]:
     return [(plan.names[index], str(plan.digest(index))) for index in range(len(plan.parts))]
 
 
+@pytest.mark.long
 def test_parameters_and_their_optimizer_state_are_equal_and_buffers_are_not_looked_at(tmp_path: Path) -> None:
     first, second = on_ranks(2, _told_by_a_rank, str(tmp_path))
     assert first == second
