@@ -26,11 +26,9 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     trained = Trained(args.what)
-    fence = stalls.Fence()
     job = ft.attach(model=trained.model, optimizer=trained.optimizer)
-    fence.attached()
     found = {"copies": copies.measure(trained, job, args.home, args.rounds)}
-    found["stalls"] = stalls.measure(trained, job, fence, args.home, args.turns)
+    found["stalls"] = stalls.measure(trained, job, args.home, args.turns)
     if dist.get_rank() == 0:
         (args.home / "found.json").write_text(json.dumps(found))
     dist.barrier()

@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from states import Trained
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import ftlaunch_hooks as ft
 
@@ -58,30 +57,10 @@ class Others:
         dist.barrier()
 
 
-class Fence:
-    """What an optimizer's step waits for before it begins: hooks from before and after ours, and the time between."""
-
-    def __init__(self) -> None:
-        """To be made before attach()."""
-        self._began = self.waited = 0.0
-        register_optimizer_step_pre_hook(self._begin)
-
-    def attached(self) -> None:
-        """To be called after attach()."""
-        register_optimizer_step_pre_hook(self._end)
-
-    def _begin(self, *_: Any) -> None:
-        self._began = time.perf_counter()
-
-    def _end(self, *_: Any) -> None:
-        self.waited = time.perf_counter() - self._began
-
-
-def measure(trained: Trained, job: ft.Job, fence: Fence, home: Path, rounds: int) -> dict[str, Any]:
+def measure(trained: Trained, job: ft.Job, home: Path, rounds: int) -> dict[str, Any]:
     """Seconds by round, on this rank: the stall of each way to save, and the length of the step after it.
 
-    A stall is the call at the boundary, and the wait of the optimizer's step after it; an undisturbed boundary and
-    wait are taken off.
+    A stall is the call at the boundary; an undisturbed boundary is taken off.
     """
     others = Others(trained, home)
     stalls: dict[str, list[float]] = {turn: [] for turn in TURNS}
@@ -94,7 +73,7 @@ def measure(trained: Trained, job: ft.Job, fence: Fence, home: Path, rounds: int
             others.save[turn]()
             ended, began = began, time.perf_counter()
         trained.step()
-        stalls[turn].append(began - ended + fence.waited)
+        stalls[turn].append(began - ended)
         dist.barrier()
         steps[turn].append(time.perf_counter() - began)
         others.settle()

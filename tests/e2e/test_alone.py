@@ -18,6 +18,8 @@ from tests.support.waiting import wait_for
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.protocol import memory_root
 
+EVERY_STEP = {"FTLAUNCH_MEMORY_INTERVAL": "1"}
+
 
 class AloneJob:
     """tiny.py without ftlaunch."""
@@ -44,7 +46,7 @@ class AloneJob:
         self.process = subprocess.Popen(
             [*launcher, str(TINY), "--out", str(self.out), *args],
             cwd=self.home,
-            env={**os.environ, name: value, "FTLAUNCH_CHECKPOINT_DIR": str(self.storage), **env},
+            env={**os.environ, name: value, "FTLAUNCH_CHECKPOINT_DIR": str(self.storage), **EVERY_STEP, **env},
             stdout=(self.home / "stdout").open("w"),
             stderr=(self.home / "stderr").open("w"),
         )

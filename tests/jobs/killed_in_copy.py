@@ -1,6 +1,6 @@
 """A rank is killed after each tensor of a snapshot; after every death the newest common step is read and compared.
 
-Usage: killed_in_copy.py DIRECTORY inline|background. Prints one line a death: tensors copied, step that was whole.
+Usage: killed_in_copy.py DIRECTORY. Prints one line a death: tensors copied, step that was whole.
 One process imports torch; each life is a fork of it, with two ranks in it, of which rank 0 dies in its third copy.
 """
 
@@ -21,15 +21,15 @@ from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 BASE = 10  # the step both ranks have; then 11 on both, and rank 0 dies while it copies 12
-SIZES = {"inline": 64, "background": 1_800_000}
+SIZE = 64
 
 
 class Tensors(nn.Module):
-    """Six parameters that only an optimizer changes, and a buffer that anything may."""
+    """Six parameters and a buffer."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.weights = nn.ParameterList(nn.Parameter(torch.zeros(size)) for _ in range(6))
+        self.weights = nn.ParameterList(nn.Parameter(torch.zeros(SIZE)) for _ in range(6))
         self.register_buffer("seen", torch.zeros(3))
 
 
@@ -55,12 +55,12 @@ class Killer(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def life(memory: Path, kind: str, left: int) -> None:
+def life(memory: Path, left: int) -> None:
     pages = open_pages(memory, 2)
     ranks = []
     for rank, page in enumerate(pages):
         page.begin(0, os.getpid(), 0)
-        model = Tensors(SIZES[kind])
+        model = Tensors()
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         state = RankState({"model": model, "optimizer": optimizer}, (), rank, 2)
         ranks.append((model, Snapshotter(state, page, pages, memory, rank, {})))
@@ -69,14 +69,10 @@ def life(memory: Path, kind: str, left: int) -> None:
             fill(model, step)
             snapshots.take(step)
     for model, snapshots in reversed(ranks):  # rank 1 has step 12 before rank 0 begins with it
-        snapshots.settle()
         fill(model, BASE + 2)
         if snapshots is ranks[0][1]:
-            killer = Killer(left)
-            snapshots._thread.submit(killer.__enter__).result()  # dispatch modes are a thread's own
-            killer.__enter__()
+            Killer(left).__enter__()
         snapshots.take(BASE + 2)
-        snapshots.settle()
     os._exit(0)
 
 
@@ -103,12 +99,12 @@ def common(memory: Path) -> int:
 
 def check(slot: Path, rank: int, step: int) -> None:
     tensors = load_file(slot / "model.safetensors")
-    for number, name in enumerate(Tensors(1).state_dict()):
+    for number, name in enumerate(Tensors().state_dict()):
         values = tensors[f"model.{name}" + ("@1" if rank else "")].unique().tolist()
         assert values == [100 * step + number], f"{name} of rank {rank} at step {step}: {values}"
 
 
-def main(memory: Path, kind: str) -> None:
+def main(memory: Path) -> None:
     torch.set_num_threads(1)
     for left in range(1000):
         for page in range(2):
@@ -116,7 +112,7 @@ def main(memory: Path, kind: str) -> None:
             create_page(page_path(memory, page))
         child = os.fork()
         if child == 0:
-            life(memory, kind, left)
+            life(memory, left)
         status = os.waitpid(child, 0)[1]
         print(left, common(memory), flush=True)
         if status == 0:
@@ -125,4 +121,4 @@ def main(memory: Path, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]))

@@ -52,7 +52,8 @@ STACKS_SIGNAL = signal.SIGRTMIN + 6 if hasattr(signal, "SIGRTMIN") else signal.S
 DEFAULT_KEEP = 5
 DEFAULT_GRACE = 30.0
 DEFAULT_STORAGE_INTERVAL = "600s"
-DEFAULT_MEMORY_INTERVAL = "1"
+DEFAULT_MEMORY_INTERVAL = "auto"
+MEMORY_SHARE = 0.01  # of the time of training: what snapshots may cost where their interval is fitted to it
 
 # Two slots alternate while the saver reads the third. STAGED is a slot on storage: it is used where there is no room
 # in memory (memory_budget.py).

@@ -122,7 +122,7 @@ class Watch:
             self._context.tell(of_progress(news))
         leader = attempt.group.ranks.get(0)
         page = None if leader is None else leader.page
-        if page is not None and (told := self._memory.look(page.memory)):
+        if page is not None and (told := self._memory.look(page.memory, page.step_seconds)):
             self._context.tell(told)
 
     def _judge_numbers(self, attempt: Attempt) -> bool:

@@ -213,4 +213,4 @@ def test_the_ends_of_what_is_allowed(ftctl: Ftctl, share: str, hangs: str, memor
 
 def test_the_defaults_it_compares_with_are_ftlaunchs() -> None:
     assert default("storage_interval") == (None, DEFAULT_STORAGE)
-    assert default("memory_interval") == 1
+    assert default("memory_interval") == "auto"

@@ -7,7 +7,7 @@ from ftlaunch_contract.pages.memory_state import Memory
 
 
 def events(news: MemoryNews, *memory: int) -> list[str]:
-    event = news.look(Memory(*memory))
+    event = news.look(Memory(*memory), 0.001)
     return [] if event is None else [event.name]
 
 
@@ -20,7 +20,7 @@ def test_nothing_is_news_while_all_is_well() -> None:
 
 def test_fewer_slots_are_said_once_a_rung() -> None:
     news = MemoryNews(1)
-    event = news.look(Memory(2, 1, 100, 250))
+    event = news.look(Memory(2, 1, 100, 250), 0.001)
     assert event is not None
     assert (event.name, event.fields()) == ("memory_reduced", {"slots": 2, "interval": 1, "needed": 100, "room": 250})
     assert "memory holds 2 snapshots instead of 3" in event.sentence()
@@ -34,11 +34,25 @@ def test_fewer_slots_are_said_once_a_rung() -> None:
 def test_another_interval_is_an_event_without_a_word() -> None:
     news = MemoryNews(1)
     assert events(news, 3, 1, 100, 1000) == []
-    event = news.look(Memory(3, 40, 100, 1000))
+    event = news.look(Memory(3, 40, 100, 1000), 0.001)
     assert event is not None
     assert (event.name, event.fields(), event.sentence()) == ("memory_interval", {"interval": 40, "before": 1}, "")
     assert events(news, 3, 40, 100, 1000) == []
     assert events(MemoryNews(1), 3, 40, 100, 1000) == ["memory_interval"], "also when it was so at the first look"
+
+
+def test_what_a_crash_may_cost_is_said_where_it_is_seconds_and_again_where_it_is_much_more() -> None:
+    news = MemoryNews(1)
+    said = []
+    for interval in (40, 60, 159, 160, 20, 700):
+        event = news.look(Memory(3, interval, 100, 1000), 0.5)
+        assert event is not None
+        said.append(event.sentence())
+    costs = "costs less than 1 %: a crash costs up to"
+    assert said[0] == f"a snapshot every 40 steps {costs} 20 s of training"
+    assert said[1:3] == ["", ""]
+    assert said[3] == f"a snapshot every 160 steps {costs} 80 s of training"
+    assert said[4:] == ["", f"a snapshot every 700 steps {costs} 5 min 50 s of training"]
 
 
 def test_where_only_the_saver_is_served_fewer_slots_cost_nothing() -> None:

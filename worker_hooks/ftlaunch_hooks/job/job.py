@@ -92,7 +92,7 @@ class Job:
         self._watch = Stopwatch(self._page)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         self._compare_replicas()
-        self._pace, self._spent = AdaptiveInterval(*coordinator.memory_interval), 0.0
+        self._pace, self._spent = AdaptiveInterval(*coordinator.memory_interval), (0.0, 0.0)
         self._schedule = StepSchedule(
             coordinator.rank, coordinator.peers, coordinator.orders, self._pace, self._snapshots.budget
         )
@@ -149,7 +149,6 @@ class Job:
         except KeyError:
             allowed = ", ".join(p.name.lower() for p in Phase)
             raise ValueError(f"cannot enter phase {name!r}: phases are {allowed}") from None
-        self._snapshots.fence()  # the script may replace weights there (by an EMA model's), without an optimizer step
         before, self._page.phase = self._page.phase, phase
         began = time.monotonic_ns()
         try:
@@ -247,8 +246,9 @@ class Job:
         now = time.monotonic_ns()
         self._page.step_seconds = seconds = (now - self._began_ns) / 1e9
         self._began_ns = now
-        self._pace.note(seconds, self._snapshots.spent - self._spent, taken)
-        self._spent = self._snapshots.spent
+        spent = self._snapshots.spent, self._snapshots.laying_out
+        self._pace.note(seconds, spent[0] - self._spent[0], spent[1] - self._spent[1], taken)
+        self._spent = spent
         self._page.beat(step, now)
         self._watch.begin(now)
         if order.hold is not None:

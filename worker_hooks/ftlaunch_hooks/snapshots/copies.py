@@ -1,19 +1,21 @@
-"""Copies tensors into a snapshot slot: at once, or beside the training."""
+"""Copies a rank's tensors into a snapshot slot. What the script may change is read at the step boundary only.
+
+Between two boundaries anything may change a tensor, and nothing tells of it for certain: weights are swapped for their
+average, averages are updated in a forward, `.data` is written to, a CUDA graph is replayed. A copy beside the training
+would be torn by it, inside single tensors. So the bytes leave the script's tensors while the training loop waits at the
+boundary; docs/decisions/052 has the alternatives. Tensors on a GPU are copied on that GPU first, where it has room:
+then only the private copy is brought to the slot beside the training.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from ftlaunch_hooks.state.collector import TensorItem
-
-INLINE_BYTES = 1 << 20  # so little is copied at the boundary: a thread would cost more
-
-_Pairs = list[tuple[Tensor, Tensor]]
+_SPARE = 0.05  # of a GPU's memory: what private copies leave free
 
 
 class Copies:
@@ -24,61 +26,53 @@ class Copies:
         chosen = list(pairs)
         self.sources = [source for source, _ in chosen]
         self.targets = [target for _, target in chosen]
-        self.nbytes = sum(target.nbytes for target in self.targets)
         self.gpus = {source.device for source in self.sources if source.device.type == "cuda"}
 
     def run(self) -> None:
-        """Copy all in one call, which releases the interpreter's lock once. Copies from GPUs are only queued."""
-        if self.sources:
-            torch._foreach_copy_(self.targets, self.sources, bool(self.gpus))
+        """Copy all; returns when all bytes are there.
 
+        What is queued on a GPU must have ended before, see `wait_for_gpus`.
+        """
+        if not self.sources:
+            return
+        streams = [torch.cuda.Stream(gpu) for gpu in self.gpus]  # type: ignore[no-untyped-call]
+        with contextlib.ExitStack() as stack:
+            for stream in streams:
+                stack.enter_context(torch.cuda.stream(stream))
+            torch._foreach_copy_(self.targets, self.sources, bool(streams))  # in one call: the GIL is released once
+        for stream in streams:
+            stream.synchronize()
 
-def divide(items: Sequence[TensorItem], targets: Sequence[Tensor]) -> tuple[Copies, Copies]:
-    """The copies for the step boundary, and those that may run until the next optimizer step."""
-    now: _Pairs = []
-    later: dict[str, _Pairs] = {"cpu": [], "cuda": []}
-    for item, target in zip(items, targets, strict=True):
-        beside = later.get(item.tensor.device.type) if item.settled else None
-        (now if beside is None else beside).append((item.tensor, target))
-    if sum(target.nbytes for _, target in later["cpu"]) <= INLINE_BYTES:
-        now += later.pop("cpu")
-    return Copies(now), Copies(pair for pairs in later.values() for pair in pairs)
+    def wait_for_gpus(self) -> None:
+        """Wait until the GPUs have done all that is queued, on whatever stream: also what the script forked off."""
+        for gpu in self.gpus:
+            torch.cuda.synchronize(gpu)
 
+    def privately(self) -> Copies | None:
+        """Copies to the same targets from sources that no other code knows: the script's tensors may change now.
 
-class BackgroundCopy:
-    """A copy beside the training. The training loop's thread makes it, the snapshot thread runs it.
-
-    Copies from GPUs go through streams of their own, after what the training loop has queued so far; nothing in
-    the training loop's thread waits for a GPU.
-    """
-
-    def __init__(self, now: Copies, later: Copies) -> None:
-        """now: already copied. later: what this object will copy."""
-        self._later = later
-        self._begun = {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in now.gpus | later.gpus}
-        self._done: dict[torch.device, torch.cuda.Event] = {}
-        self._queued = threading.Event()
-
-    def run(self) -> None:
-        """Copy, and wait until all is copied."""
+        The private sources lie on the same devices. None where a GPU has no room for them. As for `run`, what is
+        queued must have ended.
+        """
+        if not all(map(self._fits, self.gpus)):
+            return None
         try:
-            with contextlib.ExitStack() as stack:
-                streams = {gpu: torch.cuda.Stream(gpu) for gpu in self._begun}  # type: ignore[no-untyped-call]
-                for gpu, stream in streams.items():
-                    stream.wait_event(self._begun[gpu])
-                    stack.enter_context(torch.cuda.stream(stream))
-                self._later.run()
-                self._done = {gpu: stream.record_event() for gpu, stream in streams.items()}
-        finally:
-            self._queued.set()
-        for event in self._done.values():
-            event.synchronize()
+            private = Copies((source, torch.empty_like(source)) for source in self.sources)
+        except torch.OutOfMemoryError:
+            return None
+        private.run()
+        return Copies(zip(private.targets, self.targets, strict=True))
 
-    def hold_back(self) -> bool:
-        """In the training loop's thread: what is queued next on GPUs waits for the copies. False: no GPU is used."""
-        if not self._begun:
-            return False
-        self._queued.wait()
-        for gpu, event in self._done.items():
-            torch.cuda.current_stream(gpu).wait_event(event)
-        return True
+    def _fits(self, gpu: torch.device) -> bool:
+        """Whether a GPU had room for private copies even when the script needed most."""
+        free, total = torch.cuda.mem_get_info(gpu)
+        to_come = torch.cuda.max_memory_reserved(gpu) - torch.cuda.memory_reserved(gpu)
+        needed = sum(source.nbytes for source in self.sources if source.device == gpu)
+        return needed + to_come + _SPARE * total < free
+
+
+def divide(pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Copies, Copies]:
+    """The copies from this process's memory, and those from GPUs."""
+    chosen = list(pairs)
+    on_gpus = [pair for pair in chosen if pair[0].device.type == "cuda"]
+    return Copies(pair for pair in chosen if pair[0].device.type != "cuda"), Copies(on_gpus)

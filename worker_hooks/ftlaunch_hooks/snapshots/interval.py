@@ -1,4 +1,4 @@
-"""How many steps lie between snapshots: as many as were asked for, or as many as keep their cost small."""
+"""How many steps lie between snapshots: as many as were asked for, or as few as keep their cost small."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 from collections import deque
 from statistics import median
 
-SHARE = 0.01  # of the time of a step: what snapshots may cost
-MOST = 1000  # steps between snapshots, however much they cost
-_SAMPLES = 8  # the first three make their memory and are far slower: a median leaves them out
-_SLACK = 0.7  # an interval is made shorter only when it becomes shorter than this part of the old one
+from ftlaunch_contract.protocol import MEMORY_SHARE
+
+MOST = 1_000_000  # steps between snapshots, however much they cost
+_SAMPLES = 8
+_FEW = 3  # snapshots; the first ones warm up what the later ones use, so the cheapest of so few counts
+_SLACK = 0.2  # part by which another interval must differ: none that is settled moves with every snapshot
 
 
 class AdaptiveInterval:
@@ -22,28 +24,27 @@ class AdaptiveInterval:
         self._steps: deque[float] = deque(maxlen=4 * _SAMPLES)
         self._stall = 0.0
 
-    def note(self, seconds: float, stalled: float, taken: bool) -> None:
-        """A step is over: it took `seconds`, of which snapshots cost `stalled`; it ended with a snapshot if `taken`."""
+    def note(self, seconds: float, stalled: float, once: float, taken: bool) -> None:
+        """A step is over: it took `seconds`, of which snapshots cost `stalled`; it ended with a snapshot if `taken`.
+
+        once: the part of `stalled` that the next snapshots will not cost again.
+        """
         if not self._auto:
             return
         self._steps.append(max(seconds - stalled, 0.0))
-        self._stall += stalled
+        self._stall += stalled - once
         if not taken:
             return
         self._stalls.append(self._stall)
         self._stall = 0.0
-        if len(self._stalls) == _SAMPLES:
-            self._adapt()
-
-    def _adapt(self) -> None:
-        least = wanted(median(self._stalls), median(self._steps))
-        if least > self.interval or least < _SLACK * self.interval:
+        typical = min(self._stalls) if len(self._stalls) <= _FEW else median(self._stalls)
+        least = wanted(typical, median(self._steps))
+        if abs(least - self.interval) > _SLACK * self.interval:
             self.interval = least
-        self._stalls.clear()
 
 
 def wanted(stall: float, step: float) -> int:
-    """The fewest steps between snapshots of `stall` seconds each for which they cost no more than SHARE of `step`."""
+    """The fewest steps between snapshots of `stall` seconds each for which they cost no more than MEMORY_SHARE of `step`."""
     if stall <= 0.0:
         return 1
-    return max(1, min(MOST, math.ceil(stall / (SHARE * step)))) if step > 0.0 else MOST
+    return max(1, min(MOST, math.ceil(stall / (MEMORY_SHARE * step)))) if step > 0.0 else MOST

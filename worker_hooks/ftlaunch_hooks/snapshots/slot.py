@@ -38,7 +38,7 @@ class Slot:
         self.directory = layout.slot_dir(directory, rank, number)
         self._storage = storage
         self.exists = self.directory.exists()  # this attempt or an earlier one has made its files
-        self.now, self.later = Copies(), Copies()  # see copies.divide
+        self.host, self.gpu = Copies(), Copies()  # see copies.divide
         self._tensors: list[Tensor] = []  # in the order of `_chunks`
         self._files: dict[str, SlotFile] = {}
         self._borrowed: dict[str, int] = {}
@@ -74,7 +74,7 @@ class Slot:
                 self.close()
                 raise self._shortage(chunks, error) from error
         ordered = [items[chunk.name] for group in layout.GROUPS for chunk in chunks[group]]
-        self.now, self.later = divide(ordered, self._tensors)
+        self.host, self.gpu = divide(zip((item.tensor for item in ordered), self._tensors, strict=True))
         self._trained = [
             (item.key, copy)
             for item, copy in zip(ordered, self._tensors, strict=True)
@@ -152,7 +152,7 @@ class Slot:
 
     def close(self) -> None:
         """Unmap and close; the files stay."""
-        self.now, self.later = Copies(), Copies()
+        self.host, self.gpu = Copies(), Copies()
         self._tensors, self._chunks, self._collected, self._trained = [], {}, None, []
         for file in self._files.values():
             file.close()

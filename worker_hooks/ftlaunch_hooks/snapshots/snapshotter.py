@@ -1,8 +1,7 @@
 """A rank's snapshots: what is done about them at a step boundary.
 
-At a step boundary the state is copied into a slot (slots.py). A large copy of what only the optimizer changes runs
-beside the next forward and backward, and the next optimizer step waits for it. The slot's step is written to the
-page after its bytes: what the page says is whole.
+At a step boundary the state is copied into a slot (slots.py, copies.py); a private copy of what lies on GPUs is brought
+there beside the training. The slot's step is written to the page after its bytes: what the page says is whole.
 """
 
 from __future__ import annotations
@@ -14,9 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ftlaunch_contract.checkpoint import health_mark
 from ftlaunch_contract.pages.page import NONE, Page
@@ -24,7 +20,7 @@ from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import STAGED, Why
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.snapshots.copies import BackgroundCopy
+from ftlaunch_hooks.snapshots.copies import Copies
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 from ftlaunch_hooks.snapshots.slot import Slot, bytes_needed
 from ftlaunch_hooks.snapshots.slot_file import NoRoomError
@@ -73,6 +69,7 @@ class Snapshotter:
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
         self.digests: ReplicaDigests | None = None  # set where replicas are compared
         self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
+        self.laying_out = 0.0  # the part of it in which slots got their files
         self._slots = Slots(page, self.budget, directory, rank, storage or directory / "storage")
         self._slots.begin_from(base)
         self._versions = json.dumps(dict(versions))
@@ -81,8 +78,6 @@ class Snapshotter:
         self._need = 0
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
-        self._background: BackgroundCopy | None = None
-        self._hook = register_optimizer_step_pre_hook(self._before_step)
 
     @property
     def newest(self) -> int:
@@ -168,23 +163,26 @@ class Snapshotter:
             return False
         slot = self._slots[number]
         try:
+            began = time.perf_counter()
             slot.lay_out(new.collected.items)
-            slot.now.run()
-            if not slot.later.nbytes and not slot.now.gpus:
-                self._compare(new)
+            self.laying_out += time.perf_counter() - began
+            self._compare(new)
+            slot.host.run()
+            slot.gpu.wait_for_gpus()
+            private = slot.gpu.privately() if slot.gpu.sources else None
+            if private is None:
+                slot.gpu.run()
                 self._commit(number, new)
                 return True
         except NoRoomError as error:
             self._do_without(number, error)
             return False
-        self._background = BackgroundCopy(slot.now, slot.later)
-        self._copying = self._thread.submit(self._copy_and_commit, self._background, number, new)
+        self._copying = self._thread.submit(self._copy_and_commit, private, number, new)
         return True
 
-    def _copy_and_commit(self, background: BackgroundCopy, number: int, new: Snapshot) -> None:
+    def _copy_and_commit(self, private: Copies, number: int, new: Snapshot) -> None:
         """In the snapshot thread."""
-        background.run()
-        self._compare(new)
+        private.run()
         try:
             self._commit(number, new)
         except NoRoomError as error:
@@ -217,32 +215,12 @@ class Snapshotter:
 
     # --- between step boundaries ------------------------------------------------------------------------------
 
-    def fence(self) -> None:
-        """What follows may change anything: wait for the copy beside the training, or have the GPUs wait for it.
-
-        Raises what the copy has raised.
-        """
-        began = time.perf_counter()
-        if self._copying is None or self._background is None:
-            return
-        if not self._background.hold_back() or self._copying.done():
-            self._finish_copy()
-        self.spent += time.perf_counter() - began
-
-    def _before_step(self, optimizer: object, args: Any, kwargs: Any) -> None:
-        """Before any optimizer's step: what it is about to change must have been copied."""
-        self.fence()
-
     def settle(self) -> None:
         """Wait until the newest snapshot is whole; raises what its copy has raised."""
-        began = time.perf_counter()
-        self._finish_copy()
-        self.spent += time.perf_counter() - began
-
-    def _finish_copy(self) -> None:
         if (copying := self._copying) is not None:
-            self._copying = None
+            began, self._copying = time.perf_counter(), None
             copying.result()
+            self.spent += time.perf_counter() - began
 
     def slot_files(self, step: int) -> tuple[dict[str, int], bytes]:
         """Descriptors by group (not to be closed) and common.json of a snapshot; waits for its copy.
@@ -256,6 +234,5 @@ class Snapshotter:
 
     def close(self) -> None:
         """Let the copy end, and unmap; the files stay, for the saver or the next attempt."""
-        self._hook.remove()
         self._thread.shutdown()
         self._slots.close()

@@ -23,6 +23,7 @@ from ftlaunch.tools.planner.model import (
     shares,
     young,
 )
+from ftlaunch_contract.protocol import MEMORY_SHARE
 
 EXACT = "exact optimum"
 DEFAULT_STORAGE: float = default("storage_interval").seconds
@@ -71,7 +72,7 @@ def plan(figures: Figures, *, memory: bool, replicated: bool) -> SavingPlan:
         ("Daly 2006, higher order", _by(what, lambda stall, gap, _restart: daly(stall, gap))),
         ("Daly 2006, first order", _by(what, daly_first)),
         ("Young 1974", _by(what, lambda stall, gap, _restart: young(stall, gap))),
-        ("ftlaunch's defaults", near(what, what.step, DEFAULT_STORAGE)),
+        ("ftlaunch's defaults", near(what, max(what.step, what.snapshot_stall / MEMORY_SHARE), DEFAULT_STORAGE)),
     ]
     choices = tuple(Choice(name, intervals, effective(what, intervals)) for name, intervals in found)
     return SavingPlan(figures, what, memory, choices, shares(what, choices[0].intervals), _limits(what))

@@ -1,13 +1,12 @@
-"""Copying a snapshot: whole or not at all, beside the training, and when memory is short."""
+"""Copying a snapshot: whole or not at all, of one moment, and when memory is short."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import re
-import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,8 @@ from tests.support.snapshots import Rank, content, make_pages
 from torch import nn
 
 from ftlaunch_contract.checkpoint import layout
-from ftlaunch_contract.pages.page import NONE, create_page, open_pages, page_path
-from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.snapshots.slot_file import SnapshotError
+from ftlaunch_contract.pages.page import NONE, open_pages
+from ftlaunch_hooks.snapshots.copies import Copies
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 
@@ -54,69 +52,66 @@ def test_memory_that_is_short_is_said_and_costs_the_snapshot(
     assert content(memory, rank.page) == {4: 4, 5: 5}
 
 
-# --- beside the training ----------------------------------------------------------------------------------
-
-LARGE = 24 << 20  # parameters: 96 MiB, above what is copied at the boundary
+# --- where the script goes on at once ---------------------------------------------------------------------
 
 
-class Large(nn.Module):
+class Model(nn.Module):
+    """Large enough that a copy beside the training would take its time; nothing about it looks unusual."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(LARGE))
-        self.register_buffer("mean", torch.zeros(3))
+        self.weight = nn.Parameter(torch.zeros(8 << 20))
+        self.frozen = nn.Parameter(torch.zeros(8 << 20), requires_grad=False)
 
 
-class Training:
-    """A model large enough to be copied in the background, and its snapshots."""
-
-    def __init__(self, memory: Path) -> None:
-        create_page(page_path(memory, 0))
-        [self.page] = open_pages(memory, 1)
-        self.page.begin(0, os.getpid(), 0)
-        self.model = Large()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0)
-        self.model.weight.grad = torch.ones(LARGE)
-        state = RankState({"model": self.model, "optimizer": self.optimizer}, (), 0, 1)
-        self.snapshots = Snapshotter(state, self.page, [self.page], memory, 0, {})
-        self.page.raise_flag(Flag.ATTACHED)
+def written_by_data(model: Model, step: int) -> None:
+    """No version counter tells of it."""
+    model.weight.data.fill_(step)
+    model.frozen.data.fill_(step)
 
 
-@pytest.fixture
-def training(memory: Path) -> Iterator[Training]:
-    training = Training(memory)
-    yield training
-    training.snapshots.close()
-    training.page.close()
+def swapped(model: Model, step: int) -> None:
+    """As schedule-free optimizers and averages do at the top of a step."""
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.copy_(torch.full_like(tensor, step))
 
 
-def test_the_optimizer_waits_for_the_copy_and_buffers_are_copied_at_once(memory: Path, training: Training) -> None:
+def replaced(model: Model, step: int) -> None:
+    for tensor in model.parameters():
+        tensor.data = torch.full_like(tensor, step)
+
+
+@pytest.mark.parametrize("change", [written_by_data, swapped, replaced])
+def test_a_snapshot_is_of_its_boundary_whatever_changes_the_tensors_after_it(
+    memory: Path, change: Callable[[Model, int], None]
+) -> None:
+    """Tried with a copy in a thread: the slot holds values of two steps."""
+    make_pages(memory, 1)
+    [page] = open_pages(memory, 1)
+    page.begin(0, os.getpid(), 0)
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    snapshots = Snapshotter(RankState({"model": model, "optimizer": optimizer}, (), 0, 1), page, [page], memory, 0, {})
     for step in range(1, 6):
-        training.snapshots.take(step)
-        training.model.mean.fill_(step)  # what a forward does to a buffer
-        training.optimizer.step()  # changes every weight
-        training.snapshots.fence()
-        slot = layout.slot_dir(memory, 0, training.page.slot_steps().index(step))
-        tensors = load_file(slot / "model.safetensors")
-        assert tensors["model.weight"].eq(1 - step).all()
-        assert tensors["model.mean"].unique().tolist() == [step - 1]
+        snapshots.take(step)
+        change(model, step)
+        slot = layout.slot_dir(memory, 0, page.slot_steps().index(step))
+        for tensor in load_file(slot / "model.safetensors").values():
+            assert tensor.eq(step - 1).all()
+    snapshots.close()
+    page.close()
 
 
-def test_what_fails_in_the_background_surfaces_and_is_not_committed(training: Training) -> None:
-    for step in (1, 2):
-        training.snapshots.take(step)
-    training.snapshots.fence()
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))  # common.json cannot be written
-        training.snapshots.take(3)
-        with pytest.raises(SnapshotError, match=r"cannot keep snapshots in memory: .*File too large"):
-            training.optimizer.step()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert sorted(training.page.slot_steps()) == [NONE, NONE, NONE, 2]
-    training.snapshots.take(4)
-    training.snapshots.fence()
-    assert sorted(training.page.slot_steps()) == [NONE, NONE, 2, 4]
+def test_private_copies_are_of_the_moment_they_were_made() -> None:
+    """What is done on a GPU with room for it, here in this process's memory."""
+    source, target = torch.arange(4.0), torch.zeros(4)
+    private = Copies([(source, target)]).privately()
+    assert private is not None
+    source.fill_(-1)
+    assert target.eq(0).all()
+    private.run()
+    assert target.tolist() == [0, 1, 2, 3]
 
 
 def test_what_a_page_says_is_whole_at_every_moment(memory: Path, rank: Rank) -> None:
