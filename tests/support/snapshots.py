@@ -91,8 +91,7 @@ def write_slot(state: RankState, directory: Path, step: int) -> Path:
     collected = state.collect()
     slot = Slot(directory, state.rank, 0)
     slot.lay_out(collected.items)
-    slot.now.run()
-    slot.later.run()
+    slot.host.run()
     common = {"step": step, "consumed_samples": 5, "versions": {}, "state": collected.state}
     slot.write_common(json.dumps(common).encode())
     slot.close()

@@ -195,6 +195,7 @@ class Job:
 
     def _begin(self, kind: Resume) -> None:
         """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
+        self._state.hold_structure()
         self._snapshots.fit(self.step)
         self._page.set_resumed(kind, self.step)
         if kind != Resume.MEMORY:

@@ -44,7 +44,7 @@ class AdaptiveInterval:
 
 
 def wanted(stall: float, step: float) -> int:
-    """The fewest steps between snapshots of `stall` seconds each for which they cost no more than MEMORY_SHARE of `step`."""
+    """The fewest steps of `step` seconds between snapshots of `stall` seconds that take MEMORY_SHARE at most."""
     if stall <= 0.0:
         return 1
     return max(1, min(MOST, math.ceil(stall / (MEMORY_SHARE * step)))) if step > 0.0 else MOST

@@ -61,6 +61,9 @@ class ModulePart:
         self._clean: dict[str, str] = {}
         self._listed: list[str] = []
         self._before: _Before | None = None
+        self._parameters: list[tuple[str, Tensor]] = []
+        self._tree: dict[str, Json] = {}  # without what is frozen
+        self._told: dict[str, Json] = {}  # with it
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """state_dict's tensors and its other values (extra state), by clean name."""
@@ -87,7 +90,7 @@ class ModulePart:
             and collector.again(before.taken)
         ):
             names.keys = before.keys | names.keys
-            return before.tree
+            return self._with_frozen(before.tree)
         mark = collector.mark()
         tensors, extra = self.tensors()
         keys: dict[int, str] = {}
@@ -99,6 +102,7 @@ class ModulePart:
         names.keys = keys | names.keys
         if self._listed != (listed := list(tensors)):
             self._listed = listed
+        self._parameters = [(name, tensor) for name, tensor in tensors.items() if isinstance(tensor, nn.Parameter)]
 
         def put(path: Path, tensor: Tensor) -> str:
             return collector.put(path, tensor, "model")
@@ -108,7 +112,14 @@ class ModulePart:
         self._before = (
             None if unchanged is None else _Before(unchanged, names.stepped, collector.since(mark), keys, tree)
         )
-        return tree
+        return self._with_frozen(tree)
+
+    def _with_frozen(self, tree: dict[str, Json]) -> dict[str, Json]:
+        """With the names of the parameters that want no gradient: the same object while nothing has changed."""
+        frozen = [name for name, parameter in self._parameters if not parameter.requires_grad]
+        if tree is not self._tree or frozen != self._told["frozen"]:
+            self._tree, self._told = tree, {**tree, "frozen": frozen}
+        return self._told
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
         """See Part."""
@@ -128,8 +139,16 @@ class ModulePart:
                 new[raw] = tensors[name] if name in tensors else others[name]
             new._metadata = getattr(state, "_metadata", None)  # versions of the modules' own formats
             self.module.load_state_dict(new, strict=True)  # copies nothing onto itself
+            if "frozen" in tree:  # it is not in a checkpoint of an earlier version
+                _freeze(tensors, set(tree["frozen"]))
 
         return load
+
+
+def _freeze(tensors: Mapping[str, Tensor], frozen: set[str]) -> None:
+    for name, tensor in tensors.items():
+        if isinstance(tensor, nn.Parameter):
+            tensor.requires_grad_(name not in frozen)
 
 
 def _keys(tree: Json) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ftlaunch_hooks.state.collector import Collector, Taken, owner_of_slot
 from ftlaunch_hooks.state.parts import Loader, Names, check_names
@@ -187,19 +187,31 @@ class OptimizerPart:
         """See Part."""
         groups = self.optimizer.state_dict()["param_groups"]
         labelled = self._labelled(groups)
-        if len(groups) != len(tree["param_groups"]):
+        later = self._later_groups(tree["param_groups"][len(groups) :])
+        if len(groups) + len(later) != len(tree["param_groups"]):
             raise StateError(
                 f"cannot restore optimizer `{self.name}`: it has {len(groups)} parameter groups, "
                 f"{len(tree['param_groups'])} were saved"
             )
-        for index, (group, entry) in enumerate(zip(groups, tree["param_groups"], strict=True)):
+        for index, (group, entry) in enumerate(zip(groups, tree["param_groups"], strict=False)):
             live = [labelled[name][0] for name in group["params"]]
             check_names(f"parameter group {index} of optimizer `{self.name}`", live, entry["params"])
         for key in _tensor_keys([tree["state"], tree["param_groups"], tree["extra"]]):
             saved.check(key, None)
-        return lambda: self._load(tree, saved)
+        return lambda: self._load(tree, later, saved)
 
-    def _load(self, tree: Mapping[str, Json], saved: Lookup) -> None:
+    def _later_groups(self, entries: Sequence[Mapping[str, Json]]) -> list[list[nn.Parameter]]:
+        """The parameters of groups that the saved run has added after attach(); none where one is not known."""
+        if not entries:
+            return []
+        known = self._names.parameters()
+        if any(label not in known for entry in entries for label in entry["params"]):
+            return []
+        return [[known[label] for label in entry["params"]] for entry in entries]
+
+    def _load(self, tree: Mapping[str, Json], later: Sequence[list[nn.Parameter]], saved: Lookup) -> None:
+        for parameters in later:
+            self.optimizer.add_param_group({"params": parameters})
         groups = self.optimizer.state_dict()["param_groups"]
         names = {label: (name, p) for name, (label, p) in self._labelled(groups).items()}
         extra = decode(tree["extra"], saved.get)

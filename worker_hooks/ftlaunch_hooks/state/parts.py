@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -31,11 +31,16 @@ class Part(Protocol):
 class Names:
     """What the optimizers must know of the attached modules' parameters."""
 
-    def __init__(self, replicated: Mapping[int, nn.Parameter]) -> None:
-        self.replicated = replicated
+    def __init__(self, replicated: Mapping[int, nn.Parameter], modules: Sequence[nn.Module] = ()) -> None:
+        self.replicated, self._modules = replicated, modules
         self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> the rank that saves it
         self.keys: dict[int, str] = {}  # id of a parameter -> its key
         self.stepped: set[int] = set()  # ids of the parameters of attached optimizers
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters of attached modules, by key, as of the last collection."""
+        found = (parameter for module in self._modules for parameter in module.parameters())
+        return {self.keys[id(parameter)]: parameter for parameter in found if id(parameter) in self.keys}
 
     def owner(self, parameter: object, key: str) -> int | None:
         """The rank that saves a replicated parameter; None when it is not one."""

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ftlaunch_hooks.state import rng
+from ftlaunch_hooks.state import gradients, rng
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
+from ftlaunch_hooks.state.structure import Structure
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
@@ -21,6 +22,7 @@ from ftlaunch_hooks.tensors.replicated import replicated_parameters
 __all__ = ["Collected", "RankState", "StateError"]
 
 _RNG = "rng"
+_TAKEN = {_RNG: "random numbers", gradients.NAME: "gradients"}  # names that are not free for attached objects
 
 
 class RankState:
@@ -37,14 +39,16 @@ class RankState:
             _check(name, target)
         self.rank, self.world_size = rank, world_size
         self.optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
-        self._names = Names(replicated_parameters(world_size))
         kept = {name: target for name, target in objects.items() if name not in frozen}
+        self._names = Names(replicated_parameters(world_size), [m for m in kept.values() if isinstance(m, nn.Module)])
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
+        self._gradients = _gradients(kept, self._names)
         self._collector = Collector(rank, world_size)
         self._generators, self._rng_buffers = rng.Generators(), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
+        self._structure: Structure | None = None
         self._share_out()
 
     def _share_out(self) -> None:
@@ -69,8 +73,17 @@ class RankState:
         state: dict[str, Json] = {}
         for name, part in self._parts.items():
             state[name] = {"kind": part.kind, **part.collect(self._collector)}
+        state[gradients.NAME] = self._gradients.collect(self._collector)
         state[_RNG] = encode(self._rng_state(), (_RNG,), self._put_rng)
-        return Collected(self._collector.finish(), state)
+        collected = Collected(self._collector.finish(), state)
+        if self._structure is not None:
+            self._structure.check(collected)
+        return collected
+
+    def hold_structure(self) -> None:
+        """From now on `collect` refuses what a script that has just attached could not be given back."""
+        optimizers = {name: part.optimizer for name, part in self._parts.items() if isinstance(part, OptimizerPart)}
+        self._structure = Structure(self.collect(), optimizers, self._names)
 
     def _rng_state(self) -> dict[str, Any]:
         """Until training begins: the restored state, or nothing, as the script seeds and draws by itself."""
@@ -93,6 +106,8 @@ class RankState:
         self._check_objects(state)
         self.collect()  # names of parameters
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items()]
+        if gradients.NAME in state and saved.world_size == self.world_size:  # of other ranks' batches otherwise
+            loads.append(self._gradients.plan(state[gradients.NAME], lookup))
         for load in loads:
             load()
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
@@ -112,7 +127,7 @@ class RankState:
             load()
 
     def _check_objects(self, state: Mapping[str, Json]) -> None:
-        names = set(state) - {_RNG} - self._frozen
+        names = set(state) - {_RNG, gradients.NAME} - self._frozen
         if missing := set(self._parts) - names:
             raise StateError(f"cannot restore {few(missing)}: attached now, but not when the state was saved")
         if surplus := names - set(self._parts):
@@ -137,8 +152,7 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
     if part.name in state:
         if state[part.name]["kind"] != part.kind:
             raise StateError(f"cannot load weights: `{part.name}` was saved, but is no module")
-        tree: Mapping[str, Json] = state[part.name]
-        return tree
+        return {name: value for name, value in state[part.name].items() if name != "frozen"}  # the script decides
     start = f"{part.name}."
     saved_keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping
     keys = [key for key in saved_keys if key.startswith(start) and "@" not in key]  # without those of other ranks
@@ -149,8 +163,8 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
 
 
 def _check(name: str, target: Any) -> None:
-    if name == _RNG:
-        raise StateError(f"cannot attach: `{_RNG}` is the name of the random numbers, which are always saved")
+    if name in _TAKEN:
+        raise StateError(f"cannot attach: `{name}` is the name of the {_TAKEN[name]}, which are always saved")
     methods = [m for m in ("state_dict", "load_state_dict") if not callable(getattr(target, m, None))]
     if methods:
         has = " and ".join(f"{method}()" for method in methods)
@@ -162,6 +176,12 @@ def _check(name: str, target: Any) -> None:
             f"cannot attach: argument `{name}` is under FullyShardedDataParallel, whose state_dict() is a "
             "collective; use torch.distributed.fsdp.fully_shard"
         )
+
+
+def _gradients(objects: Mapping[str, Any], names: Names) -> gradients.Gradients:
+    modules = {name: target for name, target in objects.items() if isinstance(target, nn.Module)}
+    optimizers = {name: target for name, target in objects.items() if isinstance(target, torch.optim.Optimizer)}
+    return gradients.Gradients(modules, optimizers, names)
 
 
 def _make_parts(objects: Mapping[str, Any], names: Names) -> dict[str, Part]:

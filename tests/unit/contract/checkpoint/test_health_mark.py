@@ -92,7 +92,7 @@ def test_a_parameter_that_is_not_finite(tmp_path: Path, value: float, dtype: tor
     slot = Slot(tmp_path, 0, 0)
     for expected in (health_mark.mark("normal"), health_mark.mark("abnormal", "w is not finite")):
         slot.lay_out(items)
-        slot.now.run()
+        slot.host.run()
         assert slot.health("", look=True) == expected
         assert slot.health("", look=False)["status"] == "unknown"
         assert slot.health("the loss was nan", look=False) == health_mark.mark("abnormal", "the loss was nan")

@@ -92,7 +92,7 @@ def test_slots_are_pinned_and_given_back(training: Training) -> None:
     training.snapshots.take(1)
     training.snapshots.settle()
     slot = training.snapshots._slots[training.page.slot_steps().index(1)]
-    targets = slot.now.targets + slot.later.targets
+    targets = slot.gpu.targets
     assert targets
     assert all(target.is_pinned() for target in targets)
     training.model.weight = nn.Parameter(torch.ones(3, device="cuda"))  # laid out anew

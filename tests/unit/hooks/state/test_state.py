@@ -79,9 +79,11 @@ def test_nothing_new_costs_no_new_items() -> None:
     fresh = state.collect().items
     assert state.collect().items is fresh
     train(model, optimizer)
+    optimizer.zero_grad()
     stepped = state.collect().items
     assert len(stepped) == len(fresh) + 3 * 6
     train(model, optimizer)
+    optimizer.zero_grad()
     assert state.collect().items is stepped
 
 

@@ -32,6 +32,7 @@ class Trained:
     def train(self) -> None:
         self.net.head(self.net.body(torch.randn(3, 4))).sum().backward()
         self.optimizer.step()
+        self.optimizer.zero_grad()
 
     def state(self) -> RankState:
         return RankState({"net": self.net, "optimizer": self.optimizer}, (), 0, 1)
@@ -50,9 +51,9 @@ def described(collected: Collected) -> tuple[dict[str, Any], str]:
     tensors = {
         item.key: (where(item.tensor), item.group, item.settled, item.owned)
         for item in collected.items
-        if not item.key.startswith("rng.")
+        if not item.key.startswith(("rng.", "grad."))
     }
-    trees = {name: tree for name, tree in collected.state.items() if name != "rng"}
+    trees = {name: tree for name, tree in collected.state.items() if name not in ("rng", "grad")}
     return tensors, json.dumps(trees, sort_keys=True)
 
 

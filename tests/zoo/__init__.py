@@ -1,0 +1,1 @@
+"""Shapes of training as people write them, each broken and compared with itself undisturbed."""

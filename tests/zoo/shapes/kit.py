@@ -1,0 +1,99 @@
+"""What every shape of the zoo calls: where it is killed, and what it was at its end.
+
+ZOO_OUT: the folder for what it leaves. ZOO_KILL: `rank:step:how ...`, each done once; how is `memory`, a SIGKILL, or
+`storage`, a SIGKILL after which the rank's memory is gone.
+"""
+
+import hashlib
+import os
+import random
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+OUT = Path(os.environ["ZOO_OUT"])
+RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+torch.set_num_threads(1)
+torch.use_deterministic_algorithms(True)
+random.seed(0)
+np.random.seed(0)
+
+
+def join() -> None:
+    """A process group, where there are several ranks."""
+    if WORLD > 1:
+        dist.init_process_group("gloo")
+
+
+def moment(step: int, loss: Any = 0.0) -> None:
+    """In the middle of a step, or at its end: note the loss, and die where the zoo wants it."""
+    with (OUT / f"losses_{RANK}").open("a") as file:
+        file.write(f"{step} {float(torch.as_tensor(loss).detach()).hex()}\n")
+    for plan in os.environ.get("ZOO_KILL", "").split():
+        rank, at, how = plan.split(":")
+        mark = OUT / f"killed_{rank}_{at}_{how}"
+        if (int(rank), int(at)) == (RANK, step) and not mark.exists():
+            mark.touch()
+            if how == "storage":
+                _lose_memory()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _lose_memory() -> None:
+    """Once there is a checkpoint, and nobody reads a snapshot."""
+    from ftlaunch_contract.pages.page import NONE, Page, page_path
+
+    page = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), RANK))
+    checkpoints = Path(os.environ["FTLAUNCH_CHECKPOINT_DIR"])
+    deadline = time.monotonic() + 60
+    while page.saved < page.save_step or not any(checkpoints.glob("iteration_???????")):
+        assert time.monotonic() < deadline, "there is no checkpoint"
+        time.sleep(0.01)
+    for slot in range(len(page.slot_steps())):
+        page.set_slot(slot, NONE)
+
+
+def report(**objects: Any) -> None:
+    """At the end: digests of everything that is trained, and of all random numbers."""
+    objects["torch rng"] = torch.get_rng_state()
+    objects["numpy rng"] = repr(np.random.get_state())
+    objects["python rng"] = repr(random.getstate())
+    lines = [f"{name} {digest(value)}" for name, value in objects.items()]
+    (OUT / f"final_{RANK}").write_text("\n".join(lines) + "\n")
+    if WORLD > 1:
+        dist.destroy_process_group()
+
+
+def digest(value: Any) -> str:
+    """Of tensors (bit for bit), containers of them, modules and optimizers."""
+    found = hashlib.sha256()
+    _feed(found, value)
+    return found.hexdigest()
+
+
+def _feed(found: Any, value: Any) -> None:
+    if hasattr(value, "to_local"):
+        value = value.to_local()
+    if isinstance(value, torch.Tensor):
+        dense = value.detach().to_dense() if value.layout is not torch.strided else value.detach()
+        found.update(f"{dense.dtype} {tuple(dense.shape)}".encode())
+        found.update(dense.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    elif hasattr(value, "state_dict"):
+        _feed(found, value.state_dict())
+        if isinstance(value, torch.nn.Module):
+            _feed(found, [parameter.grad for parameter in value.parameters()])
+    elif isinstance(value, Mapping):
+        for key in value:
+            found.update(repr(key).encode())
+            _feed(found, value[key])
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            _feed(found, one)
+    else:
+        found.update(repr(value).encode())

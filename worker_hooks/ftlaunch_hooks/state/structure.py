@@ -1,0 +1,70 @@
+"""What a script that resumes must have when it attaches, and whether the script still has just that.
+
+A resumed script builds its objects anew and attaches them before it knows at which step it goes on. A module that has
+grown since, or a parameter group that it cannot be given again, could not be restored: that is refused when it happens,
+not at the resume, when it is too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from ftlaunch_hooks.state.collector import Collected
+from ftlaunch_hooks.state.parts import Names, few
+from ftlaunch_hooks.tensors.json_codec import StateError
+
+
+class Structure:
+    """The modules' tensors and the optimizers' parameter groups of the moment at which they were attached."""
+
+    def __init__(self, collected: Collected, optimizers: Mapping[str, torch.optim.Optimizer], names: Names) -> None:
+        self._shapes = _shapes(collected)
+        self._items = collected.items
+        self._optimizers, self._names = optimizers, names
+        self._groups = {name: _groups(optimizer) for name, optimizer in optimizers.items()}
+
+    def check(self, collected: Collected) -> None:
+        """Raises StateError for what cannot be restored in a script that has just attached."""
+        if collected.items is not self._items:
+            self._items = collected.items
+            self._check_modules(_shapes(collected))
+        for name, optimizer in self._optimizers.items():
+            self._check_groups(name, optimizer)
+
+    def _check_modules(self, now: Mapping[str, tuple[int, ...]]) -> None:
+        before = self._shapes
+        rest = "a script that resumes does not have it when it attaches"
+        if new := now.keys() - before.keys():
+            raise StateError(f"cannot save {few(new)}, which is new since attach(): {rest}")
+        if gone := before.keys() - now.keys():
+            raise StateError(f"cannot save a state without {few(gone)}, which was there at attach()")
+        if other := [key for key, shape in now.items() if shape != before[key]]:
+            shapes = f"{before[other[0]]} at attach(), {now[other[0]]} now"
+            raise StateError(f"cannot save {few(other)}, whose shape has changed ({shapes}): {rest}")
+
+    def _check_groups(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        before, now = self._groups[name], _groups(optimizer)
+        if now == before:
+            return
+        if now[: len(before)] != before:
+            raise StateError(
+                f"cannot save optimizer `{name}`: a parameter group has other parameters than at attach(), which a"
+                " script that resumes does not have; add_param_group() may add another group"
+            )
+        later = [parameter for group in optimizer.param_groups[len(before) :] for parameter in group["params"]]
+        if any(id(parameter) not in self._names.keys for parameter in later):
+            raise StateError(
+                f"cannot save optimizer `{name}`: a parameter group was added after attach() with a parameter of no"
+                " attached module; attach that module, too"
+            )
+        self._groups[name] = now
+
+
+def _shapes(collected: Collected) -> dict[str, tuple[int, ...]]:
+    return {item.key: item.whole for item in collected.items if item.group == "model"}
+
+
+def _groups(optimizer: torch.optim.Optimizer) -> list[list[int]]:
+    return [list(map(id, group["params"])) for group in optimizer.param_groups]
