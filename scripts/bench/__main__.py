@@ -7,6 +7,7 @@ Two ranks on gloo. In every round each launcher runs, in turn: a small job in wh
 `restarts`), one in which a rank hangs, and the example job, killed once and then told to stop (`training`): with
 ftlaunch its state is kept by the hooks, with the others in a file that is written at every step. The others run in an
 environment of their own, .venv-peers, made at the first run. What a launcher does not do is left out of its column.
+Then shapes of training are measured with the hooks and without them (steps.py), and jobs of more and more ranks.
 Prints Markdown; --json writes every single figure.
 """
 
@@ -26,6 +27,7 @@ from typing import Any
 
 import peers
 import scale
+import steps
 import tables
 from races import RACES, RANKS
 from trial import Failed
@@ -63,6 +65,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of the race; 0: none")
     parser.add_argument("--scale", type=int, nargs="*", default=[1, 8, 64, 256, 1024], help="numbers of ranks")
     parser.add_argument("--deaths", type=int, default=5, help="of each number of ranks")
+    parser.add_argument("--steps", type=int, default=3, help="rounds of what a step costs with the hooks; 0: none")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     args = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-"))
@@ -71,6 +74,7 @@ def main() -> None:
         if args.rounds:
             out["peers"] = peers.prepare()
             out["race"], out["wrong"] = run_races(home, args.rounds)
+        out["steps"] = steps.measure(home, args.steps, 5.0)
         out["scale"] = {ranks: scale.measure(home / f"scale-{ranks}", ranks, args.deaths, 1.0) for ranks in args.scale}
     finally:
         shutil.rmtree(home)
@@ -81,6 +85,8 @@ def main() -> None:
         rivals = [name for name in out["race"] if name not in ("python", "ftlaunch")]
         print(tables.ratios(out["race"], "ftlaunch", rivals))
         print("\n".join(["", *out["wrong"]]))
+    if args.steps:
+        print(f"\n{steps.table(out['steps'])}")
     if args.scale:
         print(f"\n{tables.growth(out['scale'])}")
     if args.json:

@@ -37,7 +37,7 @@ def race(rounds: Rounds) -> str:
             *(_spread(_values(rounds[n], "launcher, share of a core"), "%", 100) for n in names),
         ]
     )
-    return _table(rows)
+    return as_table(rows)
 
 
 def ratios(rounds: Rounds, ours: str, others: Sequence[str]) -> str:
@@ -49,7 +49,7 @@ def ratios(rounds: Rounds, ours: str, others: Sequence[str]) -> str:
         if found and mine:
             best = min(found, key=lambda name: found[name])
             rows.append([figure, f"{best}, {_digits(1000 * found[best])} ms", f"{found[best] / median(mine):.3g}"])
-    return _table(rows)
+    return as_table(rows)
 
 
 def growth(found: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
@@ -58,7 +58,7 @@ def growth(found: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
     for figure in next(iter(found.values())):
         unit, factor = {"CPU": ("%", 100), "resident": ("MiB", 1)}.get(figure, ("ms", 1000))
         rows.append([figure, *(_spread(measured[figure], unit, factor) for measured in found.values())])
-    return _table(rows)
+    return as_table(rows)
 
 
 def _values(rounds: Sequence[Mapping[str, float]], figure: str) -> list[float]:
@@ -70,7 +70,8 @@ def _share(rounds: Sequence[Mapping[str, float]], tried: str, reached: str) -> s
     return f"{len(_values(rounds, reached))} of {of}" if of else ""
 
 
-def _table(rows: list[list[str]]) -> str:
+def as_table(rows: list[list[str]]) -> str:
+    """The first row is the head."""
     first, *rest = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([first, "|" + " --- |" * len(rows[0]), *rest])
 

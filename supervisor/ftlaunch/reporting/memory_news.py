@@ -8,7 +8,7 @@ from ftlaunch_contract.pages.memory_state import Memory
 from ftlaunch_contract.protocol import MEMORY_SLOTS
 
 _AGAIN = 4  # times as many steps between snapshots as people were told of
-_LEAST = 1.0  # seconds of training that a crash must cost to be worth a line
+_LEAST = 10.0  # seconds of training that a crash must cost to be worth a line
 
 
 class MemoryNews:

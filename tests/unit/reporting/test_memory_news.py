@@ -48,11 +48,11 @@ def test_what_a_crash_may_cost_is_said_where_it_is_seconds_and_again_where_it_is
         event = news.look(Memory(3, interval, 100, 1000), 0.5)
         assert event is not None
         said.append(event.sentence())
-    costs = "costs less than 1 %: a crash costs up to"
-    assert said[0] == f"a snapshot every 40 steps {costs} 20 s of training"
+    costs = "cost less than 1 % of the time; a crash costs up to"
+    assert said[0] == f"snapshots every 40 steps {costs} 20 s"
     assert said[1:3] == ["", ""]
-    assert said[3] == f"a snapshot every 160 steps {costs} 80 s of training"
-    assert said[4:] == ["", f"a snapshot every 700 steps {costs} 5 min 50 s of training"]
+    assert said[3] == f"snapshots every 160 steps {costs} 80 s"
+    assert said[4:] == ["", f"snapshots every 700 steps {costs} 5 min 50 s"]
 
 
 def test_where_only_the_saver_is_served_fewer_slots_cost_nothing() -> None:

@@ -201,6 +201,7 @@ class Job:
         if kind != Resume.MEMORY:
             with self._coordinator.watched_lock:
                 self._snapshots.take(self.step)
+        self._spent = self._snapshots.spent, self._snapshots.laying_out
         self._page.beat(self.step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
         self._schedule.write(self.step + 1)

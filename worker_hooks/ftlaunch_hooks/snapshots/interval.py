@@ -11,6 +11,7 @@ from ftlaunch_contract.protocol import MEMORY_SHARE
 MOST = 1_000_000  # steps between snapshots, however much they cost
 _SAMPLES = 8
 _FEW = 3  # snapshots; the first ones warm up what the later ones use, so the cheapest of so few counts
+_GROWTH = 8  # times the interval before: a single measurement that is wrong by far is soon outweighed by the next
 _SLACK = 0.2  # part by which another interval must differ: none that is settled moves with every snapshot
 
 
@@ -38,7 +39,7 @@ class AdaptiveInterval:
         self._stalls.append(self._stall)
         self._stall = 0.0
         typical = min(self._stalls) if len(self._stalls) <= _FEW else median(self._stalls)
-        least = wanted(typical, median(self._steps))
+        least = min(wanted(typical, median(self._steps)), _GROWTH * self.interval)
         if abs(least - self.interval) > _SLACK * self.interval:
             self.interval = least
 

@@ -229,4 +229,4 @@ class MemoryIntervalChanged(JobEvent):
         if not self.says:
             return ""
         seconds = duration(self.interval * self.step_seconds)
-        return f"a snapshot every {self.interval} steps costs less than 1 %: a crash costs up to {seconds} of training"
+        return f"snapshots every {self.interval} steps cost less than 1 % of the time; a crash costs up to {seconds}"

@@ -51,26 +51,38 @@ def test_small_changes_do_not_move_it() -> None:
     assert pace.interval == pytest.approx(20, abs=1)
 
 
-def test_one_snapshot_tells_enough_to_begin_with() -> None:
+def test_a_few_snapshots_tell_enough_to_begin_with() -> None:
     """A run of ten minutes is not slowed down while it is found out what a snapshot costs."""
     pace = AdaptiveInterval(1, auto=True)
-    pace.note(0.1 + 5.0, 5.0, 0.0, True)
-    assert pace.interval == pytest.approx(5000, rel=0.01)
+    intervals = []
+    for _ in range(6):
+        pace.note(0.1 + 5.0, 5.0, 0.0, True)
+        intervals.append(pace.interval)
+    assert intervals == [8, 64, 512, 4096, pytest.approx(5000, rel=0.01), pytest.approx(5000, rel=0.01)]
+
+
+def test_one_that_is_wrong_by_far_does_not_end_the_snapshots() -> None:
+    """A step that seems to take no time at all, say."""
+    pace = AdaptiveInterval(1, auto=True)
+    pace.note(1.0, 1.0, 0.0, True)
+    assert pace.interval == 8
+    run(pace, 20, step=0.1, stall=0.001)
+    assert pace.interval == 1
 
 
 def test_what_is_done_once_does_not_count() -> None:
     """The slots get their files, which takes far longer than a copy."""
     pace = AdaptiveInterval(1, auto=True)
-    pace.note(0.1 + 5.0, 5.0, 4.99, True)
-    assert pace.interval == pytest.approx(10, abs=1)
+    pace.note(0.1 + 5.0, 5.0, 4.995, True)
+    assert pace.interval == pytest.approx(5, abs=1)
 
 
 def test_a_first_snapshot_that_is_slow_is_outweighed_by_the_next() -> None:
     pace = AdaptiveInterval(1, auto=True)
     pace.note(0.1 + 1.0, 1.0, 0.0, True)
-    assert pace.interval == pytest.approx(1000, rel=0.01)
-    pace.note(0.1 + 0.01, 0.01, 0.0, True)
-    assert pace.interval == pytest.approx(10, abs=1)
+    assert pace.interval == 8
+    pace.note(0.1 + 0.002, 0.002, 0.0, True)
+    assert pace.interval == 2
 
 
 def test_a_first_step_that_is_slow_is_outweighed_by_the_next() -> None:

@@ -1,0 +1,156 @@
+"""A rank that trains one shape without the hooks, with them, and without them again, and tells how long a step takes.
+
+    step_costs.py SHAPE SECONDS FILE
+
+Each of the three stretches lasts about SECONDS. The hooks' stretch begins with the fourth snapshot: the first ones make
+the slots' memory, once.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import ftlaunch_hooks as ft
+
+Step = Callable[[], None]
+WARM_UP = 20  # steps
+
+
+def stack(width: int, layers: int) -> nn.Sequential:
+    """Linear layers."""
+    return nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers)))
+
+
+def trained(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor, passes: int = 1) -> Step:
+    """A step of the textbook loop; passes: how often forward and backward are made."""
+
+    def step() -> None:
+        for _ in range(passes):
+            model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def plain(milliseconds: float) -> tuple[Step, dict[str, object]]:
+    """3 MiB of state, forward and backward repeated until a step takes so long."""
+    model = stack(256, 4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    batch = torch.randn(8, 256)
+    once = trained(model, optimizer, batch)
+    for _ in range(10):
+        once()
+    took = median(timed(once, 30))
+    passes = max(1, round(milliseconds / 1000 / took))
+    return trained(model, optimizer, batch, passes), {"model": model, "optimizer": optimizer}
+
+
+def frozen_base() -> tuple[Step, dict[str, object]]:
+    """256 MiB of weights that are not trained, and a small head that is."""
+    base, head = stack(1024, 64).requires_grad_(False), stack(1024, 1)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=1e-4)
+    model = nn.Sequential(base, head)
+    return trained(model, optimizer, torch.randn(16, 1024)), {"model": model, "optimizer": optimizer}
+
+
+def ema() -> tuple[Step, dict[str, object]]:
+    """32 MiB of weights and their average."""
+    model = stack(1024, 8)
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+    train = trained(model, optimizer, torch.randn(64, 1024))
+
+    def step() -> None:
+        train()
+        for mean, weight in zip(average.parameters(), model.parameters(), strict=True):
+            mean.data.mul_(0.99).add_(weight.data, alpha=0.01)
+
+    return step, {"model": model, "average": average, "optimizer": optimizer}
+
+
+def fsdp2() -> tuple[Step, dict[str, object]]:
+    """400 parameters under fully_shard."""
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo")
+    model = stack(64, 400)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    return trained(model, optimizer, torch.randn(64, 64)), {"model": model, "optimizer": optimizer}
+
+
+def many_tensors() -> tuple[Step, dict[str, object]]:
+    """10,000 parameters of 64 numbers."""
+    model = nn.ParameterList(nn.Parameter(torch.randn(64)) for _ in range(10_000))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+
+    def step() -> None:
+        torch.stack(list(model)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, {"model": model, "optimizer": optimizer}
+
+
+SHAPES: dict[str, Callable[[], tuple[Step, dict[str, object]]]] = {
+    "a step of 1 ms": lambda: plain(1),
+    "a step of 5 ms": lambda: plain(5),
+    "a step of 50 ms": lambda: plain(50),
+    "frozen base of 256 MiB": frozen_base,
+    "EMA of 32 MiB": ema,
+    "FSDP2, 400 parameters": fsdp2,
+    "10,000 tensors": many_tensors,
+}
+
+
+def timed(step: Step, steps: int) -> list[float]:
+    """Seconds of each of so many steps."""
+    found = []
+    for _ in range(steps):
+        began = time.perf_counter()
+        step()
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def main() -> None:
+    """Measure one shape."""
+    shape, seconds, file = sys.argv[1], float(sys.argv[2]), Path(sys.argv[3])
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    step, objects = SHAPES[shape]()
+    timed(step, WARM_UP)
+    count = max(WARM_UP, round(seconds / median(timed(step, WARM_UP))))
+    before = timed(step, count)
+    job = ft.attach(**objects)
+    hooked: list[float] = []
+    began = time.perf_counter()
+    for _ in job.steps(2 * count):
+        step()
+        ended = time.perf_counter()
+        hooked.append(ended - began)  # the boundary before it included
+        began = ended
+    after = timed(step, count)
+    figures = {
+        "step": (sum(before) + sum(after)) / (2 * count),
+        "first": sum(hooked[:count]) / count,
+        "then": sum(hooked[count:]) / count,
+    }
+    file.write_text(json.dumps(figures))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
