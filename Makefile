@@ -4,6 +4,8 @@
 #   CONSTRAINTS=my.txt        pip constraints, which then choose torch too; empty for none
 #   TORCH=cuda|cpu            the build of torch; otherwise the CPU build where there is no NVIDIA driver
 #   PYTEST_ARGS="-k saver"    added to pytest's arguments
+#   DEVICE=cpu                make gpu: without a GPU
+#   FOR=3.12                  make gpu-wheels: the version of Python on the machine with the GPU
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,16 +13,20 @@ CONSTRAINTS ?= constraints/cpu.txt
 TORCH ?= auto
 PYTEST_ARGS ?=
 WORKERS ?= 4
+DEVICE ?= cuda
+FOR ?= 3.12
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+GPU_WHEELS := hatchling packaging pathspec pluggy trove-classifiers click psutil pyyaml safetensors xxhash nvidia-ml-py \
+    numpy pytest iniconfig pygments pytest-timeout pytest-xdist execnet hypothesis attrs sortedcontainers setuptools wheel pip
 ASKED := $(VENV)/.asked
 # Not the file named above: the user's own, from the command line or the environment.
 OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long test-plain lint format bench bench-costs bench-checkpoints chaos sweep dist check-dist clean distclean FORCE
+.PHONY: help setup demo test test-long test-plain lint format bench bench-costs bench-checkpoints gpu gpu-wheels chaos sweep dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -60,6 +66,13 @@ bench-costs: $(STAMP)  ## measure what the supervisor and the hooks cost: size, 
 
 bench-checkpoints: $(STAMP)  ## measure checkpoints against torch's and plain copies (some minutes)
 	$(BIN)/python scripts/bench_checkpoint
+
+gpu:  ## run on one GPU what needs one, and measure: with any Python that has torch 2.10 (DEVICE=cpu: without a GPU)
+	$(PYTHON) scripts/gpu --device $(DEVICE)
+
+gpu-wheels:  ## fetch what a machine with a GPU and without a network may lack (FOR: its version of Python)
+	$(PYTHON) -m pip download --quiet --only-binary :all: --no-deps --python-version $(FOR) --dest build/gpu-wheels \
+	    $(GPU_WHEELS)
 
 chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minutes)
 	$(BIN)/python scripts/chaos

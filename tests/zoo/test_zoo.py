@@ -63,8 +63,11 @@ def _run(rank: int, shape: str, environment: dict[str, str]) -> None:
     runpy.run_path(shape, run_name="__main__")
 
 
-def undisturbed(shape: Shape, home: Path) -> tuple[list[int], Path]:
-    """Run a shape to its end without a supervisor; returns the exit codes, and the folder of what it left."""
+def undisturbed(shape: Shape, home: Path, **more: str) -> tuple[list[int], Path]:
+    """Run a shape to its end without a supervisor; returns the exit codes, and the folder of what it left.
+
+    more: for the environment.
+    """
     out = home / "undisturbed"
     out.mkdir()
     environment = {
@@ -75,6 +78,7 @@ def undisturbed(shape: Shape, home: Path) -> tuple[list[int], Path]:
         "MASTER_PORT": str(free_port("127.0.0.1")),
         "FTLAUNCH_CHECKPOINT_DIR": str(home / "checkpoints"),
         "FTLAUNCH_STORAGE_INTERVAL": "off",
+        **more,
     }
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)

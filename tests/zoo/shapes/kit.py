@@ -83,7 +83,7 @@ def _feed(found: Any, value: Any) -> None:
     if isinstance(value, torch.Tensor):
         dense = value.detach().to_dense() if value.layout is not torch.strided else value.detach()
         found.update(f"{dense.dtype} {tuple(dense.shape)}".encode())
-        found.update(dense.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        found.update(dense.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     elif hasattr(value, "state_dict"):
         _feed(found, value.state_dict())
         if isinstance(value, torch.nn.Module):

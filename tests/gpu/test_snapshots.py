@@ -1,0 +1,189 @@
+"""Snapshots of tensors on a GPU: of the boundary, whatever stream or graph writes to them before and after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import create_page, open_pages, page_path
+from ftlaunch_hooks.snapshots.copies import Copies
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.state.state import RankState
+
+ON_GPU = os.environ.get("FT_DEVICE", "cuda") == "cuda"
+only_gpu = pytest.mark.skipif(not ON_GPU, reason="only a GPU has it")
+LARGE = (64 if ON_GPU else 4) << 20  # parameters: 256 MiB on a GPU
+
+
+class Large(nn.Module):
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(LARGE, device=device))
+        self.register_buffer("mean", torch.zeros(3, device=device))
+
+
+class Training:
+    def __init__(self, memory: Path, device: str) -> None:
+        create_page(page_path(memory, 0))
+        [self.page] = open_pages(memory, 1)
+        self.page.begin(0, os.getpid(), 0)
+        self.memory, self.model = memory, Large(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0)
+        self.model.weight.grad = torch.ones(LARGE, device=device)
+        state = RankState({"model": self.model, "optimizer": self.optimizer}, (), 0, 1)
+        self.snapshots = Snapshotter(state, self.page, [self.page], memory, 0, {})
+
+    def content(self, step: int) -> list[float]:
+        """All values that the weight has in the snapshot of a step."""
+        self.snapshots.settle()
+        slot = layout.slot_dir(self.memory, 0, self.page.slot_steps().index(step))
+        found: list[float] = load_file(slot / "model.safetensors")["model.weight"].unique().tolist()
+        return found
+
+
+@pytest.fixture
+def training(memory: Path, device: str) -> Iterator[Training]:
+    training = Training(memory, device)
+    yield training
+    training.snapshots.close()
+    training.page.close()
+
+
+@pytest.fixture(params=["with room", "without room"])
+def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the GPU has no room, the script waits until its bytes are in the slot."""
+    if request.param == "without room":
+        monkeypatch.setattr(Copies, "_fits", lambda *_: False)
+
+
+def occupy(milliseconds: int) -> None:
+    """Keep the GPU's current stream busy."""
+    torch.cuda._sleep(int(milliseconds * 1e6))  # cycles, at about a GHz or two
+
+
+@pytest.mark.usefixtures("room")
+def test_a_snapshot_is_of_its_boundary(training: Training) -> None:
+    for step in range(1, 8):
+        training.snapshots.take(step)
+        training.optimizer.step()  # changes every weight
+        assert training.content(step) == [1 - step]
+
+
+@only_gpu
+@pytest.mark.usefixtures("room")
+def test_another_stream_writes_before_and_after_it(training: Training) -> None:
+    """Tried without the wait for all streams: the snapshot has values of the step before."""
+    stream = torch.cuda.Stream()
+    for step in range(1, 6):
+        with torch.cuda.stream(stream), torch.no_grad():
+            occupy(50)
+            training.model.weight.fill_(step)
+        training.snapshots.take(step)
+        with torch.cuda.stream(stream), torch.no_grad():
+            training.model.weight.fill_(-step)
+        torch.cuda.synchronize()
+        assert training.content(step) == [step]
+
+
+@only_gpu
+@pytest.mark.usefixtures("room")
+def test_a_graph_replays_the_step(training: Training) -> None:
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        training.model.weight.add_(1)
+    for step in range(1, 6):
+        graph.replay()
+        training.snapshots.take(step)
+        assert training.content(step) == [step]
+
+
+@only_gpu
+def test_slots_are_pinned_and_given_back(training: Training) -> None:
+    training.snapshots.take(1)
+    training.snapshots.settle()
+    slot = training.snapshots._slots[training.page.slot_steps().index(1)]
+    assert slot.gpu.targets
+    assert all(target.is_pinned() for target in slot.gpu.targets)
+    training.model.weight = nn.Parameter(torch.ones(3, device="cuda"))  # laid out anew
+    for step in (2, 3, 4, 5):
+        training.snapshots.take(step)
+    training.snapshots.settle()
+    assert max(training.page.slot_steps()) == 5
+
+
+@only_gpu
+def test_private_copies_are_given_back(training: Training) -> None:
+    for step in range(1, 5):
+        training.snapshots.take(step)
+        training.snapshots.settle()
+    before = torch.cuda.memory_allocated()
+    for step in range(5, 9):
+        training.snapshots.take(step)
+        training.snapshots.settle()
+    assert torch.cuda.memory_allocated() == before
+
+
+@only_gpu
+def test_what_cannot_be_pinned_is_copied_all_the_same(
+    training: Training, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda.cudart(), "cudaHostRegister", lambda *_: 2)  # the driver's word for "no memory"
+    for step in (1, 2, 3):
+        training.snapshots.take(step)
+        training.optimizer.step()
+    assert training.content(3) == [-2.0]
+    assert capsys.readouterr().err.count("cannot pin the memory of snapshots") == 1
+
+
+def _compiled(model: nn.Module) -> nn.Module:
+    compiled: nn.Module = torch.compile(model, backend="aot_eager")  # type: ignore[assignment]
+    return compiled
+
+
+WAYS: dict[str, Callable[[nn.Module], nn.Module]] = {"eager": lambda model: model, "compiled": _compiled}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_random_numbers_and_the_scaler_go_on(memory: Path, device: str, way: str) -> None:
+    """Dropout on the device, with a GradScaler: two steps, a snapshot, two steps; restored, the two steps are alike."""
+    from tests.support.snapshots import equal, save
+
+    def make() -> tuple[Any, ...]:
+        torch.manual_seed(3)
+        model = WAYS[way](nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.5), nn.Linear(16, 4)).to(device))
+        optimizer = torch.optim.AdamW(model.parameters())
+        scaler = torch.amp.GradScaler(device)
+        state = RankState({"model": model, "optimizer": optimizer, "scaler": scaler}, (), 0, 1)
+        return model, optimizer, scaler, state
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, scaler: Any) -> list[torch.Tensor]:
+        losses = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            with torch.autocast(device, dtype=torch.bfloat16):
+                loss = model(torch.randn(8, 16, device=device)).float().square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.detach())
+        return losses
+
+    *trained, state = make()
+    state.restore_rng()
+    train(*trained)
+    saved = save(state, memory)
+    wanted = train(*trained)
+    *resumed, again = make()
+    torch.manual_seed(99)
+    again.restore(saved)
+    again.restore_rng()
+    assert equal(train(*resumed), wanted)
+    assert equal(resumed[0].state_dict(), trained[0].state_dict())
