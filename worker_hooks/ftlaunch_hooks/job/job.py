@@ -29,7 +29,7 @@ from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
-from ftlaunch_hooks.snapshots.step_schedule import StepSchedule
+from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule
 from ftlaunch_hooks.standalone import standalone
 from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
@@ -68,7 +68,9 @@ class Job:
         """Restore and take the first snapshot; use attach()."""
         self._coordinator, self._page = coordinator, coordinator.page
         self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
-        self._state = RankState(objects, frozen, coordinator.rank, coordinator.world_size)
+        self._state = RankState(
+            objects, frozen, coordinator.rank, coordinator.world_size, coordinator.peers
+        )
         self._positions = Positions(objects, frozen)
         kind, step = coordinator.resume()
         restored = self._restore(kind, step)
@@ -196,9 +198,10 @@ class Job:
 
     def _begin(self, kind: Resume) -> None:
         """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
+        agreed = self._state.agree(self.step)
         self._snapshots.fit(self.step)
         self._page.set_resumed(kind, self.step)
-        if kind != Resume.MEMORY:
+        if agreed and kind != Resume.MEMORY:
             with self._coordinator.watched_lock:
                 self._snapshots.take(self.step)
         self._page.beat(self.step, time.monotonic_ns())
@@ -242,6 +245,7 @@ class Job:
         order = self._schedule.read(step)
         if last:
             order = replace(order, hold=Why.END)
+        order = self._agree(step, order)
         with self._coordinator.watched_lock:
             taken = self._snapshots.boundary(step, order, self._schedule.write)
         now = time.monotonic_ns()
@@ -255,6 +259,14 @@ class Job:
             self._coordinator.held(self._snapshots, step, order.hold)
         if order.hold == Why.STOP:
             self._stop()
+
+    def _agree(self, step: int, order: BoundaryOrder) -> BoundaryOrder:
+        """Agree with all ranks on what is replicated; returns the order, without a snapshot where there must be none."""
+        if not (order.take or order.agree or order.hold is not None) or self._state.agree(step):
+            return order
+        if order.hold is not None:
+            self._snapshots.budget.progress.missed(step)
+        return replace(order, take=False, hold=None)
 
     def _stop(self) -> None:
         self._snapshots.settle()

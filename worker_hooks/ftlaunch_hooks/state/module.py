@@ -77,6 +77,10 @@ class ModulePart:
         """The key of a tensor of this module."""
         return f"{self.name}.{name}".replace("@", "@@")
 
+    def parameter_keys(self) -> list[str]:
+        """The keys of all parameters; buffers may be each rank's own."""
+        return [self.key(name) for name, tensor in self.tensors()[0].items() if isinstance(tensor, nn.Parameter)]
+
     def collect(self, collector: Collector) -> dict[str, Json]:
         """See Part."""
         names, before = self._names, self._before

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ftlaunch_contract.pages.page import Page
 from ftlaunch_hooks.state import rng
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
 from ftlaunch_hooks.state.module import ModulePart
-from ftlaunch_hooks.state.optimizer import OptimizerPart
+from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
+from ftlaunch_hooks.state.replica_agreement import ReplicaAgreement
+from ftlaunch_hooks.storage.own_copies import check_alike
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
@@ -26,9 +30,17 @@ _RNG = "rng"
 class RankState:
     """The attached objects of one rank."""
 
-    def __init__(self, objects: Mapping[str, Any], frozen: Collection[str], rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        objects: Mapping[str, Any],
+        frozen: Collection[str],
+        rank: int,
+        world_size: int,
+        peers: Sequence[Page] = (),
+    ) -> None:
         """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
 
+        peers: the pages of all ranks, in which they agree on what is replicated; without pages nothing counts as it.
         Raises StateError for an object without the two methods, or a name that is not one.
         """
         if unknown := set(frozen) - set(objects):
@@ -41,7 +53,8 @@ class RankState:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
-        self._collector = Collector(rank, world_size)
+        self._collector = Collector(rank, world_size, ReplicaAgreement(rank, peers) if world_size > 1 and peers else None)
+        self._ahead: Collected | None = None  # collected by `agree`, for the next `collect`
         self._generators, self._rng_buffers = rng.Generators(), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
@@ -62,6 +75,22 @@ class RankState:
 
         Raises StateError, with the path, for something that cannot be saved.
         """
+        ahead, self._ahead = self._ahead, None
+        return ahead if ahead is not None else self._collect()
+
+    def agree(self, step: int) -> bool:
+        """All ranks at the boundary of `step`: agree on what all of them hold, so that one rank saves it.
+
+        False: this rank is to take no snapshot of `step`, see ReplicaAgreement.meet. Raises what `collect` raises.
+        """
+        if self.world_size == 1:
+            return True
+        collected = self._collect()
+        whole = self._collector.agree(step)
+        self._ahead = replace(collected, items=self._collector.finish())
+        return whole
+
+    def _collect(self) -> Collected:
         names = self._names
         names.keys = {}
         names.stepped = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
@@ -91,6 +120,7 @@ class RankState:
         lookup = Lookup(saved, self.rank)
         state = saved.state(self.rank)
         self._check_objects(state)
+        self._check_ranks(saved)
         self.collect()  # names of parameters
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items()]
         for load in loads:
@@ -107,6 +137,7 @@ class RankState:
         modules = [part for part in self._parts.values() if isinstance(part, ModulePart)]
         if not modules:
             raise StateError("cannot load weights: no module is attached")
+        self._check_ranks(saved)
         loads = [part.plan(_module_tree(part, state, saved), lookup) for part in modules]
         for load in loads:
             load()
@@ -121,6 +152,19 @@ class RankState:
             if state[name]["kind"] != part.kind:
                 saved = state[name]["kind"]
                 raise StateError(f"cannot restore `{name}`: {part.kind} now, {saved} when saved")
+
+    def _check_ranks(self, saved: SavedTensors) -> None:
+        """Raises StateError where ranks had different parameters or optimizer states, and their number is another."""
+        if saved.world_size == self.world_size:
+            return
+        states = [saved.state(rank) for rank in range(saved.world_size)]
+        for name, part in self._parts.items():
+            trees = [state.get(name, {}) for state in states]
+            if isinstance(part, OptimizerPart):
+                named = [tensor_keys(tree.get("state")) for tree in trees]
+                check_alike(f"optimizer `{name}`", saved, named, self.world_size)
+            elif isinstance(part, ModulePart):
+                check_alike(f"module `{name}`", saved, [part.parameter_keys()] * len(trees), self.world_size)
 
     def restore_rng(self) -> None:
         """Training begins: put the random number generators where they were saved, if `restore` has read any.
