@@ -10,11 +10,14 @@ import torch
 from tests.support.ranks import on_ranks
 from tests.support.snapshots import make_pages
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import post_localSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from ftlaunch_contract.pages.page import open_pages
 from ftlaunch_hooks.observe.replica_digests import DigestPlan
 from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.tensors.replicated import replicated_parameters
 
 
 def _told_by_a_rank(rank: int, directory: str) -> list[tuple[str, ...]]:
@@ -40,3 +43,19 @@ def test_parameters_and_their_optimizer_state_are_equal_and_buffers_are_not_look
     assert "model.0.weight" in names
     assert "exp_avg" in names
     assert "running_mean" not in names
+
+
+def _replicas_with_a_hook(rank: int, directory: str) -> list[str]:
+    found = []
+    for hook in (fp16_compress_hook, post_localSGD_hook):
+        wrapped = DistributedDataParallel(nn.Linear(4, 4))
+        wrapped.register_comm_hook(None, hook)
+        if len(replicated_parameters(2)) == 2:
+            found.append(hook.__name__)
+        del wrapped
+    return found
+
+
+@pytest.mark.long
+def test_parameters_that_a_communication_hook_may_let_drift_apart_are_each_ranks_own(tmp_path: Path) -> None:
+    assert on_ranks(2, _replicas_with_a_hook, str(tmp_path)) == [["fp16_compress_hook"]] * 2

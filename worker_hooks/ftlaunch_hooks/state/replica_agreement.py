@@ -19,8 +19,7 @@ round; in the next round that bucket is not agreed any more. No rank waits once 
 from __future__ import annotations
 
 import math
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import xxhash
@@ -52,10 +51,11 @@ Held = Mapping[str, Replica]  # key -> replica
 class ReplicaAgreement:
     """What one rank holds, and what all ranks have agreed on."""
 
-    def __init__(self, rank: int, peers: Sequence[Page]) -> None:
-        """peers: the pages of all ranks, this one's included."""
+    def __init__(self, rank: int, peers: Sequence[Page], parts: Iterable[str]) -> None:
+        """peers: the pages of all ranks, this one's included. parts: the names of the attached objects."""
         self.agreed: Held = {}  # another object whenever it has changed
         self._page, self._peers = peers[rank], peers
+        self._buckets = {part: number % _BUCKETS for number, part in enumerate(sorted(parts))}
         self._round = 0
         self._last = NONE  # the step of the round before
         self._held: Held = {}  # in that round
@@ -67,7 +67,7 @@ class ReplicaAgreement:
         held: what this rank holds; the same object as last time where nothing has changed. False: this rank is to take
         no snapshot of `step`, as it is told to leave, or has lost a tensor that other ranks rely on.
         """
-        now = self._digests if held is self._held else _digests(held)
+        now = self._digests if held is self._held else self._digest(held)
         if self._last != NONE and not self._wait(self._last):
             return False
         before = [self._said(peer, self._last) for peer in self._peers] if self._last != NONE else [_EMPTY]
@@ -95,11 +95,21 @@ class ReplicaAgreement:
                 for bucket, one in enumerate(chosen)
                 if one
                 for key, replica in source[bucket].items()
-                if _bucket(replica) == bucket
+                if self._buckets[replica.part] == bucket
             }
 
     def _holds(self, held: Held, bucket: int) -> bool:
-        return all(held.get(key) == replica for key, replica in self.agreed.items() if _bucket(replica) == bucket)
+        return all(held.get(key) == replica for key, replica in self.agreed.items() if self._buckets[replica.part] == bucket)
+
+    def _digest(self, held: Held) -> Digests:
+        """A signed 64-bit number for each bucket, 0 for an empty one."""
+        lines: list[list[str]] = [[] for _ in range(_BUCKETS)]
+        for key in sorted(held):
+            replica = held[key]
+            said = f"{key} {replica.part} {replica.owner} {replica.dtype} {replica.shape}\n"
+            lines[self._buckets[replica.part]].append(said)
+        found = [xxhash.xxh3_64_intdigest("".join(of_bucket).encode()) if of_bucket else 0 for of_bucket in lines]
+        return tuple(one - (one >> 63 << 64) for one in found)
 
     # --- in the pages ---------------------------------------------------------------------------------------
 
@@ -138,17 +148,3 @@ def _entry(page: Page, step: int) -> int | None:
 
 def _alike(said: Sequence[Digests], bucket: int) -> bool:
     return all(digests[bucket] == said[0][bucket] for digests in said)
-
-
-def _bucket(replica: Replica) -> int:
-    return zlib.crc32(replica.part.encode()) % _BUCKETS
-
-
-def _digests(held: Held) -> Digests:
-    """A signed 64-bit number for each bucket, 0 for an empty one."""
-    lines: list[list[str]] = [[] for _ in range(_BUCKETS)]
-    for key in sorted(held):
-        replica = held[key]
-        lines[_bucket(replica)].append(f"{key} {replica.part} {replica.owner} {replica.dtype} {replica.shape}\n")
-    found = [xxhash.xxh3_64_intdigest("".join(of_bucket).encode()) if of_bucket else 0 for of_bucket in lines]
-    return tuple(one - (one >> 63 << 64) for one in found)

@@ -53,7 +53,8 @@ class RankState:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
-        self._collector = Collector(rank, world_size, ReplicaAgreement(rank, peers) if world_size > 1 and peers else None)
+        agreement = ReplicaAgreement(rank, peers, self._parts) if world_size > 1 and peers else None
+        self._collector = Collector(rank, world_size, agreement)
         self._ahead: Collected | None = None  # collected by `agree`, for the next `collect`
         self._generators, self._rng_buffers = rng.Generators(), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
