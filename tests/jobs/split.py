@@ -32,7 +32,7 @@ args.out.mkdir(parents=True, exist_ok=True)
 class Split(torch.optim.Optimizer):
     """Like Muon: parameter i is stepped by rank i modulo the number of ranks, which hands it to the others."""
 
-    def __init__(self, params, allocate: str) -> None:  # noqa: ANN001 - as torch's
+    def __init__(self, params, allocate: str) -> None:
         """allocate: "own" makes momentum for what this rank steps, "all" for everything."""
         super().__init__(params, {})
         self.allocate = allocate

@@ -127,7 +127,8 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
 def commit(target: SaveTarget) -> tuple[Path, int]:
     """Join the ranks' parts and commit: returns the checkpoint's path and its bytes.
 
-    Raises OSError, or tensor_file.Damaged where a rank's state names a tensor that no rank has saved. All shards must have been written. The rename commits: before it there is no checkpoint, after it there is.
+    Raises OSError, or tensor_file.Damaged where a rank's state names a tensor that no rank has saved. All shards must
+    have been written. The rename commits: before it there is no checkpoint, after it there is.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part_paths = [directory / PART.format(rank=rank) for rank in range(target.world_size)]

@@ -83,9 +83,7 @@ class ReplicaAgreement:
                     chosen[bucket], source[bucket] = one, held
         self._choose(tuple(chosen), source)
         self._last, self._held, self._digests = step, held, now
-        return all(
-            one == now[bucket] or self._holds(held, bucket) for bucket, one in enumerate(self._chosen) if one
-        )
+        return all(one == now[bucket] or self._holds(held, bucket) for bucket, one in enumerate(self._chosen) if one)
 
     def _choose(self, chosen: Digests, source: Sequence[Held]) -> None:
         if chosen != self._chosen:
@@ -99,7 +97,8 @@ class ReplicaAgreement:
             }
 
     def _holds(self, held: Held, bucket: int) -> bool:
-        return all(held.get(key) == replica for key, replica in self.agreed.items() if self._buckets[replica.part] == bucket)
+        of_bucket = [(key, one) for key, one in self.agreed.items() if self._buckets[one.part] == bucket]
+        return all(held.get(key) == replica for key, replica in of_bucket)
 
     def _digest(self, held: Held) -> Digests:
         """A signed 64-bit number for each bucket, 0 for an empty one."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_hooks.state import rng
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
+from ftlaunch_hooks.state.generators import OwnGenerators, kind_of
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
@@ -37,10 +38,12 @@ class RankState:
         rank: int,
         world_size: int,
         peers: Sequence[Page] = (),
+        found: Mapping[str, Any] | None = None,
     ) -> None:
         """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
 
         peers: the pages of all ranks, in which they agree on what is replicated; without pages nothing counts as it.
+        found: generators that the script has made and not attached, see generators.find.
         Raises StateError for an object without the two methods, or a name that is not one.
         """
         if unknown := set(frozen) - set(objects):
@@ -51,12 +54,15 @@ class RankState:
         self.optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
         self._names = Names(replicated_parameters(world_size))
         kept = {name: target for name, target in objects.items() if name not in frozen}
+        attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
+        reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
+        own = OwnGenerators(attached, reached)
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
         agreement = ReplicaAgreement(rank, peers, self._parts) if world_size > 1 and peers else None
         self._collector = Collector(rank, world_size, agreement)
         self._ahead: Collected | None = None  # collected by `agree`, for the next `collect`
-        self._generators, self._rng_buffers = rng.Generators(), rng.Buffers()
+        self._generators, self._rng_buffers = rng.Generators(own), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
         self._share_out()
@@ -128,6 +134,8 @@ class RankState:
             load()
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
         self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else {}
+        if self._rng_read:
+            self._generators.own.check(self._rng_read.get("own", {}))
 
     def restore_weights(self, saved: SavedTensors) -> None:
         """Put back what was saved of the modules, in place, and nothing else: a new run begins with these weights.
@@ -174,7 +182,7 @@ class RankState:
         """
         self._begun = True
         if self._rng_read:
-            rng.restore_rng(self._rng_read)
+            self._generators.put_back(self._rng_read)
 
 
 def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensors) -> Mapping[str, Json]:
@@ -194,6 +202,8 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
 
 
 def _check(name: str, target: Any) -> None:
+    if kind_of(target) is not None:
+        return
     if name == _RNG:
         raise StateError(f"cannot attach: `{_RNG}` is the name of the random numbers, which are always saved")
     methods = [m for m in ("state_dict", "load_state_dict") if not callable(getattr(target, m, None))]

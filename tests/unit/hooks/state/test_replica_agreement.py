@@ -74,7 +74,9 @@ def test_what_one_rank_holds_alone_is_nobodys_replica_and_the_rest_stays(ranks: 
 
 def test_a_tensor_that_one_rank_loses_costs_that_rank_a_snapshot_and_is_agreed_on_no_more(ranks: Ranks) -> None:
     lost = [*everywhere("adam.x", "adam.yy")[1:], MODEL | held("adam.x")]
-    told = ranks.live({0: everywhere("adam.x", "adam.yy"), 1: lost, 2: lost, 3: everywhere("adam.x", "adam.yy"), 4: lost})
+    told = ranks.live(
+        {0: everywhere("adam.x", "adam.yy"), 1: lost, 2: lost, 3: everywhere("adam.x", "adam.yy"), 4: lost}
+    )
     assert told[0] == [(True, {*MODEL, "adam.x", "adam.yy"})] * RANKS
     assert [taken for taken, _ in told[1]] == [True, True, False]
     assert told[2] == [(True, set(MODEL))] * RANKS, "each rank saves its own"
