@@ -58,20 +58,21 @@ def _seed_generators(seed: int) -> None:
 
 @functools.cache
 def leave_generators_alone(kind: type, position: Callable[[Any], int]) -> None:
-    """From now on, making an iterator of a DataLoader whose batch sampler is a `kind` moves no generator.
+    """From now on, making an iterator of a DataLoader whose sampler is a `kind` moves no generator.
 
-    The seed of its workers, which the iterator draws, comes from the generator's own seed and `position(batch sampler)`
+    The seed of its workers, which the iterator draws, comes from the generator's own seed and `position(sampler)`
     instead. So it does not matter when a resumed script makes its iterator: before the loop, or in a step.
     """
     make: Any = DataLoader.__iter__
 
     @functools.wraps(make)
     def make_and_put_back(loader: Any) -> Any:
-        if not isinstance(loader.batch_sampler, kind):
+        sampler = next((one for one in (loader.batch_sampler, loader.sampler) if isinstance(one, kind)), None)
+        if sampler is None:
             return make(loader)
         generator = torch.default_generator if loader.generator is None else loader.generator
         before = generator.get_state()
-        generator.manual_seed(mixed(generator.initial_seed(), position(loader.batch_sampler)))
+        generator.manual_seed(mixed(generator.initial_seed(), position(sampler)))
         try:
             return make(loader)
         finally:

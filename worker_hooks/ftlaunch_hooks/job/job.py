@@ -258,9 +258,9 @@ class Job:
         order = self._schedule.read(step)
         if last:
             order = replace(order, hold=Why.END)
-        order = self._agree(step, order)
+        agreed = self._agree(step, order)
         with self._coordinator.watched_lock:
-            taken = self._snapshots.boundary(step, order, self._schedule.write)
+            taken = self._snapshots.boundary(step, agreed, self._schedule.write)
         now = time.monotonic_ns()
         self._page.step_seconds = seconds = (now - self._began_ns) / 1e9
         self._began_ns = now

@@ -71,7 +71,8 @@ class ReplicaAgreement:
         if self._last != NONE and not self._wait(self._last):
             return False
         before = [self._said(peer, self._last) for peer in self._peers] if self._last != NONE else [_EMPTY]
-        chosen = [one if _alike(before, bucket) else 0 for bucket, one in enumerate(self._digests)]
+        same = all(digests == before[0] for digests in before)
+        chosen = [one if same or _alike(before, bucket) else 0 for bucket, one in enumerate(self._digests)]
         source = [self._held] * _BUCKETS
         self._say(step, now)
         if now != self._digests:

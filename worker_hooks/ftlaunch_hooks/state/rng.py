@@ -52,6 +52,8 @@ class Generators:
 
             name, keys, *rest = state["numpy"]
             numpy.random.set_state((name, keys.numpy().astype("uint32"), *rest))
+        if "cuda" in state:  # as earlier versions wrote it: of one GPU, the current one
+            state = {**state, "gpus": {"current": 0, "states": [state["cuda"]]}}
         if "gpus" in state and torch.cuda.is_available():
             _put_back_gpus(**state["gpus"])
         self.own.put_back(state.get("own", {}))

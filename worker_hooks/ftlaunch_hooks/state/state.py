@@ -210,6 +210,11 @@ def _check(name: str, target: Any) -> None:
     if methods:
         has = " and ".join(f"{method}()" for method in methods)
         raise StateError(f"cannot attach: argument `{name}` has no {has}")
+    if type(target).__name__ == "ZeroRedundancyOptimizer":
+        raise StateError(
+            f"cannot attach: argument `{name}` is a ZeroRedundancyOptimizer, whose state_dict() needs a collective; "
+            "use torch.distributed.fsdp.fully_shard, or a plain optimizer over this rank's parameters"
+        )
     if isinstance(target, nn.Module) and any(
         type(module).__name__ == "FullyShardedDataParallel" for module in target.modules()
     ):

@@ -95,6 +95,8 @@ def test_making_an_iterator_moves_no_generator_and_seeds_workers_by_position(own
     batches.advance()
     assert first == again != iter(loader)._base_seed
     assert generator.get_state().equal(before)
+    iter(DataLoader(range(12), sampler=sampler(), batch_size=None, generator=own))  # type: ignore[arg-type, call-overload]
+    assert generator.get_state().equal(before)
     iter(DataLoader(range(12), generator=own))  # type: ignore[arg-type]
     assert not generator.get_state().equal(before), "another loader's iterator draws as ever"
 
