@@ -1,6 +1,7 @@
 """Random numbers of workers, of generators of the script and of an iterator made in the loop: all go on bit for bit.
 
-Taken out, each by itself: the seeds of `SeededBatch`, `leave_generators_alone`, `generators.find`. Then losses differ.
+Taken out, each by itself: the seeds of `SeededBatch`, `leave_generators_alone`, `generators.find`,
+`Job.restore_rng`. Then losses differ.
 """
 
 from __future__ import annotations

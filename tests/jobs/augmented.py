@@ -47,6 +47,11 @@ def batches(loader: DataLoader[torch.Tensor]) -> Iterator[torch.Tensor]:
     yield from loader
 
 
+def shifts(first: int) -> Iterator[torch.Tensor]:
+    """Batches of one, at a position that the script keeps itself. Making this iterator draws from torch's generator."""
+    yield from DataLoader(range(1000), batch_sampler=[[number] for number in range(first, 1000)])  # type: ignore
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(5 + RANK)
@@ -59,8 +64,11 @@ def main() -> None:
     loader = batches(DataLoader(Augmented(), batch_sampler=sampler, num_workers=1 - RANK))
     job = ft.attach(model=model, optimizer=optimizer, sampler=sampler)
     losses = (args.out / f"loss_{RANK}.csv").open("a", buffering=1)
+    shift = shifts(job.step)
     for step in job.steps(args.steps):
-        batch = next(loader)
+        moved = next(shift) / 1000
+        job.restore_rng()
+        batch = next(loader) + moved
         loss = model(batch).square().mean() * (1 + noise.random()) + torch.rand(1).item() * 0.1 * model(batch).mean()
         loss.backward()
         optimizer.step()

@@ -168,8 +168,8 @@ class Job:
         """Put the random number generators back where they were at the boundary that the job resumed from.
 
         steps() has done it when the first step begins. Where that step then draws what an undisturbed run does not draw
-        there (a loader that makes a DataLoader's iterator at its first batch), call it after that, in every step: after
-        the first step, and where nothing was restored, it does nothing.
+        there (a loader that makes a DataLoader's iterator at its first batch), call it after that, in every step, and
+        before anything else is drawn: after the first step, and where nothing was restored, it does nothing.
         """
         self._state.restore_rng()
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.generators import OwnGenerators
 
 
@@ -42,6 +43,16 @@ class Generators:
             state["own"] = own
         return state
 
+    def check(self, state: dict[str, Any]) -> None:
+        """Say what of a saved state cannot be put back. Raises StateError where an attached generator was not saved."""
+        self.own.check(state.get("own", {}))
+        gpus, now = _gpus(state), torch.cuda.device_count()
+        if gpus is not None and "gpus" in state and len(gpus["states"]) != now:
+            say(
+                f"this process sees {now} GPUs, {len(gpus['states'])} when the state was saved: the random numbers of "
+                "the current one go on, those of others begin anew"
+            )
+
     def put_back(self, state: dict[str, Any]) -> None:
         """Put the generators back where `state` found them; bit for bit."""
         version, words, gauss = state["python"]
@@ -52,11 +63,18 @@ class Generators:
 
             name, keys, *rest = state["numpy"]
             numpy.random.set_state((name, keys.numpy().astype("uint32"), *rest))
-        if "cuda" in state:  # as earlier versions wrote it: of one GPU, the current one
-            state = {**state, "gpus": {"current": 0, "states": [state["cuda"]]}}
-        if "gpus" in state and torch.cuda.is_available():
-            _put_back_gpus(**state["gpus"])
+        if (gpus := _gpus(state)) is not None:
+            _put_back_gpus(**gpus)
         self.own.put_back(state.get("own", {}))
+
+
+def _gpus(state: dict[str, Any]) -> dict[str, Any] | None:
+    """What was saved of GPUs, where there are any now."""
+    if not torch.cuda.is_available():
+        return None
+    if "cuda" in state:  # as earlier versions wrote it: of one GPU, the current one
+        return {"current": 0, "states": [state["cuda"]]}
+    return state.get("gpus")
 
 
 def _put_back_gpus(current: int, states: list[Tensor]) -> None:

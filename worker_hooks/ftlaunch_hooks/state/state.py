@@ -135,7 +135,7 @@ class RankState:
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
         self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else {}
         if self._rng_read:
-            self._generators.own.check(self._rng_read.get("own", {}))
+            self._generators.check(self._rng_read)
 
     def restore_weights(self, saved: SavedTensors) -> None:
         """Put back what was saved of the modules, in place, and nothing else: a new run begins with these weights.
