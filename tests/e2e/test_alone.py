@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.harness import TINY, FtJob
+from tests.support.harness import JOBS, TINY, FtJob
 from tests.support.leftovers import alive, carriers
 from tests.support.waiting import wait_for
 
@@ -22,7 +22,9 @@ EVERY_STEP = {"FTLAUNCH_MEMORY_INTERVAL": "1"}
 
 
 class AloneJob:
-    """tiny.py without ftlaunch."""
+    """tiny.py, or another job, without ftlaunch."""
+
+    script = TINY
 
     def __init__(self, home: Path) -> None:
         self.home, self.out, self.storage = home, home / "out", home / "checkpoints"
@@ -44,7 +46,7 @@ class AloneJob:
             ]
         name, _, value = self.tag.partition("=")
         self.process = subprocess.Popen(
-            [*launcher, str(TINY), "--out", str(self.out), *args],
+            [*launcher, str(self.script), "--out", str(self.out), *args],
             cwd=self.home,
             env={**os.environ, name: value, "FTLAUNCH_CHECKPOINT_DIR": str(self.storage), **EVERY_STEP, **env},
             stdout=(self.home / "stdout").open("w"),
@@ -118,6 +120,26 @@ def test_torchrun_saves_on_an_agreed_step_and_ftlaunch_goes_on_from_it(alone: Al
     assert job.events("resumed")[0] | {"step": step, "source": "storage"} == job.events("resumed")[0]
     assert len(alone.losses(0)) == 40
     job.assert_clean()
+
+
+@pytest.mark.long
+def test_torchrun_goes_on_with_state_that_its_ranks_have_split(
+    alone: AloneJob, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without a supervisor the ranks agree in the same way; see tests/faults/test_split_state.py."""
+    calm = AloneJob(tmp_path_factory.mktemp("calm"))
+    calm.script = alone.script = JOBS / "split.py"
+    assert calm.start("--steps", "12", ranks=2).wait(60) == 0
+    process = alone.start("--steps", "12", "--step-time", "0.1", ranks=2)
+    alone.wait_loss(4)
+    process.terminate()
+    process.wait(60)
+    assert 4 <= alone.newest() < 12
+    assert alone.start("--steps", "12", ranks=2).wait(60) == 0, (alone.home / "stderr").read_text()
+    for rank in range(2):
+        assert alone.losses(rank) == calm.losses(rank)
+        assert (alone.out / f"final_{rank}").read_text() == (calm.out / f"final_{rank}").read_text()
+    alone.assert_clean()
 
 
 @pytest.mark.slow

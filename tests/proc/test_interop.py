@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 from tests.support.ranks import on_ranks
-from tests.support.snapshots import equal, write_slot
+from tests.support.snapshots import equal, make_pages, write_slot
 from torch import nn
 from torch.distributed.checkpoint import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict import get_state_dict
@@ -21,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint import writer as persist
+from ftlaunch_contract.pages.page import open_pages
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.dcp_writer import CheckpointStorageWriter
 
@@ -34,7 +36,11 @@ def net(seed: int) -> nn.Sequential:
 
 def save(rank: int, world_size: int, memory: Path, checkpoints: Path, step: int, objects: dict[str, Any]) -> None:
     """What snapshot and saver do between them, for the objects of this rank."""
-    slot = write_slot(RankState(objects, (), rank, world_size), memory, step)
+    pages = open_pages(memory, world_size)
+    pages[rank].begin(0, os.getpid(), 0)
+    state = RankState(objects, (), rank, world_size, pages)
+    assert state.agree(step)
+    slot = write_slot(state, memory, step)
     target = persist.SaveTarget(checkpoints, step, "interval", "net", world_size)
     if rank == 0:
         persist.prepare(target)
@@ -77,6 +83,7 @@ def two_ranks(rank: int, memory: Path, checkpoints: Path) -> dict[str, Any]:
 
 def test_scripts_that_know_nothing_of_us_load_our_checkpoints(memory: Path, tmp_path: Path) -> None:
     """By `dcp.load` into one process, and by safetensors: no key of ours but the attached object's name in front."""
+    make_pages(memory, 2)
     saved = on_ranks(2, two_ranks, memory, tmp_path)[0]
     for step, (tensors, moments) in saved.items():
         directory = layout.iteration_dir(tmp_path, step)

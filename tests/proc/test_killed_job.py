@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ftlaunch_contract.checkpoint import layout, tensor_file, verify, writer
-from ftlaunch_contract.pages.page import NONE, open_pages
+from ftlaunch_contract.pages.page import NONE, Page, open_pages
 from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
@@ -38,7 +39,7 @@ class Net(nn.Module):
 class Job:
     """Data-parallel training of a net whose every kind of state matters: dropout, batch norm, a schedule."""
 
-    def __init__(self, rank: int, world_size: int, seed: int, wrapped: bool) -> None:
+    def __init__(self, rank: int, world_size: int, seed: int, wrapped: bool, pages: Sequence[Page] = ()) -> None:
         torch.manual_seed(seed)
         self.net = Net()
         self.replica = DistributedDataParallel(self.net)
@@ -49,7 +50,7 @@ class Job:
             "optimizer": self.optimizer,
             "scheduler": self.scheduler,
         }
-        self.state = RankState(objects, (), rank, world_size)
+        self.state = RankState(objects, (), rank, world_size, pages)
         torch.manual_seed(seed + rank)
 
     def step(self) -> str:
@@ -72,9 +73,10 @@ def undisturbed(rank: int) -> tuple[list[str], dict[str, torch.Tensor]]:
 
 def killed(rank: int, memory: Path, checkpoints: Path) -> None:
     random.seed(rank)
-    job = Job(rank, 2, seed=1, wrapped=False)
     pages = open_pages(memory, 2)
     pages[rank].begin(0, os.getpid(), 0)
+    job = Job(rank, 2, seed=1, wrapped=False, pages=pages)
+    assert job.state.agree(0)
     snapshots = Snapshotter(job.state, pages[rank], pages, memory, rank, {"torch": torch.__version__})
     snapshots.take(0)
     pages[rank].raise_flag(Flag.ATTACHED)
@@ -83,6 +85,7 @@ def killed(rank: int, memory: Path, checkpoints: Path) -> None:
         if step == KILLED_AT and rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         job.step()
+        assert job.state.agree(step)
         snapshots.take(step)
         if step == 3:
             target = writer.SaveTarget(checkpoints, 3, "interval", "net", 2)

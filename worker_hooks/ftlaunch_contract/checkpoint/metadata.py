@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from ftlaunch_contract.files.untrusted_json import HEX, extents, mapping, plain_name, text, whole
@@ -62,3 +63,39 @@ def check_common(common: object, step: int) -> None:
     mapping(found.get("state"), "`state`")
     for rank, state in mapping(found.get("ranks"), "`ranks`").items():
         mapping(state, f"the state of rank {rank[:20]}")
+
+
+def check_saved(states: Sequence[Mapping[str, Any]], tensors: Mapping[str, Any]) -> None:
+    """Raises ValueError unless every tensor that a rank's state names was saved, and every tensor whole.
+
+    states: what is not a tensor, rank by rank, as `json_codec.encode` writes it. tensors: those of metadata.json.
+    """
+    named = list(_named(states[0]))
+    for rank, state in enumerate(states):
+        for key in named if state == states[0] else _named(state):
+            if key not in tensors and f"{key}@{rank}" not in tensors:
+                raise ValueError(f"the state of rank {rank} names the tensor {key}, which no rank has saved")
+    for key, tensor in tensors.items():
+        there = sum({tuple(chunk["offset"]): prod(chunk["shape"]) for chunk in tensor["chunks"]}.values())
+        if there != prod(tensor["shape"]):
+            raise ValueError(f"of the tensor {key} the ranks have saved {there} values, not {prod(tensor['shape'])}")
+
+
+def _named(state: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of all tensors that a rank's state names; a module names those of its own without its own name."""
+    for name, part in state.items():
+        if isinstance(part, dict) and part.get("kind") == "module":
+            yield from (f"{name}.{tensor}".replace("@", "@@") for tensor in part["tensors"])
+        if isinstance(part, dict) and part.get("kind") == "gradients":
+            yield from (f"{name}.{tensor}".replace("@", "@@") for tensor in part["dense"])
+    left: list[Any] = [state]
+    while left:
+        tree = left.pop()
+        if isinstance(tree, list):
+            left += tree
+        elif isinstance(tree, dict):
+            tag = next(iter(tree), "")
+            if tag in ("__tensor__", "__array__"):
+                yield tree[tag]
+            else:
+                left += tree.values()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_contract.checkpoint import health_mark, layout, tensor_file, verify
+from ftlaunch_contract.checkpoint import health_mark, layout, metadata, tensor_file, verify
 from ftlaunch_contract.checkpoint.retention import PART, remove_ours
 from ftlaunch_contract.files import atomic, checksums, untrusted_json
 
@@ -125,28 +125,34 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
 
 
 def commit(target: SaveTarget) -> tuple[Path, int]:
-    """Join the ranks' parts and commit: returns the checkpoint's path and its bytes. Raises OSError.
+    """Join the ranks' parts and commit: returns the checkpoint's path and its bytes.
 
-    All shards must have been written. The rename commits: before it there is no checkpoint, after it there is.
+    Raises OSError, or tensor_file.Damaged where a rank's state names a tensor that no rank has saved. All shards must
+    have been written. The rename commits: before it there is no checkpoint, after it there is.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part_paths = [directory / PART.format(rank=rank) for rank in range(target.world_size)]
     parts = [json.loads(path.read_bytes()) for path in part_paths]
+    tensors = _join_tensors(parts)
+    try:
+        metadata.check_saved([part["common"]["state"] for part in parts], tensors)
+    except ValueError as error:
+        raise tensor_file.Damaged(str(error)) from error
     common = json.dumps(_join_common(target, [part["common"] for part in parts]), indent=1).encode()
     atomic.write_durable(directory / layout.COMMON, common)
     files = {name: entry for part in parts for name, entry in part["files"].items()}
     files[layout.COMMON] = {"bytes": len(common), checksums.NAME: checksums.of_bytes(common)}
-    metadata = {
+    said = {
         "version": layout.VERSION,
         "step": target.step,
         "world_size": target.world_size,
-        "tensors": _join_tensors(parts),
+        "tensors": tensors,
         "files": files,
         health_mark.KEY: health_mark.join([health_mark.of(part["common"]) for part in parts], target.abnormal),
     }
     for path in part_paths:
         path.unlink()
-    atomic.write_durable(directory / layout.METADATA, verify.seal(metadata))
+    atomic.write_durable(directory / layout.METADATA, verify.seal(said))
     atomic.fsync_dir(directory)
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
     if final.exists():  # an earlier run of the job reached this step, and was not resumed from

@@ -132,6 +132,9 @@ MISSED = _rank("missed", 45, "Step + 1 of the newest snapshot that was to be hel
 
 # --- the rank's half: other rooms --------------------------------------------------------------------------
 SCHEDULE = _rank("schedule", 64, "(Rank 0) what happens at each boundary, a ring: step_schedule.py.", count=64)
+REPLICAS = _rank(
+    "replicas", 128, "Digests of the replicated tensors that this rank holds: replica_agreement.py.", count=34
+)
 LOSSES = _rank("losses", 200, "Bad losses, a record of 8 words for each kind: loss_record.py.", count=16)
 DIGESTS = _rank("digests", 216, "Digests of replicas, a ring of 8 pairs: replica_record.py.", count=16)
 EXIT_FUTEX = _rank("exit_futex", 240, "A pthread_mutex_t: exit_futex.py.", count=8, lifetime=Lifetime.PAGE)

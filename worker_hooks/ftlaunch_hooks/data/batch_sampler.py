@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from ftlaunch_contract.checkpoint import skipped_samples
+from ftlaunch_hooks.data.sample_seeds import SeededBatch, leave_generators_alone
 
 _MIX = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: keeps the epochs of different seeds apart
 _STREAM = 0xC2B2AE3D27D4EB4F  # another odd number: keeps data sets apart from epochs
@@ -46,7 +47,8 @@ class SampleOrder:
 class PositionedSampler(Sampler[list[int]]):
     """Batches of indices for one rank, from a position that only `advance()` moves; `Job.steps()` calls it.
 
-    A DataLoader reads ahead; the position counts what the training loop has consumed.
+    A DataLoader reads ahead; the position counts what the training loop has consumed. Workers of a DataLoader draw
+    random numbers by seed and sample, and making a DataLoader's iterator draws none (sample_seeds.py).
     """
 
     def __init__(self, batch_size: int, rank: int, world_size: int, fixed: Mapping[str, Any]) -> None:
@@ -58,6 +60,7 @@ class PositionedSampler(Sampler[list[int]]):
         self._fixed = dict(fixed)
         self._read_ahead = False
         self._skipped: skipped_samples.Spans = ()
+        leave_generators_alone(PositionedSampler, _consumed)
 
     @property
     def consumed(self) -> int:
@@ -81,6 +84,10 @@ class PositionedSampler(Sampler[list[int]]):
         """Beginning and end of this rank's part of a global batch of `count` samples."""
         return count * self._rank // self._world_size, count * (self._rank + 1) // self._world_size
 
+    def _batch(self, indices: list[int], first: int) -> SeededBatch:
+        """This rank's batch; first: the number of its first sample, over all ranks and epochs."""
+        return SeededBatch(indices, self._fixed["seed"], first)
+
     def _check(self, state: Mapping[str, Any]) -> None:
         """Raises ValueError when `state` is a position in another order, or batches were read already."""
         self._expect_not_read()
@@ -94,6 +101,10 @@ class PositionedSampler(Sampler[list[int]]):
                 "cannot resume sampling: an iterator was made before attach() and has read ahead from the beginning; "
                 "make the DataLoader's iterator after attach()"
             )
+
+
+def _consumed(sampler: PositionedSampler) -> int:
+    return sampler.consumed
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,8 @@ class ResumableBatchSampler(PositionedSampler):
         job = ft.attach(model=model, optimizer=optimizer, sampler=sampler)
         for step, batch in zip(job.steps(10_000), loader): ...
 
-    The batch size and the number of ranks may be others after a resume: the position is in samples.
+    `len()` is an epoch's length in batches, though the batches do not end with it. The batch size and the number of
+    ranks may be others after a resume: the position is in samples.
     """
 
     def __init__(
@@ -171,6 +183,14 @@ class ResumableBatchSampler(PositionedSampler):
         """One global batch has been consumed."""
         self._position = self._after(*self._next(self._position))
 
+    def __len__(self) -> int:
+        """Batches that begin in the first epoch. The same at every position: a schedule computed from it stays.
+
+        What is skipped counts; where the tail is carried, another epoch may have one batch less.
+        """
+        batches, left = divmod(self._order.length, self._global_batch)
+        return batches + (left > 0 and self._tail != "drop")
+
     def __iter__(self) -> Iterator[list[int]]:
         """This rank's batches from the position on, without end: lists of indices."""
         self._read_ahead = True
@@ -178,7 +198,8 @@ class ResumableBatchSampler(PositionedSampler):
         while True:
             start, count = self._next(position)
             begin, end = self._share(count)
-            yield self._order.read(start.epoch * self._order.length + start.offset + begin, end - begin)
+            indices = self._order.read(start.epoch * self._order.length + start.offset + begin, end - begin)
+            yield self._batch(indices, start.consumed + begin)
             position = self._after(start, count)
 
     def _next(self, position: _Position) -> tuple[_Position, int]:

@@ -24,7 +24,8 @@ class ResumableMixSampler(PositionedSampler):
         job = ft.attach(model=model, optimizer=optimizer, sampler=sampler)
 
     The ratio, the batch size and the number of ranks may be others after a resume; with another ratio each
-    data set goes on where it was. There is no tail: what does not fill a batch is carried.
+    data set goes on where it was. There is no tail: what does not fill a batch is carried. There is no `len()`: each
+    data set has epochs of its own.
     """
 
     def __init__(
@@ -92,7 +93,8 @@ class ResumableMixSampler(PositionedSampler):
                 for order, first, last in zip(self._orders, taken, then, strict=True)
             ]
             numbers = [self._cycle[sample % len(self._cycle)] for sample in range(begin, end)]
-            yield [self._first[number] + next(parts[number]) for number in numbers]
+            indices = [self._first[number] + next(parts[number]) for number in numbers]
+            yield self._batch(indices, sum(self._base) + begin)
             done += self._global_batch
 
     def _taken(self, done: int) -> list[int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import platform
+import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -29,8 +30,9 @@ from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
-from ftlaunch_hooks.snapshots.step_schedule import StepSchedule
+from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule
 from ftlaunch_hooks.standalone import standalone
+from ftlaunch_hooks.state import generators
 from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 
@@ -44,8 +46,9 @@ class AttachError(RuntimeError):
 def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
     """Take part in the job: restore `objects` where an earlier attempt left them, and keep them safe.
 
-    objects: under any name, anything with state_dict() and load_state_dict(): models (DDP-wrapped too),
-    optimizers, schedulers, scalers, samplers. frozen: names of objects that are never saved nor restored.
+    objects: under any name, anything with state_dict() and load_state_dict(): models (DDP-wrapped too), optimizers,
+    schedulers, scalers, samplers; and random number generators. Generators among the caller's variables are saved
+    without being given. frozen: names of objects that are never saved nor restored.
     Call it once, after everything is built. Raises StateError naming the argument that cannot be saved
     or does not fit what is restored, and AttachError.
     """
@@ -57,18 +60,21 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
         raise AttachError(f"cannot attach: frozen names {unknown[0]!r}, which is none of {sorted(objects)}")
     page = bootstrap.own_page()
     coordinator: Coordinator = Supervised(page) if page is not None else standalone.join()
-    _job = Job(objects, frozen, coordinator)
+    _job = Job(objects, frozen, coordinator, generators.find(sys._getframe(1), objects))
     return _job
 
 
 class Job:
     """This rank's part in the job."""
 
-    def __init__(self, objects: dict[str, Any], frozen: Collection[str], coordinator: Coordinator) -> None:
+    def __init__(
+        self, objects: dict[str, Any], frozen: Collection[str], coordinator: Coordinator, found: Mapping[str, Any]
+    ) -> None:
         """Restore and take the first snapshot; use attach()."""
         self._coordinator, self._page = coordinator, coordinator.page
         self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
-        self._state = RankState(objects, frozen, coordinator.rank, coordinator.world_size)
+        ranks = coordinator.rank, coordinator.world_size, coordinator.peers
+        self._state = RankState(objects, frozen, *ranks, found)
         self._positions = Positions(objects, frozen)
         kind, step = coordinator.resume()
         restored = self._restore(kind, step)
@@ -157,6 +163,15 @@ class Job:
             self._watch.excuse(time.monotonic_ns() - began)
             self._page.phase = before
 
+    def restore_rng(self) -> None:
+        """Put the random number generators back where they were at the boundary that the job resumed from.
+
+        steps() has done it when the first step begins. Where that step then draws what an undisturbed run does not draw
+        there (a loader that makes a DataLoader's iterator at its first batch), call it after that, in every step, and
+        before anything else is drawn: after the first step, and where nothing was restored, it does nothing.
+        """
+        self._state.restore_rng()
+
     def save(self) -> None:
         """Ask for a checkpoint of one of the next steps; returns at once. One rank asking is enough."""
         self._page.want_save = self.step
@@ -196,9 +211,10 @@ class Job:
     def _begin(self, kind: Resume) -> None:
         """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
         self._state.hold_structure()
+        agreed = self._state.agree(self.step)
         self._snapshots.fit(self.step)
         self._page.set_resumed(kind, self.step)
-        if kind != Resume.MEMORY:
+        if agreed and kind != Resume.MEMORY:
             with self._coordinator.watched_lock:
                 self._snapshots.take(self.step)
         self._spent = self._snapshots.spent, self._snapshots.laying_out
@@ -243,8 +259,9 @@ class Job:
         order = self._schedule.read(step)
         if last:
             order = replace(order, hold=Why.END)
+        agreed = self._agree(step, order)
         with self._coordinator.watched_lock:
-            taken = self._snapshots.boundary(step, order, self._schedule.write)
+            taken = self._snapshots.boundary(step, agreed, self._schedule.write)
         now = time.monotonic_ns()
         self._page.step_seconds = seconds = (now - self._began_ns) / 1e9
         self._began_ns = now
@@ -257,6 +274,14 @@ class Job:
             self._coordinator.held(self._snapshots, step, order.hold)
         if order.hold == Why.STOP:
             self._stop()
+
+    def _agree(self, step: int, order: BoundaryOrder) -> BoundaryOrder:
+        """Agree with all ranks on what is replicated; the order is without a snapshot where there must be none."""
+        if not (order.take or order.agree or order.hold is not None) or self._state.agree(step):
+            return order
+        if order.hold is not None:
+            self._snapshots.budget.progress.missed(step)
+        return replace(order, take=False, hold=None)
 
     def _stop(self) -> None:
         self._snapshots.settle()

@@ -1,7 +1,8 @@
 """The tensors of a rank's state: which there are, which this rank saves, and under which key.
 
 There are three kinds of tensors. A *replicated* tensor (a parameter under DistributedDataParallel over all ranks, or
-its optimizer state) is the same on every rank: one rank saves it. Of a *sharded* tensor (a DTensor) every rank saves
+its optimizer state) is the same on every rank: one rank saves it, where all ranks have agreed that each of them holds
+it (replica_agreement.py); otherwise every rank saves its own. Of a *sharded* tensor (a DTensor) every rank saves
 its shard; of equal shards the first rank's is saved. Of any other tensor every rank saves *its own*: rank 0 under the
 plain key, rank r under `key@r`.
 """
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
+from ftlaunch_hooks.state.replica_agreement import Held, Replica, ReplicaAgreement
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of, own_key
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
 
@@ -53,14 +55,14 @@ class Collected:
 class _Known:
     """A tensor of the last collection, and the item that was made of it."""
 
-    __slots__ = ("address", "item", "plain", "settled", "shape", "strides", "tensor")
+    __slots__ = ("address", "item", "plain", "replica", "settled", "shape", "strides", "tensor")
 
-    def __init__(self, tensor: Tensor, item: TensorItem | None, settled: bool) -> None:
+    def __init__(self, tensor: Tensor, item: TensorItem | None, settled: bool, replica: Replica | None) -> None:
         local = local_of(tensor)
         self.tensor, self.plain, self.settled = tensor, local is tensor, settled
         # `p.data = x` keeps the tensor object and changes these
         self.address, self.shape, self.strides = local.data_ptr(), local.shape, local.stride()
-        self.item = item
+        self.item, self.replica = item, replica
 
 
 Taken = dict[str, _Known]
@@ -69,8 +71,13 @@ Taken = dict[str, _Known]
 class Collector:
     """Collects a rank's tensors, step after step; a tensor that is the same as last time costs one comparison."""
 
-    def __init__(self, rank: int, world_size: int) -> None:
+    def __init__(self, rank: int, world_size: int, agreement: ReplicaAgreement | None = None) -> None:
+        """agreement: of all ranks on the replicated tensors; without one every rank saves its own."""
         self.rank, self.world_size = rank, world_size
+        self._agreement = agreement
+        self._agreed: Held = {}  # as `_items` has it
+        self._found: list[tuple[TensorItem, Replica | None]] = []
+        self._held: Held = {}
         self._items: list[TensorItem] = []
         self._before: dict[str, _Known] = {}
         self._now: dict[str, _Known] = {}
@@ -82,10 +89,26 @@ class Collector:
 
     def finish(self) -> list[TensorItem]:
         """End the collection: all items in the order of `put`; the same list as last time if no tensor was replaced."""
-        if self._changed or len(self._now) != len(self._before):
-            self._items = [known.item for known in self._now.values() if known.item is not None]
-        self._before = self._now
+        changed = self._changed or len(self._now) != len(self._before)
+        self._before, self._changed = self._now, False
+        if changed:
+            self._found = [(known.item, known.replica) for known in self._now.values() if known.item is not None]
+            self._held = {item.key: replica for item, replica in self._found if replica is not None}
+        agreed = self._agreement.agreed if self._agreement is not None else self._agreed
+        if changed or agreed is not self._agreed:
+            self._agreed = agreed
+            self._items = [self._saved_by(item, replica) for item, replica in self._found]
         return self._items
+
+    def agree(self, step: int) -> bool:
+        """Agree with all ranks, at the boundary of `step`, on what was collected last; see ReplicaAgreement.meet."""
+        return self._agreement is None or self._agreement.meet(step, self._held)
+
+    def _saved_by(self, item: TensorItem, replica: Replica | None) -> TensorItem:
+        """The item of a replicated tensor, or of this rank's own where not all ranks hold it."""
+        if replica is None or self._agreed.get(item.key) == replica:
+            return item
+        return replace(item, key=own_key(item.key, self.rank), owned=True, replicated=False)
 
     def mark(self) -> int:
         """A place in the collection, for `since`."""
@@ -122,9 +145,12 @@ class Collector:
         known = self._before.get(key)
         if known is None or known.tensor is not tensor or known.settled is not settled or _moved(known):
             item = self._make_item(path, key, tensor, owner)
+            replica = None
             if item is not None:
                 item = replace(item, group=group, settled=settled)
-            known = _Known(tensor, item, settled)
+                if item.replicated and owner is not None:
+                    replica = Replica(str(path[0]), owner, DTYPES[item.tensor.dtype], item.whole)
+            known = _Known(tensor, item, settled, replica)
             self._changed = True
         if key in self._now:
             raise StateError(f"cannot save `{show(path)}`: there is another tensor with the key {key!r}")

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from ftlaunch_hooks.state.collector import Collector, Taken
 from ftlaunch_hooks.state.parts import Loader, Names, check_names
-from ftlaunch_hooks.state.unchanged import Containers, Unchanged
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, decode, encode
+from ftlaunch_hooks.tensors.unchanged import Containers, Unchanged
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,10 @@ class ModulePart:
     def key(self, name: str) -> str:
         """The key of a tensor of this module."""
         return f"{self.name}.{name}".replace("@", "@@")
+
+    def parameter_keys(self) -> list[str]:
+        """The keys of all parameters; buffers may be each rank's own."""
+        return [self.key(name) for name, tensor in self.tensors()[0].items() if isinstance(tensor, nn.Parameter)]
 
     def collect(self, collector: Collector) -> dict[str, Json]:
         """See Part."""

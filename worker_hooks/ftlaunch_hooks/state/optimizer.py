@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from ftlaunch_hooks.state.collector import Collector, Taken, owner_of_slot
 from ftlaunch_hooks.state.parts import Loader, Names, check_names
-from ftlaunch_hooks.state.unchanged import Containers, Unchanged
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode
+from ftlaunch_hooks.tensors.replicated import updates_all_parameters
+from ftlaunch_hooks.tensors.unchanged import Containers, Unchanged
 
 _Slots = dict[str, Json]
 _CONSTANTS = (type(None), bool, int, float, str)  # values of these types never change in place
@@ -82,6 +83,7 @@ class OptimizerPart:
 
     def __init__(self, name: str, optimizer: torch.optim.Optimizer, names: Names) -> None:
         self.name, self.optimizer, self._names = name, optimizer, names
+        self._replicable = updates_all_parameters(optimizer)
         self._known: dict[str, _Described] = {}
         self._state_tree: dict[str, _Slots] = {}
         self._before: _Before | None = None
@@ -178,7 +180,7 @@ class OptimizerPart:
         return _Described(parameter, tuple(slots), tensors, {slot: {"__tensor__": key} for slot, key, _ in tensors})
 
     def _slot_owner(self, label: str, parameter: Tensor, slot: str, world_size: int) -> int | None:
-        owner = self._names.owner(parameter, label)
+        owner = self._names.owner(parameter, label) if self._replicable else None
         return None if owner is None else owner_of_slot(owner, str(slot), world_size)
 
     # --- restoring -----------------------------------------------------------------------------------------
@@ -196,7 +198,7 @@ class OptimizerPart:
         for index, (group, entry) in enumerate(zip(groups, tree["param_groups"], strict=False)):
             live = [labelled[name][0] for name in group["params"]]
             check_names(f"parameter group {index} of optimizer `{self.name}`", live, entry["params"])
-        for key in _tensor_keys([tree["state"], tree["param_groups"], tree["extra"]]):
+        for key in tensor_keys([tree["state"], tree["param_groups"], tree["extra"]]):
             saved.check(key, None)
         return lambda: self._load(tree, later, saved)
 
@@ -232,7 +234,8 @@ class OptimizerPart:
             _undo_casts(self.optimizer.state.get(parameter, {}), state.get(name, {}))
 
 
-def _tensor_keys(tree: Json) -> list[str]:
+def tensor_keys(tree: Json) -> list[str]:
+    """The keys of all tensors that an encoded tree names."""
     found: list[str] = []
 
     def note(key: str, device: str) -> Tensor:
@@ -250,7 +253,7 @@ def _read_alike(
     alike = {}
     for label, slots in tree.items():
         parameter = names[label][1]
-        for key in _tensor_keys(slots):
+        for key in tensor_keys(slots):
             dtype, shape = saved.info(key)
             if shape and shape == tuple(parameter.shape):
                 alike[key] = torch.empty_like(parameter.detach(), dtype=dtype)

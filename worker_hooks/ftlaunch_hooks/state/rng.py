@@ -1,4 +1,4 @@
-"""The random number generators of a rank: Python's, NumPy's, torch's on the CPU and on its GPU."""
+"""The random number generators of a rank: Python's, NumPy's, torch's on CPU and GPUs, and those a script has made."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.generators import OwnGenerators
+
 
 class Generators:
     """All generators in use; the state of Python's is converted again only after numbers were drawn."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: OwnGenerators) -> None:
+        """own: those that the script has made itself."""
+        self.own = own
         self._python: tuple[int, ...] = ()
         self._words = torch.empty(0)
 
     def state(self) -> dict[str, Any]:
         """The state of the generators: tensors, tuples and numbers that `encode` takes.
 
-        NumPy's is taken only when NumPy has been imported, the GPU's only when CUDA is initialised.
+        NumPy's is taken only when NumPy has been imported, those of GPUs only when CUDA is initialised. Then the
+        states of all GPUs that the process sees are taken: a state is a seed and an offset on the host.
         """
         version, words, gauss = random.getstate()
         if words != self._python:
@@ -31,22 +37,54 @@ class Generators:
             name, keys, *rest = numpy.random.get_state()
             state["numpy"] = (str(name), torch.from_numpy(keys.astype("int64")), *rest)
         if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
-            state["cuda"] = torch.cuda.get_rng_state()
+            states = [generator.get_state() for generator in torch.cuda.default_generators]
+            state["gpus"] = {"current": torch.cuda.current_device(), "states": states}
+        if own := self.own.state():
+            state["own"] = own
         return state
 
+    def check(self, state: dict[str, Any]) -> None:
+        """Say what of a saved state cannot be put back. Raises StateError where an attached generator was not saved."""
+        self.own.check(state.get("own", {}))
+        gpus, now = _gpus(state), torch.cuda.device_count()
+        if gpus is not None and "gpus" in state and len(gpus["states"]) != now:
+            say(
+                f"this process sees {now} GPUs, {len(gpus['states'])} when the state was saved: the random numbers of "
+                "the current one go on, those of others begin anew"
+            )
 
-def restore_rng(state: dict[str, Any]) -> None:
-    """Put the generators back where `Generators.state` found them; bit for bit."""
-    version, words, gauss = state["python"]
-    random.setstate((version, tuple(words.tolist()), gauss))
-    torch.set_rng_state(state["torch"])
-    if "numpy" in state:
-        import numpy  # noqa: PLC0415 - only jobs that have used it need it
+    def put_back(self, state: dict[str, Any]) -> None:
+        """Put the generators back where `state` found them; bit for bit."""
+        version, words, gauss = state["python"]
+        random.setstate((version, tuple(words.tolist()), gauss))
+        torch.set_rng_state(state["torch"])
+        if "numpy" in state:
+            import numpy  # noqa: PLC0415 - only jobs that have used it need it
 
-        name, keys, *rest = state["numpy"]
-        numpy.random.set_state((name, keys.numpy().astype("uint32"), *rest))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
+            name, keys, *rest = state["numpy"]
+            numpy.random.set_state((name, keys.numpy().astype("uint32"), *rest))
+        if (gpus := _gpus(state)) is not None:
+            _put_back_gpus(**gpus)
+        self.own.put_back(state.get("own", {}))
+
+
+def _gpus(state: dict[str, Any]) -> dict[str, Any] | None:
+    """What was saved of GPUs, where there are any now."""
+    if not torch.cuda.is_available():
+        return None
+    if "cuda" in state:  # as earlier versions wrote it: of one GPU, the current one
+        return {"current": 0, "states": [state["cuda"]]}
+    return state.get("gpus")
+
+
+def _put_back_gpus(current: int, states: list[Tensor]) -> None:
+    """GPU by GPU; where this process sees another number of GPUs, its current one takes the state of the one then."""
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    generators = torch.cuda.default_generators
+    if len(generators) != len(states):
+        generators, states = (generators[torch.cuda.current_device()],), [states[current]]
+    for generator, state in zip(generators, states, strict=True):
+        generator.set_state(state)
 
 
 class Buffers:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ftlaunch_contract.pages.page import Page
 from ftlaunch_hooks.state import gradients, rng
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
+from ftlaunch_hooks.state.generators import OwnGenerators, kind_of
 from ftlaunch_hooks.state.module import ModulePart
-from ftlaunch_hooks.state.optimizer import OptimizerPart
+from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
+from ftlaunch_hooks.state.replica_agreement import ReplicaAgreement
 from ftlaunch_hooks.state.structure import Structure
+from ftlaunch_hooks.storage.own_copies import check_alike
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
@@ -28,9 +33,19 @@ _TAKEN = {_RNG: "random numbers", gradients.NAME: "gradients"}  # names that are
 class RankState:
     """The attached objects of one rank."""
 
-    def __init__(self, objects: Mapping[str, Any], frozen: Collection[str], rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        objects: Mapping[str, Any],
+        frozen: Collection[str],
+        rank: int,
+        world_size: int,
+        peers: Sequence[Page] = (),
+        found: Mapping[str, Any] | None = None,
+    ) -> None:
         """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
 
+        peers: the pages of all ranks, in which they agree on what is replicated; without pages nothing counts as it.
+        found: generators that the script has made and not attached, see generators.find.
         Raises StateError for an object without the two methods, or a name that is not one.
         """
         if unknown := set(frozen) - set(objects):
@@ -40,12 +55,17 @@ class RankState:
         self.rank, self.world_size = rank, world_size
         self.optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
         kept = {name: target for name, target in objects.items() if name not in frozen}
+        attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
+        reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
+        own = OwnGenerators(attached, reached)
         self._names = Names(replicated_parameters(world_size), [m for m in kept.values() if isinstance(m, nn.Module)])
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
         self._gradients = _gradients(kept, self._names)
-        self._collector = Collector(rank, world_size)
-        self._generators, self._rng_buffers = rng.Generators(), rng.Buffers()
+        agreement = ReplicaAgreement(rank, peers, self._parts) if world_size > 1 and peers else None
+        self._collector = Collector(rank, world_size, agreement)
+        self._ahead: Collected | None = None  # collected by `agree`, for the next `collect`
+        self._generators, self._rng_buffers = rng.Generators(own), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
         self._structure: Structure | None = None
@@ -66,6 +86,22 @@ class RankState:
 
         Raises StateError, with the path, for something that cannot be saved.
         """
+        ahead, self._ahead = self._ahead, None
+        return ahead if ahead is not None else self._collect()
+
+    def agree(self, step: int) -> bool:
+        """All ranks at the boundary of `step`: agree on what all of them hold, so that one rank saves it.
+
+        False: this rank is to take no snapshot of `step`, see ReplicaAgreement.meet. Raises what `collect` raises.
+        """
+        if self.world_size == 1:
+            return True
+        collected = self._collect()
+        whole = self._collector.agree(step)
+        self._ahead = replace(collected, items=self._collector.finish())
+        return whole
+
+    def _collect(self) -> Collected:
         names = self._names
         names.keys = {}
         names.stepped = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
@@ -83,7 +119,7 @@ class RankState:
     def hold_structure(self) -> None:
         """From now on `collect` refuses what a script that has just attached could not be given back."""
         optimizers = {name: part.optimizer for name, part in self._parts.items() if isinstance(part, OptimizerPart)}
-        self._structure = Structure(self.collect(), optimizers, self._names)
+        self._structure = Structure(self.collect(), optimizers, self._names, self.rank)
 
     def _rng_state(self) -> dict[str, Any]:
         """Until training begins: the restored state, or nothing, as the script seeds and draws by itself."""
@@ -104,6 +140,7 @@ class RankState:
         lookup = Lookup(saved, self.rank)
         state = saved.state(self.rank)
         self._check_objects(state)
+        self._check_ranks(saved)
         self.collect()  # names of parameters
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items()]
         if gradients.NAME in state and saved.world_size == self.world_size:  # of other ranks' batches otherwise
@@ -112,6 +149,8 @@ class RankState:
             load()
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
         self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else {}
+        if self._rng_read:
+            self._generators.check(self._rng_read)
 
     def restore_weights(self, saved: SavedTensors) -> None:
         """Put back what was saved of the modules, in place, and nothing else: a new run begins with these weights.
@@ -122,6 +161,7 @@ class RankState:
         modules = [part for part in self._parts.values() if isinstance(part, ModulePart)]
         if not modules:
             raise StateError("cannot load weights: no module is attached")
+        self._check_ranks(saved)
         loads = [part.plan(_module_tree(part, state, saved), lookup) for part in modules]
         for load in loads:
             load()
@@ -137,6 +177,19 @@ class RankState:
                 saved = state[name]["kind"]
                 raise StateError(f"cannot restore `{name}`: {part.kind} now, {saved} when saved")
 
+    def _check_ranks(self, saved: SavedTensors) -> None:
+        """Raises StateError where ranks had different parameters or optimizer states, and their number is another."""
+        if saved.world_size == self.world_size:
+            return
+        states = [saved.state(rank) for rank in range(saved.world_size)]
+        for name, part in self._parts.items():
+            trees = [state.get(name, {}) for state in states]
+            if isinstance(part, OptimizerPart):
+                named = [tensor_keys(tree.get("state")) for tree in trees]
+                check_alike(f"optimizer `{name}`", saved, named, self.world_size)
+            elif isinstance(part, ModulePart):
+                check_alike(f"module `{name}`", saved, [part.parameter_keys()] * len(trees), self.world_size)
+
     def restore_rng(self) -> None:
         """Training begins: put the random number generators where they were saved, if `restore` has read any.
 
@@ -144,7 +197,7 @@ class RankState:
         """
         self._begun = True
         if self._rng_read:
-            rng.restore_rng(self._rng_read)
+            self._generators.put_back(self._rng_read)
 
 
 def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensors) -> Mapping[str, Json]:
@@ -163,12 +216,19 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
 
 
 def _check(name: str, target: Any) -> None:
+    if kind_of(target) is not None:
+        return
     if name in _TAKEN:
         raise StateError(f"cannot attach: `{name}` is the name of the {_TAKEN[name]}, which are always saved")
     methods = [m for m in ("state_dict", "load_state_dict") if not callable(getattr(target, m, None))]
     if methods:
         has = " and ".join(f"{method}()" for method in methods)
         raise StateError(f"cannot attach: argument `{name}` has no {has}")
+    if type(target).__name__ == "ZeroRedundancyOptimizer":
+        raise StateError(
+            f"cannot attach: argument `{name}` is a ZeroRedundancyOptimizer, whose state_dict() needs a collective; "
+            "use torch.distributed.fsdp.fully_shard, or a plain optimizer over this rank's parameters"
+        )
     if isinstance(target, nn.Module) and any(
         type(module).__name__ == "FullyShardedDataParallel" for module in target.modules()
     ):

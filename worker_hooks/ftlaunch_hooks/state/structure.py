@@ -13,14 +13,18 @@ import torch
 
 from ftlaunch_hooks.state.collector import Collected
 from ftlaunch_hooks.state.parts import Names, few
+from ftlaunch_hooks.tensors.dtypes import own_key
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 class Structure:
     """The modules' tensors and the optimizers' parameter groups of the moment at which they were attached."""
 
-    def __init__(self, collected: Collected, optimizers: Mapping[str, torch.optim.Optimizer], names: Names) -> None:
-        self._shapes = _shapes(collected)
+    def __init__(
+        self, collected: Collected, optimizers: Mapping[str, torch.optim.Optimizer], names: Names, rank: int
+    ) -> None:
+        self._own = own_key("", rank)
+        self._shapes = self._shapes_of(collected)
         self._items = collected.items
         self._optimizers, self._names = optimizers, names
         self._groups = {name: _groups(optimizer) for name, optimizer in optimizers.items()}
@@ -29,9 +33,13 @@ class Structure:
         """Raises StateError for what cannot be restored in a script that has just attached."""
         if collected.items is not self._items:
             self._items = collected.items
-            self._check_modules(_shapes(collected))
+            self._check_modules(self._shapes_of(collected))
         for name, optimizer in self._optimizers.items():
             self._check_groups(name, optimizer)
+
+    def _shapes_of(self, collected: Collected) -> dict[str, tuple[int, ...]]:
+        """By key without a rank: whether a tensor is this rank's own may change, see replica_agreement.py."""
+        return {item.key.removesuffix(self._own): item.whole for item in collected.items if item.group == "model"}
 
     def _check_modules(self, now: Mapping[str, tuple[int, ...]]) -> None:
         before = self._shapes
@@ -60,10 +68,6 @@ class Structure:
                 " attached module; attach that module, too"
             )
         self._groups[name] = now
-
-
-def _shapes(collected: Collected) -> dict[str, tuple[int, ...]]:
-    return {item.key: item.whole for item in collected.items if item.group == "model"}
 
 
 def _groups(optimizer: torch.optim.Optimizer) -> list[list[int]]:

@@ -215,3 +215,47 @@ def test_retention_keeps_the_newest_and_what_is_not_ours(tmp_path: Path) -> None
     assert (checkpoints / "iteration_best").is_dir()
     assert list(retention.retire(checkpoints, 0)) == [(15, None)]  # never the newest
     verify.verify(checkpoints / "iteration_0000020")
+
+
+# --- a commit that could not be loaded --------------------------------------------------------------------
+
+
+def commit_of(root: Path, states: list[dict[str, Any]], chunks: list[list[Chunk]]) -> Path:
+    """Commit what ranks have saved: their states, and the chunks in their slots."""
+    target = writer.SaveTarget(root / "checkpoints", 4, "interval", "net", len(states))
+    writer.prepare(target)
+    for rank, (state, there) in enumerate(zip(states, chunks, strict=True)):
+        fd = image(root / f"{rank}", {chunk: bytes(chunk.nbytes) for chunk in there})
+        writer.write_shard(target, rank, {"opt": fd}, common(4, **state))
+        os.close(fd)
+    return writer.commit(target)[0]
+
+
+def tensor(key: str, rank: int = 0) -> Chunk:
+    return whole_chunk(f"{key}@{rank}" if rank else key, "F32", (2,))
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"m": {"kind": "module", "tensors": ["w"], "extra": {}}},
+        {"o": {"kind": "optimizer", "state": {"m.w": {"x": {"__tensor__": "m.w"}}}}},
+        {"b": {"kind": "other", "state": [[{"__array__": "m.w"}]]}},
+    ],
+)
+def test_a_tensor_that_is_named_and_that_no_rank_has_saved_refuses_the_commit(
+    state: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(Damaged, match=r"the state of rank 1 names the tensor m\.w, which no rank has saved"):
+        commit_of(tmp_path, [{}, state], [[tensor("x")], []])
+    with pytest.raises(Damaged, match=r"the state of rank 0 names the tensor m\.w"):
+        commit_of(tmp_path, [state, state], [[], [tensor("m.w", 1)]])
+    assert layout.list_iterations(tmp_path / "checkpoints") == []
+    assert commit_of(tmp_path, [{}, state], [[], [tensor("m.w", 1)]]).is_dir()
+
+
+def test_a_tensor_of_which_a_part_is_missing_refuses_the_commit(tmp_path: Path) -> None:
+    half = Chunk("w", "F32", (2,), "w", (0,), (4,))
+    with pytest.raises(Damaged, match=r"of the tensor w the ranks have saved 2 values, not 4"):
+        commit_of(tmp_path, [{}, {}], [[half], [half]])
+    assert commit_of(tmp_path, [{}, {}], [[half], [Chunk("w", "F32", (2,), "w", (2,), (4,))]]).is_dir()

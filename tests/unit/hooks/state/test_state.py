@@ -150,6 +150,7 @@ def test_refuses_what_is_not_there_yet_and_what_is_there_twice() -> None:
         ({"scheduler": 3}, (), "argument `scheduler` has no state_dict.. and load_state_dict.."),
         ({"ema": None}, (), "argument `ema` has no state_dict"),
         ({"rng": Box()}, (), "`rng` is the name of the random numbers"),
+        ({"o": type("ZeroRedundancyOptimizer", (Box,), {})()}, (), "argument `o` is a ZeroRedundancyOptimizer, whose"),
         ({"a": Box()}, ("b",), "frozen names `b`"),
     ],
 )

@@ -1,0 +1,122 @@
+"""What all ranks hold is agreed on alike by all of them, whoever comes first; the rest is each rank's own."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.support.snapshots import make_pages
+
+from ftlaunch_contract.pages.page import Page, open_pages
+from ftlaunch_hooks.state.replica_agreement import Held, Replica, ReplicaAgreement
+
+RANKS = 3
+PARTS = ("model", "adam", "muon")
+
+
+def held(*keys: str) -> dict[str, Replica]:
+    return {key: Replica(key.split(".")[0], len(key) % RANKS, "F32", (2,)) for key in keys}
+
+
+MODEL = held("model.a", "model.bb", "model.ccc")
+
+
+class Ranks:
+    """Threads that meet in pages of their own, each as late as it happens to be."""
+
+    def __init__(self, directory: Path) -> None:
+        make_pages(directory, RANKS)
+        self.pages: list[list[Page]] = [open_pages(directory, RANKS) for _ in range(RANKS)]
+        for rank in range(RANKS):
+            self.pages[rank][rank].begin(0, 1, 1)
+        self.agreements = [ReplicaAgreement(rank, self.pages[rank], PARTS) for rank in range(RANKS)]
+
+    def live(self, rounds: Mapping[int, Sequence[Held]]) -> list[list[tuple[bool, set[str]]]]:
+        """step -> what each rank holds; returns step by step what each rank was told."""
+
+        def life(rank: int) -> list[tuple[bool, set[str]]]:
+            told = []
+            for step, held_by in rounds.items():
+                threading.Event().wait(random.random() / 200)
+                taken = self.agreements[rank].meet(step, held_by[rank])
+                told.append((taken, set(self.agreements[rank].agreed)))
+            return told
+
+        with ThreadPoolExecutor(RANKS) as pool:
+            lives = list(pool.map(life, range(RANKS)))
+        return [list(of_step) for of_step in zip(*lives, strict=True)]
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Ranks:
+    return Ranks(tmp_path)
+
+
+def everywhere(*keys: str) -> list[Held]:
+    return [MODEL | held(*keys)] * RANKS
+
+
+def test_what_all_ranks_hold_is_agreed_at_the_boundary_where_it_appears(ranks: Ranks) -> None:
+    told = ranks.live({0: everywhere(), 1: everywhere("adam.x"), 5: everywhere("adam.x"), 6: everywhere("adam.y")})
+    for of_step, more in zip(told, (set(), {"adam.x"}, {"adam.x"}, {"adam.y"}), strict=True):
+        assert of_step == [(True, MODEL.keys() | more)] * RANKS
+
+
+def test_what_one_rank_holds_alone_is_nobodys_replica_and_the_rest_stays(ranks: Ranks) -> None:
+    split = [MODEL | held("adam.x", f"muon.{rank}") for rank in range(RANKS)]
+    told = ranks.live({0: everywhere(), 1: split, 2: split, 3: split})
+    assert told[1:] == [[(True, {*MODEL, "adam.x"})] * RANKS] * 3
+
+
+def test_a_tensor_that_one_rank_loses_costs_that_rank_a_snapshot_and_is_agreed_on_no_more(ranks: Ranks) -> None:
+    lost = [*everywhere("adam.x", "adam.yy")[1:], MODEL | held("adam.x")]
+    told = ranks.live(
+        {0: everywhere("adam.x", "adam.yy"), 1: lost, 2: lost, 3: everywhere("adam.x", "adam.yy"), 4: lost}
+    )
+    assert told[0] == [(True, {*MODEL, "adam.x", "adam.yy"})] * RANKS
+    assert [taken for taken, _ in told[1]] == [True, True, False]
+    assert told[2] == [(True, set(MODEL))] * RANKS, "each rank saves its own"
+    assert told[3] == [(True, set(MODEL))] * RANKS, "not before all ranks have seen that all hold it again"
+    assert {frozenset(agreed) for _, agreed in told[4]} == {frozenset({*MODEL, "adam.x", "adam.yy"})}
+    assert [taken for taken, _ in told[4]] == [True, True, False]
+
+
+def test_another_owner_dtype_or_shape_is_another_tensor(ranks: Ranks) -> None:
+    one = MODEL["model.a"]
+    for step, other in enumerate((one._replace(owner=2), one._replace(dtype="BF16"), one._replace(shape=(3,))), 1):
+        told = ranks.live({step: [MODEL, MODEL, MODEL | {"model.a": other}]})
+        assert told == [[(True, set())] * RANKS]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_in_any_history_a_step_that_all_ranks_take_has_each_tensor_from_a_rank_that_holds_it(
+    seed: int, ranks: Ranks
+) -> None:
+    chance = random.Random(seed)
+    keys = [f"{part}.{'x' * size}" for part in PARTS for size in range(4)]
+    now = [held(*keys)] * RANKS
+    rounds: dict[int, Sequence[Held]] = {}
+    for step in range(0, 60, 3):
+        if chance.random() < 0.3:
+            now = [held(*chance.sample(keys, 6))] * RANKS
+        elif chance.random() < 0.5:
+            now = [held(*chance.sample(keys, 11)) if chance.random() < 0.3 else before for before in now]
+        rounds[step] = now
+    taken = 0
+    for (step, held_by), told in zip(rounds.items(), ranks.live(rounds), strict=True):
+        if not all(whole for whole, _ in told):
+            continue
+        taken += 1
+        assert len({frozenset(agreed) for _, agreed in told}) == 1, f"step {step}"
+        for key in told[0][1]:
+            assert all(key in of_rank for of_rank in held_by), f"step {step}"
+    assert taken > len(rounds) // 2
+
+
+def test_a_rank_that_is_told_to_leave_waits_for_nobody_and_takes_nothing(ranks: Ranks) -> None:
+    ranks.pages[0][0].leave = True
+    assert not ranks.agreements[0].meet(0, MODEL)

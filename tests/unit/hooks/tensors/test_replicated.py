@@ -1,0 +1,49 @@
+"""Only torch's own optimizers are known to update every parameter on the rank that makes the step."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ftlaunch_hooks.tensors.replicated import updates_all_parameters
+
+
+def optimizer(kind: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
+    more: dict[str, Any] = {"lr": 0.1}
+    return kind([nn.Parameter(torch.ones(2, 2))], **more)
+
+
+OWN = [
+    kind
+    for kind in vars(torch.optim).values()
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+]
+
+
+@pytest.mark.parametrize("kind", OWN, ids=lambda kind: str(kind.__name__))
+def test_torchs_own_do_with_a_scheduler_too(kind: type[torch.optim.Optimizer]) -> None:
+    made = optimizer(kind)
+    assert updates_all_parameters(made)
+    torch.optim.lr_scheduler.StepLR(made, 1)
+    assert updates_all_parameters(made)
+
+
+class Muon(torch.optim.SGD):
+    """May do anything."""
+
+
+def test_others_are_not_known_to() -> None:
+    assert not updates_all_parameters(optimizer(Muon))
+    replaced = optimizer(torch.optim.SGD)
+    step = replaced.step
+
+    @functools.wraps(step)
+    def on_some_ranks(*args: Any) -> Any:
+        return step(*args)
+
+    replaced.step = on_some_ranks  # type: ignore[method-assign]
+    assert not updates_all_parameters(replaced)

@@ -1,0 +1,156 @@
+"""Generators that a script makes itself: random.Random, NumPy's Generator and RandomState, torch.Generator.
+
+They have no state_dict(). Those given to attach() are saved under their names. Those within reach of the script that
+calls attach() are found and saved too: its variables, and attributes of DataLoaders, samplers, data sets and attached
+objects.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from array import array
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.parts import few
+from ftlaunch_hooks.tensors.json_codec import StateError
+
+
+def kind_of(target: object) -> str | None:
+    """What kind of generator this is; None for anything else, and for a subclass, whose state nobody knows."""
+    kind = type(target)
+    if kind is random.Random:
+        return "random.Random"
+    if kind is torch.Generator:
+        return "torch.Generator"
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and kind in (numpy.random.Generator, numpy.random.RandomState):
+        return f"numpy.random.{kind.__name__}"
+    return None
+
+
+def state_of(target: Any) -> dict[str, Any]:
+    """The state of a generator, as `encode` takes it."""
+    kind = kind_of(target)
+    if kind == "random.Random":
+        version, words, gauss = target.getstate()
+        return {"kind": kind, "state": (version, torch.frombuffer(array("q", words), dtype=torch.int64), gauss)}
+    if kind == "torch.Generator":
+        return {"kind": kind, "device": str(target.device), "state": target.get_state()}
+    if kind == "numpy.random.RandomState":
+        return {"kind": kind, "state": target.get_state(legacy=False)}
+    return {"kind": kind, "state": target.bit_generator.state}
+
+
+def put_back(target: Any, saved: Mapping[str, Any]) -> None:
+    """Give a generator the state that `state_of` has read from one like it."""
+    state = saved["state"]
+    if saved["kind"] == "random.Random":
+        version, words, gauss = state
+        target.setstate((version, tuple(words.tolist()), gauss))
+    elif saved["kind"] == "numpy.random.Generator":
+        target.bit_generator.state = state
+    else:
+        target.set_state(state)
+
+
+class OwnGenerators:
+    """The generators of one script, by name."""
+
+    def __init__(self, attached: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+        """attached: given to attach(). found: by `find`."""
+        self._attached = attached
+        self._all = {**found, **attached}
+
+    def state(self) -> dict[str, Any]:
+        """name -> the state now."""
+        return {name: state_of(target) for name, target in self._all.items()}
+
+    def check(self, saved: Mapping[str, Any]) -> None:
+        """Raises StateError where an attached generator was not saved; says what else cannot be put back.
+
+        saved: name -> what `state` has said of it.
+        """
+        for name, target in self._attached.items():
+            if name not in saved:
+                raise StateError(f"cannot restore `{name}`: attached now, but not when the state was saved")
+            if not _fits(target, saved[name]):
+                raise StateError(f"cannot restore `{name}`: it is a {kind_of(target)}, another generator was saved")
+        other = {name for name, target in self._all.items() if name not in saved or not _fits(target, saved[name])}
+        if other:
+            say(
+                f"the random number generator {few(other)} was not saved: its numbers begin anew: this run is not exact"
+            )
+        if gone := set(saved) - set(self._all):
+            say(
+                f"the random number generator {few(gone)} was saved, and is not there when attach() is called: where "
+                "the script makes it later its numbers begin anew, and this run is not exact; make it before attach()"
+            )
+
+    def put_back(self, saved: Mapping[str, Any]) -> None:
+        """Give each generator the state that was saved under its name."""
+        for name, target in self._all.items():
+            if name in saved and _fits(target, saved[name]):
+                put_back(target, saved[name])
+
+
+def _fits(target: Any, saved: Mapping[str, Any]) -> bool:
+    if kind_of(target) != saved["kind"]:
+        return False
+    if saved["kind"] == "numpy.random.Generator":
+        return bool(target.bit_generator.state["bit_generator"] == saved["state"]["bit_generator"])
+    return saved["kind"] != "torch.Generator" or bool(str(target.device) == saved["device"])
+
+
+# --- finding them -------------------------------------------------------------------------------------------
+
+
+def find(frame: FrameType, attached: Mapping[str, Any]) -> dict[str, Any]:
+    """The generators within reach, each under the name that leads to it: `rng`, `loader.generator`.
+
+    frame: of the function that calls attach(). attached: the objects that attach() was given.
+    """
+    seen, found = _known_ids(), dict[str, Any]()
+    places = {**vars(sys.modules["__main__"]), **frame.f_locals}
+    reached = [*_reach(attached, everything=True), *_reach(places, everything=False)]
+    for path, target in reached:
+        if kind_of(target) is not None and id(target) not in seen:
+            seen.add(id(target))
+            found[path] = target
+    return found
+
+
+def _known_ids() -> set[int]:
+    """The generators that rng.py saves."""
+    known: list[object] = [random._inst, torch.default_generator, *torch.cuda.default_generators]
+    if (numpy := sys.modules.get("numpy")) is not None:
+        known.append(numpy.random.mtrand._rand)
+    return set(map(id, known))
+
+
+def _reach(names: Mapping[str, Any], *, everything: bool) -> Iterator[tuple[str, Any]]:
+    """everything: of any object the attributes, too; else those of DataLoaders and samplers alone."""
+    for name, target in list(names.items()):
+        yield name, target
+        if isinstance(target, DataLoader):
+            for holder in ("sampler", "batch_sampler", "batch_sampler.sampler", "dataset"):
+                yield from _attributes(f"{name}.{holder}", _follow(target, holder))
+        if everything or isinstance(target, (DataLoader, Sampler)):
+            yield from _attributes(name, target)
+
+
+def _follow(target: Any, path: str) -> Any:
+    for attribute in path.split("."):
+        target = getattr(target, attribute, None)
+    return target
+
+
+def _attributes(name: str, target: Any) -> Iterator[tuple[str, Any]]:
+    for attribute, value in list(getattr(target, "__dict__", {}).items()):
+        yield f"{name}.{attribute}", value
