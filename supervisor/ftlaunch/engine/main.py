@@ -81,12 +81,15 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
 def _tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> int:
     """Tell what is started and what was found; returns the newest step of a killed supervisor's ranks, or -1."""
     reached, beat = workspace.pages.newest_life()
+    anew = workspace.begins_anew(reached)
     killed = (reached, time.monotonic() - beat) if reached >= 0 else None
     pid = os.getpid()
     reporter.tell(JobStarted(spec, workspace.memory_dir, pid, process_start_time(pid), killed))
     for step in workspace.checkpoints.unfinished:
         reporter.tell(CheckpointUnfinished(step))
     reporter.say(messages.opening(spec, spec.run_dir))
+    if anew:
+        reporter.say(anew)
     return reached
 
 

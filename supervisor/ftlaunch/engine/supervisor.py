@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,6 +28,7 @@ from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.reporting.events.base import Note
 from ftlaunch.reporting.events.job import JobEnded, JobFailed, JobFinished, JobStopped, StopAnnounced
 from ftlaunch.reporting.overview import Overview, of_rank
+from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Why
 
 
@@ -240,11 +242,18 @@ class Supervisor:
         incidents = self.incidents
         told = self._context.spec, self.state, code, self.saving.committed, incidents.budget
         if self.state is JobState.DONE:
-            return JobFinished(*told)
+            return JobFinished(*told, self._complete_since())
         if self.state is JobState.STOPPED:
             return JobStopped(*told)
         unsaved, memory = self.final_save.error, self._context.memory_dir
         return JobFailed(*told, incidents.cause, incidents.verdict, unsaved, memory, self._number)
+
+    def _complete_since(self) -> str:
+        """Since when storage has the job's last step, where the only attempt found nothing left to train."""
+        if self.attempt is None or self._number or self.attempt.progress.nothing_left != self.saving.committed:
+            return ""
+        since = layout.committed_at(self._context.spec.checkpoint_dir, self.saving.committed)
+        return "" if since is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
 
     def close(self) -> None:
         """Write down what was learned, and give the kernel's log back."""

@@ -76,7 +76,7 @@ def _newest(snapshots: _Snapshots) -> str:
 
 def _snapshots(directory: Path) -> _Snapshots:
     places = read_places(directory)
-    checkpoint_dir = places[1] if places else None
+    checkpoint_dir = Path(places.checkpoint_dir) if places else None
     stored = max((step for step, _ in layout.list_iterations(checkpoint_dir)), default=NONE) if checkpoint_dir else NONE
     ranks = count_pages(directory)
     try:

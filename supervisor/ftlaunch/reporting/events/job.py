@@ -127,14 +127,18 @@ class JobFinished(JobEnded):
     """All ranks have done their work."""
 
     name = "job_finished"
+    complete_since: str
+    """when its last step was committed, where this run had nothing left to train; else empty"""
 
     def fields(self) -> dict[str, Any]:
         """The exit code, and how many restarts it took."""
         return {"code": self.code, "restarts": self.budget.restarts}
 
     def sentence(self) -> str:
-        """How many restarts it took."""
-        return f"done; {messages.spent(self.budget)}"
+        """How many restarts it took; or that there was nothing to do, and how to begin anew."""
+        if not self.complete_since:
+            return f"done; {messages.spent(self.budget)}"
+        return messages.complete(self.committed, self.complete_since, self.spec.checkpoint_dir)
 
 
 @dataclass(frozen=True)
