@@ -31,6 +31,7 @@ from ftlaunch.history.status_view import status_lines
 from ftlaunch.history.timeline import moments
 from ftlaunch.memory import cleanup
 from ftlaunch.system.control_socket import SOCKET, ask
+from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
 _LISTENS = 5.0  # seconds within which a living supervisor must listen on its socket
@@ -127,7 +128,7 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     """Ask a job to save its newest step and stop; wait until it has."""
     run = find(name)
     try:
-        pidfd = os.pidfd_open(run.pid)
+        pidfd = open_end(run.pid)
     except ProcessLookupError:
         pidfd = -1
     if pidfd < 0 or not run.alive:  # in this order: a living process cannot be replaced under its pidfd

@@ -22,6 +22,7 @@ from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.processes import Leader
 from ftlaunch.system.programs import program
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.kernel_files import memory_file
 
 PROGRAM = program("fork_server")
 _IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itself is watched by health
@@ -110,7 +111,7 @@ class WarmLink:
             for order in orders
         ]
         order = {"supervisor": os.getpid(), "args": self._args, "env": dict(shared), "ranks": ranks, "more": more}
-        file = os.memfd_create("ftlaunch-order")
+        file = memory_file("order")
         try:
             atomic.write_all(file, json.dumps(order).encode())
             os.lseek(file, 0, os.SEEK_SET)

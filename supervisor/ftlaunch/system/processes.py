@@ -18,6 +18,8 @@ from pathlib import Path
 
 import psutil
 
+from ftlaunch_contract.files.kernel_files import open_end
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_EXITING = 4
@@ -47,7 +49,7 @@ class Leader:
     def __init__(self, rank: int, pid: int, log: Path, marker: str) -> None:
         """marker: NAME=VALUE in its environment by which leftovers of this attempt are recognised. Raises OSError."""
         self.rank, self.pid, self.log, self.marker = rank, pid, log, marker
-        self.pidfd = os.pidfd_open(pid)
+        self.pidfd = open_end(pid)
         self.returncode: int | None = None
 
     def _poll(self) -> int | None:
