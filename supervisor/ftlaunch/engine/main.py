@@ -73,8 +73,10 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
         raise refusal from error
     code = job.run()
     reporter.tell(job.supervisor.ended(code))
+    if unsaved := job.supervisor.unsaved():
+        reporter.say(unsaved)
     reporter.farewell()
-    workspace.leave(keep_memory=bool(job.supervisor.final_save.error))
+    workspace.leave(keep_memory=bool(job.supervisor.final_save.error), storage_answers=job.storage_answers)
     return code
 
 
@@ -95,6 +97,9 @@ def _tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> i
 
 class _Job:
     """The supervisor of a job, and what it works with."""
+
+    storage_answers = True
+    """whether the saver was not left behind in a system call"""
 
     def __init__(
         self,
@@ -145,7 +150,8 @@ class _Job:
         self._fork_server.dismiss()
         supervisor.close()
         self._control.close()
-        supervisor.saving.link.close(self._spec.grace)
+        self.storage_answers = supervisor.saving.work() is None
+        supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
         self._fork_server.close()
         return exit_code(supervisor.state, supervisor.saving.committed)
 

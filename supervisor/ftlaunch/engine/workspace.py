@@ -182,12 +182,16 @@ class Workspace:
             return ""
         return messages.begins_anew(str(end.get("t")), self.spec.checkpoint_dir)
 
-    def leave(self, keep_memory: bool) -> None:
-        """Give everything back; memory goes unless it holds what storage does not."""
+    def leave(self, keep_memory: bool, *, storage_answers: bool = True) -> None:
+        """Give everything back; memory goes unless it holds what storage does not.
+
+        Storage that does not answer is not touched: its lock goes with this process and with the saver.
+        """
         self.journal.close()
         self.pages.close()
         if not keep_memory:
             remove_memory(self.memory_dir)
         self.memory_lock.release()
-        self.checkpoints.leave()
+        if storage_answers:
+            self.checkpoints.leave()
         self.run_lock.release()

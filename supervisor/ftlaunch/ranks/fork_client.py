@@ -169,7 +169,7 @@ class WarmLink:
         """Kill the warm parent, without waiting: `fd` tells when it is gone."""
         self._process.kill()
 
-    def close(self, patience: float = 0.0) -> int:
+    def close(self, patience: float = 0.0) -> int | None:
         """Kill the warm parent, unless it ends by itself in `patience` seconds; returns its exit status."""
         self._socket.close()
         return self._process.end(patience)

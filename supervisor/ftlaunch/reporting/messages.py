@@ -40,6 +40,12 @@ def begins_anew(finished: str, checkpoint_dir: Path) -> str:
     return f"this job finished before, at {finished}, and there is no checkpoint in {checkpoint_dir}: it begins anew"
 
 
+def unsaved(step: int, why: str, memory: Path) -> str:
+    """The last line of a job whose newest step could not be saved."""
+    what = f"the last snapshot, of step {step}, could not be saved: {why}; it stays in {memory}"
+    return f"{what}: the same `ftlaunch` command goes on from it on this machine, until that is rebooted"
+
+
 def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str) -> list[str]:
     """The last screen of a job that was given up."""
     lines = ["", f"{PREFIX}the job has failed.", f"  what:   {cause.sentence}"]
