@@ -201,8 +201,7 @@ class Supervisor:
         self.attempt.kill()
 
     def _arm_backoff(self) -> None:
-        assert self.incidents.verdict is not None
-        self._context.loop.post_at(self._context.clock() + self.incidents.verdict.delay, Event.BACKOFF_OVER)
+        self.incidents.arm_backoff()
 
     def _save_newest(self) -> None:
         whys = {JobState.LAST_GASP: Why.STOP, JobState.SALVAGE: Why.INCIDENT, JobState.WRAP_UP: Why.END}
