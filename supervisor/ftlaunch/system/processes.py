@@ -82,8 +82,7 @@ class Leader:
 
     def kill_group(self) -> None:
         """SIGKILL the leader's process group, also after the leader's end."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        kill_groups([self])
 
     def state(self) -> str:
         """The process state letter of /proc (R, S, D, T, Z); empty when it is gone."""
@@ -91,6 +90,25 @@ class Leader:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
             return ""
+
+
+def kill_groups(leaders: Iterable[Leader]) -> None:
+    """SIGKILL the process groups of leaders.
+
+    The number of a group belongs to it while its leader is not reaped. After that it may be a stranger's: then only
+    descendants of ours are killed, which all that a rank leaves behind are.
+    """
+    reaped = set()
+    for leader in leaders:
+        if leader.returncode is not None:
+            reaped.add(leader.pid)
+            continue
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader.pid, signal.SIGKILL)
+    for pid in descendants(os.getpid()) if reaped else ():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(pid) in reaped:
+                os.kill(pid, signal.SIGKILL)
 
 
 class RankProcess(Leader):
