@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from ftlaunch.checkpoints import saver
 from ftlaunch.history import runs as history
@@ -19,7 +20,7 @@ from ftlaunch.system import processes
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.checkpoint.ownership import Custody, make_dirs, remove_dirs
-from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked
+from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked, NoLocks
 from ftlaunch_contract.files.private_dir import NotPrivate
 from ftlaunch_contract.protocol import ENV_MEMORY_DIR
 
@@ -52,6 +53,8 @@ class Workspace:
                 raise Unusable(str(error)) from error
             except (Locked, NotPrivate) as error:
                 raise Unusable(f"cannot start: {error}") from error
+            except NoLocks as error:
+                raise Unusable(_without_locks(Path(error.filename).parent, error)) from error
             except OSError as error:
                 name = error.filename or spec.run_dir
                 raise Unusable(f"cannot start: {name}: {error.strerror}") from error
@@ -195,3 +198,9 @@ class Workspace:
         if storage_answers:
             self.checkpoints.leave()
         self.run_lock.release()
+
+
+def _without_locks(directory: Path, error: NoLocks) -> str:
+    """What to do where the run dir cannot be locked. A checkpoint directory is used without a lock, and that is said."""
+    why = f"{directory} is on a file system without locks ({error.strerror}), and two supervisors could run this job"
+    return f"cannot start: {why}; give a --run-dir elsewhere, --checkpoint-dir may stay on this file system"
