@@ -201,6 +201,6 @@ class Workspace:
 
 
 def _without_locks(directory: Path, error: NoLocks) -> str:
-    """What to do where the run dir cannot be locked. A checkpoint directory is used without a lock, and that is said."""
+    """What to do where the run dir cannot be locked. A checkpoint directory is used without a lock, and it is said."""
     why = f"{directory} is on a file system without locks ({error.strerror}), and two supervisors could run this job"
     return f"cannot start: {why}; give a --run-dir elsewhere, --checkpoint-dir may stay on this file system"

@@ -58,11 +58,14 @@ def _lossy(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     with suppress(OSError):
         stream.flush()
     raw = LossyFile(stream.fileno())
+    raw.name = stream.name  # as Python names them: <stdout>
     unbuffered = isinstance(stream.buffer, io.RawIOBase)  # python -u
-    return io.TextIOWrapper(
+    lossy = io.TextIOWrapper(
         raw if unbuffered else io.BufferedWriter(raw),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
+    lossy.mode = stream.mode  # type: ignore[misc] # as Python does
+    return lossy
