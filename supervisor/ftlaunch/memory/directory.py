@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ftlaunch_contract.checkpoint import layout
-from ftlaunch_contract.files import atomic
 from ftlaunch_contract.protocol import memory_root
 
 _PLACES = "places.json"
@@ -66,7 +65,10 @@ def memory_dirs(job_id: str) -> list[Path]:
 
 def write_places(directory: Path, places: Places) -> None:
     """Note in a memory directory which job it belongs to; a reader finds the note whole. Raises OSError."""
-    atomic.replace_durable(directory / _PLACES, json.dumps(asdict(places)).encode())
+    temporary = directory / f"{_PLACES}.tmp"
+    temporary.touch(mode=0o600)
+    temporary.write_text(json.dumps(asdict(places)))
+    temporary.rename(directory / _PLACES)
 
 
 def read_places(directory: Path) -> Places | None:
