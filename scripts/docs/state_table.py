@@ -14,8 +14,8 @@ _AT = {
     JobState.READY: (0, 20), JobState.RUNNING: (0, 150),
     JobState.EXAMINING: (1, 20), JobState.CLEARING: (1, 260), JobState.BACKOFF: (1, 440),
     JobState.STOPPING: (2, 20), JobState.LEAVING: (2, 220), JobState.ABANDONING: (2, 420),
-    JobState.WRAP_UP: (3, 50), JobState.LAST_GASP: (3, 230), JobState.SALVAGE: (3, 430),
-    JobState.DONE: (4, 65), JobState.STOPPED: (4, 250), JobState.FAILED: (4, 445),
+    JobState.WRAP_UP: (3, 20), JobState.LAST_GASP: (3, 230), JobState.SALVAGE: (3, 430),
+    JobState.DONE: (4, 35), JobState.STOPPED: (4, 250), JobState.FAILED: (4, 445),
 }  # fmt: skip
 _X = (20, 310, 600, 890, 1150)
 _WIDTH, _END_WIDTH, _HEAD, _ROW = 236, 90, 30, 31

@@ -71,7 +71,7 @@ class AloneJob:
     def assert_clean(self) -> None:
         wait_for(lambda: not carriers(self.tag), "the end of all processes", 10.0)
         root = memory_root(os.getuid())
-        mine = [p for p in root.glob("alone-*") if not alive(int(p.name.split("-")[1]))] if root.exists() else []
+        mine = [p for p in root.glob("alone-*-*-*") if not alive(int(p.name.split("-")[1]))] if root.exists() else []
         assert mine == []
 
 

@@ -23,7 +23,25 @@ from tests.support.waiting import wait_for
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.tools.preflight import disk as check_disk
 
-NAMES = ["python", "torch", "devices", "matmul", "all_reduce", "memory", "/dev/shm", "disk", "port", "clock", "limits"]
+NAMES = [
+    "python",
+    "torch",
+    "devices",
+    "matmul",
+    "all_reduce",
+    "memory",
+    "/dev/shm",
+    "disk",
+    "port",
+    "clock",
+    "limits",
+    "kernel",
+    "pidfd",
+    "memfd",
+    "futex_waitv",
+    "kmsg",
+    "cgroup",
+]
 
 
 class Place:

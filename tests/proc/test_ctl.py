@@ -20,10 +20,11 @@ from tests.support.waiting import wait_for
 
 from ftlaunch.cli import ctl
 from ftlaunch.memory.cleanup import sweep
+from ftlaunch_contract.files import held_dir
 from ftlaunch_contract.files.dirlock import DirLock, Locked
 from ftlaunch_contract.files.private_dir import make_private
-from ftlaunch_contract.pages.page import Page, create_page, page_path
-from ftlaunch_contract.protocol import memory_root, own_start_time
+from ftlaunch_contract.pages.page import create_page, page_path
+from ftlaunch_contract.protocol import memory_root
 
 BEATS = JOBS / "beats.py"
 SUPERVISOR_GONE = "its supervisor ended without a word (killed?)"
@@ -327,30 +328,23 @@ def test_clean_removes_nothing_a_journal_makes_up(memory: str, tmp_path: Path) -
 
 def test_sweep_of_what_ranks_without_a_supervisor_left(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    living = root / f"alone-{os.getpid()}-{own_start_time()}"
-    dead = root / f"alone-{os.getpid()}-1"
-    over, fresh, meeting = (root / f"meeting-{letter}" for letter in "abc")
-    job = root / "alone-1-1"  # a strange job id, but a job's: its supervisor's lock says so
-    for directory in (living, dead, over, fresh, meeting, job):
+    living, dead = root / "alone-7-1-4026531836", root / "alone-7-2-4026531836"
+    over, meeting = (root / f"meeting-{letter}" for letter in "ab")
+    job = root / "alone-1-1-1"  # a strange job id, but a job's: its supervisor's lock says so
+    for directory in (living, dead, over, meeting, job):
         make_private(directory)
     (dead / "slot").write_bytes(b"x" * 5000)
     (job / "lock").touch()
     create_page(page_path(meeting, 0))
-    page = Page(page_path(meeting, 0))
-    page.begin(0, os.getpid(), own_start_time())
-    for directory in (over, meeting):
-        os.utime(directory, (0, 0))
+    held = [held_dir.hold(living, lambda: None), held_dir.hold(meeting, lambda: None, shared=True)]
     said = sorted(sweep(root))
-    assert [sentence.partition(": ")[0] for sentence in said] == [f"removed {dead}", f"removed {over}"]
+    assert [sentence.partition(": ")[0] for sentence in said] == [f"removed {path}" for path in (dead, over)]
     assert said[1].endswith(": 0 B, of processes that are gone")
-    assert sorted(root.iterdir()) == sorted([living, fresh, meeting, job])
-    page.begin(0, os.getpid(), 1)  # its writer is dead
-    page.close()
-    os.utime(meeting, (0, 0))
+    assert sorted(root.iterdir()) == sorted([living, meeting, job])
+    os.close(held.pop())
     assert [sentence.split()[1] for sentence in sweep(root)] == [f"{meeting}:"]
-    for directory in (living, fresh):
-        directory.rmdir()
+    os.close(held.pop())
     shutil.rmtree(job)
-    assert list(sweep(root)) == []
+    assert [sentence.split()[1] for sentence in sweep(root)] == [f"{living}:"]
     assert not root.exists()
     assert list(sweep(root)) == []

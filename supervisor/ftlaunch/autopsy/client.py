@@ -13,6 +13,7 @@ from typing import Any
 from ftlaunch.autopsy import rank_dump
 from ftlaunch.autopsy.rank_dump import RankDump
 from ftlaunch.system.helper_process import HelperProcess, HelperProcesses, module
+from ftlaunch_contract.files.kernel_files import memory_file
 
 KEPT = 10  # autopsies of a job
 TIME = 3.0  # seconds that one autopsy may take
@@ -82,7 +83,7 @@ class Autopsy:
 def _begin(helpers: HelperProcesses, request: bytes) -> HelperProcess:
     """Start the collector. Raises OSError."""
     # a file in memory takes a request of any length; a pipe would fill up
-    with os.fdopen(os.memfd_create("autopsy"), "w+b") as file:
+    with os.fdopen(memory_file("autopsy"), "w+b") as file:
         file.write(request)
         file.seek(0)
         return helpers.start(module("ftlaunch.autopsy.collector"), stdin=file)

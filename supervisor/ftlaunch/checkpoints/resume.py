@@ -56,7 +56,7 @@ class ResumeDecision:
         if self.numbers.back_before is not None:
             self.saving.hurry()  # a save under way holds up all ranks
             return self._ask(NONE, healthy_before=self.numbers.back_before)  # and nothing that is in memory
-        stored = [step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)]
+        stored = self._stored()
         plan = recovery_plan.on_one_node(self.pages.slots(), len(self.pages), stored)
         refused = plan.kind is Resume.FRESH and layout.refused_before(self.spec.checkpoint_dir)
         load = self._found.load if plan.kind is Resume.FRESH and not refused else None
@@ -67,6 +67,12 @@ class ResumeDecision:
         if plan.kind is Resume.FRESH and first and self._found.unfinished:
             self._tell(Note("no checkpoint was ever finished: starting from the beginning"))
         return plan.kind, plan.step
+
+    def _stored(self) -> list[int]:
+        """Steps on storage. While the saver is at work there, storage is not asked: it may not answer."""
+        if self.saving.busy:
+            return [] if self.saving.committed == NONE else [self.saving.committed]
+        return [step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)]
 
     def _ask(self, step: int, *, load: Path | None = None, healthy_before: int | None = None) -> tuple[Resume, int]:
         self._asked = True

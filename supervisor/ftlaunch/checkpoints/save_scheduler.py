@@ -34,11 +34,28 @@ class SaveScheduler:
         self._asked_again = False
         self._served_wish = NONE, NONE  # attempt and step of the newest `job.save()` that was served
         self._next_time: float | None = None
+        self._committed_at: float | None = None  # monotonic; of `committed`, where this run has committed it
 
     @property
     def busy(self) -> bool:
         """A request is under way, or there is no saver to ask."""
         return self.link.closed or self.link.pending is not None
+
+    @property
+    def finding(self) -> bool:
+        """The saver looks, or is to look, for a checkpoint that ranks wait for."""
+        pending = self.link.pending
+        return bool(self._waiting) or (pending is not None and pending["do"] == "find")
+
+    def work(self) -> object:
+        """Changes whenever the saver has done something; None while nothing is asked of it."""
+        if self.link.pending is None or self.link.closed:
+            return None
+        return self.link.pid, self.link.work()
+
+    def age(self, now: float) -> float | None:
+        """Seconds since `committed` was; None where this run did not commit it."""
+        return None if self._committed_at is None else now - self._committed_at
 
     # --- choosing steps -----------------------------------------------------------------------------------
 
@@ -180,5 +197,6 @@ class SaveScheduler:
         self._tried = max(self._tried, answer["step"])
         if "error" not in answer:
             self.committed = max(self.committed, answer["step"])
+            self._committed_at = now
         if self.spec.saving.storage_interval.seconds is not None:
             self._next_time = now + self.spec.saving.storage_interval.seconds

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from ftlaunch.system import process_activity
 from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
 from ftlaunch_contract.files import atomic
 
@@ -70,8 +71,15 @@ class SaverLink:
             self.pending = None
         return [json.loads(line) for line in lines]
 
+    def work(self) -> tuple[float, int]:
+        """What the saver has done up to now: seconds of processor time, and bytes read and written."""
+        return process_activity.work_of(self.pid)
+
     def close(self, timeout: float) -> int | None:
-        """Let the saver finish and leave; SIGKILL it after `timeout` seconds. Returns its exit status."""
+        """Let the saver finish and leave; SIGKILL it after `timeout` seconds.
+
+        Returns its exit status; None: it is in a system call that does not come back, and ends with that.
+        """
         if not self.closed:
             self._send({"do": "leave"})
             self._stdin.close()

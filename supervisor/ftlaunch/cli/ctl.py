@@ -12,6 +12,7 @@ import select
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,11 +26,12 @@ from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
 from ftlaunch.history import goodput
 from ftlaunch.history.report_view import ending, report_data, report_lines
-from ftlaunch.history.runs import CannotFind, Run, find, memory_of
+from ftlaunch.history.runs import CannotFind, Run, find, memories_of
 from ftlaunch.history.status_view import status_lines
 from ftlaunch.history.timeline import moments
 from ftlaunch.memory import cleanup
 from ftlaunch.system.control_socket import SOCKET, ask
+from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
 _LISTENS = 5.0  # seconds within which a living supervisor must listen on its socket
@@ -126,7 +128,7 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     """Ask a job to save its newest step and stop; wait until it has."""
     run = find(name)
     try:
-        pidfd = os.pidfd_open(run.pid)
+        pidfd = open_end(run.pid)
     except ProcessLookupError:
         pidfd = -1
     if pidfd < 0 or not run.alive:  # in this order: a living process cannot be replaced under its pidfd
@@ -168,7 +170,7 @@ def clean(name: str | None, every: bool, force: bool) -> int:
     if every and name is not None:
         raise click.UsageError("RUN and --all exclude each other")
     root = memory_root(os.getuid())
-    targets = cleanup.job_dirs(root) if every else [_memory_of(name)]
+    targets = cleanup.job_dirs(root) if every else _memory_of(name)
     code = said = 0
     for directory in targets:
         if not directory.is_dir():
@@ -190,18 +192,18 @@ def clean(name: str | None, every: bool, force: bool) -> int:
     return code
 
 
-def _memory_of(name: str | None) -> Any:
-    """The memory directory of the run that `name` means, also where only that is left of it."""
+def _memory_of(name: str | None) -> list[Path]:
+    """The memory directory of the run that `name` means; those of a job id, where only they are left of it."""
     try:
         run = find(name)
     except CannotFind:
-        if name is None or not memory_of(name).is_dir():
+        if name is None or not (left := memories_of(name)):
             raise
-        return memory_of(name)
+        return left
     directory = run.memory_dir
     if directory.parent != memory_root(os.getuid()):
         raise Cannot(f"cannot clean {directory}: it is not in {memory_root(os.getuid())}")
-    return directory
+    return [directory] if run.has_memory else []
 
 
 def _ask(run: Run, request: dict[str, Any]) -> dict[str, Any]:
@@ -209,6 +211,8 @@ def _ask(run: Run, request: dict[str, Any]) -> dict[str, Any]:
     deadline = time.monotonic() + _LISTENS
     while True:
         try:
+            if not run.has_memory:
+                raise FileNotFoundError
             return ask(run.memory_dir / SOCKET, request)
         except (FileNotFoundError, ConnectionError, ValueError):
             if not run.alive:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ftlaunch.engine.attempt import Attempt
@@ -15,10 +17,14 @@ from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.rank import SpawnFailed
 from ftlaunch.ranks.view import RankView, any_attached
+from ftlaunch.reporting.events.base import Note
 from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.reporting.sinks import followed_ranks
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system import disk_room
 from ftlaunch.system.kernel_log import Kernel
+
+_LOOK_FOR_ROOM = 2.0  # seconds between looks at a full disk
 
 
 def budget_of(spec: JobSpec) -> restart_policy.Budget:
@@ -46,6 +52,7 @@ class Incidents:
         self.kernel = Kernel()
         self.cause: Cause | None = None
         self.verdict: restart_policy.Verdict | None = None
+        self._told_full = False
         self.last: dict[str, Any] | None = None
         """what `ftctl status` is told of the newest incident"""
 
@@ -74,6 +81,25 @@ class Incidents:
         self._conclude(attempt, cause, restart_policy.Verdict(False, 0.0, sentence, self.budget))
         self._context.loop.post(Event.FAILURE_FATAL)
 
+    def arm_backoff(self) -> None:
+        """Post BACKOFF_OVER after the verdict's delay; after a failure for want of room not before there is room."""
+        assert self.verdict is not None
+        self._told_full = False
+        self._context.loop.call_at(self._context.clock() + self.verdict.delay, Event.BACKOFF_OVER, self._backoff_over)
+
+    def _backoff_over(self) -> None:
+        context, spec = self._context, self._context.spec
+        places = (spec.run_dir, spec.log_dir, spec.checkpoint_dir, Path.cwd(), Path(tempfile.gettempdir()))
+        full = disk_room.full(places) if self.cause is not None and self.cause.kind == "disk" else []
+        if not full:
+            context.loop.post(Event.BACKOFF_OVER)
+            return
+        if not self._told_full:
+            names = ", ".join(map(str, full))
+            context.tell(Note(f"no room in {names}: the next attempt waits for room, and costs no restart more"))
+            self._told_full = True
+        context.loop.call_at(context.clock() + _LOOK_FOR_ROOM, Event.BACKOFF_OVER, self._backoff_over)
+
     def _conclude(self, attempt: Attempt, cause: Cause, verdict: restart_policy.Verdict) -> None:
         self.cause, self.verdict, self.budget = cause, verdict, verdict.budget
         autopsy = attempt.examination.forget()
@@ -99,8 +125,19 @@ class Incidents:
         if failed:
             heard = self.kernel.heard()
             evidence = [replace(left, kernel=heard) for left in failed]
-            self.fail(attempt, failure_diagnosis.first_cause(evidence, self._context.rules))
+            cause = failure_diagnosis.first_cause(evidence, self._context.rules)
+            wordless = not cause.trace and any(left.rank == cause.rank and left.returncode > 0 for left in evidence)
+            self.fail(attempt, self._or_full_disk(cause) if wordless else cause)
         return bool(failed)
+
+    def _or_full_disk(self, cause: Cause) -> Cause:
+        """The cause of a rank that has left no error: the full disk, where there was no room to write one."""
+        spec = self._context.spec
+        full = disk_room.full((spec.log_dir, spec.run_dir))
+        if not full:
+            return cause
+        sentence = f"{cause.sentence}, and could write no error: No space left on device ({full[0]})"
+        return replace(cause, kind="disk", sentence=sentence, signature="disk:full", action="wait")
 
     def numbers_wrong(self, attempt: Attempt, fault: NumericFault) -> None:
         """Stop, or go back: going back is judged as any failure, and costs a restart."""

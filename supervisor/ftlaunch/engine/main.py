@@ -73,25 +73,33 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
         raise refusal from error
     code = job.run()
     reporter.tell(job.supervisor.ended(code))
+    if unsaved := job.supervisor.unsaved():
+        reporter.say(unsaved)
     reporter.farewell()
-    workspace.leave(keep_memory=bool(job.supervisor.final_save.error))
+    workspace.leave(keep_memory=bool(job.supervisor.final_save.error), storage_answers=job.storage_answers)
     return code
 
 
 def _tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> int:
     """Tell what is started and what was found; returns the newest step of a killed supervisor's ranks, or -1."""
     reached, beat = workspace.pages.newest_life()
+    anew = workspace.begins_anew(reached)
     killed = (reached, time.monotonic() - beat) if reached >= 0 else None
     pid = os.getpid()
     reporter.tell(JobStarted(spec, workspace.memory_dir, pid, process_start_time(pid), killed))
     for step in workspace.checkpoints.unfinished:
         reporter.tell(CheckpointUnfinished(step))
     reporter.say(messages.opening(spec, spec.run_dir))
+    if anew:
+        reporter.say(anew)
     return reached
 
 
 class _Job:
     """The supervisor of a job, and what it works with."""
+
+    storage_answers = True
+    """whether the saver was not left behind in a system call"""
 
     def __init__(
         self,
@@ -142,7 +150,8 @@ class _Job:
         self._fork_server.dismiss()
         supervisor.close()
         self._control.close()
-        supervisor.saving.link.close(self._spec.grace)
+        self.storage_answers = supervisor.saving.work() is None
+        supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
         self._fork_server.close()
         return exit_code(supervisor.state, supervisor.saving.committed)
 

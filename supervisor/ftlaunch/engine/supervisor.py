@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,6 +11,7 @@ from ftlaunch.checkpoints.final_save import FinalSave
 from ftlaunch.checkpoints.resume import Inherited, ResumeDecision
 from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
 from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.checkpoints.saver_silence import SaverSilence
 from ftlaunch.checkpoints.saver_watch import SaverWatch
 from ftlaunch.engine.attempt import Attempt
 from ftlaunch.engine.context import Context, MakeGroup
@@ -24,10 +26,15 @@ from ftlaunch.policy import state_machine
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
 from ftlaunch.ranks.rank import Rank, SpawnFailed
+from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import Note
 from ftlaunch.reporting.events.job import JobEnded, JobFailed, JobFinished, JobStopped, StopAnnounced
 from ftlaunch.reporting.overview import Overview, of_rank
+from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Why
+
+_LONG = 600.0  # seconds without a sign of work, after which storage is taken for one that does not answer
+_MOMENT = 5.0  # the same where somebody has asked to hurry
 
 
 class DeathNotices(Protocol):
@@ -70,6 +77,8 @@ class Supervisor:
         self.state = JobState.READY
         self.attempt: Attempt | None = None
         self._number = -1
+        self._asked_to_stop, self._waits_since = False, 0.0
+        self._patience = _LONG  # seconds without a sign of work that the last save waits for storage
         self._progress = Progress(edges.reached, context.clock())
         self._learning = LimitLearning(spec, lambda sentence: tell(Note(sentence)))
         self._numbers = NumericsMonitor(spec, pages)
@@ -79,6 +88,7 @@ class Supervisor:
         resume = ResumeDecision(spec, edges.inherited, pages, self.saving, self._numbers, tell, self._cannot_resume)
         self._resume = resume
         SaverWatch(spec, loop, context.clock, tell, self._heed, self.final_save.abandon).listen(self.saving)
+        self._silence = SaverSilence(self.saving, tell)
         watch = Watch(context, self.incidents, self.saving, self._numbers, self._learning, edges.processor_time)
         self._watch = watch
         loop.register(edges.deaths.fd, self._on_deaths)
@@ -87,6 +97,7 @@ class Supervisor:
 
     def take(self, event: Event) -> None:
         """Take an event through the table."""
+        self._asked_to_stop = self._asked_to_stop or event in (Event.STOP, Event.HURRY)
         self.state, actions = state_machine.advance(self.state, event)
         for action in actions:
             self._perform[action](self)
@@ -94,6 +105,7 @@ class Supervisor:
     def look(self) -> None:
         """See what became of notices, whether the first attempt may begin, and what the ranks do."""
         self._edges.tell_outcomes()
+        self._silence.look(self._context.clock())
         self.begin_when_ready()
         self._watch.look(self.state, self.attempt)
 
@@ -189,12 +201,31 @@ class Supervisor:
         self.attempt.kill()
 
     def _arm_backoff(self) -> None:
-        assert self.incidents.verdict is not None
-        self._context.loop.post_at(self._context.clock() + self.incidents.verdict.delay, Event.BACKOFF_OVER)
+        self.incidents.arm_backoff()
 
     def _save_newest(self) -> None:
         whys = {JobState.LAST_GASP: Why.STOP, JobState.SALVAGE: Why.INCIDENT, JobState.WRAP_UP: Why.END}
+        self._patience = self._context.spec.grace if self._asked_to_stop else _LONG
         self.final_save.begin(whys[self.state])
+        self._wait_for_save()
+
+    def _limit_save(self) -> None:
+        self._patience = self._context.spec.grace
+        self._wait_for_save()
+
+    def _hurry_save(self) -> None:
+        self._patience = _MOMENT
+        self._wait_for_save()
+
+    def _wait_for_save(self) -> None:
+        self.final_save.look()
+        self._waits_since = self._context.clock()
+        self._context.loop.post_at(self._waits_since + self._patience, Event.GRACE_OVER)
+
+    def _judge_save(self) -> None:
+        silent = self._context.clock() - self._waits_since
+        if silent >= self._patience and self.final_save.judge(silent):  # else it is the grace of the ranks that is over
+            self._wait_for_save()
 
     def _finish(self) -> None:
         for timer in (Event.GRACE_OVER, Event.BACKOFF_OVER):
@@ -209,6 +240,9 @@ class Supervisor:
         Action.KILL_RANKS: _kill_ranks,
         Action.ARM_BACKOFF: _arm_backoff,
         Action.SAVE_NEWEST: _save_newest,
+        Action.LIMIT_SAVE: _limit_save,
+        Action.HURRY_SAVE: _hurry_save,
+        Action.JUDGE_SAVE: _judge_save,
         Action.FINISH: _finish,
     }
 
@@ -240,11 +274,24 @@ class Supervisor:
         incidents = self.incidents
         told = self._context.spec, self.state, code, self.saving.committed, incidents.budget
         if self.state is JobState.DONE:
-            return JobFinished(*told)
+            return JobFinished(*told, self._complete_since())
         if self.state is JobState.STOPPED:
             return JobStopped(*told)
-        unsaved, memory = self.final_save.error, self._context.memory_dir
-        return JobFailed(*told, incidents.cause, incidents.verdict, unsaved, memory, self._number)
+        return JobFailed(*told, incidents.cause, incidents.verdict, self.final_save.error, self._number)
+
+    def unsaved(self) -> str:
+        """The last line of a job whose newest step could not be saved; else nothing."""
+        if not self.final_save.error:
+            return ""
+        step = self._context.pages.newest_common()
+        return messages.unsaved(step, self.final_save.error, self._context.memory_dir)
+
+    def _complete_since(self) -> str:
+        """Since when storage has the job's last step, where the only attempt found nothing left to train."""
+        if self.attempt is None or self._number or self.attempt.progress.nothing_left != self.saving.committed:
+            return ""
+        since = layout.committed_at(self._context.spec.checkpoint_dir, self.saving.committed)
+        return "" if since is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
 
     def close(self) -> None:
         """Write down what was learned, and give the kernel's log back."""

@@ -101,6 +101,8 @@ class Watch:
         self._tell_progress(attempt, views, now)
         if self._judge_numbers(attempt) or self._judge_failures(attempt, now):
             return
+        if self._saving.finding:
+            self._awake_since = now  # ranks wait for the saver's answer: that is no hang of theirs
         waited = hang_detection.waits(views)
         self._learning.look(attempt.waits, waited, self._awake_since, now)
         if self._judge_ends(attempt):

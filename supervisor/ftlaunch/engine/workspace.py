@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from ftlaunch.checkpoints import saver
+from ftlaunch.history import runs as history
 from ftlaunch.history.journal import Journal
-from ftlaunch.memory.directory import count_pages, forget_snapshots, memory_dir, remove_memory, write_places
+from ftlaunch.memory import memory_owner
+from ftlaunch.memory.directory import count_pages, forget_snapshots, places_of, remove_memory
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
+from ftlaunch.reporting import messages
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.checkpoint.ownership import Custody, make_dirs, remove_dirs
-from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked
-from ftlaunch_contract.files.private_dir import NotPrivate, make_private
+from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked, NoLocks
+from ftlaunch_contract.files.private_dir import NotPrivate
 from ftlaunch_contract.protocol import ENV_MEMORY_DIR
 
 _ALL = sys.maxsize  # checkpoints kept: no retention
@@ -38,7 +42,6 @@ class Workspace:
             if spec.saving.load_checkpoint is None
             else InitialCheckpoint(spec.saving.load_checkpoint, not spec.saving.resume_training)
         )
-        self.memory_dir = memory_dir(spec.job_id)
         with contextlib.ExitStack() as undo:
             try:
                 self._take_possession(undo)
@@ -50,6 +53,8 @@ class Workspace:
                 raise Unusable(str(error)) from error
             except (Locked, NotPrivate) as error:
                 raise Unusable(f"cannot start: {error}") from error
+            except NoLocks as error:
+                raise Unusable(_without_locks(Path(error.filename).parent, error)) from error
             except OSError as error:
                 name = error.filename or spec.run_dir
                 raise Unusable(f"cannot start: {name}: {error.strerror}") from error
@@ -68,13 +73,10 @@ class Workspace:
         undo.callback(self.run_lock.release)
         self.checkpoints = self._take_checkpoints()
         undo.callback(self.checkpoints.leave)
-        found = self.memory_dir.exists()
-        make_private(self.memory_dir)
-        self.memory_lock = DirLock(self.memory_dir, self._wait_for)
-        undo.callback(self.memory_lock.release)
-        if not found:
-            undo.callback(remove_memory, self.memory_dir)
-        write_places(self.memory_dir, spec.run_dir, spec.checkpoint_dir)
+        places = places_of(spec.run_dir, spec.checkpoint_dir)
+        memory = memory_owner.take(spec.job_id, places, self._wait_for, self.say)
+        undo.callback(memory.give_back)
+        self.memory_dir, self.memory_lock = memory.directory, memory.lock
 
     def _clear_up(self) -> None:
         """End what an earlier supervisor left running, and forget what the user does not want to go on from."""
@@ -170,12 +172,35 @@ class Workspace:
             self.say(f"saved step {step} of {ranks} ranks from memory")
         pages.close()
 
-    def leave(self, keep_memory: bool) -> None:
-        """Give everything back; memory goes unless it holds what storage does not."""
+    def begins_anew(self, reached: int) -> str:
+        """A sentence on a job that has finished and begins anew though nobody asked for that; else nothing.
+
+        reached: the newest step in memory, or -1. Must be called before `job_started` is written.
+        """
+        end, saving = history.load(self.spec.run_dir).end, self.spec.saving
+        asked = saving.fresh or self._asked is not None
+        if asked or end is None or end["event"] != "job_finished" or reached != NONE:
+            return ""
+        if layout.list_iterations(self.spec.checkpoint_dir) or layout.refused_before(self.spec.checkpoint_dir):
+            return ""
+        return messages.begins_anew(str(end.get("t")), self.spec.checkpoint_dir)
+
+    def leave(self, keep_memory: bool, *, storage_answers: bool = True) -> None:
+        """Give everything back; memory goes unless it holds what storage does not.
+
+        Storage that does not answer is not touched: its lock goes with this process and with the saver.
+        """
         self.journal.close()
         self.pages.close()
         if not keep_memory:
             remove_memory(self.memory_dir)
         self.memory_lock.release()
-        self.checkpoints.leave()
+        if storage_answers:
+            self.checkpoints.leave()
         self.run_lock.release()
+
+
+def _without_locks(directory: Path, error: NoLocks) -> str:
+    """What to do where the run dir cannot be locked. A checkpoint directory is used without a lock, and it is said."""
+    why = f"{directory} is on a file system without locks ({error.strerror}), and two supervisors could run this job"
+    return f"cannot start: {why}; give a --run-dir elsewhere, --checkpoint-dir may stay on this file system"

@@ -80,6 +80,13 @@ class AttemptProgress:
         self.made = first
         """a new step was made since the last restart; the first attempt is no restart"""
         self._resumed_step = -1
+        self._resumed_from = Resume.UNDECIDED
+
+    @property
+    def nothing_left(self) -> int | None:
+        """The step at which the ranks have resumed and beyond which they have not gone; None: there is no such step."""
+        own = self._resumed_from in (Resume.MEMORY, Resume.PEER, Resume.STORAGE)
+        return self._resumed_step if own and self._job.reached == self._resumed_step else None
 
     def rank_restarted(self) -> None:
         """One rank was started again, the others go on."""
@@ -111,7 +118,7 @@ class AttemptProgress:
             return None
         job, (kind, step) = self._job, answers[0]
         self.resume_awaited = False
-        self._resumed_step = step
+        self._resumed_step, self._resumed_from = step, kind
         lost = max(job.reached - step, 0) if job.reached >= 0 else None
         job.reached, job.last = step, now  # steps made again are progress too
         return Resumption(kind, step, lost, None if job.incident_at is None else now - job.incident_at)

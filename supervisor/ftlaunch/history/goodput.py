@@ -17,6 +17,9 @@ STARTING, STOPPING, DOWN, UNKNOWN = "starting", "stopping", "down", "unknown"
 CLASSES = (USEFUL, LOST, DETECTING, RESTARTING, STARTING, STOPPING, DOWN, UNKNOWN)
 # Written after the last event of a run; their time is not the job's.
 _AFTER_THE_END = ("notified", "notify_failed")
+_NOTED = frozenset(
+    {"checkpoint_failed", "checkpoint_rejected", "loaded", "saver_died", "saver_missing", "storage_silent"}
+)
 
 
 @dataclass
@@ -273,7 +276,7 @@ class _Teller:
         self._turn(moment.wall, DOWN)
 
     def _note_some(self, moment: Moment) -> None:
-        if moment.event in ("checkpoint_failed", "checkpoint_rejected", "loaded", "saver_died", "saver_missing"):
+        if moment.event in _NOTED:
             self._note(moment)
 
     _hears: Mapping[str, Callable[[_Teller, Moment], None]] = {

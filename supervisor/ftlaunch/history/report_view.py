@@ -104,6 +104,8 @@ def _entry(entry: HistoryEntry) -> Iterator[str]:
         yield f"the saver died (exit status {fields.get('status')})"
     elif entry.what == "saver_missing":
         yield f"no saver can be started: {fields.get('why')}"
+    elif entry.what == "storage_silent":
+        yield f"storage has not answered for {duration(fields.get('seconds', 0.0))}"
     else:
         yield ending(fields)
 

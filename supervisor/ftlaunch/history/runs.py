@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ftlaunch.history.journal import EVENTS, read_events
-from ftlaunch.memory.directory import memory_dir, read_places
-from ftlaunch_contract.protocol import memory_root, process_start_time
+from ftlaunch.memory.directory import memory_dirs, read_places
+from ftlaunch_contract.protocol import process_start_time
 
 RUNS = Path("runs")
 _ENDS = {"job_finished", "job_stopped", "job_failed"}
@@ -57,6 +56,12 @@ class Run:
         return Path(self.start["memory_dir"])
 
     @property
+    def has_memory(self) -> bool:
+        """Whether that directory is there and this run's: another job of the same id may have taken it since."""
+        places, here = read_places(self.memory_dir), self.run_dir.stat()
+        return places is not None and (places.device, places.inode) == (here.st_dev, here.st_ino)
+
+    @property
     def pid(self) -> int:
         """Process id of the supervisor started last."""
         return int(self.start["pid"])
@@ -86,17 +91,18 @@ def find(name: str | None, runs: Path = RUNS) -> Run:
     for path in (Path(name), runs / name):
         if (path / EVENTS).is_file():
             return load(path)
-    places = read_places(memory_of(name)) if memory_of(name).is_dir() else None
-    if places is not None and (places[0] / EVENTS).is_file():
-        return load(places[0])
+    known = [Path(places.run_dir) for path in memories_of(name) if (places := read_places(path)) is not None]
+    found = [run_dir for run_dir in known if (run_dir / EVENTS).is_file()]
+    if len(found) > 1:
+        raise CannotFind(f"{len(found)} jobs have the id {name}; name a run dir: {', '.join(map(str, found))}")
+    if found:
+        return load(found[0])
     raise CannotFind(f"no {EVENTS} in {name} or {runs / name}{_listed(runs)}")
 
 
-def memory_of(name: str) -> Path:
-    """The memory directory a job of that id has; a name that cannot be an id gets one that does not exist."""
-    if "/" in name or name.startswith(".") or not name:
-        return memory_root(os.getuid()) / ".none"
-    return memory_dir(name)
+def memories_of(name: str) -> list[Path]:
+    """The memory directories of the jobs of that id; a name that cannot be an id has none."""
+    return [] if "/" in name or name.startswith(".") or not name else memory_dirs(name)
 
 
 def _only(runs: Path) -> Path:

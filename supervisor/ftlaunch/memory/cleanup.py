@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +14,11 @@ from ftlaunch.common.formatting import size
 from ftlaunch.memory.directory import count_pages, read_places, remove_memory
 from ftlaunch.memory.recovery_plan import NONE, newest_common
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.files import held_dir
 from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked
-from ftlaunch_contract.pages.page import Page, open_pages
-from ftlaunch_contract.protocol import process_start_time
+from ftlaunch_contract.pages.page import open_pages
 
-_ALONE = re.compile(r"alone-(\d+)-(\d+)")
-_MEETING_OVER = 3600.0  # seconds; ranks give up their rendezvous much earlier
+_LEFT = re.compile(r"alone-\d+-\d+-\d+|meeting-[0-9a-f]+")  # of ranks without a supervisor, each held by its users
 
 
 class CleanupRefused(Exception):
@@ -76,7 +75,7 @@ def _newest(snapshots: _Snapshots) -> str:
 
 def _snapshots(directory: Path) -> _Snapshots:
     places = read_places(directory)
-    checkpoint_dir = places[1] if places else None
+    checkpoint_dir = Path(places.checkpoint_dir) if places else None
     stored = max((step for step, _ in layout.list_iterations(checkpoint_dir)), default=NONE) if checkpoint_dir else NONE
     ranks = count_pages(directory)
     try:
@@ -99,32 +98,18 @@ def sweep(root: Path) -> Iterator[str]:
     for directory in sorted(_directories(root)):
         if (directory / LOCK).exists():
             continue
-        alone = _ALONE.fullmatch(directory.name)
-        dead = alone is not None and process_start_time(int(alone[1])) != int(alone[2])
-        if dead or (directory.name.startswith("meeting-") and _over(directory)):
-            freed = _bytes(directory)
-            with contextlib.suppress(OSError):
-                layout.remove_slots(directory)
-            shutil.rmtree(directory, ignore_errors=True)  # another sweep may remove it at the same time
-            if not directory.exists():
-                yield f"removed {directory}: {size(freed)}, of processes that are gone"
+        held = held_dir.claim_abandoned(directory) if _LEFT.fullmatch(directory.name) else None
+        if held is None:
+            continue
+        freed = _bytes(directory)
+        with contextlib.suppress(OSError):
+            layout.remove_slots(directory)
+        shutil.rmtree(directory, ignore_errors=True)  # another sweep may remove it at the same time
+        os.close(held)
+        if not directory.exists():
+            yield f"removed {directory}: {size(freed)}, of processes that are gone"
     with contextlib.suppress(OSError):  # there is more in it, or it is not there
         root.rmdir()
-
-
-def _over(meeting: Path) -> bool:
-    """Whether no rank uses this rendezvous any more."""
-    return time.time() - meeting.stat().st_mtime > _MEETING_OVER and not any(map(_writer_lives, meeting.iterdir()))
-
-
-def _writer_lives(path: Path) -> bool:
-    try:
-        page = Page(path)
-    except (OSError, ValueError):
-        return False
-    lives = page.pid != 0 and process_start_time(page.pid) == page.start_time
-    page.close()
-    return lives
 
 
 def _directories(root: Path) -> list[Path]:

@@ -1,37 +1,81 @@
-"""The directory of a job in /dev/shm: its path, the note about the job in it, its removal."""
+"""The directory of a job in /dev/shm: its path, the job it belongs to, its removal.
+
+A job id is made of a working directory and a command, so two jobs can have the same one: the same command with another
+run dir, or the same paths in two containers that share /dev/shm. The directory therefore notes the places of its job,
+and a job takes up the memory of no other (memory_owner.py).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import memory_root
 
 _PLACES = "places.json"
+_APART = "@"  # no job id has it
+_LONGEST = 47  # characters of the job id in the name of a directory apart: a socket's path is short
+
+
+@dataclass(frozen=True)
+class Places:
+    """What tells one job from another of the same id. Paths are resolved."""
+
+    run_dir: str
+    checkpoint_dir: str
+    device: int
+    """of the run dir's file system"""
+    inode: int
+    """of the run dir: two containers may have other directories at equal paths"""
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits."""
+        text = "\0".join(map(str, asdict(self).values()))
+        return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
+
+
+def places_of(run_dir: Path, checkpoint_dir: Path) -> Places:
+    """The places of a job whose run dir is there. Raises OSError."""
+    found = run_dir.stat()
+    return Places(str(run_dir.resolve()), str(checkpoint_dir.resolve()), found.st_dev, found.st_ino)
 
 
 def memory_dir(job_id: str) -> Path:
-    """Where a job keeps its pages and snapshots."""
+    """Where a job keeps its pages and snapshots, unless another job of the same id keeps its own there."""
     return memory_root(os.getuid()) / job_id
 
 
-def write_places(directory: Path, run_dir: Path, checkpoint_dir: Path) -> None:
-    """Note in a memory directory which job it belongs to, for `ftctl`. Raises OSError."""
-    places = {"run_dir": str(run_dir), "checkpoint_dir": str(checkpoint_dir)}
-    path = directory / _PLACES
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(places))
+def memory_dir_apart(job_id: str, places: Places) -> Path:
+    """Where a job keeps them when `memory_dir` is another's."""
+    return memory_root(os.getuid()) / f"{job_id[:_LONGEST]}{_APART}{places.digest}"
 
 
-def read_places(directory: Path) -> tuple[Path, Path] | None:
-    """Run dir and checkpoint dir of the job a memory directory belongs to; None where it is not known."""
+def memory_dirs(job_id: str) -> list[Path]:
+    """The memory directories of all jobs of an id that are there."""
+    apart = memory_root(os.getuid()).glob(f"{job_id[:_LONGEST]}{_APART}*")
+    return [path for path in (memory_dir(job_id), *sorted(apart)) if path.is_dir()]
+
+
+def write_places(directory: Path, places: Places) -> None:
+    """Note in a memory directory which job it belongs to; a reader finds the note whole. Raises OSError."""
+    temporary = directory / f"{_PLACES}.tmp"
+    temporary.touch(mode=0o600)
+    temporary.write_text(json.dumps(asdict(places)))
+    temporary.rename(directory / _PLACES)
+
+
+def read_places(directory: Path) -> Places | None:
+    """The places of the job a memory directory belongs to; None where they are not known."""
     try:
-        places = json.loads((directory / _PLACES).read_text())
-        return Path(places["run_dir"]), Path(places["checkpoint_dir"])
+        told = json.loads((directory / _PLACES).read_text())
+        return Places(str(told["run_dir"]), str(told["checkpoint_dir"]), int(told["device"]), int(told["inode"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

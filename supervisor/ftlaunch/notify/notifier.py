@@ -25,6 +25,7 @@ from typing import Any
 
 from ftlaunch.common.formatting import duration
 from ftlaunch.system import processes
+from ftlaunch_contract.files.kernel_files import memory_file, open_end
 
 FAREWELL = 5.0  # most seconds that the end of a job waits for its notices
 _MOST = 100  # notices that may wait for one target; where there are more, the oldest are kept
@@ -43,7 +44,7 @@ class Delivery:
         if self.url:
             argv = [sys.executable, "-m", "ftlaunch.notify.webhook"]
             body = json.dumps({"url": target["url"], "body": body, "timeout": target["timeout"]})
-        given, self._said = os.memfd_create("body"), os.memfd_create("answer")
+        given, self._said = memory_file("body"), memory_file("answer")
         try:
             os.write(given, body.encode())  # in memory: nothing waits for a reader
             os.lseek(given, 0, os.SEEK_SET)
@@ -53,14 +54,14 @@ class Delivery:
                 stdout=self._said if self.url else subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what a command prints may be secret
                 start_new_session=True,
-                preexec_fn=processes.dies_with(os.getpid()),  # noqa: PLW1509 - this process has no threads
+                preexec_fn=processes.dies_with(os.getpid()),  # noqa: PLW1509 - in the main thread
             )
         except OSError:
             os.close(self._said)
             raise
         finally:
             os.close(given)
-        self.pidfd = os.pidfd_open(self._popen.pid)
+        self.pidfd = open_end(self._popen.pid)
 
     def end(self, now: float) -> tuple[str, bool] | None:
         """Why the try failed ("": it did not), and whether trying again is of no use; None while it may run on."""

@@ -62,14 +62,22 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
     },
     JobState.LAST_GASP: {
+        Event.HURRY: (JobState.LAST_GASP, (Action.HURRY_SAVE,)),
+        Event.GRACE_OVER: (JobState.LAST_GASP, (Action.JUDGE_SAVE,)),
         Event.SAVED: (JobState.STOPPED, (Action.FINISH,)),
         Event.SAVE_FAILED: (JobState.FAILED, (Action.FINISH,)),
     },
     JobState.SALVAGE: {
+        Event.STOP: (JobState.SALVAGE, (Action.LIMIT_SAVE,)),
+        Event.HURRY: (JobState.SALVAGE, (Action.HURRY_SAVE,)),
+        Event.GRACE_OVER: (JobState.SALVAGE, (Action.JUDGE_SAVE,)),
         Event.SAVED: (JobState.FAILED, (Action.FINISH,)),
         Event.SAVE_FAILED: (JobState.FAILED, (Action.FINISH,)),
     },
     JobState.WRAP_UP: {
+        Event.STOP: (JobState.WRAP_UP, (Action.LIMIT_SAVE,)),
+        Event.HURRY: (JobState.WRAP_UP, (Action.HURRY_SAVE,)),
+        Event.GRACE_OVER: (JobState.WRAP_UP, (Action.JUDGE_SAVE,)),
         Event.SAVED: (JobState.DONE, (Action.FINISH,)),
         Event.SAVE_FAILED: (JobState.DONE, (Action.FINISH,)),  # the training is done: said loudly, not failed
     },
@@ -89,9 +97,9 @@ IGNORED: dict[JobState, set[Event]] = {
     JobState.BACKOFF: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.ALL_GONE, _E.GRACE_OVER},
     JobState.STOPPING: _SAVER_NEWS | (_RANK_NEWS - {_E.ALL_DONE}) | {_E.START, _E.STOP, _E.BACKOFF_OVER},
     JobState.LEAVING: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.STOP, _E.BACKOFF_OVER},
-    JobState.LAST_GASP: _RANK_NEWS | _TIMERS | {_E.START, _E.ALL_GONE, _E.STOP, _E.HURRY},
-    JobState.SALVAGE: _RANK_NEWS | _TIMERS | {_E.START, _E.ALL_GONE, _E.STOP, _E.HURRY},
-    JobState.WRAP_UP: _RANK_NEWS | _TIMERS | {_E.START, _E.ALL_GONE, _E.STOP, _E.HURRY},
+    JobState.LAST_GASP: _RANK_NEWS | {_E.START, _E.ALL_GONE, _E.STOP, _E.BACKOFF_OVER},
+    JobState.SALVAGE: _RANK_NEWS | {_E.START, _E.ALL_GONE, _E.BACKOFF_OVER},
+    JobState.WRAP_UP: _RANK_NEWS | {_E.START, _E.ALL_GONE, _E.BACKOFF_OVER},
 } | {end: set(Event) for end in ENDS}
 
 

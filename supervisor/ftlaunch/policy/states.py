@@ -56,4 +56,7 @@ class Action(enum.Enum):
     KILL_RANKS = "SIGKILL every process of the attempt"
     ARM_BACKOFF = "wait before the next attempt"
     SAVE_NEWEST = "let the saver commit the newest step all ranks have in memory"
+    LIMIT_SAVE = "wait for storage no longer than the grace without a sign of work"
+    HURRY_SAVE = "wait for storage no longer than a moment without a sign of work"
+    JUDGE_SAVE = "wait on where the saver works, else leave the step in memory"
     FINISH = "end the job"

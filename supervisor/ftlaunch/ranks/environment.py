@@ -33,9 +33,10 @@ def rank_env(
     restarts: int,
 ) -> dict[str, str]:
     """The environment of one rank of one attempt; restarts: how many it is told there were."""
+    everybodys = _everybodys(spec, base)
     return {
-        **_everybodys(spec, base),
-        **_torchrun(spec, rank, attempt, port),
+        **everybodys,
+        **_torchrun(spec, rank, attempt, port, everybodys.get("CUDA_VISIBLE_DEVICES")),
         "TORCHELASTIC_RESTART_COUNT": str(restarts),
         **_ours(spec, attempt, memory_dir, control),
     }
@@ -56,11 +57,19 @@ def _everybodys(spec: JobSpec, base: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _torchrun(spec: JobSpec, rank: int, attempt: int, port: int) -> dict[str, str]:
+def visible_device(rank: int, visible: str | None) -> str:
+    """The one GPU that a rank is to see: of those that CUDA_VISIBLE_DEVICES (None: not set) names, its own.
+
+    Raises IndexError where there are fewer.
+    """
+    return str(rank) if visible is None else visible.split(",")[rank].strip()
+
+
+def _torchrun(spec: JobSpec, rank: int, attempt: int, port: int, visible: str | None) -> dict[str, str]:
     world = str(spec.launch.nproc)
     local = {"LOCAL_RANK": str(rank)}
     if spec.launch.virtual_local_rank:
-        local = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": str(rank)}
+        local = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": visible_device(rank, visible)}
     return {
         **local,
         "RANK": str(rank),

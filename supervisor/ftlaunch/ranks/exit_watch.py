@@ -33,6 +33,11 @@ class _Waiter(ctypes.Structure):
     )
 
 
+def is_deaf() -> bool:
+    """Whether the kernel, or a seccomp filter, refuses to wait for several futexes at once."""
+    return _syscall(_FUTEX_WAITV, None, 0, 0, None, 0) < 0 and ctypes.get_errno() != errno.EINVAL
+
+
 class ExitWatch:
     """Of all ranks of a job. `fd` becomes readable when a rank begins to end."""
 

@@ -22,6 +22,7 @@ from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.processes import Leader
 from ftlaunch.system.programs import program
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.kernel_files import memory_file
 
 PROGRAM = program("fork_server")
 _IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itself is watched by health
@@ -110,7 +111,7 @@ class WarmLink:
             for order in orders
         ]
         order = {"supervisor": os.getpid(), "args": self._args, "env": dict(shared), "ranks": ranks, "more": more}
-        file = os.memfd_create("ftlaunch-order")
+        file = memory_file("order")
         try:
             atomic.write_all(file, json.dumps(order).encode())
             os.lseek(file, 0, os.SEEK_SET)
@@ -168,7 +169,7 @@ class WarmLink:
         """Kill the warm parent, without waiting: `fd` tells when it is gone."""
         self._process.kill()
 
-    def close(self, patience: float = 0.0) -> int:
+    def close(self, patience: float = 0.0) -> int | None:
         """Kill the warm parent, unless it ends by itself in `patience` seconds; returns its exit status."""
         self._socket.close()
         return self._process.end(patience)

@@ -228,8 +228,7 @@ class LocalRanks:
 
     def kill(self) -> None:
         """SIGKILL to every rank's process group."""
-        for rank in self.ranks.values():
-            rank.process.kill_group()
+        processes.kill_groups(rank.process for rank in self.ranks.values())
 
     def sweep(self, spared: Sequence[int]) -> bool:
         """Once no rank is left: kill what the ranks left in other sessions. True when nothing is left."""

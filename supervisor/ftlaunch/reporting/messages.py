@@ -29,6 +29,23 @@ def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> st
     return f"resumed at step {step} from {kind}{cost}{after}"
 
 
+def complete(step: int, since: str, checkpoint_dir: Path) -> str:
+    """The last line of a job that was complete before it was run. since: when its last step was committed."""
+    what = f"nothing was left to train: the job is complete at step {step}, since {since} ({checkpoint_dir})"
+    return f"done; {what}; to begin anew, give --fresh (its checkpoints are put aside) or another --run-dir"
+
+
+def begins_anew(finished: str, checkpoint_dir: Path) -> str:
+    """Said of a job that has finished and left no checkpoint. finished: when, as its journal says."""
+    return f"this job finished before, at {finished}, and there is no checkpoint in {checkpoint_dir}: it begins anew"
+
+
+def unsaved(step: int, why: str, memory: Path) -> str:
+    """The last line of a job whose newest step could not be saved."""
+    what = f"the last snapshot, of step {step}, could not be saved: {why}; it stays in {memory}"
+    return f"{what}: the same `ftlaunch` command goes on from it on this machine, until that is rebooted"
+
+
 def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str) -> list[str]:
     """The last screen of a job that was given up."""
     lines = ["", f"{PREFIX}the job has failed.", f"  what:   {cause.sentence}"]

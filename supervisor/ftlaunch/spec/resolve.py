@@ -54,6 +54,7 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
     _check_combinations(asked)
     spec = _build(kind, target, tuple(args), asked, environ)
     check_target(kind, target, environ)
+    _check_devices(spec, asked, environ)
     for name in ("run_dir", "checkpoint_dir", "log_dir"):
         if reason := why_not_writable(getattr(spec, name)):
             raise SpecError(f"cannot use {one_line(getattr(spec, name))} as `{name}`: {reason}")
@@ -148,6 +149,13 @@ def _check_combinations(asked: _Layer) -> None:
     first, most = asked["backoff_first"], asked["backoff_max"]
     if first.value > most.value and first.origin.kind != "default":
         raise first.error("backoff_first", f"it is more than `backoff_max`, which is {most.raw}")
+
+
+def _check_devices(spec: JobSpec, asked: _Layer, environ: Mapping[str, str]) -> None:
+    visible = {**environ, **spec.launch.env}.get("CUDA_VISIBLE_DEVICES")
+    if spec.launch.virtual_local_rank and visible is not None and len(visible.split(",")) < spec.launch.nproc:
+        reason = f"{spec.launch.nproc} ranks want a GPU each, and CUDA_VISIBLE_DEVICES is {one_line(visible)}"
+        raise asked["virtual_local_rank"].error("virtual_local_rank", reason)
 
 
 def _build(

@@ -22,6 +22,8 @@ from typing import IO, Any
 
 from ftlaunch.system import processes
 
+_DYING = 5.0  # seconds that a process may take to die of SIGKILL
+
 __all__ = ["DEVNULL", "PIPE", "HelperProcess", "HelperProcesses", "module"]
 
 
@@ -33,12 +35,18 @@ def module(name: str, *args: str) -> list[str]:
 class HelperProcess(subprocess.Popen[bytes]):
     """One helper, to be had from HelperProcesses.start only. `poll` and `wait` take its exit status, as Popen does."""
 
-    def end(self, patience: float = 0.0) -> int:
-        """Wait `patience` seconds for its end, then SIGKILL it and wait; returns its exit status."""
+    def end(self, patience: float = 0.0) -> int | None:
+        """Wait `patience` seconds for its end, then SIGKILL it and wait; returns its exit status.
+
+        None: SIGKILL has not ended it yet, because it is in a system call that does not come back (storage that does
+        not answer). It ends when that does.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.wait(patience)
         self.kill()
-        return self.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(_DYING)
+        return None
 
 
 class HelperProcesses:

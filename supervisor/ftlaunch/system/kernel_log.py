@@ -66,6 +66,15 @@ class Kernel:
             self._log = None
 
 
+def why_unreadable(kmsg: Path = _KMSG) -> str:
+    """Why the kernel's log cannot be read; empty when it can."""
+    try:
+        os.close(os.open(kmsg, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
 def oom_counters(proc: Path) -> list[Path]:
     """The files that count OOM kills in the cgroup of the process with this folder in /proc, v2 and v1."""
     with contextlib.suppress(OSError, ValueError, IndexError):

@@ -59,6 +59,16 @@ def usage(leaders: Collection[int], logs: Mapping[int, Path], on_gpu: Collection
     return {leader: Usage(seconds[leader], moved[leader], _size(logs[leader]), leader in gpu) for leader in leaders}
 
 
+def work_of(pid: int) -> tuple[float, int]:
+    """Seconds of processor time that a process has had, and bytes that it has read and written; 0 when it is gone."""
+    place = Path(f"/proc/{pid}")
+    try:
+        fields = (place / "stat").read_bytes().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS, _moved(place / "io")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0, 0
+
+
 def _moved(path: Path) -> int:
     try:
         counters = dict(line.split(b":") for line in path.read_bytes().splitlines())

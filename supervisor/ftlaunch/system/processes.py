@@ -18,6 +18,8 @@ from pathlib import Path
 
 import psutil
 
+from ftlaunch_contract.files.kernel_files import open_end
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_EXITING = 4
@@ -47,7 +49,7 @@ class Leader:
     def __init__(self, rank: int, pid: int, log: Path, marker: str) -> None:
         """marker: NAME=VALUE in its environment by which leftovers of this attempt are recognised. Raises OSError."""
         self.rank, self.pid, self.log, self.marker = rank, pid, log, marker
-        self.pidfd = os.pidfd_open(pid)
+        self.pidfd = open_end(pid)
         self.returncode: int | None = None
 
     def _poll(self) -> int | None:
@@ -80,8 +82,7 @@ class Leader:
 
     def kill_group(self) -> None:
         """SIGKILL the leader's process group, also after the leader's end."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        kill_groups([self])
 
     def state(self) -> str:
         """The process state letter of /proc (R, S, D, T, Z); empty when it is gone."""
@@ -89,6 +90,25 @@ class Leader:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
             return ""
+
+
+def kill_groups(leaders: Iterable[Leader]) -> None:
+    """SIGKILL the process groups of leaders.
+
+    The number of a group belongs to it while its leader is not reaped. After that it may be a stranger's: then only
+    descendants of ours are killed, which all that a rank leaves behind are.
+    """
+    reaped = set()
+    for leader in leaders:
+        if leader.returncode is not None:
+            reaped.add(leader.pid)
+            continue
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader.pid, signal.SIGKILL)
+    for pid in descendants(os.getpid()) if reaped else ():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(pid) in reaped:
+                os.kill(pid, signal.SIGKILL)
 
 
 class RankProcess(Leader):

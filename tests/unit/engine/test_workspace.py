@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 import uuid
@@ -89,3 +91,16 @@ def test_what_cannot_be_loaded_leaves_nothing_behind(starts: Starts) -> None:
         assert not starts.memory.exists()
         assert not Path("runs").exists()
         assert not starts.own.exists()
+
+
+def test_a_run_dir_without_locks_is_refused_with_a_way_out(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Lustre without -o flock."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(Unusable, match="without locks") as refused:
+        starts.start()
+    assert str(refused.value).endswith("give a --run-dir elsewhere, --checkpoint-dir may stay on this file system")
+    assert not Path("runs").exists()

@@ -95,6 +95,14 @@ def step_of(directory: Path) -> int | None:
     return int(named[1]) if named else None
 
 
+def committed_at(checkpoint_dir: Path, step: int) -> float | None:
+    """Wall time in seconds at which a step was committed; None where there is no checkpoint of it."""
+    try:
+        return (iteration_dir(checkpoint_dir, step) / METADATA).stat().st_mtime
+    except FileNotFoundError:
+        return None
+
+
 def read_tracker(checkpoint_dir: Path) -> int | None:
     """The step that the tracker file names; None when it is missing or torn. The tracker is only a hint."""
     try:

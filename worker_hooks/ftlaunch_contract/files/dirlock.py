@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ftlaunch_contract.files.held_dir import pid_namespace
 from ftlaunch_contract.protocol import process_start_time
 
 LOCK = "lock"  # in a run dir and in a memory directory
@@ -70,7 +71,7 @@ class DirLock:
 
     def _sign(self) -> None:
         """Write the holder into the lock's file. On a full disk the file stays empty; the lock holds all the same."""
-        note = f"{os.getpid()} {process_start_time(os.getpid())} {socket.gethostname()}"
+        note = f"{os.getpid()} {process_start_time(os.getpid())} {socket.gethostname()} {pid_namespace()}"
         try:
             os.pwrite(
                 self.fd, note.ljust(_WIDTH - 1).encode()[: _WIDTH - 1] + b"\n", 0
@@ -86,14 +87,18 @@ class DirLock:
                 fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                holder, start, host = self._holder()
+                holder, start, host, namespace = self._holder()
             except OSError as error:
                 if error.errno in _NO_LOCKS:
                     raise NoLocks(error.errno, error.strerror, str(self.path)) from error
                 raise
             # Read in every round: a holder that has just taken the lock may not have written its name yet.
             elsewhere = host not in ("", socket.gethostname())
-            alive = holder != 0 and (elsewhere or process_start_time(holder) == start)
+            hidden = elsewhere or namespace not in (
+                "",
+                str(pid_namespace()),
+            )  # who holds it is said, not whether it lives
+            alive = holder != 0 and (hidden or process_start_time(holder) == start)
             if alive or time.monotonic() >= give_up:
                 raise Locked(self.path, holder, alive, f" on {host}" if elsewhere else "")
             if holder and wait is not None:
@@ -101,11 +106,13 @@ class DirLock:
                 wait = None
             time.sleep(_RETRY)
 
-    def _holder(self) -> tuple[int, int, str]:
+    def _holder(self) -> tuple[int, int, str, str]:
+        """Pid and start time of the holder, its host and its PID namespace; a text is empty where it is not known."""
         words = os.pread(self.fd, _WIDTH, 0).split()
-        if len(words) not in (2, 3) or not all(word.isdigit() for word in words[:2]):
-            return 0, -1, ""
-        return int(words[0]), int(words[1]), words[2].decode(errors="replace") if len(words) == 3 else ""
+        if len(words) not in (2, 3, 4) or not all(word.isdigit() for word in words[:2]):
+            return 0, -1, "", ""
+        host, namespace = (word.decode(errors="replace") for word in [*words[2:], b"", b""][:2])
+        return int(words[0]), int(words[1]), host, namespace
 
     def release(self) -> None:
         """Give the lock back; processes that inherited the descriptor go on holding it."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages import exit_futex
 from ftlaunch_contract.pages.page import Page, page_path
-from ftlaunch_hooks.process import error_file
+from ftlaunch_hooks.process import error_file, lossy_output
 
 _taken: Page | None = None
 
@@ -31,6 +31,7 @@ def install() -> None:
     page.begin(int(os.environ[protocol.ENV_ATTEMPT]), os.getpid(), protocol.own_start_time())
     _show_stacks(page)
     error_file.keep()
+    lossy_output.install()
     _taken = page
 
 

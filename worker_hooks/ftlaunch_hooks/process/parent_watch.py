@@ -1,13 +1,14 @@
 """A rank ends when its supervisor ends.
 
 The kernel sends SIGKILL to a rank whose supervisor dies (PR_SET_PDEATHSIG). Ranks that are not the supervisor's direct
-children get no such signal, so every rank watches the supervisor's pidfd, too.
+children get no such signal, so every rank watches the supervisor, too.
 """
 
 from __future__ import annotations
 
 import os
 
+from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import ENV_SUPERVISOR, process_start_time
 
 
@@ -20,7 +21,7 @@ def supervisor_pidfd() -> int | None:
     if identity is None:
         return None
     pid, _, start = identity.partition(":")
-    fd = os.pidfd_open(int(pid))
+    fd = open_end(int(pid))
     if process_start_time(int(pid)) != int(start):
         os.close(fd)
         raise ProcessLookupError(f"the supervisor (pid {pid}) is gone")

@@ -33,13 +33,12 @@ import select
 import signal
 import socket
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_MADV_COLLAPSE, _HUGE = 25, 2 << 20
 _HELPERS = 2  # an attempt begins with two orders: rank 0, and the others
 _QUIET = 0.3  # seconds without an order, after which an attempt has begun
 _OVER, _MORE = 3, 4  # exit codes of a helper: the supervisor is gone; more orders follow than there are helpers
@@ -51,6 +50,7 @@ def main() -> None:
     link.set_inheritable(False)
     kind, target, preload, when, later = sys.argv[2:7]
     rank = _sibling("forked_rank")
+    pidfd_open = _pidfd_open(link)
     before = dict(os.environ)
     rank.see_modules(kind, target)
     if importlib.util.find_spec("torch") is None:
@@ -66,13 +66,24 @@ def main() -> None:
     gc.enable()
     link.send(b'{"ready": true}')
     imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    order = _fork(link, list(filter(None, later.split(","))), rank, begun=when == "begun")
+    order = _fork(link, list(filter(None, later.split(","))), rank, pidfd_open, begun=when == "begun")
     rank.become(kind, target, order["args"], {**order["env"], **imported})
 
 
+def _pidfd_open(link: socket.socket) -> Callable[[int], int]:
+    """What opens pidfds. Without them the end of a helper cannot be waited for: a thread would not survive a fork."""
+    pidfd_open: Callable[[int], int] = _sibling("../../ftlaunch_contract/files/kernel_files").pidfd_open
+    try:
+        os.close(pidfd_open(os.getpid()))
+    except OSError as error:
+        _decline(link, f"pidfd_open(2) is refused here ({error.strerror})")
+    return pidfd_open
+
+
 def _sibling(name: str) -> ModuleType:
-    """Load the file beside this one: a Python without these hooks cannot import it as part of a package."""
-    spec = importlib.util.spec_from_file_location(f"_ftlaunch_{name}", Path(__file__).with_name(f"{name}.py"))
+    """Load a file from beside this one: a Python without these hooks cannot import it as part of a package."""
+    path = Path(__file__).parent / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"_ftlaunch_{Path(name).name}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -113,12 +124,14 @@ def _open_files() -> set[int]:
     return {int(path.name) for path in listed if path.is_symlink()}  # without that of the listing
 
 
-def _fork(link: socket.socket, later: list[str], rank: ModuleType, *, begun: bool) -> dict[str, Any]:
+def _fork(
+    link: socket.socket, later: list[str], rank: ModuleType, pidfd_open: Callable[[int], int], *, begun: bool
+) -> dict[str, Any]:
     """Keep helpers ready; returns in a rank, with its order. rank: the module forked_rank.
 
     begun: whether an attempt has begun. Late imports wait until then: ranks that begin need the processors.
     """
-    helpers = Helpers(link)
+    helpers = Helpers(link, pidfd_open)
     while True:
         if (order := helpers.fill()) is not None:
             return order
@@ -126,7 +139,7 @@ def _fork(link: socket.socket, later: list[str], rank: ModuleType, *, begun: boo
             rank.show_torch()
             _import_later(link, later, helpers.files())
             rank.hide_torch()
-            _use_huge_pages()
+            _sibling("huge_pages").use_huge_pages()
             helpers.relieve()
             later = []
             link.send(b'{"complete": true}')
@@ -141,8 +154,8 @@ def _fork(link: socket.socket, later: list[str], rank: ModuleType, *, begun: boo
 class Helpers:
     """Child processes, each of which waits for one order."""
 
-    def __init__(self, link: socket.socket) -> None:
-        self._link, self._parent = link, os.getpid()
+    def __init__(self, link: socket.socket, pidfd_open: Callable[[int], int]) -> None:
+        self._link, self._parent, self._open = link, os.getpid(), pidfd_open
         self._pidfds: dict[int, int] = {}  # by pid
         self._relieved = os.pipe()  # helpers without an order leave when it is closed
 
@@ -154,8 +167,8 @@ class Helpers:
                 _die_with(self._parent)
                 for fd in (self._relieved[1], *self._pidfds.values()):
                     os.close(fd)
-                return _help(self._link, self._relieved[0])
-            self._pidfds[helper] = os.pidfd_open(helper)
+                return _help(self._link, self._relieved[0], self._open)
+            self._pidfds[helper] = self._open(helper)
         return None
 
     def files(self) -> set[int]:
@@ -214,22 +227,7 @@ def _import_later(link: socket.socket, modules: list[str], known: Collection[int
     gc.enable()
 
 
-def _use_huge_pages() -> None:
-    """Move memory into huge pages: a fork copies a hundred pages in a quarter of the time of fifty thousand.
-
-    See madvise(2). Kernels before Linux 6.1, and kernels without huge pages, refuse; then nothing changes.
-    """
-    madvise = ctypes.CDLL(None).madvise
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        area, access, *_, inode_or_name = line.split()
-        if access != "rw-p" or inode_or_name not in ("0", "[heap]"):
-            continue
-        begin, end = (int(address, 16) for address in area.split("-"))
-        for page in range(-(-begin // _HUGE) * _HUGE, end - _HUGE + 1, _HUGE):
-            madvise(ctypes.c_void_p(page), ctypes.c_size_t(_HUGE), _MADV_COLLAPSE)
-
-
-def _help(link: socket.socket, relieved: int) -> dict[str, Any]:
+def _help(link: socket.socket, relieved: int, pidfd_open: Callable[[int], int]) -> dict[str, Any]:
     """Wait for one order, fork its ranks, end; returns in a rank. The end of the pipe `relieved` ends it, too."""
     wait = select.poll()
     wait.register(link, select.POLLIN)
@@ -250,7 +248,7 @@ def _help(link: socket.socket, relieved: int) -> dict[str, Any]:
     with open(received[0], "rb") as file:  # noqa: PTH123 - a descriptor
         order = json.load(file)
     gate = socket.socket(fileno=received[1])
-    me = os.pidfd_open(os.getpid())
+    me = pidfd_open(os.getpid())
     for number, own in enumerate(order["ranks"]):
         if os.fork() == 0:
             os.setsid()

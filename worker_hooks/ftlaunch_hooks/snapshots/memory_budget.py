@@ -5,15 +5,20 @@ one that is being saved. A single slot is overwritten where it lies: a crash dur
 With none, only the snapshots that are for the saver are written, to storage. Writing to tmpfs past its end would be
 SIGBUS, so a slot's memory is reserved before it is written to (slot_file.py). Where that fails, the ranks agree
 again, on one slot less.
+
+A slot takes memory of the machine and of the job's cgroup, too, whatever the file system says. Where that becomes
+short, the ranks agree again, before the kernel kills one of them.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ftlaunch_contract.files.memory_pools import MemoryPool, pools
 from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
@@ -22,6 +27,8 @@ from ftlaunch_contract.protocol import MEMORY_SLOTS
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.peer_progress import PeerProgress
 
+_LOOK = 1.0  # seconds between looks at the memory that is left
+_UNLIMITED = 1 << 60
 _ONE_SLOT = 10  # steps between snapshots, at least, where each destroys the one before
 
 
@@ -36,6 +43,7 @@ class MemoryBudget:
         self._directory = directory
         self._planned = self._asked = 0
         self._most = MEMORY_SLOTS
+        self._looked, self._tight = 0.0, False
 
     def noticed(self, need: int) -> None:
         """A snapshot of this rank needs `need` bytes now: the ranks agree anew when that is more than was planned."""
@@ -43,12 +51,25 @@ class MemoryBudget:
             self.progress.grew()
 
     def spaced(self, interval: int) -> int:
-        """Rank 0: the interval that the memory allows where `interval` was asked for; the page tells the supervisor."""
+        """Rank 0: the interval that the memory allows where `interval` was asked for; the page tells the supervisor.
+
+        Called at every step: looks now and then whether memory has become short.
+        """
+        self._look_at_memory()
         self._asked, every = interval, _spaced(interval, self.slots)
         memory = self._page.memory
         if memory.interval != every:
             self._page.memory = memory._replace(interval=every)
         return every
+
+    def _look_at_memory(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < _LOOK or not self.slots:
+            return
+        self._looked, before = now, self._tight
+        self._tight = is_tight(pools())
+        if self._tight and not before:
+            self.progress.grew()
 
     def agree(self, step: int, need: int, held: int) -> int | None:
         """All ranks at the boundary of `step`, no copy under way: agree on `slots`.
@@ -79,7 +100,8 @@ class MemoryBudget:
         if self.progress.any_failed():  # statvfs promised memory that could not be had
             self._most = max(self.slots - 1, 0)
         needed = sum(peer.q[NEED] for peer in self._peers)
-        room = room_in(self._directory) + sum(peer.q[HELD] for peer in self._peers)
+        held = sum(peer.q[HELD] for peer in self._peers)
+        room = min(room_in(self._directory) + held, memory_for(pools(), held))
         slots = slots_for(needed, room, self._most)
         common = set[int].intersection(*(set(peer.slot_steps()) for peer in self._peers))
         words, memory = self._page.q, self._page.memory
@@ -109,5 +131,19 @@ def room_in(directory: Path) -> int:
     """
     disk = os.statvfs(directory)
     if disk.f_blocks == 0:  # mounted without a limit
-        return 1 << 60
+        return _UNLIMITED
     return max((disk.f_bavail - disk.f_blocks // 10) * disk.f_frsize, 0)
+
+
+def memory_for(found: Sequence[MemoryPool], held: int) -> int:
+    """Bytes that snapshots may take of memory, of which they take `held` already. Pure.
+
+    A twentieth of each pool is left to the job itself, which may still grow. A hundredth is always there for snapshots:
+    to give up less than that would save nobody.
+    """
+    return min((max(p.available + held - p.limit // 20, p.limit // 100) for p in found), default=_UNLIMITED)
+
+
+def is_tight(found: Sequence[MemoryPool]) -> bool:
+    """Whether so little memory is left that snapshots should be given up for it. Pure."""
+    return any(pool.available < pool.limit // 40 for pool in found)

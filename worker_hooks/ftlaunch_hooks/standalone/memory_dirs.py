@@ -1,4 +1,4 @@
-"""The memory directories of ranks without a supervisor: one for each process, named after it."""
+"""The memory directories of ranks without a supervisor: one for each process, named after it and held by it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,30 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.files import held_dir
+from ftlaunch_contract.files.private_dir import make_private
 
 
 def memory_dir(root: Path, pid: int, start_time: int) -> Path:
-    """The memory directory of a process."""
-    return root / f"alone-{pid}-{start_time}"
+    """The memory directory of a process of this PID namespace."""
+    return root / f"alone-{pid}-{start_time}-{held_dir.pid_namespace()}"
+
+
+def make(directory: Path) -> None:
+    """Make a memory directory, and hold it until this process ends. Raises NotPrivate or OSError."""
+    fd = held_dir.hold(directory, lambda: make_private(directory))
+    # a DataLoader's worker may outlive this process, and must not hold the directory for it
+    os.register_at_fork(after_in_child=lambda: os.close(fd))
 
 
 def sweep(root: Path) -> None:
     """Delete what processes that were killed have left."""
-    for directory in root.glob("alone-*-*"):
-        _, pid, start = directory.name.split("-")
-        if protocol.process_start_time(int(pid)) != int(start):
+    for directory in root.glob("alone-*-*-*"):
+        fd = held_dir.claim_abandoned(directory)
+        if fd is not None:
             forget(directory)
+            os.close(fd)
 
 
 def forget(directory: Path) -> None:

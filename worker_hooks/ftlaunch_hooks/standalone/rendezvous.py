@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ftlaunch_contract import protocol
+from ftlaunch_contract.files import held_dir
+from ftlaunch_contract.files.private_dir import make_private
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Flag
@@ -25,7 +27,14 @@ _NAMES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RES
 def rendezvous(root: Path, rank: int, world_size: int, attempt: int) -> list[Page]:
     """The pages of all ranks, in their order, this rank's own among them. Raises AloneError or OSError."""
     place = _place(root, world_size)
-    place.mkdir(mode=0o700, exist_ok=True)
+    held = held_dir.hold(place, lambda: make_private(place), shared=True)
+    try:
+        return _meet(place, rank, world_size, attempt)
+    finally:
+        os.close(held)
+
+
+def _meet(place: Path, rank: int, world_size: int, attempt: int) -> list[Page]:
     path = page_path(place, rank)
     pages = {rank: _own_page(path, attempt)}
     deadline = time.monotonic() + _PATIENCE
@@ -43,7 +52,8 @@ def rendezvous(root: Path, rank: int, world_size: int, attempt: int) -> list[Pag
 
 
 def _place(root: Path, world_size: int) -> Path:
-    words = [os.environ.get(name, "") for name in _NAMES]
+    # two containers that share /dev/shm may have equal addresses, and the pages speak of pids
+    words = [*(os.environ.get(name, "") for name in _NAMES), str(held_dir.pid_namespace())]
     if world_size == 1:
         words.append(str(os.getpid()))
     return root / f"meeting-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:16]}"

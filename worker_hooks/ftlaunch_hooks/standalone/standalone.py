@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
-from ftlaunch_contract.files.private_dir import NotPrivate, make_private
+from ftlaunch_contract.files.private_dir import NotPrivate
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
@@ -67,7 +67,7 @@ class Standalone:
 
     def _meet(self) -> list[Page]:
         try:
-            make_private(self.memory_dir)
+            memory_dirs.make(self.memory_dir)
             memory_dirs.sweep(self._root)
             return rendezvous(self._root, self.rank, self.world_size, self.attempt)
         except NotPrivate as error:

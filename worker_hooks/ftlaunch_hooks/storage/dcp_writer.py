@@ -29,6 +29,7 @@ from torch.futures import Future
 from ftlaunch_contract.checkpoint import layout, tensor_file, writer
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.kernel_files import memory_file
 from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.storage.dcp_reader import VALUES
 from ftlaunch_hooks.tensors import json_codec as coding
@@ -144,7 +145,7 @@ def _image(tensors: Mapping[Chunk, Tensor]) -> Iterator[int]:
     """A descriptor of a safetensors file with these tensors, in memory."""
     chunks = tensor_file.file_order(tensors)
     header, offsets = tensor_file.build_header(chunks)
-    fd = os.memfd_create("ftlaunch-checkpoint", os.MFD_CLOEXEC)
+    fd = memory_file("checkpoint")
     try:
         atomic.write_all(fd, header)
         if chunks:

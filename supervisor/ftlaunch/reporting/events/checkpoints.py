@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ftlaunch.common.formatting import duration, size
@@ -136,6 +137,47 @@ class SaverMissing(JobEvent):
             f"the saver died, and another cannot be started ({self.why}): training goes on, checkpoints wait;"
             " trying again every second"
         )
+
+
+@dataclass(frozen=True)
+class StorageSilent(JobEvent):
+    """The saver has done nothing for a while: it is in a system call that does not come back."""
+
+    name = "storage_silent"
+    seconds: float
+    place: Path
+    newest: int
+    """the newest step on storage, or -1"""
+    age: float | None
+    """seconds since it was committed; None where an earlier run did that"""
+
+    def fields(self) -> dict[str, Any]:
+        """How long, and what storage has."""
+        return {"seconds": round(self.seconds, 1), "newest": self.newest, "age": self.age and round(self.age, 1)}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        has = "there is no checkpoint yet"
+        if self.newest >= 0:
+            since = "of an earlier run" if self.age is None else f"{duration(self.age)} old"
+            has = f"the newest checkpoint is step {self.newest}, {since}"
+        return f"storage has not answered for {duration(self.seconds)} ({self.place}): {has}; waiting for it"
+
+
+@dataclass(frozen=True)
+class StorageAnswers(JobEvent):
+    """The saver goes on after `storage_silent`."""
+
+    name = "storage_answers"
+    seconds: float
+
+    def fields(self) -> dict[str, Any]:
+        """How long it was silent."""
+        return {"seconds": round(self.seconds, 1)}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        return f"storage answers again, after {duration(self.seconds)}"
 
 
 @dataclass(frozen=True)

@@ -127,14 +127,18 @@ class JobFinished(JobEnded):
     """All ranks have done their work."""
 
     name = "job_finished"
+    complete_since: str
+    """when its last step was committed, where this run had nothing left to train; else empty"""
 
     def fields(self) -> dict[str, Any]:
         """The exit code, and how many restarts it took."""
         return {"code": self.code, "restarts": self.budget.restarts}
 
     def sentence(self) -> str:
-        """How many restarts it took."""
-        return f"done; {messages.spent(self.budget)}"
+        """How many restarts it took; or that there was nothing to do, and how to begin anew."""
+        if not self.complete_since:
+            return f"done; {messages.spent(self.budget)}"
+        return messages.complete(self.committed, self.complete_since, self.spec.checkpoint_dir)
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,6 @@ class JobFailed(JobEnded):
     verdict: Verdict | None
     unsaved: str
     """why the last snapshot could not be saved; empty: it was"""
-    memory_dir: Path
     attempt: int
 
     def fields(self) -> dict[str, Any]:
@@ -173,16 +176,12 @@ class JobFailed(JobEnded):
 
     def lines(self) -> Sequence[str]:
         """The last screen: what failed, what was tried, where the state and the logs are."""
-        shown = []
-        if self.unsaved:
-            place = f"it stays in {self.memory_dir}"
-            shown.append(f"{messages.PREFIX}the last snapshot could not be saved: {self.unsaved}; {place}")
         if self.cause is None or self.verdict is None:
-            return shown
+            return ()
         saved = f"step {self.committed} is in {self.spec.checkpoint_dir}"
         state = saved if self.committed >= 0 else "nothing was saved"
         logs = self.spec.log_dir / f"attempt_{self.attempt}"
-        return [*shown, *messages.failure(self.cause, self.verdict.budget, self.verdict.sentence, logs, state)]
+        return list(messages.failure(self.cause, self.verdict.budget, self.verdict.sentence, logs, state))
 
 
 @dataclass(frozen=True)

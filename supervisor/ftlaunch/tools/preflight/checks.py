@@ -11,7 +11,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.device_count import count_gpus
 from ftlaunch.system.helper_process import HelperProcesses
-from ftlaunch.tools.preflight import disk, machine, ranks, rules, view
+from ftlaunch.tools.preflight import disk, kernel, machine, ranks, rules, view
 from ftlaunch.tools.preflight.rules import Check
 from ftlaunch_contract.protocol import memory_root
 
@@ -35,6 +35,7 @@ def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
         ),
         rules.clock(time.time(), Path(__file__).stat().st_mtime, machine.clock_synchronised()),
         rules.limits(*machine.limits(), gpus > 0),
+        *kernel.checks(),
     ]
     return [*_interpreter(helpers, spec, gpus, limit, rules.could_run(checks)), *checks]
 

@@ -8,37 +8,15 @@ import resource
 import socket
 from pathlib import Path
 
-import psutil
+from ftlaunch_contract.files import memory_pools
 
-_CGROUP = Path("/sys/fs/cgroup")
 _STA_UNSYNC = 0x40
 _TIME_ERROR = 5
 
 
 def free_memory() -> int:
     """Bytes that can be had, within the limits of our control groups."""
-    free = [int(psutil.virtual_memory().available)]
-    for folder in _own_groups():
-        try:
-            most = (folder / "memory.max").read_text().strip()
-            used = int((folder / "memory.current").read_text())
-            cache = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        except (OSError, ValueError):
-            continue  # no memory controller here
-        if most != "max":
-            # The kernel gives up file caches when memory is wanted.
-            free.append(int(most) - used + int(cache.get("inactive_file", 0)))
-    return max(min(free), 0)
-
-
-def _own_groups() -> list[Path]:
-    """Our control group (version 2) and those around it."""
-    try:
-        own = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
-    except (OSError, StopIteration):
-        return []
-    folder = _CGROUP / own[3:].lstrip("/")
-    return [place for place in (folder, *folder.parents) if place.is_relative_to(_CGROUP)]
+    return min(pool.available for pool in memory_pools.pools())
 
 
 def free_room(folder: Path) -> int:

@@ -1,0 +1,63 @@
+"""What this kernel, container and Python give of what ftlaunch likes to use, and what it does without."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ftlaunch.ranks import exit_watch
+from ftlaunch.system import kernel_log
+from ftlaunch.tools.preflight.rules import Check
+from ftlaunch_contract.files import kernel_files
+
+OLDEST_LINUX = (4, 18)
+
+
+def checks() -> Iterator[Check]:
+    """A row for each facility; none of them is needed."""
+    yield release(platform.release(), platform.libc_ver())
+    slow = "ranks are started, not forked, and threads wait for their ends: a restart takes a second"
+    yield facility("pidfd", _error(lambda: kernel_files.pidfd_open(os.getpid())), slow)
+    yield facility("memfd", _error(lambda: kernel_files.memfd_create("check")), "deleted files take its place")
+    late = "the death of a rank is seen when the kernel has taken it apart, not as it begins"
+    yield facility("futex_waitv", os.strerror(errno.ENOSYS) if exit_watch.is_deaf() else "", late)
+    untold = "the reason of a kill is told by the counters of the cgroup, if at all"
+    yield facility("kmsg", kernel_log.why_unreadable(), untold)
+    yield cgroup(kernel_log.oom_counters(Path("/proc/self")))
+
+
+def release(linux: str, libc: tuple[str, str]) -> Check:
+    """Linux and the C library. libc: as platform.libc_ver tells it."""
+    found = f"Linux {linux}, {' '.join(filter(None, libc)) or 'no glibc'}"
+    version = tuple(int(part) for part in linux.split("-", maxsplit=1)[0].split(".")[:2] if part.isdigit())
+    if version < OLDEST_LINUX:
+        return Check(
+            "kernel", "warn", found, f"ftlaunch is made for Linux {'.'.join(map(str, OLDEST_LINUX))} and newer"
+        )
+    return Check("kernel", "ok", found)
+
+
+def facility(name: str, error: str, without: str) -> Check:
+    """Something the kernel gives or refuses. error: why it does not; without: what follows from that."""
+    if error:
+        return Check(name, "warn", f"not to be had ({error.lower()})", without)
+    return Check(name, "ok", "there")
+
+
+def cgroup(counters: list[Path]) -> Check:
+    """The memory cgroup. counters: the files that count its kills."""
+    if not counters:
+        return Check("cgroup", "skip", "none is seen: a kill for lack of memory is told from the kernel log")
+    versions = {"v2" if path.name == "memory.events" else "v1" for path in counters}
+    return Check("cgroup", "ok", f"{' and '.join(sorted(versions))}: {counters[0].parent}")
+
+
+def _error(open_file: Callable[[], int]) -> str:
+    try:
+        os.close(open_file())
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

@@ -1,0 +1,76 @@
+"""Pythons and kernels that lack things: names taken from `os`, and a seccomp filter that refuses system calls."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import platform
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+PIDFD_OPEN = 434
+MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}.get(platform.machine(), -1)
+FUTEX_WAITV = 449
+
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
+_LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+
+_LACKING = """
+import os, signal
+for module, names in ((os, ("pidfd_open", "memfd_create")), (signal, ("pidfd_send_signal",))):
+    for name in names:
+        if hasattr(module, name):
+            delattr(module, name)
+if "FT_TEST_LACKING" in os.environ:
+    with open(os.environ["FT_TEST_LACKING"], "a") as file:
+        file.write(f"{hasattr(os, 'pidfd_open')}\\n")
+"""
+
+
+class _Program(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def lacking_python(home: Path) -> dict[str, str]:
+    """An environment in which every Python lacks the names; each of them leaves a line in `<home>/lacking`."""
+    folder = home / "sitecustomize"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(_LACKING)
+    return {"PYTHONPATH": str(folder), "FT_TEST_LACKING": str(home / "lacking")}
+
+
+def refuse(calls: Mapping[int, int]) -> Callable[[], None]:
+    """For Popen's preexec_fn: the process and its children get these errors (errno by number) from system calls."""
+    if MEMFD_CREATE < 0:
+        pytest.skip("the numbers of system calls are not known here")
+    lines = [struct.pack("HBBI", _LOAD, 0, 0, 0)]
+    for number, code in calls.items():
+        lines.append(struct.pack("HBBI", _JUMP_IF_EQUAL, 0, 1, number))
+        lines.append(struct.pack("HBBI", _RETURN, 0, 0, _ERRNO | code))
+    lines.append(struct.pack("HBBI", _RETURN, 0, 0, _ALLOW))
+    filters = b"".join(lines)
+    program = _Program(len(lines), filters)
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def install() -> None:
+        if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
+            _PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program), 0, 0
+        ):
+            raise OSError(ctypes.get_errno(), "cannot install a seccomp filter")
+
+    return install
+
+
+def refused(pid: int) -> bool:
+    """Whether a process runs under a seccomp filter."""
+    return "Seccomp:\t2" in Path(f"/proc/{pid}/status").read_text()
+
+
+OLD_KERNEL = {PIDFD_OPEN: errno.ENOSYS, MEMFD_CREATE: errno.ENOSYS, FUTEX_WAITV: errno.ENOSYS}
+CONTAINER = {PIDFD_OPEN: errno.EPERM, MEMFD_CREATE: errno.EPERM, FUTEX_WAITV: errno.EPERM}
