@@ -25,6 +25,7 @@ from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.observe.step_timer import Stopwatch
+from ftlaunch_hooks.observe.unsaved_state import UnsavedState
 from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
@@ -97,6 +98,7 @@ class Job:
             coordinator.rank, coordinator.peers, coordinator.orders, self._pace, self._snapshots.budget
         )
         self._begin(kind)
+        self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
@@ -120,6 +122,7 @@ class Job:
             while self.step < total:
                 yield self.step
                 self._complete(last=self.step + 1 == total)
+            self._page.raise_flag(Flag.LOOP_ENDED)
         finally:
             self._leave_loop()
         self._coordinator.finish()
@@ -215,7 +218,7 @@ class Job:
 
     def _enter(self) -> None:
         self._begin_training()
-        self._page.lower_flag(Flag.LOOP_LEFT)
+        self._page.lower_flag(Flag.LOOP_LEFT | Flag.LOOP_ENDED)
         self._in_loop = True
         self._coordinator.at_boundary(self.step)
         if NONE != self._coordinator.orders.stop_at <= self.step:  # attach() has taken the snapshot

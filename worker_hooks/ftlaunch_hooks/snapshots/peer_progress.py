@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.words import ASKED, MISSED, TAKEN
+from ftlaunch_contract.protocol import Flag
+from ftlaunch_hooks.tensors.json_codec import StateError
 
 _GREW, _FAILED = 1, 2  # bits of ASKED
 _ASKED, _MISSED, _TAKEN = int(ASKED), int(MISSED), int(TAKEN)  # ranks poll these words
@@ -29,6 +31,15 @@ class PeerProgress:
         """Whether every rank has taken the snapshot of `step`."""
         attempt = self._page.attempt
         return all(peer.attempt == attempt and peer.q[_TAKEN] > step for peer in self._peers)
+
+    def expect(self, step: int) -> None:
+        """Raises StateError when a rank has ended its loop before `step`: no other rank would ever get it."""
+        for rank, peer in enumerate(self._peers):
+            if peer.flags & Flag.LOOP_ENDED and peer.attempt == self._page.attempt and peer.step < step:
+                raise StateError(
+                    f"cannot complete step {step}: rank {rank} has ended its loop after {peer.step} steps; all ranks"
+                    " must make the same number of steps"
+                )
 
     def missed(self, step: int) -> None:
         """This rank has no snapshot of `step`, which was to be held for the saver: the step will not be saved."""

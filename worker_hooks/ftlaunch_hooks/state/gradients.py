@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from ftlaunch_hooks.state.collector import Collector
 from ftlaunch_hooks.state.parts import Loader, Names, check_names
 from ftlaunch_hooks.storage.reading import Lookup
-from ftlaunch_hooks.tensors.json_codec import Json
+from ftlaunch_hooks.tensors.json_codec import Json, StateError
+from ftlaunch_hooks.tensors.unreduced import UnreducedGradients
 
 NAME = "grad"
 
@@ -29,9 +30,11 @@ class Gradients:
         self._modules, self._optimizers, self._names = modules, optimizers, names
         self._absent: dict[str, Tensor] = {}  # takes the place of a gradient that was there before, and is not now
         self._dense: list[str] = []
+        self._unreduced = UnreducedGradients(modules.values())
 
     def collect(self, collector: Collector) -> dict[str, Json]:
         """Put the gradients in; returns which there are. Raises StateError."""
+        self._check_reduced()
         dense: list[str] = []
         sparse: dict[str, bool] = {}
         for key, parameter in self._parameters():
@@ -51,6 +54,15 @@ class Gradients:
         if dense != self._dense:
             self._dense = dense
         return {"kind": "gradients", "dense": self._dense, "sparse": sparse}
+
+    def _check_reduced(self) -> None:
+        """Raises StateError for gradients that fully_shard keeps beside its parameters, whole and unreduced."""
+        if (name := self._unreduced.find()) is not None:
+            raise StateError(
+                f"cannot save gradients that are not reduced yet (of `{name}`): fully_shard with"
+                " set_requires_gradient_sync(False) keeps them to itself; let one step of the loop make all backward"
+                " passes up to the optimizer's step"
+            )
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
         """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError."""

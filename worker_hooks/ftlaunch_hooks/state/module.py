@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from ftlaunch_hooks.state.buffers import NonPersistentBuffers
 from ftlaunch_hooks.state.collector import Collector, Taken
 from ftlaunch_hooks.state.parts import Loader, Names, check_names
 from ftlaunch_hooks.state.unchanged import Containers, Unchanged
@@ -62,8 +64,11 @@ class ModulePart:
         self._listed: list[str] = []
         self._before: _Before | None = None
         self._parameters: list[tuple[str, Tensor]] = []
-        self._tree: dict[str, Json] = {}  # without what is frozen
-        self._told: dict[str, Json] = {}  # with it
+        self._beside = NonPersistentBuffers(name, module, lambda raw: clean_names(module, raw))
+        self._shapes: dict[str, torch.Size] = {}  # of buffers as they were first seen
+        self._reshaped: set[str] = set()  # buffers whose shape has changed since
+        self._tree: dict[str, Json] = {}  # what state_dict() says
+        self._told: dict[str, Json] = {}  # with what else is known of the tensors
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """state_dict's tensors and its other values (extra state), by clean name."""
@@ -90,7 +95,7 @@ class ModulePart:
             and collector.again(before.taken)
         ):
             names.keys = before.keys | names.keys
-            return self._with_frozen(before.tree)
+            return self._tell(before.tree, collector)
         mark = collector.mark()
         tensors, extra = self.tensors()
         keys: dict[int, str] = {}
@@ -103,6 +108,8 @@ class ModulePart:
         if self._listed != (listed := list(tensors)):
             self._listed = listed
         self._parameters = [(name, tensor) for name, tensor in tensors.items() if isinstance(tensor, nn.Parameter)]
+        self._note_shapes(tensors)
+        self._beside.find()
 
         def put(path: Path, tensor: Tensor) -> str:
             return collector.put(path, tensor, "model")
@@ -112,13 +119,22 @@ class ModulePart:
         self._before = (
             None if unchanged is None else _Before(unchanged, names.stepped, collector.since(mark), keys, tree)
         )
-        return self._with_frozen(tree)
+        return self._tell(tree, collector)
 
-    def _with_frozen(self, tree: dict[str, Json]) -> dict[str, Json]:
-        """With the names of the parameters that want no gradient: the same object while nothing has changed."""
-        frozen = [name for name, parameter in self._parameters if not parameter.requires_grad]
-        if tree is not self._tree or frozen != self._told["frozen"]:
-            self._tree, self._told = tree, {**tree, "frozen": frozen}
+    def _note_shapes(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            if not isinstance(tensor, nn.Parameter) and self._shapes.setdefault(name, tensor.shape) != tensor.shape:
+                self._reshaped.add(name)
+
+    def _tell(self, tree: dict[str, Json], collector: Collector) -> dict[str, Json]:
+        """With the names of what else is known of tensors: the same object while nothing has changed."""
+        more = {
+            "frozen": [name for name, parameter in self._parameters if not parameter.requires_grad],
+            "reshaped": sorted(self._reshaped),
+            "beside": self._beside.collect(collector),
+        }
+        if tree is not self._tree or any(self._told[key] != value for key, value in more.items()):
+            self._tree, self._told = tree, {**tree, **more}
         return self._told
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
@@ -126,10 +142,16 @@ class ModulePart:
         tensors, extra = self.tensors()
         names = [*tree["tensors"], *_keys(tree["extra"])]
         check_names(f"module `{self.name}`", [*tensors, *extra], names)
+        reshaped = set(tree.get("reshaped", ()))
         for name, tensor in tensors.items():
-            saved.check(self.key(name), tensor)
+            saved.check(self.key(name), None if name in reshaped else tensor)
+        load_beside = self._beside.plan(tree.get("beside", ()), saved)
 
         def load() -> None:
+            self._reshaped |= reshaped
+            for name in reshaped:
+                dtype, shape = saved.info(self.key(name))
+                tensors[name].data = torch.empty(shape, dtype=dtype, device=tensors[name].device)
             state = self.module.state_dict(keep_vars=True)
             saved.fill({self.key(name): tensor for name, tensor in tensors.items()})
             others = decode(tree["extra"], saved.get)
@@ -141,6 +163,7 @@ class ModulePart:
             self.module.load_state_dict(new, strict=True)  # copies nothing onto itself
             if "frozen" in tree:  # it is not in a checkpoint of an earlier version
                 _freeze(tensors, set(tree["frozen"]))
+            load_beside()
 
         return load
 

@@ -152,7 +152,7 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
     if part.name in state:
         if state[part.name]["kind"] != part.kind:
             raise StateError(f"cannot load weights: `{part.name}` was saved, but is no module")
-        return {name: value for name, value in state[part.name].items() if name != "frozen"}  # the script decides
+        return {name: value for name, value in state[part.name].items() if name not in ("frozen", "beside")}  # the script decides
     start = f"{part.name}."
     saved_keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping
     keys = [key for key in saved_keys if key.startswith(start) and "@" not in key]  # without those of other ranks
@@ -169,6 +169,11 @@ def _check(name: str, target: Any) -> None:
     if methods:
         has = " and ".join(f"{method}()" for method in methods)
         raise StateError(f"cannot attach: argument `{name}` has no {has}")
+    if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(target).__mro__):
+        raise StateError(
+            f"cannot attach: argument `{name}` is a ZeroRedundancyOptimizer, whose state_dict() is a collective; use "
+            "torch.distributed.fsdp.fully_shard"
+        )
     if isinstance(target, nn.Module) and any(
         type(module).__name__ == "FullyShardedDataParallel" for module in target.modules()
     ):

@@ -40,7 +40,8 @@ class Structure:
             raise StateError(f"cannot save {few(new)}, which is new since attach(): {rest}")
         if gone := before.keys() - now.keys():
             raise StateError(f"cannot save a state without {few(gone)}, which was there at attach()")
-        if other := [key for key, shape in now.items() if shape != before[key]]:
+        parameters = self._names.parameters()  # a buffer may have another shape: it is given back with it
+        if other := [key for key, shape in now.items() if shape != before[key] and _shared(key) in parameters]:
             shapes = f"{before[other[0]]} at attach(), {now[other[0]]} now"
             raise StateError(f"cannot save {few(other)}, whose shape has changed ({shapes}): {rest}")
 
@@ -64,6 +65,12 @@ class Structure:
 
 def _shapes(collected: Collected) -> dict[str, tuple[int, ...]]:
     return {item.key: item.whole for item in collected.items if item.group == "model"}
+
+
+def _shared(key: str) -> str:
+    """A tensor's key without the number of the rank that saves it for itself."""
+    shared, at, rank = key.rpartition("@")
+    return shared if at and rank.isdigit() and not shared.endswith("@") else key
 
 
 def _groups(optimizer: torch.optim.Optimizer) -> list[list[int]]:
