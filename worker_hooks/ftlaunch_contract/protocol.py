@@ -112,7 +112,6 @@ class Flag(enum.IntFlag):
     STOPPED = 8  # left the loop because it was told to stop
     MAPPED = 16  # (no supervisor) has mapped the pages of all its peers
     OBSERVED = 32  # beats come from torch's optimizers (optimizer_steps.py), until it attaches
-    LOOP_ENDED = 64  # the training loop has made all its steps: it makes no further one
 
 
 def announce_step(newest: int, step_seconds: float) -> int:

@@ -1,6 +1,6 @@
 """DistributedDataParallel with uneven inputs: under Join, a rank that has no more batches shadows the others.
 
-Refused: ranks must make the same number of steps
+Refused: all ranks must make the same number of steps
 """
 
 import torch

@@ -115,14 +115,15 @@ class Job:
     def steps(self, total: int) -> Iterator[int]:
         """Yield the number of each step still to be made, up to `total`; one pass of the loop is one step.
 
-        Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step.
+        Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Raises StateError
+        where another rank makes another number of steps: they would wait for each other without end.
         """
         self._enter()
+        self._snapshots.budget.progress.intend(total)
         try:
             while self.step < total:
                 yield self.step
                 self._complete(last=self.step + 1 == total)
-            self._page.raise_flag(Flag.LOOP_ENDED)
         finally:
             self._leave_loop()
         self._coordinator.finish()
@@ -218,7 +219,7 @@ class Job:
 
     def _enter(self) -> None:
         self._begin_training()
-        self._page.lower_flag(Flag.LOOP_LEFT | Flag.LOOP_ENDED)
+        self._page.lower_flag(Flag.LOOP_LEFT)
         self._in_loop = True
         self._coordinator.at_boundary(self.step)
         if NONE != self._coordinator.orders.stop_at <= self.step:  # attach() has taken the snapshot
@@ -241,6 +242,7 @@ class Job:
             self._page.consumed = span[1]
         self._losses.judge(step, *(span if self._positions.skippable else NO_SPAN))
         self._snapshots.trouble = self._losses.trouble
+        self._snapshots.budget.progress.check_intents()
         self._coordinator.at_boundary(step)
         order = self._schedule.read(step)
         if last:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.pages.words import ASKED, MISSED, TAKEN
-from ftlaunch_contract.protocol import Flag
+from ftlaunch_contract.pages.words import ASKED, INTENT, MISSED, TAKEN
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 _GREW, _FAILED = 1, 2  # bits of ASKED
+_MOST = (1 << 48) - 1  # total steps
 _ASKED, _MISSED, _TAKEN = int(ASKED), int(MISSED), int(TAKEN)  # ranks poll these words
 
 
@@ -22,6 +22,30 @@ class PeerProgress:
     def __init__(self, rank: int, peers: Sequence[Page]) -> None:
         """peers: the pages of all ranks, this one's included."""
         self._page, self._peers = peers[rank], peers
+        self._alike = True  # all ranks are known to make the same number of steps
+
+    def intend(self, total: int) -> None:
+        """This rank begins a loop of `total` steps, those of earlier attempts included."""
+        loop = (self._page.q[INTENT] >> 48) % 0x7FFF + 1
+        self._page.q[INTENT] = loop << 48 | min(total, _MOST)
+        self._alike = len(self._peers) == 1
+
+    def check_intents(self) -> None:
+        """Raises StateError where another rank's loop is to make another number of steps.
+
+        A rank that is in another loop of its script is not compared.
+        """
+        if self._alike:
+            return
+        own = self._page.q[INTENT]
+        others = [peer.q[INTENT] if peer.attempt == self._page.attempt else 0 for peer in self._peers]
+        for rank, other in enumerate(others):
+            if other != own and other >> 48 == own >> 48:
+                raise StateError(
+                    f"cannot go on: this rank is to make {own & _MOST} steps and rank {rank} {other & _MOST}; all ranks"
+                    " must make the same number of steps, as snapshots are taken of a step of all of them"
+                )
+        self._alike = all(other == own for other in others)
 
     def took(self, step: int) -> None:
         """This rank's newest snapshot is of `step`; NONE: this rank has no snapshot."""
@@ -31,15 +55,6 @@ class PeerProgress:
         """Whether every rank has taken the snapshot of `step`."""
         attempt = self._page.attempt
         return all(peer.attempt == attempt and peer.q[_TAKEN] > step for peer in self._peers)
-
-    def expect(self, step: int) -> None:
-        """Raises StateError when a rank has ended its loop before `step`: no other rank would ever get it."""
-        for rank, peer in enumerate(self._peers):
-            if peer.flags & Flag.LOOP_ENDED and peer.attempt == self._page.attempt and peer.step < step:
-                raise StateError(
-                    f"cannot complete step {step}: rank {rank} has ended its loop after {peer.step} steps; all ranks"
-                    " must make the same number of steps"
-                )
 
     def missed(self, step: int) -> None:
         """This rank has no snapshot of `step`, which was to be held for the saver: the step will not be saved."""

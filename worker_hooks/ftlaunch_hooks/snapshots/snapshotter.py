@@ -152,17 +152,10 @@ class Snapshotter:
         def ready() -> bool:
             if self.budget.slots < 2:  # the only slot is about to be written over
                 return not self._page.leave
-            return self.newest == NONE or self._have_newest()
+            return self.newest == NONE or self._progress.all_have(self.newest)
 
         wait_until(lambda: self._page.leave or self._progress.any_failed() or ready(), math.inf)
         return ready() and not self._progress.any_failed()
-
-    def _have_newest(self) -> bool:
-        """Whether every rank has the newest snapshot. Raises StateError when a rank will never have it."""
-        if self._progress.all_have(self.newest):
-            return True
-        self._progress.expect(self.newest)
-        return False
 
     def _copy(self, number: int | None, new: Snapshot) -> bool:
         """Copy the state into a slot, or begin to; False where there is no slot, or no room."""

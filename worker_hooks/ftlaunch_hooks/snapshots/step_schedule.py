@@ -71,33 +71,18 @@ class StepSchedule:
     def _write(self, step: int) -> None:
         behind = step - SCHEDULE.count
         if behind > 0 and not all(page.step >= behind for page in self._peers):
-            wait_until(lambda: self._page.leave or self._have_completed(behind), math.inf)
+            wait_until(lambda: self._page.leave or all(page.step >= behind for page in self._peers), math.inf)
         self._peers[0].q[SCHEDULE + step % SCHEDULE.count] = pack(step, self._decide(step))
 
-    def _have_completed(self, step: int) -> bool:
-        if all(page.step >= step for page in self._peers):
-            return True
-        self._budget.progress.expect(step)
-        return False
-
     def read(self, step: int) -> BoundaryOrder:
-        """The order for `step`; waits until rank 0 has written it. An empty order when the ranks are told to leave.
-
-        Raises StateError when a rank has ended its loop before `step`.
-        """
+        """The order for `step`; waits until rank 0 has written it. An empty order when the ranks are told to leave."""
         if self._alone:
             self._write(step)  # no other rank must know it in advance: the newest requests count
         words, word = self._peers[0].q, SCHEDULE + step % SCHEDULE.count
         if words[word] >> 32 != step:
-            wait_until(lambda: self._page.leave or self._is_written(word, step), math.inf)
+            wait_until(lambda: self._page.leave or words[word] >> 32 == step, math.inf)
         said, order = unpack(words[word])
         return order if said == step else BoundaryOrder()
-
-    def _is_written(self, word: int, step: int) -> bool:
-        if self._peers[0].q[word] >> 32 == step:
-            return True
-        self._budget.progress.expect(step)
-        return False
 
     def _decide(self, step: int) -> BoundaryOrder:
         every = self._budget.spaced(self._pace.interval)
