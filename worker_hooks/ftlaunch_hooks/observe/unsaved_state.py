@@ -26,7 +26,11 @@ class UnsavedState:
         self._others: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()  # the step in which each was first seen
         if rank == 0:  # a hook is registered on all ranks alike
             self._say_hooks()
-        register_optimizer_step_post_hook(self._stepped)
+        self._hook = register_optimizer_step_post_hook(self._stepped)
+
+    def close(self) -> None:
+        """Look no longer."""
+        self._hook.remove()
 
     def _say_hooks(self) -> None:
         for hook in stateful_hooks(list(self._modules.values()), list(self._objects.values())):
