@@ -15,9 +15,7 @@ discriminator = nn.Sequential(nn.Linear(8, 16), nn.LeakyReLU(0.2), nn.Linear(16,
 optimizer_g = torch.optim.Adam(generator.parameters(), lr=2e-4, betas=(0.5, 0.999))
 optimizer_d = torch.optim.Adam(discriminator.parameters(), lr=2e-4, betas=(0.5, 0.999))
 criterion = nn.BCEWithLogitsLoss()
-job = ft.attach(
-    generator=generator, discriminator=discriminator, optimizer_g=optimizer_g, optimizer_d=optimizer_d
-)
+job = ft.attach(generator=generator, discriminator=discriminator, optimizer_g=optimizer_g, optimizer_d=optimizer_d)
 ones, zeros = torch.ones(16, 1), torch.zeros(16, 1)
 for step in job.steps(20):
     real, fake = torch.randn(16, 8) + 2, generator(torch.randn(16, 4))

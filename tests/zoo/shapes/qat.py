@@ -8,8 +8,13 @@ import warnings
 import torch
 from kit import moment, report
 from torch import nn
-from torch.ao.quantization import QConfig, default_fused_act_fake_quant, default_fused_per_channel_wt_fake_quant
-from torch.ao.quantization import disable_observer, prepare_qat
+from torch.ao.quantization import (
+    QConfig,
+    default_fused_act_fake_quant,
+    default_fused_per_channel_wt_fake_quant,
+    disable_observer,
+    prepare_qat,
+)
 
 import ftlaunch_hooks as ft
 

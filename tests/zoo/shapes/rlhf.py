@@ -12,7 +12,10 @@ from torch import nn
 import ftlaunch_hooks as ft
 
 torch.manual_seed(36)
-actor, critic = nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 16)), nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 1))
+actor, critic = (
+    nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 16)),
+    nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 1)),
+)
 reference = copy.deepcopy(actor).eval().requires_grad_(False)
 optimizers = {
     "actor_optimizer": torch.optim.AdamW(actor.parameters(), lr=1e-2),

@@ -1,4 +1,4 @@
-"""Spectral normalisation, as a parametrization and as the older hook: the vectors of the power iteration move in forward.
+"""Spectral normalisation, as a parametrization and as the older hook: its vectors move in every forward pass.
 
 Exact.
 """

@@ -17,9 +17,7 @@ average = AveragedModel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=20)
 swa_scheduler = SWALR(optimizer, swa_lr=0.05, anneal_epochs=5)
-job = ft.attach(
-    model=model, average=average, optimizer=optimizer, scheduler=scheduler, swa_scheduler=swa_scheduler
-)
+job = ft.attach(model=model, average=average, optimizer=optimizer, scheduler=scheduler, swa_scheduler=swa_scheduler)
 for step in job.steps(20):
     batch = data[torch.randint(64, (16,))]
     loss = model(batch).square().mean()

@@ -95,6 +95,10 @@ class Collector:
         """The tensors that were put in since `mark`, for `again`."""
         return dict(islice(self._now.items(), mark, None))
 
+    def addresses(self) -> set[int]:
+        """Where the memory of the tensors begins that were put in so far."""
+        return {known.address for known in self._now.values()}
+
     def again(self, taken: Taken) -> bool:
         """Put in tensors that are the same as last time. False, with nothing done, when one of the keys is taken."""
         if not taken.keys().isdisjoint(self._now):

@@ -106,8 +106,9 @@ class RankState:
         self._check_objects(state)
         self.collect()  # names of parameters
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items()]
-        if gradients.NAME in state and saved.world_size == self.world_size:  # of other ranks' batches otherwise
-            loads.append(self._gradients.plan(state[gradients.NAME], lookup))
+        if gradients.NAME in state:
+            other_ranks = saved.world_size != self.world_size
+            loads.append(self._gradients.plan(state[gradients.NAME], lookup, values_only=other_ranks))
         for load in loads:
             load()
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
@@ -152,7 +153,8 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
     if part.name in state:
         if state[part.name]["kind"] != part.kind:
             raise StateError(f"cannot load weights: `{part.name}` was saved, but is no module")
-        return {name: value for name, value in state[part.name].items() if name not in ("frozen", "beside")}  # the script decides
+        # the script decides what is frozen, and makes what its state_dict() leaves out
+        return {name: value for name, value in state[part.name].items() if name not in ("frozen", "beside")}
     start = f"{part.name}."
     saved_keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping
     keys = [key for key in saved_keys if key.startswith(start) and "@" not in key]  # without those of other ranks

@@ -1,4 +1,4 @@
-"""Buffers that a state_dict leaves out are put back where they change, and constants that cannot be saved do no harm."""
+"""Buffers that a state_dict leaves out are put back where they change; constants that cannot be saved do no harm."""
 
 from __future__ import annotations
 
@@ -99,5 +99,5 @@ def test_a_buffer_that_the_script_has_in_another_shape_is_refused(memory: Path) 
     for size, model in enumerate(models, 1):
         model.register_buffer("table", torch.zeros(size))
     saved = save(state_of(models[0]), memory)
-    with pytest.raises(StateError, match="cannot restore `model.table`"):
+    with pytest.raises(StateError, match=r"cannot restore `model\.table`"):
         state_of(models[1]).restore(saved)

@@ -23,7 +23,12 @@ def optimizer_with(slots: Any) -> torch.optim.Optimizer:
 def test_nested_state_keeps_its_dtypes(memory: Path) -> None:
     """Tried: it fails where only tensors on the first level are put back; torch casts all to the parameter's dtype."""
     codes, scale = torch.tensor([1, 200], dtype=torch.uint8), torch.tensor(0.5, dtype=torch.float16)
-    slots = {"pair": (codes, scale), "by_name": {"codes": codes.clone()}, "list": [scale.clone(), 3], "plain": codes + 1}
+    slots = {
+        "pair": (codes, scale),
+        "by_name": {"codes": codes.clone()},
+        "list": [scale.clone(), 3],
+        "plain": codes + 1,
+    }
     optimizer, other = optimizer_with(slots), optimizer_with(None)
     saved = save(RankState({"optimizer": optimizer}, (), 0, 1), memory)
     RankState({"optimizer": other}, (), 0, 1).restore(saved)
