@@ -64,6 +64,7 @@ class ModulePart:
         self._listed: list[str] = []
         self._before: _Before | None = None
         self._parameters: list[tuple[str, Tensor]] = []
+        self._modules: list[tuple[str, nn.Module]] = []
         self._beside = NonPersistentBuffers(name, module, lambda raw: clean_names(module, raw))
         self._shapes: dict[str, torch.Size] = {}  # of buffers as they were first seen
         self._reshaped: set[str] = set()  # buffers whose shape has changed since
@@ -109,6 +110,7 @@ class ModulePart:
             self._listed = listed
         self._parameters = [(name, tensor) for name, tensor in tensors.items() if isinstance(tensor, nn.Parameter)]
         self._note_shapes(tensors)
+        self._note_modules()
         self._beside.find()
 
         def put(path: Path, tensor: Tensor) -> str:
@@ -126,10 +128,17 @@ class ModulePart:
             if not isinstance(tensor, nn.Parameter) and self._shapes.setdefault(name, tensor.shape) != tensor.shape:
                 self._reshaped.add(name)
 
+    def _note_modules(self) -> None:
+        if [module for _, module in self._modules] != list(self.module.modules()):
+            modules = dict(self.module.named_modules())
+            clean = clean_names(self.module, modules)
+            self._modules = [(clean[path], module) for path, module in modules.items()]
+
     def _tell(self, tree: dict[str, Json], collector: Collector) -> dict[str, Json]:
         """With the names of what else is known of tensors: the same object while nothing has changed."""
         more = {
             "frozen": [name for name, parameter in self._parameters if not parameter.requires_grad],
+            "evaluating": [name for name, module in self._modules if not module.training],
             "reshaped": sorted(self._reshaped),
             "beside": self._beside.collect(collector),
         }
@@ -163,6 +172,10 @@ class ModulePart:
             self.module.load_state_dict(new, strict=True)  # copies nothing onto itself
             if "frozen" in tree:  # it is not in a checkpoint of an earlier version
                 _freeze(tensors, set(tree["frozen"]))
+            if "evaluating" in tree:
+                evaluating = set(tree["evaluating"])
+                for name, module in self._modules:
+                    module.training = name not in evaluating
             load_beside()
 
         return load

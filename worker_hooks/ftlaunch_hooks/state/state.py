@@ -153,8 +153,9 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
     if part.name in state:
         if state[part.name]["kind"] != part.kind:
             raise StateError(f"cannot load weights: `{part.name}` was saved, but is no module")
-        # the script decides what is frozen, and makes what its state_dict() leaves out
-        return {name: value for name, value in state[part.name].items() if name not in ("frozen", "beside")}
+        # the script decides what is frozen and evaluating, and makes what its state_dict() leaves out
+        decided = ("frozen", "evaluating", "beside")
+        return {name: value for name, value in state[part.name].items() if name not in decided}
     start = f"{part.name}."
     saved_keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping
     keys = [key for key in saved_keys if key.startswith(start) and "@" not in key]  # without those of other ranks
