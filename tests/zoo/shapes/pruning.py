@@ -1,6 +1,7 @@
-"""Iterative magnitude pruning by torch.nn.utils.prune: masks are made before the run, and made sparser in it.
+"""Iterative magnitude pruning by torch.nn.utils.prune: masks become sparser in the run, by the size of
+what the last forward pass has left in an attribute.
 
-Exact.
+Said: changes in training as a plain attribute
 """
 
 import torch

@@ -208,7 +208,8 @@ class Job:
         self._page.beat(self.step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
         self._schedule.write(self.step + 1)
-        self._state.restore_rng()  # for a script's own loop; steps() does it again
+        if not self._state.awaits_steps:
+            self._state.restore_rng()  # for a script's own loop; steps() does it again
 
     # --- step by step -------------------------------------------------------------------------------------
 
@@ -220,7 +221,7 @@ class Job:
     def _enter(self) -> None:
         self._begin_training()
         self._page.lower_flag(Flag.LOOP_LEFT)
-        self._in_loop = True
+        self._in_loop = self._state.in_steps = True
         self._coordinator.at_boundary(self.step)
         if NONE != self._coordinator.orders.stop_at <= self.step:  # attach() has taken the snapshot
             self._coordinator.held(self._snapshots, self.step, Why.STOP)

@@ -22,6 +22,7 @@ from ftlaunch_hooks.tensors.replicated import replicated_parameters
 __all__ = ["Collected", "RankState", "StateError"]
 
 _RNG = "rng"
+_IN_STEPS = "in_steps"
 _TAKEN = {_RNG: "random numbers", gradients.NAME: "gradients"}  # names that are not free for attached objects
 
 
@@ -48,6 +49,7 @@ class RankState:
         self._generators, self._rng_buffers = rng.Generators(), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
+        self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
         self._structure: Structure | None = None
         self._share_out()
 
@@ -90,7 +92,7 @@ class RankState:
         if not self._begun:
             return self._rng_read
         self._rng_read = {}
-        return self._generators.state()
+        return {**self._generators.state(), _IN_STEPS: self.in_steps}
 
     def _put_rng(self, path: Path, tensor: Tensor) -> str:
         return self._collector.put(path, self._rng_buffers.keep(join(path), tensor))
@@ -137,6 +139,14 @@ class RankState:
             if state[name]["kind"] != part.kind:
                 saved = state[name]["kind"]
                 raise StateError(f"cannot restore `{name}`: {part.kind} now, {saved} when saved")
+
+    @property
+    def awaits_steps(self) -> bool:
+        """Whether the generators are to be put back by Job.steps(), as what was restored was saved in its loop.
+
+        What a script draws between attach() and that loop it draws then as in its first run.
+        """
+        return bool(self._rng_read.get(_IN_STEPS, False))
 
     def restore_rng(self) -> None:
         """Training begins: put the random number generators where they were saved, if `restore` has read any.

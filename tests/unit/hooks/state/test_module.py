@@ -46,3 +46,18 @@ def test_a_graph_that_goes_on_over_a_boundary_is_told_of_once(capfd: pytest.Capt
         box.content = {"hidden": torch.ones(2, requires_grad=True) * 2}
         state.collect()
     assert capfd.readouterr().err.count("`box.hidden` belongs to an autograd graph") == 1
+
+
+def test_a_tensor_attribute_that_changes_is_told_of_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """Tried: it fails where no attribute is looked at. What spectral_norm makes anew in every forward is none."""
+    model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 2))
+    model[1].table = torch.zeros(2)
+    state = state_of(model)
+    for _ in range(3):
+        state.collect()
+        model(torch.randn(3, 4))
+    assert capfd.readouterr().err == ""
+    for _ in range(6):
+        model[1].table = model[1].table + 1
+        state.collect()
+    assert capfd.readouterr().err.count("`model.1.table` changes in training as a plain attribute") == 1
