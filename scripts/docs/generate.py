@@ -15,6 +15,7 @@ import house
 import journal
 import lists
 import state_table
+import zoo
 from house import ROOT
 
 STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
@@ -24,6 +25,7 @@ STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/guide/without-supervisor.md", "environment"): lists.environment,
     ("docs/api.md", "public names"): lists.public_names,
     ("docs/decisions/README.md", "decisions"): lists.decisions,
+    ("docs/guide/zoo.md", "shapes"): zoo.table,
 }
 DRAWINGS: dict[str, Callable[[], str]] = {
     "docs/house.svg": house.drawing,

@@ -22,7 +22,7 @@ from tests.support.harness import FtJob
 from tests.support.ranks import PRELOAD
 
 SHAPES = Path(__file__).parent / "shapes"
-IN_MAKE_TEST = ("accumulation", "ema_data", "late_group", "plain")
+IN_MAKE_TEST = ("accumulation", "ema_data", "frozen_batchnorm", "late_group", "plain")
 KILLS = "0:6:memory {last}:13:storage"
 
 
@@ -55,6 +55,7 @@ ALL = {path.stem: Shape.read(path) for path in sorted(SHAPES.glob("*.py")) if pa
 def _run(rank: int, shape: str, environment: dict[str, str]) -> None:
     """One rank of an undisturbed run, in a process of its own."""
     os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(rank))
+    multiprocessing.set_start_method("fork", force=True)  # as in a script, and not as in a fork server's child
     with (Path(environment["ZOO_OUT"]) / f"said_{rank}").open("w") as said:
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)

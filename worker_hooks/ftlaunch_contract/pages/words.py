@@ -129,6 +129,9 @@ AGREED_BASE = _rank("agreed_base", 48, "(Rank 0) step + 1 of the newest snapshot
 ASKED = _rank("asked", 43, "Why this rank asks for a new agreement on the memory, in bits; 0 when it does not.")
 TAKEN = _rank("taken", 44, "Step + 1 of this rank's newest snapshot.")
 MISSED = _rank("missed", 45, "Step + 1 of the newest snapshot that was to be held for the saver, and is not there.")
+INTENT = _rank(
+    "intent", 49, "The steps that the script's loop is to make: 16 bits of the loop's number, 48 of the total."
+)
 
 # --- the rank's half: other rooms --------------------------------------------------------------------------
 SCHEDULE = _rank("schedule", 64, "(Rank 0) what happens at each boundary, a ring: step_schedule.py.", count=64)

@@ -26,6 +26,7 @@ from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.observe.step_timer import Stopwatch
+from ftlaunch_hooks.observe.unsaved_state import UnsavedState
 from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
@@ -103,6 +104,7 @@ class Job:
             coordinator.rank, coordinator.peers, coordinator.orders, self._pace, self._snapshots.budget
         )
         self._begin(kind)
+        self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
@@ -119,9 +121,11 @@ class Job:
     def steps(self, total: int) -> Iterator[int]:
         """Yield the number of each step still to be made, up to `total`; one pass of the loop is one step.
 
-        Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step.
+        Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Raises StateError
+        where another rank makes another number of steps: they would wait for each other without end.
         """
         self._enter()
+        self._snapshots.budget.progress.intend(total)
         try:
             while self.step < total:
                 yield self.step
@@ -221,7 +225,8 @@ class Job:
         self._page.beat(self.step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
         self._schedule.write(self.step + 1)
-        self._state.restore_rng()  # for a script's own loop; steps() does it again
+        if not self._state.awaits_steps:
+            self._state.restore_rng()  # for a script's own loop; steps() does it again
 
     # --- step by step -------------------------------------------------------------------------------------
 
@@ -233,7 +238,7 @@ class Job:
     def _enter(self) -> None:
         self._begin_training()
         self._page.lower_flag(Flag.LOOP_LEFT)
-        self._in_loop = True
+        self._in_loop = self._state.in_steps = True
         self._coordinator.at_boundary(self.step)
         if NONE != self._coordinator.orders.stop_at <= self.step:  # attach() has taken the snapshot
             self._coordinator.held(self._snapshots, self.step, Why.STOP)
@@ -255,6 +260,7 @@ class Job:
             self._page.consumed = span[1]
         self._losses.judge(step, *(span if self._positions.skippable else NO_SPAN))
         self._snapshots.trouble = self._losses.trouble
+        self._snapshots.budget.progress.check_intents()
         self._coordinator.at_boundary(step)
         order = self._schedule.read(step)
         if last:

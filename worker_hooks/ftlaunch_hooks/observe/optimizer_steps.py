@@ -51,7 +51,7 @@ class Observer:
     def _stepped(self, optimizer: object, args: Any, kwargs: Any) -> None:
         page = self._page
         if page is None or page.flags & Flag.ATTACHED:
-            self.close()
+            self._stop()  # the hook stays: torch is going through all such hooks now
             return
         self._steps[id(optimizer)] += 1
         made, now = self._steps[id(optimizer)], time.monotonic_ns()
@@ -63,8 +63,12 @@ class Observer:
         self._last = now
 
     def close(self) -> None:
-        """Stop observing."""
-        self._page = None
+        """Stop observing, and leave no hook."""
         self._hook.remove()
-        self._watch.close()
-        self._passes.close()
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._page is not None:
+            self._page = None
+            self._watch.close()
+            self._passes.close()

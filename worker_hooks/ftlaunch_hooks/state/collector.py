@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
-from ftlaunch_hooks.state.replica_agreement import Held, Replica, ReplicaAgreement
+from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of, own_key
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
+from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,7 @@ class Collector:
         self._before: dict[str, _Known] = {}
         self._now: dict[str, _Known] = {}
         self._changed = True
+        self._told: set[str] = set()
 
     def begin(self) -> None:
         """Start a collection."""
@@ -118,6 +120,10 @@ class Collector:
         """The tensors that were put in since `mark`, for `again`."""
         return dict(islice(self._now.items(), mark, None))
 
+    def addresses(self) -> set[int]:
+        """Where the memory of the tensors begins that were put in so far."""
+        return {known.address for known in self._now.values()}
+
     def again(self, taken: Taken) -> bool:
         """Put in tensors that are the same as last time. False, with nothing done, when one of the keys is taken."""
         if not taken.keys().isdisjoint(self._now):
@@ -152,10 +158,20 @@ class Collector:
                     replica = Replica(str(path[0]), owner, DTYPES[item.tensor.dtype], item.whole)
             known = _Known(tensor, item, settled, replica)
             self._changed = True
+            self._look_for_graph(path, key, tensor)
         if key in self._now:
             raise StateError(f"cannot save `{show(path)}`: there is another tensor with the key {key!r}")
         self._now[key] = known
         return key
+
+    def _look_for_graph(self, path: Path, key: str, tensor: Tensor) -> None:
+        """Say it once where a tensor carries a graph over a boundary: only its values are saved."""
+        if tensor.grad_fn is not None and key not in self._told:
+            self._told.add(key)
+            say(
+                f"`{show(path)}` belongs to an autograd graph, which is not saved: where a later step goes back through"
+                " it, a resumed run is not exact; detach() it at the end of a step"
+            )
 
     def _make_item(self, path: Path, key: str, tensor: Tensor, owner: int | None) -> TensorItem | None:
         """None for an empty shard."""

@@ -1,13 +1,16 @@
-"""The gradients that parameters hold at a step boundary, as a part of a rank's state.
+"""The gradients that parameters hold at a step boundary, and the values of those that no attached object has.
 
 Whether they will be used can be known from the script alone: one that accumulates over several steps goes on from them,
 one that clears them first does not. So they are saved wherever there are any. After `optimizer.zero_grad()` at the end
 of a step there are none, and a snapshot is smaller.
+
+An attached optimizer may step parameters of no attached module: master copies, stacked weights, tensors of a script's
+own. Where no other attached object has brought them already, their values are saved here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +18,9 @@ from torch import Tensor, nn
 from ftlaunch_hooks.state.collector import Collector
 from ftlaunch_hooks.state.parts import Loader, Names, check_names
 from ftlaunch_hooks.storage.reading import Lookup
-from ftlaunch_hooks.tensors.json_codec import Json
+from ftlaunch_hooks.tensors.dtypes import local_of
+from ftlaunch_hooks.tensors.json_codec import Json, StateError
+from ftlaunch_hooks.tensors.unreduced import UnreducedGradients
 
 NAME = "grad"
 
@@ -29,12 +34,18 @@ class Gradients:
         self._modules, self._optimizers, self._names = modules, optimizers, names
         self._absent: dict[str, Tensor] = {}  # takes the place of a gradient that was there before, and is not now
         self._dense: list[str] = []
+        self._values: list[str] = []
+        self._unreduced = UnreducedGradients(modules.values())
 
     def collect(self, collector: Collector) -> dict[str, Json]:
-        """Put the gradients in; returns which there are. Raises StateError."""
+        """Put the gradients in, after all other parts; returns which there are. Raises StateError."""
+        self._check_reduced()
+        owned, loose = self._parameters()
+        if (values := _collect_values(loose, collector)) != self._values:
+            self._values = values
         dense: list[str] = []
         sparse: dict[str, bool] = {}
-        for key, parameter in self._parameters():
+        for key, parameter in {**owned, **loose}.items():
             gradient = parameter.grad
             if gradient is None:
                 if key in self._absent:  # the files of a snapshot keep their layout
@@ -50,35 +61,76 @@ class Gradients:
                 _put(collector, key, gradient)
         if dense != self._dense:
             self._dense = dense
-        return {"kind": "gradients", "dense": self._dense, "sparse": sparse}
+        return {"kind": "gradients", "dense": self._dense, "sparse": sparse, "values": self._values}
 
-    def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
-        """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError."""
-        parameters = dict(self._parameters())
+    def _check_reduced(self) -> None:
+        """Raises StateError for gradients that fully_shard keeps beside its parameters, whole and unreduced."""
+        if (name := self._unreduced.find()) is not None:
+            raise StateError(
+                f"cannot save gradients that are not reduced yet (of `{name}`): fully_shard with"
+                " set_requires_gradient_sync(False) keeps them to itself; let one step of the loop make all backward"
+                " passes up to the optimizer's step"
+            )
+
+    def plan(self, tree: Mapping[str, Json], saved: Lookup, *, values_only: bool = False) -> Loader:
+        """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError.
+
+        values_only: leave the gradients alone, as they are of other batches than this rank's.
+        """
+        owned, loose = self._parameters()
+        parameters = {**owned, **loose}
+        values = tree.get("values", ())  # not in a checkpoint of an earlier version
+        check_names("parameters of no attached object", {key for key in values if key in parameters}, values)
+        for key in values:
+            saved.check(_stored(_value(key)), parameters[key])
+        wanted = {_stored(_value(key)): parameters[key].detach() for key in values}
+        if values_only:
+            return lambda: saved.fill(wanted)
         known = [*tree["dense"], *tree["sparse"]]
         check_names("gradients", {key for key in known if key in parameters}, known)
         for key in tree["dense"]:
             saved.check(_stored(key), None)
-        return lambda: _load(tree, parameters, saved)
 
-    def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Key and parameter, each parameter once."""
+        def load() -> None:
+            saved.fill(wanted)
+            _load(tree, parameters, saved)
+
+        return load
+
+    def _parameters(self) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
+        """By key: the parameters of modules, and those that only optimizers have. Each parameter is there once."""
         seen: set[int] = set()
+        owned: dict[str, nn.Parameter] = {}
         for name, module in self._modules.items():
             for path, parameter in module.named_parameters():
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
-                    yield self._names.keys.get(id(parameter)) or f"{name}.{path}", parameter
+                    owned[self._names.keys.get(id(parameter)) or f"{name}.{path}"] = parameter
+        loose: dict[str, nn.Parameter] = {}
         for name, optimizer in self._optimizers.items():
             held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             for position, parameter in enumerate(held):
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
-                    yield f"{name}.{position}", parameter
+                    loose[f"{name}.{position}"] = parameter
+        return owned, loose
+
+
+def _collect_values(loose: Mapping[str, nn.Parameter], collector: Collector) -> list[str]:
+    """Put in the values of those that no other attached object has put in; returns their keys."""
+    there = collector.addresses() if loose else set()
+    values = [key for key, parameter in loose.items() if local_of(parameter).data_ptr() not in there]
+    for key in values:
+        _put(collector, _value(key), loose[key])
+    return values
 
 
 def _stored(key: str) -> str:
     return f"{NAME}.{key.replace('@', '@@')}"
+
+
+def _value(key: str) -> str:
+    return f"{key}:value"
 
 
 def _put(collector: Collector, key: str, tensor: Tensor) -> None:

@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.buffers import NonPersistentBuffers
 from ftlaunch_hooks.state.collector import Collector, Taken
-from ftlaunch_hooks.state.parts import Loader, Names, check_names
+from ftlaunch_hooks.state.parts import Loader, Names, check_names, few
 from ftlaunch_hooks.storage.reading import Lookup
+from ftlaunch_hooks.tensors.attributes import TensorAttributes
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, decode, encode
 from ftlaunch_hooks.tensors.unchanged import Containers, Unchanged
@@ -62,8 +66,13 @@ class ModulePart:
         self._listed: list[str] = []
         self._before: _Before | None = None
         self._parameters: list[tuple[str, Tensor]] = []
-        self._tree: dict[str, Json] = {}  # without what is frozen
-        self._told: dict[str, Json] = {}  # with it
+        self._modules: list[tuple[str, nn.Module]] = []
+        self._attributes: TensorAttributes | None = TensorAttributes()  # None: it was said already
+        self._beside = NonPersistentBuffers(name, module, lambda raw: clean_names(module, raw))
+        self._shapes: dict[str, torch.Size] = {}  # of buffers as they were first seen
+        self._reshaped: set[str] = set()  # buffers whose shape has changed since
+        self._tree: dict[str, Json] = {}  # what state_dict() says
+        self._told: dict[str, Json] = {}  # with what else is known of the tensors
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """state_dict's tensors and its other values (extra state), by clean name."""
@@ -94,7 +103,7 @@ class ModulePart:
             and collector.again(before.taken)
         ):
             names.keys = before.keys | names.keys
-            return self._with_frozen(before.tree)
+            return self._tell(before.tree, collector)
         mark = collector.mark()
         tensors, extra = self.tensors()
         keys: dict[int, str] = {}
@@ -107,6 +116,9 @@ class ModulePart:
         if self._listed != (listed := list(tensors)):
             self._listed = listed
         self._parameters = [(name, tensor) for name, tensor in tensors.items() if isinstance(tensor, nn.Parameter)]
+        self._note_shapes(tensors)
+        self._note_modules()
+        self._beside.find()
 
         def put(path: Path, tensor: Tensor) -> str:
             return collector.put(path, tensor, "model")
@@ -116,13 +128,39 @@ class ModulePart:
         self._before = (
             None if unchanged is None else _Before(unchanged, names.stepped, collector.since(mark), keys, tree)
         )
-        return self._with_frozen(tree)
+        return self._tell(tree, collector)
 
-    def _with_frozen(self, tree: dict[str, Json]) -> dict[str, Json]:
-        """With the names of the parameters that want no gradient: the same object while nothing has changed."""
-        frozen = [name for name, parameter in self._parameters if not parameter.requires_grad]
-        if tree is not self._tree or frozen != self._told["frozen"]:
-            self._tree, self._told = tree, {**tree, "frozen": frozen}
+    def _note_shapes(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            if not isinstance(tensor, nn.Parameter) and self._shapes.setdefault(name, tensor.shape) != tensor.shape:
+                self._reshaped.add(name)
+
+    def _note_modules(self) -> None:
+        if [module for _, module in self._modules] != list(self.module.modules()):
+            modules = dict(self.module.named_modules())
+            clean = clean_names(self.module, modules)
+            self._modules = [(clean[path], module) for path, module in modules.items()]
+
+    def _say_attributes(self) -> None:
+        if self._attributes is not None and (changed := self._attributes.changed(self._modules)):
+            self._attributes = None
+            names = few(f"{self.name}.{name}" for name in changed)
+            say(
+                f"{names} changes in training as a plain attribute, which is not saved: where a step uses what an"
+                " earlier one has left there, a resumed run is not exact; make it a buffer"
+            )
+
+    def _tell(self, tree: dict[str, Json], collector: Collector) -> dict[str, Json]:
+        """With the names of what else is known of tensors: the same object while nothing has changed."""
+        self._say_attributes()
+        more = {
+            "frozen": [name for name, parameter in self._parameters if not parameter.requires_grad],
+            "evaluating": [name for name, module in self._modules if not module.training],
+            "reshaped": sorted(self._reshaped),
+            "beside": self._beside.collect(collector),
+        }
+        if tree is not self._tree or any(self._told[key] != value for key, value in more.items()):
+            self._tree, self._told = tree, {**tree, **more}
         return self._told
 
     def plan(self, tree: Mapping[str, Json], saved: Lookup) -> Loader:
@@ -130,10 +168,16 @@ class ModulePart:
         tensors, extra = self.tensors()
         names = [*tree["tensors"], *_keys(tree["extra"])]
         check_names(f"module `{self.name}`", [*tensors, *extra], names)
+        reshaped = set(tree.get("reshaped", ()))
         for name, tensor in tensors.items():
-            saved.check(self.key(name), tensor)
+            saved.check(self.key(name), None if name in reshaped else tensor)
+        load_beside = self._beside.plan(tree.get("beside", ()), saved)
 
         def load() -> None:
+            self._reshaped |= reshaped
+            for name in reshaped:
+                dtype, shape = saved.info(self.key(name))
+                tensors[name].data = torch.empty(shape, dtype=dtype, device=tensors[name].device)
             state = self.module.state_dict(keep_vars=True)
             saved.fill({self.key(name): tensor for name, tensor in tensors.items()})
             others = decode(tree["extra"], saved.get)
@@ -145,6 +189,11 @@ class ModulePart:
             self.module.load_state_dict(new, strict=True)  # copies nothing onto itself
             if "frozen" in tree:  # it is not in a checkpoint of an earlier version
                 _freeze(tensors, set(tree["frozen"]))
+            if "evaluating" in tree:
+                evaluating = set(tree["evaluating"])
+                for name, module in self._modules:
+                    module.training = name not in evaluating
+            load_beside()
 
         return load
 

@@ -263,7 +263,16 @@ def _read_alike(
 
 def _undo_casts(live: dict[str, Any], saved: Mapping[str, Any]) -> None:
     """Optimizer.load_state_dict casts state to the parameter's dtype: replace what it cast by what was saved."""
-    for slot, tensor in saved.items():
-        now = live.get(slot)
-        if isinstance(tensor, Tensor) and isinstance(now, Tensor) and now.dtype != tensor.dtype:
-            live[slot] = tensor.to(now.device)
+    for slot, value in saved.items():
+        if slot in live:
+            live[slot] = _without_cast(live[slot], value)
+
+
+def _without_cast(now: Any, saved: Any) -> Any:
+    if isinstance(saved, Tensor):
+        return saved.to(now.device) if isinstance(now, Tensor) and now.dtype != saved.dtype else now
+    if isinstance(saved, dict) and isinstance(now, dict):
+        return type(saved)((key, _without_cast(now[key], value)) for key, value in saved.items())
+    if isinstance(saved, (list, tuple)) and isinstance(now, (list, tuple)):
+        return type(saved)(_without_cast(one, value) for one, value in zip(now, saved, strict=True))
+    return now

@@ -16,17 +16,18 @@ from ftlaunch_hooks.state.generators import OwnGenerators, kind_of
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
-from ftlaunch_hooks.state.replica_agreement import ReplicaAgreement
 from ftlaunch_hooks.state.structure import Structure
 from ftlaunch_hooks.storage.own_copies import check_alike
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
+from ftlaunch_hooks.tensors.replica_agreement import ReplicaAgreement
 from ftlaunch_hooks.tensors.replicated import replicated_parameters
 
 __all__ = ["Collected", "RankState", "StateError"]
 
 _RNG = "rng"
+_IN_STEPS = "in_steps"
 _TAKEN = {_RNG: "random numbers", gradients.NAME: "gradients"}  # names that are not free for attached objects
 
 
@@ -68,6 +69,7 @@ class RankState:
         self._generators, self._rng_buffers = rng.Generators(own), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
+        self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
         self._structure: Structure | None = None
         self._share_out()
 
@@ -126,7 +128,7 @@ class RankState:
         if not self._begun:
             return self._rng_read
         self._rng_read = {}
-        return self._generators.state()
+        return {**self._generators.state(), _IN_STEPS: self.in_steps}
 
     def _put_rng(self, path: Path, tensor: Tensor) -> str:
         return self._collector.put(path, self._rng_buffers.keep(join(path), tensor))
@@ -143,8 +145,9 @@ class RankState:
         self._check_ranks(saved)
         self.collect()  # names of parameters
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items()]
-        if gradients.NAME in state and saved.world_size == self.world_size:  # of other ranks' batches otherwise
-            loads.append(self._gradients.plan(state[gradients.NAME], lookup))
+        if gradients.NAME in state:
+            other_ranks = saved.world_size != self.world_size
+            loads.append(self._gradients.plan(state[gradients.NAME], lookup, values_only=other_ranks))
         for load in loads:
             load()
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
@@ -190,6 +193,14 @@ class RankState:
             elif isinstance(part, ModulePart):
                 check_alike(f"module `{name}`", saved, [part.parameter_keys()] * len(trees), self.world_size)
 
+    @property
+    def awaits_steps(self) -> bool:
+        """Whether the generators are to be put back by Job.steps(), as what was restored was saved in its loop.
+
+        What a script draws between attach() and that loop it draws then as in its first run.
+        """
+        return bool(self._rng_read.get(_IN_STEPS, False))
+
     def restore_rng(self) -> None:
         """Training begins: put the random number generators where they were saved, if `restore` has read any.
 
@@ -205,7 +216,9 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
     if part.name in state:
         if state[part.name]["kind"] != part.kind:
             raise StateError(f"cannot load weights: `{part.name}` was saved, but is no module")
-        return {name: value for name, value in state[part.name].items() if name != "frozen"}  # the script decides
+        # the script decides what is frozen and evaluating, and makes what its state_dict() leaves out
+        decided = ("frozen", "evaluating", "beside")
+        return {name: value for name, value in state[part.name].items() if name not in decided}
     start = f"{part.name}."
     saved_keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping
     keys = [key for key in saved_keys if key.startswith(start) and "@" not in key]  # without those of other ranks
@@ -224,10 +237,10 @@ def _check(name: str, target: Any) -> None:
     if methods:
         has = " and ".join(f"{method}()" for method in methods)
         raise StateError(f"cannot attach: argument `{name}` has no {has}")
-    if type(target).__name__ == "ZeroRedundancyOptimizer":
+    if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(target).__mro__):
         raise StateError(
-            f"cannot attach: argument `{name}` is a ZeroRedundancyOptimizer, whose state_dict() needs a collective; "
-            "use torch.distributed.fsdp.fully_shard, or a plain optimizer over this rank's parameters"
+            f"cannot attach: argument `{name}` is a ZeroRedundancyOptimizer, whose state_dict() is a collective; use "
+            "torch.distributed.fsdp.fully_shard"
         )
     if isinstance(target, nn.Module) and any(
         type(module).__name__ == "FullyShardedDataParallel" for module in target.modules()

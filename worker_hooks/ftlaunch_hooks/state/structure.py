@@ -48,7 +48,8 @@ class Structure:
             raise StateError(f"cannot save {few(new)}, which is new since attach(): {rest}")
         if gone := before.keys() - now.keys():
             raise StateError(f"cannot save a state without {few(gone)}, which was there at attach()")
-        if other := [key for key, shape in now.items() if shape != before[key]]:
+        parameters = self._names.parameters()  # a buffer may have another shape: it is given back with it
+        if other := [key for key, shape in now.items() if shape != before[key] and key in parameters]:
             shapes = f"{before[other[0]]} at attach(), {now[other[0]]} now"
             raise StateError(f"cannot save {few(other)}, whose shape has changed ({shapes}): {rest}")
 

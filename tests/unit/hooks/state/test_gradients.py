@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from tests.support.snapshots import equal, net, save
+from tests.support.snapshots import Box, equal, net, save
 from torch import nn
 
 from ftlaunch_hooks.state.state import RankState
@@ -76,3 +76,18 @@ def test_of_parameters_of_no_module_and_in_another_memory_format(memory: Path) -
     other_state.restore(save(state, memory))
     assert equal(other.grad, loose.grad)
     assert equal(gradients(other_image), gradients(image))
+
+
+def test_values_of_parameters_of_no_module_are_put_back(memory: Path) -> None:
+    """Tried: it fails where only those of attached modules are saved."""
+    made = [torch.full((3,), float(value), requires_grad=True) for value in range(2)]
+    states = [RankState({"optimizer": torch.optim.SGD([loose], lr=0.1)}, (), 0, 1) for loose in made]
+    states[1].restore(save(states[0], memory))
+    assert equal(made[1].detach(), torch.zeros(3))
+
+
+def test_values_that_an_attached_object_brings_are_not_saved_twice() -> None:
+    loose = torch.zeros(3, requires_grad=True)
+    objects = {"box": Box(weight=loose), "optimizer": torch.optim.SGD([loose], lr=0.1)}
+    collected = RankState(objects, (), 0, 1).collect()
+    assert [item.key for item in collected.items if not item.key.startswith("rng.")] == ["box.weight"]

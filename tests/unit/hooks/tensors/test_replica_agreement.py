@@ -12,7 +12,7 @@ import pytest
 from tests.support.snapshots import make_pages
 
 from ftlaunch_contract.pages.page import Page, open_pages
-from ftlaunch_hooks.state.replica_agreement import Held, Replica, ReplicaAgreement
+from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
 
 RANKS = 3
 PARTS = ("model", "adam", "muon")

@@ -1,0 +1,63 @@
+"""What a module is besides its tensors: its training mode is put back, and a graph that it carries on is told of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.support.snapshots import Box, net, save
+from torch import nn
+
+from ftlaunch_hooks.state.state import RankState
+
+
+def state_of(model: nn.Module) -> RankState:
+    return RankState({"model": model}, (), 0, 1)
+
+
+def modes(model: nn.Module) -> list[bool]:
+    return [module.training for module in model.modules()]
+
+
+def test_what_was_put_into_evaluation_mode_is_in_it_again(memory: Path) -> None:
+    """Tried: it fails where `collect` leaves the modes out."""
+    model, other = net(), net(1)
+    state = state_of(model)
+    state.collect()
+    model[1].eval()
+    other[2].eval()
+    state_of(other).restore(save(state, memory))
+    assert modes(other) == modes(model) == [True, True, False, True]
+
+
+def test_weights_that_a_new_run_begins_with_bring_no_mode(memory: Path) -> None:
+    model, other = net().eval(), net(1)
+    state_of(other).restore_weights(save(state_of(model), memory))
+    assert modes(other) == [True] * 4
+
+
+def test_a_graph_that_goes_on_over_a_boundary_is_told_of_once(capfd: pytest.CaptureFixture[str]) -> None:
+    box = Box(hidden=torch.zeros(2))
+    state = RankState({"box": box}, (), 0, 1)
+    state.collect()
+    assert capfd.readouterr().err == ""
+    for _ in range(2):
+        box.content = {"hidden": torch.ones(2, requires_grad=True) * 2}
+        state.collect()
+    assert capfd.readouterr().err.count("`box.hidden` belongs to an autograd graph") == 1
+
+
+def test_a_tensor_attribute_that_changes_is_told_of_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """Tried: it fails where no attribute is looked at. What spectral_norm makes anew in every forward is none."""
+    model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 2))
+    model[1].table = torch.zeros(2)
+    state = state_of(model)
+    for _ in range(3):
+        state.collect()
+        model(torch.randn(3, 4))
+    assert capfd.readouterr().err == ""
+    for _ in range(6):
+        model[1].table = model[1].table + 1
+        state.collect()
+    assert capfd.readouterr().err.count("`model.1.table` changes in training as a plain attribute") == 1

@@ -1,0 +1,107 @@
+"""The buffers of a module that its state_dict() leaves out (persistent=False), as a part of a rank's state.
+
+Most of them are tables that the script computes anew. One that changes in training is state all the same. Small ones
+are always saved; a large one is saved from the moment on at which it was written to or replaced, as its version tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ftlaunch_hooks.state.collector import Collector, check_plain
+from ftlaunch_hooks.state.parts import Loader
+from ftlaunch_hooks.storage.reading import Lookup
+from ftlaunch_hooks.tensors.dtypes import is_sharded
+from ftlaunch_hooks.tensors.json_codec import StateError
+
+SMALL = 64 * 1024  # bytes
+
+Clean = Callable[[Mapping[str, object]], dict[str, str]]  # names in a module -> names without what wrappers add
+
+
+class NonPersistentBuffers:
+    """Of one attached module."""
+
+    def __init__(self, name: str, module: nn.Module, clean: Clean) -> None:
+        self._name, self._module, self._clean = name, module, clean
+        self._found: dict[str, Tensor] = {}
+        self._first: dict[str, tuple[Tensor, int]] = {}  # as it was first seen: the tensor, and its version
+        self._changed: set[str] = set()
+
+    def find(self) -> None:
+        """Look again which there are."""
+        self._found = {name: owner._buffers[key] for name, (owner, key) in self._places().items()}  # type: ignore[misc]
+
+    def collect(self, collector: Collector) -> list[str]:
+        """Put those in that are to be saved; returns their names. Raises StateError."""
+        saved = []
+        for name, buffer in self._found.items():
+            first, version = self._first.setdefault(name, (buffer, _version(buffer)))
+            if name not in self._changed and (first is not buffer or _version(buffer) != version):
+                self._changed.add(name)
+            if name in self._changed or _is_small(buffer):
+                collector.put((self._name, name), buffer, key=self._key(name))
+                saved.append(name)
+        return saved
+
+    def plan(self, names: Sequence[str], saved: Lookup) -> Loader:
+        """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError."""
+        owners = self._owners()
+        for name in names:
+            saved.check(self._key(name), None)
+            if name.rpartition(".")[0] not in owners:
+                raise StateError(f"cannot restore `{self._name}.{name}`: the module that had this buffer is gone")
+
+        def load() -> None:
+            for name in names:
+                path, _, key = name.rpartition(".")
+                self._load(name, owners[path], key, saved)
+            self._changed.update(names)
+            self.find()
+
+        return load
+
+    def _load(self, name: str, owner: nn.Module, key: str, saved: Lookup) -> None:
+        buffer, (dtype, shape) = owner._buffers.get(key), saved.info(self._key(name))
+        if buffer is not None and (buffer.dtype, tuple(buffer.shape)) == (dtype, shape):
+            saved.fill({self._key(name): buffer})
+        else:
+            device = next(iter([*owner.parameters(), *owner.buffers()]), torch.empty(0)).device.type
+            owner.register_buffer(key, saved.get(self._key(name), device), persistent=False)
+
+    def _key(self, name: str) -> str:
+        return f"{self._name}.{name}:nonpersistent".replace("@", "@@")
+
+    def _owners(self) -> dict[str, nn.Module]:
+        """Modules by their clean names."""
+        modules = dict(self._module.named_modules())
+        clean = self._clean(modules)
+        return {clean[path]: module for path, module in reversed(modules.items())}
+
+    def _places(self) -> dict[str, tuple[nn.Module, str]]:
+        found = {
+            f"{path}.{key}".lstrip("."): (module, key)
+            for path, module in self._module.named_modules()
+            for key in sorted(module._non_persistent_buffers_set)
+            if module._buffers.get(key) is not None
+        }
+        clean = self._clean(found) if found else {}
+        return {clean[raw]: place for raw, place in found.items()}
+
+
+def _version(buffer: Tensor) -> int:
+    return 0 if buffer.is_inference() else buffer._version
+
+
+def _is_small(buffer: Tensor) -> bool:
+    """Whether it is saved in any case; no buffer is refused that may be a constant."""
+    if is_sharded(buffer) or buffer.layout is not torch.strided or buffer.nbytes > SMALL:
+        return False
+    try:
+        check_plain((), buffer)
+    except StateError:
+        return False
+    return True
