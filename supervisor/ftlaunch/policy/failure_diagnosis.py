@@ -42,6 +42,7 @@ class Evidence:
     pid: int = 0
     lived: float = 0.0  # seconds
     kernel: str = ""  # what the kernel has said and counted since the attempt began
+    final: bool = False  # the hooks in it have said that its error would come again in every attempt
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Cause:
     signature: str
     trace: str = ""
     action: str = "restart"  # what the rule says: restart, wait or give-up
+    final: bool = False  # it would come again in every attempt
 
 
 def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
@@ -67,7 +69,8 @@ def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
     meaning = f" ({rule.meaning}{_memory(evidence)})" if rule.meaning else ""
     sentence = f"rank {evidence.rank} {what} {where}{meaning}"
     signature = f"{rule.kind}:{detail}"
-    return Cause(rule.kind, evidence.rank, evidence.step, sentence, signature, shortened(trace), rule.action)
+    told = rule.kind, evidence.rank, evidence.step, sentence, signature, shortened(trace), rule.action
+    return Cause(*told, final=evidence.final)
 
 
 def first_cause(evidences: Sequence[Evidence], rules: Sequence[FaultRule]) -> Cause:

@@ -149,6 +149,8 @@ def _why_not(cause: Cause, budget: Budget, policy: str) -> str:
     limits = budget.limits
     if policy == "never":
         return "not restarting (restart policy: never)"
+    if cause.final:
+        return "giving up: it would come again in every attempt"
     if policy == "by-cause" and cause.action == "give-up":
         return f"not restarting (restart policy: by-cause, and the rule for {cause.kind} says give-up)"
     if cause.kind == AT_START and budget.same >= _START_TRIES:

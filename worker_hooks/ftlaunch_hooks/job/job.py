@@ -26,14 +26,14 @@ from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.observe.step_timer import Stopwatch
-from ftlaunch_hooks.process import bootstrap
+from ftlaunch_hooks.process import bootstrap, error_file
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.snapshots.step_schedule import StepSchedule
 from ftlaunch_hooks.standalone import standalone
-from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.state.state import RankState, StateError
 
 _job: Job | None = None
 
@@ -47,6 +47,7 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
     or does not fit what is restored, and AttachError.
     """
     global _job  # noqa: PLW0603 - one process is one rank
+    error_file.count_as_final(AttachError, StateError)
     if _job is not None:
         raise AttachError("cannot attach: attach() was called before in this process; keep the Job it returned")
     unknown = sorted(set(frozen) - set(objects))

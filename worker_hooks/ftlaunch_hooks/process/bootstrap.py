@@ -30,7 +30,7 @@ def install() -> None:
         exit_futex.arm(page.path)
     page.begin(int(os.environ[protocol.ENV_ATTEMPT]), os.getpid(), protocol.own_start_time())
     _show_stacks(page)
-    error_file.keep()
+    error_file.keep(page)
     _taken = page
 
 
