@@ -25,6 +25,11 @@ class HangExamination:
         self._views: Sequence[RankView] = ()
         self._autopsy: Autopsy | None = None
 
+    @property
+    def of_timeout(self) -> bool:
+        """Whether it was begun because a rank has timed out waiting for another."""
+        return self._late is not None and self._late.rule == "timeout"
+
     def suspect(self, late: Late, views: Sequence[RankView]) -> None:
         """This rank is late; views: of all ranks at that moment."""
         self._late, self._views = late, views

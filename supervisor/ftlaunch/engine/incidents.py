@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ftlaunch.engine.attempt import Attempt
 from ftlaunch.engine.context import Context
+from ftlaunch.health import hang_detection
 from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.health.progress import Progress
 from ftlaunch.policy import failure_diagnosis, restart_policy
-from ftlaunch.policy.failure_diagnosis import Cause
+from ftlaunch.policy.failure_diagnosis import Cause, Evidence
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.rank import SpawnFailed
 from ftlaunch.ranks.view import RankView, any_attached
@@ -19,6 +21,7 @@ from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.reporting.sinks import followed_ranks
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.kernel_log import Kernel
+from ftlaunch_contract.protocol import EXIT_STOPPED
 
 
 def budget_of(spec: JobSpec) -> restart_policy.Budget:
@@ -93,14 +96,38 @@ class Incidents:
         """A rank could not be started."""
         self.fail(attempt, failure_diagnosis.spawn_failure(failed.rank, failed.reason, self._context.rules))
 
-    def ranks_failed(self, attempt: Attempt) -> bool:
-        """Whether ranks have failed; then the first cause among them is judged."""
+    def ranks_failed(self, attempt: Attempt, now: float) -> bool:
+        """Whether ranks have failed; then the first cause among them is judged.
+
+        A rank that has timed out waiting is not to blame: which one is, is seen from those that live.
+        """
         failed = attempt.group.failed()
-        if failed:
-            heard = self.kernel.heard()
-            evidence = [replace(left, kernel=heard) for left in failed]
-            self.fail(attempt, failure_diagnosis.first_cause(evidence, self._context.rules))
-        return bool(failed)
+        if not failed:
+            return False
+        cause = self._first_cause(failed)
+        if cause.kind == failure_diagnosis.TIMEOUT and attempt.group.living and not attempt.can_replace(cause.rank):
+            views = attempt.group.views()
+            attempt.examination.suspect(hang_detection.timed_out(cause.rank, views, now), views)
+            self._context.loop.post(Event.HANG)
+        else:
+            self.fail(attempt, cause)
+        return True
+
+    def examined(self, attempt: Attempt, cause: Cause) -> None:
+        """An autopsy has found the cause of a hang.
+
+        After a time-out: where another rank has failed by itself meanwhile, or none lives any more, that is the cause.
+        """
+        failed = [left for left in attempt.group.failed() if left.returncode != EXIT_STOPPED]
+        if attempt.examination.of_timeout and failed:
+            first = self._first_cause(failed)
+            if attempt.group.empty or not failure_diagnosis.is_victim(first):
+                cause = first
+        self.fail(attempt, cause)
+
+    def _first_cause(self, failed: Sequence[Evidence]) -> Cause:
+        heard = self.kernel.heard()
+        return failure_diagnosis.first_cause([replace(left, kernel=heard) for left in failed], self._context.rules)
 
     def numbers_wrong(self, attempt: Attempt, fault: NumericFault) -> None:
         """Stop, or go back: going back is judged as any failure, and costs a restart."""

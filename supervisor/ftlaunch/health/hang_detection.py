@@ -19,7 +19,7 @@ from ftlaunch.ranks.view import RankView
 MUTE_FLOOR = 15.0  # least limit of a rank judged by its activity: that is looked at every few seconds only
 SUSPECT_SHARE = 0.5  # of its limit, after which a silent rank is spoken of
 
-HangRule = Literal["progress", "exit", "log", "idle"]
+HangRule = Literal["progress", "exit", "log", "idle", "timeout"]
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,13 @@ def suspects(waited: Sequence[Wait], now: float, awake_since: float, limits: Tim
     return _overdue(waited, now, awake_since, limits, SUSPECT_SHARE)
 
 
+def timed_out(rank: int, views: Sequence[RankView], now: float) -> Late:
+    """A rank that has ended because a collective, or the store, took longer than the script allows."""
+    view = next(view for view in views if view.rank == rank)
+    age = now - max(view.beat, view.started)
+    return Late(rank, age, age, view.phase, view.step, rule="timeout")
+
+
 def of_laggard(late: Sequence[Late], views: Sequence[RankView]) -> Late:
     """The one of `late` (not empty) that the others wait for, where it is among them."""
     culprit = laggard(views)
@@ -208,6 +215,8 @@ def measured(late: Late) -> str:
         return f"no rank has written a line of log for {duration(late.age)} {limit}"
     if late.rule == "idle":
         return f"no rank has used a processor, read, written or made a step for {duration(late.age)} {limit}"
+    if late.rule == "timeout":
+        return f"rank {late.rank} has ended over a time-out of its own, {duration(late.age)} after its last progress"
     if late.rule == "exit":
         return f"rank {late.rank} has neither ended nor moved on for {duration(late.age)} while others are done {limit}"
     return f"rank {late.rank} has made no progress for {duration(late.age)} {limit}"
