@@ -71,6 +71,7 @@ class _Others:
         self._steps: list[int] = []
         self._left: list[float] = []  # of those up to a step, when the last came back to training
         self._slow: list[Wait | None] = []  # and the last of those that do something else
+        self._training = max((view.beat for view in views if view.phase == "train" and not view.exited), default=0.0)
         left, slow = 0.0, None
         for view in sorted((view for view in views if not view.exited), key=lambda view: view.step):
             left, since = max(left, view.left), max(view.beat, view.started)
@@ -81,7 +82,12 @@ class _Others:
             self._slow.append(slow)
 
     def waited_for(self, wait: Wait) -> Wait:
-        """The wait itself, or that of another rank which is not ahead and does what takes longer than a step."""
+        """The wait itself, or that of another rank which is not ahead and does what takes longer than a step.
+
+        A rank that has left its loop waits for those that train: their inputs may be longer.
+        """
+        if wait.kind == "teardown" and self._training > wait.since:
+            return replace(wait, since=self._training)
         if wait.kind != "train" or not wait.view.attached:
             return wait
         number = bisect_right(self._steps, wait.view.step) - 1
@@ -190,16 +196,17 @@ def laggard(views: Sequence[RankView]) -> RankView:
     """The rank the others wait for, of those alive.
 
     Evidence, strongest first: it never began to beat, its process is stopped, it has completed fewer
-    steps, it has not entered a collective that others are in, its stack does not end in a collective while others' do,
+    steps (unless it has left its loop), it has not entered a collective that others are in, its stack does not end in a collective while others' do,
     its last sign of life is the oldest.
     """
     alive = [view for view in views if not view.exited] or list(views)
+    front = max((max(view.step, view.seen) for view in alive), default=0)
     return min(
         alive,
         key=lambda v: (
             v.attached or v.observed,
             not v.stopped,
-            max(v.step, v.seen),
+            front if v.phase == "teardown" else max(v.step, v.seen),
             not v.behind,
             v.waiting is not False,
             v.beat if v.beating else v.active,

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.pages.words import ASKED, MISSED, TAKEN
+from ftlaunch_contract.pages.words import ASKED, FLAGS, MISSED, STEP, TAKEN
+from ftlaunch_contract.protocol import Flag
 
 _GREW, _FAILED = 1, 2  # bits of ASKED
 _ASKED, _MISSED, _TAKEN = int(ASKED), int(MISSED), int(TAKEN)  # ranks poll these words
+_FLAGS, _STEP, _LOOP_LEFT = int(FLAGS), int(STEP), int(Flag.LOOP_LEFT)
 
 
 class PeerProgress:
@@ -29,6 +31,14 @@ class PeerProgress:
         """Whether every rank has taken the snapshot of `step`."""
         attempt = self._page.attempt
         return all(peer.attempt == attempt and peer.q[_TAKEN] > step for peer in self._peers)
+
+    def left_before(self, step: int) -> int | None:
+        """A rank that has left its loop before `step`: it will never have a snapshot of it. None: there is none."""
+        attempt = self._page.attempt
+        for rank, peer in enumerate(self._peers):
+            if peer.q[_FLAGS] & _LOOP_LEFT and peer.q[_STEP] < step and peer.attempt == attempt:
+                return rank
+        return None
 
     def missed(self, step: int) -> None:
         """This rank has no snapshot of `step`, which was to be held for the saver: the step will not be saved."""
