@@ -110,7 +110,7 @@ class Attempt:
             self.kill()  # hung ranks with hooks have nothing to do with a grace
             return True
         self.group.ask_to_leave()
-        self.grace_cut.begin(cause, now)
+        self.grace_cut.begin(cause, now, self.examination.dumps)
         return False
 
     def announce_stop(self, deadline: float) -> tuple[int, int] | None:
