@@ -26,7 +26,7 @@ def newest(job: FtJob) -> int:
 
 
 def test_finish_saves_the_last_step(job: FtJob) -> None:
-    """Step 8 is no step of the interval; a rank is killed before it. Taken out: without _keep_last() step 6 is saved."""
+    """Step 8 is no step of the interval; a rank is killed before. Taken out: without _keep_last() step 6 is saved."""
     assert run(job, "finish", fault="1 5") == 0, job.stderr
     assert job.fired() == ["killed 1 0"]
     assert [incident["kind"] for incident in job.events("incident")] == ["killed"]

@@ -53,5 +53,7 @@ def test_it_is_given_up_at_once(job: FtJob, where: str, error: str, committed: i
     assert "train.py" in job.stdout + job.stderr
     for ours in ("ftlaunch_hooks/", "ftlaunch_contract/", "supervisor/ftlaunch"):
         assert ours not in job.stdout + job.stderr, job.stdout + job.stderr
-    assert [event["step"] for event in job.events("checkpoint_committed")][-1:] == ([committed] if committed > 0 else [])
+    assert [event["step"] for event in job.events("checkpoint_committed")][-1:] == (
+        [committed] if committed > 0 else []
+    )
     job.assert_clean()

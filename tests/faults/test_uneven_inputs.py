@@ -40,7 +40,7 @@ def test_the_others_go_on_and_a_restart_goes_back_to_what_all_have(
 
 
 def test_the_rank_that_sleeps_is_blamed(job: FtJob) -> None:
-    """Not the one that has made fewer steps because it has fewer. Taken out: without `front` in laggard() it is that."""
+    """Not the one that has made fewer steps because it has fewer: `front` in laggard()."""
     run(job, (20, 6), "--hang-timeout", "1s", "--teardown-timeout", "3s", SLEEP="0 12")
     assert job.fired() == ["SLEEP 0 12"]
     (incident,) = job.events("incident")

@@ -21,7 +21,17 @@ from tests.support.waiting import DEADLINE, wait_for
 
 JOBS = Path(__file__).parents[1] / "jobs"
 TINY = JOBS / "tiny.py"
-QUICK = ("blocked.py", "data.py", "hangs.py", "own_loop.py", "slow.py", "tiny.py", "uneven.py", "unmodified.py", "unsound.py")
+QUICK = (
+    "blocked.py",
+    "data.py",
+    "hangs.py",
+    "own_loop.py",
+    "slow.py",
+    "tiny.py",
+    "uneven.py",
+    "unmodified.py",
+    "unsound.py",
+)
 ATTACH = ("data.py", "hangs.py", "own_loop.py", "tiny.py", "uneven.py", "unsound.py")  # with the hooks, all of them
 ATTACHED = "quick,ftlaunch_hooks.job.job,ftlaunch_hooks.observe.forward_passes"
 WITH_TORCH = (*QUICK, "phases.py", "rlhf.py", "shapes.py", "warm_ends.py", "warm_probe.py")

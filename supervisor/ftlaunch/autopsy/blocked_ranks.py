@@ -8,8 +8,8 @@ or child of the rank is at work. A rank without a stack dump is never counted as
 all that are left are blocked, twice, in the same place: a rank that works may yet bring what the others wait for, or
 need them to save; and a restart waits for the last rank anyway.
 
-After a hang the rank that hangs may live. It counts as blocked, wherever it stands, when SIGTERM has moved nothing in it: its
-main thread, which uses no processor, is where it was in the autopsy of the hang, and in no signal handler.
+After a hang the rank that hangs may live. It counts as blocked, wherever it stands, when SIGTERM has moved nothing in
+it: its main thread, which uses no processor, is where it was in the autopsy of the hang, and in no signal handler.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def sentence(dead: int, found: Mapping[int, BlockedAt]) -> str:
     """The sentence that says why the ranks that are left are killed. dead: the rank that has ended, or that hangs."""
     told = ", ".join(f"rank {rank} {wait.told}" for rank, wait in sorted(found.items()))
     if dead in found:
-        return f"SIGTERM has moved nothing in rank {dead}, which hangs, and others wait: {told}; killing them without grace"
+        why = f"SIGTERM has moved nothing in rank {dead}, which hangs, and others wait"
+        return f"{why}: {told}; killing them without grace"
     return f"without rank {dead} all that are left can only be blocked: {told}; killing them without grace"
 
 

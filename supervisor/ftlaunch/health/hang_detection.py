@@ -196,8 +196,8 @@ def laggard(views: Sequence[RankView]) -> RankView:
     """The rank the others wait for, of those alive.
 
     Evidence, strongest first: it never began to beat, its process is stopped, it has completed fewer
-    steps (unless it has left its loop), it has not entered a collective that others are in, its stack does not end in a collective while others' do,
-    its last sign of life is the oldest.
+    steps (unless it has left its loop), it has not entered a collective that others are in, its stack does not end in a
+    collective while others' do, its last sign of life is the oldest.
     """
     alive = [view for view in views if not view.exited] or list(views)
     front = max((max(view.step, view.seen) for view in alive), default=0)

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,18 +59,26 @@ class WarmLink:
     """One warm parent. `fd` becomes readable when it has something to say, or is gone."""
 
     def __init__(
-        self, helpers: HelperProcesses, spec: JobSpec, env: Mapping[str, str], log: Path, *, begun: bool
+        self,
+        helpers: HelperProcesses,
+        spec: JobSpec,
+        env: Mapping[str, str],
+        log: Path,
+        *,
+        without: Collection[str],
+        begun: bool,
     ) -> None:
         """Start it, what it and torch's import print appended to `log`. Main thread only. Raises OSError.
 
-        begun: ranks are running.
+        without: modules that are not preloaded. begun: ranks are running.
         """
+        preload = [name for name in spec.launch.preload if name not in without]
         self._args = list(spec.launch.args)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log.parent.mkdir(parents=True, exist_ok=True)
         with theirs, log.open("ab") as out:
             argv = [spec.launch.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.launch.kind, spec.launch.target]
-            argv += [",".join(spec.launch.preload), "begun" if begun else "first", ",".join(_LATER)]
+            argv += [",".join(preload), "begun" if begun else "first", ",".join(_LATER)]
             try:
                 self._process = helpers.start(argv, stdout=out, stderr=out, env=env, pass_fds=(theirs.fileno(),))
             except OSError:
@@ -191,6 +199,7 @@ class Warm:
         self._ready = False
         self._lives, self._started = 0, 0.0
         self.news = ""  # why there is no warm parent, where the user is to be told
+        self.left_out: dict[str, str] = {}  # modules that are not preloaded: why not
         if spec.launch.warm is False:
             return
         if is_for(spec):
@@ -201,7 +210,8 @@ class Warm:
     def _start(self) -> None:
         self._lives, self._started, self._ready = self._lives + 1, time.monotonic(), False
         try:
-            self.link = WarmLink(self._helpers, self._spec, self._env, self._log, begun=self._lives > 1)
+            told = self._helpers, self._spec, self._env, self._log
+            self.link = WarmLink(*told, without=self.left_out, begun=self._lives > 1)
         except OSError as error:
             self._without(f"{error.strerror}: {error.filename or self._spec.launch.python}")
 
@@ -234,6 +244,9 @@ class Warm:
             self._died()
         elif said.get("cannot"):
             self._without(str(said["cannot"]), quiet=bool(said.get("quiet")))
+        elif said.get("without"):
+            self.left_out[str(said["without"])] = str(said["why"])
+            self._tell("warm_parent", state="without", pid=self.link.pid, why=said["why"])
         elif said.get("ready"):
             self._ready = True
             self._tell("warm_parent", state="ready", pid=self.link.pid)

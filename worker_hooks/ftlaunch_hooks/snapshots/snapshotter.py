@@ -117,8 +117,9 @@ class Snapshotter:
 
         keep: the step whose slot stays where there are two slots, whatever the page says by now. Waits until
         every rank has the snapshot before this one (and for a slot, when the saver reads two). False: there is
-        none, as this rank is told to leave, another has left its loop before, or there is no room for it. Raises SnapshotError when memory cannot
-        be written to, StateError when the state cannot be saved, and what a copy in the background has raised.
+        none, as this rank is told to leave, another has left its loop before, or there is no room for it. Raises
+        SnapshotError when memory cannot be written to, StateError when the state cannot be saved, and what a copy in
+        the background has raised.
         """
         if not self.budget.slots and hold is None:
             return False
