@@ -48,6 +48,10 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
     """
     global _job  # noqa: PLW0603 - one process is one rank
     error_file.count_as_final(AttachError, StateError)
+    if bootstrap.is_forked():
+        raise AttachError(
+            "cannot attach: a rank has forked this process; the rank itself attaches, its children do not"
+        )
     if _job is not None:
         raise AttachError("cannot attach: attach() was called before in this process; keep the Job it returned")
     unknown = sorted(set(frozen) - set(objects))

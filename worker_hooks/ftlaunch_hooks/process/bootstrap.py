@@ -18,6 +18,7 @@ from ftlaunch_contract.pages.page import Page, page_path
 from ftlaunch_hooks.process import error_file
 
 _taken: Page | None = None
+_forked = False
 
 
 def install() -> None:
@@ -32,6 +33,18 @@ def install() -> None:
     _show_stacks(page)
     error_file.keep(page)
     _taken = page
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _forget() -> None:
+    """In a forked child of the rank: the page is not the child's."""
+    global _taken, _forked  # noqa: PLW0603 - one process is one rank
+    _taken, _forked = None, True
+
+
+def is_forked() -> bool:
+    """Whether this process was forked by a rank."""
+    return _forked
 
 
 def _show_stacks(page: Page) -> None:
