@@ -38,7 +38,7 @@ def install() -> None:
 
 def _forget() -> None:
     """In a forked child of the rank: the page is not the child's."""
-    global _taken, _forked  # noqa: PLW0603 - one process is one rank
+    global _taken, _forked
     _taken, _forked = None, True
 
 
