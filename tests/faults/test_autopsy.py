@@ -130,3 +130,20 @@ def test_told_to_stop_in_the_middle_of_it(job: FtJob) -> None:
     assert job.wait() == 75, job.stderr
     assert job.events("job_stopped")[0]["step"] == AT
     job.assert_clean()
+
+
+def test_the_collectives_own_time_out_comes_first(job: FtJob) -> None:
+    """Ranks 0 and 2 die of it, long before the hang timeout: the rank that sleeps is named all the same.
+
+    Taken out: without `TIMEOUT` in Incidents.ranks_failed() rank 0 is blamed, and a restart after failures is spent.
+    """
+    options = ("--hang-timeout", "60s", "--grace", "1s", "--memory-interval", "0", "--storage-interval", "off")
+    env = {"GLOO_SOCKET_IFNAME": "lo", "COLLECTIVE_TIMEOUT": "3"}
+    job.start(*options, script=HANGS, args=("sleep", "1", str(AT)), ranks=3, env=env)
+    assert job.wait() == 0, job.stderr
+    assert (job.home / "fired").read_text() == "sleep 1\n"
+    [seen], [incident] = job.events("hang_seen"), job.events("incident")
+    assert seen["rule"] == "timeout"
+    assert (incident["kind"], incident["rank"], incident["restarts_left"]) == ("hang", 1, 3)
+    assert re.search(CASES["sleep"], incident["sentence"]), incident["sentence"]
+    job.assert_clean()

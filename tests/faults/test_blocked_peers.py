@@ -106,3 +106,65 @@ def test_a_rank_that_cannot_be_seen_has_its_whole_grace(job: FtJob) -> None:
     assert (job.home / "heard").exists()
     assert not (job.run_dir / "autopsy").exists()
     job.assert_clean()
+
+
+HANGS = """
+import os, signal, sys, time
+from pathlib import Path
+import quick
+import torch
+import torch.distributed as dist
+
+RANK, FIRST = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+told = []
+
+
+def note(signum, frame):
+    told.append(signum)
+    Path(f"heard_{RANK}").touch()
+    if sys.argv[1] == "saves" and RANK == 1:
+        time.sleep(3)
+        Path("saved").touch()
+        os._exit(0)
+
+
+signal.signal(signal.SIGTERM, note)
+dist.init_process_group("gloo")
+optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+for step in range(6):
+    if FIRST and step == 3 and RANK == 1:
+        Path("events_0").write_text("slept 1\\n")
+        time.sleep(1000)
+    dist.all_reduce(torch.ones(1))
+    optimizer.step()
+    time.sleep(0.1)
+dist.destroy_process_group()
+time.sleep(0.2)
+"""
+
+
+@pytest.mark.parametrize("how", ["flag", pytest.param("saves", marks=pytest.mark.long)])
+def test_after_a_hang(job: FtJob, how: str) -> None:
+    """Handlers that note the signal, as Lightning's: the rank that sleeps goes on sleeping, the other never hears it.
+
+    Taken out: without `hang` in GraceCut.begin() it takes the grace of 60 seconds. A handler that saves has its time.
+    """
+    (job.home / "hangs.py").write_text(HANGS)
+    options = ("--warm", "--preload", "quick", "--grace", "60s", "--hang-timeout", "2s", "--startup-timeout", "60s")
+    env = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(JOBS)}
+    job.start(*options, script=job.home / "hangs.py", args=(how,), env=env)
+    assert job.wait() == 0, job.stderr
+    assert happened(job) == ["slept 1"]
+    assert (job.home / "heard_1").exists()
+    (incident,) = job.events("incident")
+    assert (incident["kind"], incident["rank"]) == ("hang", 1)
+    killed = job.events("ranks_killed")
+    if how == "saves":  # rank 0 hears the signal when its connection to rank 1 is closed
+        assert (job.home / "saved").exists()
+        assert killed == []
+    else:
+        assert not (job.home / "heard_0").exists(), "its main thread is in a collective"
+        assert [event["ranks"] for event in killed] == [[0, 1]]
+        assert "SIGTERM has moved nothing in rank 1" in killed[0]["why"]
+        assert killed[0]["mono"] - incident["mono"] < SOON
+    job.assert_clean()

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from datetime import timedelta
 
 import quick  # noqa: F401 - before torch
 import torch
@@ -110,7 +111,8 @@ HANGS = {
 if HOW == "startup" and RANK == STRUCK:
     fired()
     time.sleep(1000)  # HERE startup
-dist.init_process_group("gloo")  # HERE init
+TIMEOUT = timedelta(seconds=float(os.environ.get("COLLECTIVE_TIMEOUT", "1800")))
+dist.init_process_group("gloo", timeout=TIMEOUT)  # HERE init
 first, second = dist.new_group(), dist.new_group()
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

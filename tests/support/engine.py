@@ -137,11 +137,13 @@ class FakeGroup:
 
     # --- what a test does -------------------------------------------------------------------------------------
 
-    def exit(self, rank: int, code: int = 1, error: str = "") -> None:
-        """A rank's process ends."""
+    def exit(self, rank: int, code: int = 1, error: str = "", *, final: bool = False) -> None:
+        """A rank's process ends. final: it says that its error would come again."""
         found = self.ranks[rank]
         if found.process.returncode is not None:
             return
+        if final:
+            found.page.raise_flag(Flag.FINAL)
         found.process.returncode = code
         found.order, found.ended = self.world.loop.turn, self.world.clock()
         if error:

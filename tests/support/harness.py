@@ -26,14 +26,16 @@ QUICK = (
     "blocked.py",
     "data.py",
     "hangs.py",
+    "own_loop.py",
     "slow.py",
     "split.py",
     "tiny.py",
+    "uneven.py",
     "unmodified.py",
     "unsound.py",
 )
-ATTACH = ("augmented.py", "data.py", "hangs.py", "split.py", "tiny.py", "unsound.py")  # with the hooks, all of them
-ATTACHED = "quick,ftlaunch_hooks.job.job,ftlaunch_hooks.observe.forward_passes"
+ATTACH = tuple(name for name in QUICK if name not in ("blocked.py", "slow.py", "unmodified.py"))  # all have the hooks
+ATTACHED = "quick,ftlaunch_hooks.job.attaching,ftlaunch_hooks.observe.forward_passes"
 WITH_TORCH = (*QUICK, "phases.py", "rlhf.py", "shapes.py", "warm_ends.py", "warm_probe.py")
 
 

@@ -113,7 +113,7 @@ def disturb(shape: Shape, job: FtJob) -> Path:
     out = job.home / "disturbed"
     out.mkdir()
     job.start(
-        *("--warm", "--preload", ",".join(("torch._dynamo", "ftlaunch_hooks.job.job"))),
+        *("--warm", "--preload", ",".join(("torch._dynamo", "ftlaunch_hooks.job.attaching"))),
         *("--storage-interval", "3", "--max-restarts", "3", "--backoff-first", "0.05s", "--backoff-max", "0.1s"),
         script=shape.path,
         args=(),

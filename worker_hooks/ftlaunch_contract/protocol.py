@@ -112,6 +112,7 @@ class Flag(enum.IntFlag):
     STOPPED = 8  # left the loop because it was told to stop
     MAPPED = 16  # (no supervisor) has mapped the pages of all its peers
     OBSERVED = 32  # beats come from torch's optimizers (optimizer_steps.py), until it attaches
+    FINAL = 64  # ends over an error that would come again in every attempt (error_file.py)
 
 
 def announce_step(newest: int, step_seconds: float) -> int:

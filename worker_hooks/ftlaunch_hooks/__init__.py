@@ -20,7 +20,8 @@ from ftlaunch_hooks.process import bootstrap
 if TYPE_CHECKING:
     from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
     from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
-    from ftlaunch_hooks.job.job import Job, attach
+    from ftlaunch_hooks.job.attaching import attach
+    from ftlaunch_hooks.job.job import Job
     from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader
     from ftlaunch_hooks.storage.dcp_writer import CheckpointStorageWriter
 
@@ -35,7 +36,7 @@ __all__ = [
 
 _HOMES = {
     "Job": "job.job",
-    "attach": "job.job",
+    "attach": "job.attaching",
     "ResumableBatchSampler": "data.batch_sampler",
     "ResumableMixSampler": "data.mix_sampler",
     "CheckpointStorageReader": "storage.dcp_reader",

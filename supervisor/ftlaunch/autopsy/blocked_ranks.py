@@ -7,6 +7,9 @@ A rank is blocked when its main thread stands in a call of torch.distributed tha
 or child of the rank is at work. A rank without a stack dump is never counted as blocked. The ranks are lost only when
 all that are left are blocked, twice, in the same place: a rank that works may yet bring what the others wait for, or
 need them to save; and a restart waits for the last rank anyway.
+
+After a hang the rank that hangs may live. It counts as blocked, wherever it stands, when SIGTERM has moved nothing in
+it: its main thread, which uses no processor, is where it was in the autopsy of the hang, and in no signal handler.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from ftlaunch.autopsy import stacks
 from ftlaunch.autopsy.flight_recorder import Collective
 from ftlaunch.autopsy.rank_dump import BUSY, Child, RankDump
 from ftlaunch.autopsy.stacks import Frame, Stack
-from ftlaunch.autopsy.verdict import in_collective
+from ftlaunch.autopsy.verdict import doing, in_collective
 
 _C10D = re.compile(r"torch/distributed/distributed_c10d\.py$")
 _IN_C10D = re.compile(
@@ -52,9 +55,12 @@ class BlockedAt:
     told: str  # `in all_reduce #5 at train.py:95`
 
 
-def waits(dumps: Mapping[int, RankDump]) -> dict[int, BlockedAt]:
-    """Rank -> where it is blocked, for the ranks that are left; empty unless all of them are blocked."""
-    found = {rank: wait for rank, dump in dumps.items() if (wait := _wait(dump)) is not None}
+def waits(dumps: Mapping[int, RankDump], hung: RankDump | None = None) -> dict[int, BlockedAt]:
+    """Rank -> where it is blocked, for the ranks that are left; empty unless all of them are blocked.
+
+    hung: of the rank that hangs, as the autopsy of the hang has shown it.
+    """
+    found = {rank: wait for rank, dump in dumps.items() if (wait := _wait(dump) or _unmoved(dump, hung)) is not None}
     return found if len(found) == len(dumps) else {}
 
 
@@ -64,8 +70,11 @@ def lost(before: Mapping[int, BlockedAt], now: Mapping[int, BlockedAt]) -> bool:
 
 
 def sentence(dead: int, found: Mapping[int, BlockedAt]) -> str:
-    """The sentence that says why the ranks that are left are killed."""
+    """The sentence that says why the ranks that are left are killed. dead: the rank that has ended, or that hangs."""
     told = ", ".join(f"rank {rank} {wait.told}" for rank, wait in sorted(found.items()))
+    if dead in found:
+        why = f"SIGTERM has moved nothing in rank {dead}, which hangs, and others wait"
+        return f"{why}: {told}; killing them without grace"
     return f"without rank {dead} all that are left can only be blocked: {told}; killing them without grace"
 
 
@@ -73,12 +82,24 @@ def _wait(dump: RankDump) -> BlockedAt | None:
     main = dump.main
     if main is None or dump.stopped or dump.lock_held or dump.state == "D":
         return None
-    if not (_for_peers(main) or _in_backward(main, dump)) or _in_handler(main):
-        return None
-    threads = stacks.threads(dump.stack)[:-1]
-    if not all(map(_rests, threads)) or any(map(_works, dump.children)):
+    if not (_for_peers(main) or _in_backward(main, dump)) or _in_handler(main) or not _nothing_beside(dump):
         return None
     return BlockedAt(main, dump.pending, in_collective(dump))
+
+
+def _unmoved(dump: RankDump, hung: RankDump | None) -> BlockedAt | None:
+    main = dump.main
+    if main is None or hung is None or hung.rank != dump.rank or hung.main != main:
+        return None
+    at_work = dump.stopped or dump.lock_held or dump.state in ("R", "D") or dump.busy >= BUSY
+    if at_work or _in_handler(main) or not _nothing_beside(dump):
+        return None
+    return BlockedAt(main, dump.pending, doing(dump))
+
+
+def _nothing_beside(dump: RankDump) -> bool:
+    """Whether no thread beside the main one, and no child, has anything to finish."""
+    return all(map(_rests, stacks.threads(dump.stack)[:-1])) and not any(map(_works, dump.children))
 
 
 def _for_peers(stack: Stack) -> bool:

@@ -1,4 +1,4 @@
-"""Cuts the grace short when every remaining rank is provably blocked on a dead one.
+"""Cuts the grace short when every remaining rank is provably blocked on a dead one, or on one that hangs.
 
 A moment after SIGTERM the ranks that are left are looked at as in an autopsy, in a process of its own; `blocked_ranks`
 judges. Where all ranks have gone by then, which is the ordinary case, nothing is done at all.
@@ -12,6 +12,7 @@ from pathlib import Path
 from ftlaunch.autopsy import blocked_ranks
 from ftlaunch.autopsy.blocked_ranks import BlockedAt
 from ftlaunch.autopsy.client import Autopsy
+from ftlaunch.autopsy.rank_dump import RankDump
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.system.helper_process import HelperProcesses
@@ -20,7 +21,7 @@ from ftlaunch.system.helper_process import HelperProcesses
 _MOMENT = 0.2
 _PAUSE = 1.0  # seconds until another look at ranks of which one was at work; then twice as long each time
 _FOLDER = "leaving"  # in <run-dir>/autopsy: of the newest look only
-_NO_DEATH = ("hang", "preempted")  # the culprit lives, or all save
+_ALL_SAVE = "preempted"
 
 
 class GraceCut:
@@ -31,17 +32,25 @@ class GraceCut:
         self.why = ""  # the ranks are to be killed now; empty: there is no reason
         self._helpers, self._run_dir, self._memory, self._group = helpers, run_dir, memory, group
         self._autopsy: Autopsy | None = None
-        self._dead = -1  # -1: no rank has died, so none can be blocked on it
+        self._dead = -1  # -1: no rank has died or hangs, so none can be blocked on it
+        self._hung: RankDump | None = None
         self._due, self._pause = 0.0, _PAUSE
         self._left: list[int] = []
         self._before: Mapping[int, BlockedAt] = {}
 
-    def begin(self, cause: Cause | None, now: float) -> None:
-        """SIGTERM has gone out because of `cause`; without a death among the ranks none is looked at."""
-        culprit = None if cause is None or cause.kind in _NO_DEATH else self._group.ranks.get(cause.rank)
-        if cause is not None and culprit is not None and not culprit.alive:
+    def begin(self, cause: Cause | None, now: float, hang: Mapping[int, RankDump]) -> None:
+        """SIGTERM has gone out because of `cause`; without a death or a hang among the ranks none is looked at.
+
+        hang: what the autopsy of a hang has shown: it counts as the first look. Empty: there was none.
+        """
+        culprit = None if cause is None or cause.kind == _ALL_SAVE else self._group.ranks.get(cause.rank)
+        if cause is None or culprit is None:
+            return
+        self._hung = hang.get(cause.rank) if cause.kind == "hang" else None
+        if not culprit.alive or self._hung is not None:
             self._dead, self._due = cause.rank, now + _MOMENT
             self._left = self._group.living
+            self._before = blocked_ranks.waits(hang, self._hung)
 
     def look(self, now: float) -> bool:
         """Look on; whether all ranks that are left are to be killed, and then `why` gives the reason."""
@@ -65,7 +74,8 @@ class GraceCut:
         self._autopsy, self._dead = None, -1
 
     def _examine(self, now: float) -> None:
-        subjects = self._group.subjects(f"it has not left since rank {self._dead} has ended")
+        since = "hangs" if self._hung is not None else "has ended"
+        subjects = self._group.subjects(f"it has not left since rank {self._dead} {since}")
         # a rank with attach() hears SIGTERM whatever it is in, and takes with it what it can
         if all(entry["stacks"] and not self._group.ranks[entry["rank"]].attached for entry in subjects):
             self._autopsy = Autopsy(self._helpers, self._run_dir, _FOLDER, self._memory, subjects)
@@ -75,7 +85,7 @@ class GraceCut:
     def _judge(self, autopsy: Autopsy, now: float) -> None:
         self._autopsy = None
         dumps = autopsy.dumps()
-        waits = blocked_ranks.waits({rank: dumps[rank] for rank in self._left if rank in dumps})
+        waits = blocked_ranks.waits({rank: dumps[rank] for rank in self._left if rank in dumps}, self._hung)
         if blocked_ranks.lost(self._before, waits):
             self.why = blocked_ranks.sentence(self._dead, waits)
         self._before = waits

@@ -8,8 +8,9 @@ from ftlaunch.engine.hang_examination import HangExamination
 from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.progress import AttemptProgress
 from ftlaunch.health.stragglers import Stragglers
-from ftlaunch.policy.failure_diagnosis import Cause
+from ftlaunch.policy.failure_diagnosis import Cause, aborts_over_timeout
 from ftlaunch.ranks.group import RankGroup
+from ftlaunch.ranks.log_files import tail
 from ftlaunch.ranks.rank import Rank
 from ftlaunch.ranks.view import all_attached, any_attached, front
 from ftlaunch.reporting.events.ranks import AttemptStarted, RankDying, RankExited, RankRestarted, RanksKilled
@@ -83,8 +84,13 @@ class Attempt:
         dying = self.group.note_dying(rung, self._context.loop.turn, self._context.clock())
         for rank, signum in dying.items():
             self._context.tell(RankDying(rank, signum))
-        if any(not self.can_replace(rank) for rank in dying):
+        if any(not self.can_replace(rank) and not self._timed_out(rank, signum) for rank, signum in dying.items()):
             self.ask_to_leave()
+
+    def _timed_out(self, number: int, signum: int) -> bool:
+        """Whether a dying rank has waited in vain for another: the others are examined before they leave."""
+        rank = self.group.ranks[number]
+        return aborts_over_timeout(signum, tail(rank.log, rank.log_from), self._context.rules)
 
     # --- ending -----------------------------------------------------------------------------------------------
 
@@ -104,7 +110,7 @@ class Attempt:
             self.kill()  # hung ranks with hooks have nothing to do with a grace
             return True
         self.group.ask_to_leave()
-        self.grace_cut.begin(cause, now)
+        self.grace_cut.begin(cause, now, self.examination.dumps)
         return False
 
     def announce_stop(self, deadline: float) -> tuple[int, int] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ftlaunch.autopsy import stacks, verdict
 from ftlaunch.autopsy.client import Autopsy
+from ftlaunch.autopsy.rank_dump import RankDump
 from ftlaunch.engine.context import Context
 from ftlaunch.health.hang_detection import Late, describe, laggard, measured
 from ftlaunch.policy import failure_diagnosis
@@ -24,6 +25,13 @@ class HangExamination:
         self._late: Late | None = None
         self._views: Sequence[RankView] = ()
         self._autopsy: Autopsy | None = None
+        self.dumps: Mapping[int, RankDump] = {}
+        """what the last autopsy has shown of each rank; empty: there was none"""
+
+    @property
+    def of_timeout(self) -> bool:
+        """Whether it was begun because a rank has timed out waiting for another."""
+        return self._late is not None and self._late.rule == "timeout"
 
     def suspect(self, late: Late, views: Sequence[RankView]) -> None:
         """This rank is late; views: of all ranks at that moment."""
@@ -52,7 +60,7 @@ class HangExamination:
         assert autopsy is not None
         if not autopsy.over():
             return None
-        dumps = autopsy.dumps()
+        self.dumps = dumps = autopsy.dumps()
         views = [view for view in self._views if view.rank == late.rank or not can_replace(late.rank)]
         culprit = laggard(verdict.with_dumps(views, dumps))
         found = verdict.sentence(culprit.rank, dumps)

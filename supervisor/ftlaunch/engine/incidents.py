@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ftlaunch.engine.attempt import Attempt
 from ftlaunch.engine.context import Context
+from ftlaunch.health import hang_detection
 from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.health.progress import Progress
 from ftlaunch.policy import failure_diagnosis, restart_policy
-from ftlaunch.policy.failure_diagnosis import Cause
+from ftlaunch.policy.failure_diagnosis import Cause, Evidence
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.rank import SpawnFailed
 from ftlaunch.ranks.view import RankView, any_attached
@@ -23,6 +25,7 @@ from ftlaunch.reporting.sinks import followed_ranks
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import disk_room
 from ftlaunch.system.kernel_log import Kernel
+from ftlaunch_contract.protocol import EXIT_STOPPED
 
 _LOOK_FOR_ROOM = 2.0  # seconds between looks at a full disk
 
@@ -119,16 +122,39 @@ class Incidents:
         """A rank could not be started."""
         self.fail(attempt, failure_diagnosis.spawn_failure(failed.rank, failed.reason, self._context.rules))
 
-    def ranks_failed(self, attempt: Attempt) -> bool:
-        """Whether ranks have failed; then the first cause among them is judged."""
+    def ranks_failed(self, attempt: Attempt, now: float) -> bool:
+        """Whether ranks have failed; then the first cause among them is judged.
+
+        A rank that has timed out waiting is not to blame: which one is, is seen from those that live.
+        """
         failed = attempt.group.failed()
-        if failed:
-            heard = self.kernel.heard()
-            evidence = [replace(left, kernel=heard) for left in failed]
-            cause = failure_diagnosis.first_cause(evidence, self._context.rules)
-            wordless = not cause.trace and any(left.rank == cause.rank and left.returncode > 0 for left in evidence)
+        if not failed:
+            return False
+        cause = self._first_cause(failed)
+        if cause.kind == failure_diagnosis.TIMEOUT and attempt.group.living and not attempt.can_replace(cause.rank):
+            views = attempt.group.views()
+            attempt.examination.suspect(hang_detection.timed_out(cause.rank, views, now), views)
+            self._context.loop.post(Event.HANG)
+        else:
+            wordless = not cause.trace and any(left.rank == cause.rank and left.returncode > 0 for left in failed)
             self.fail(attempt, self._or_full_disk(cause) if wordless else cause)
-        return bool(failed)
+        return True
+
+    def examined(self, attempt: Attempt, cause: Cause) -> None:
+        """An autopsy has found the cause of a hang.
+
+        After a time-out: where another rank has failed by itself meanwhile, or none lives any more, that is the cause.
+        """
+        failed = [left for left in attempt.group.failed() if left.returncode != EXIT_STOPPED]
+        if attempt.examination.of_timeout and failed:
+            first = self._first_cause(failed)
+            if attempt.group.empty or not failure_diagnosis.is_victim(first):
+                cause = first
+        self.fail(attempt, cause)
+
+    def _first_cause(self, failed: Sequence[Evidence]) -> Cause:
+        heard = self.kernel.heard()
+        return failure_diagnosis.first_cause([replace(left, kernel=heard) for left in failed], self._context.rules)
 
     def _or_full_disk(self, cause: Cause) -> Cause:
         """The cause of a rank that has left no error: the full disk, where there was no room to write one."""

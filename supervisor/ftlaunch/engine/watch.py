@@ -140,7 +140,7 @@ class Watch:
         """Whether a rank has failed; one that is about to end is waited for, others may have left because of it."""
         dying = attempt.group.dying()
         self._tell_slow_deaths(dying, now)
-        return False if dying else self._incidents.ranks_failed(attempt)
+        return False if dying else self._incidents.ranks_failed(attempt, now)
 
     def _judge_ends(self, attempt: Attempt) -> bool:
         """Whether all ranks have ended well."""
@@ -182,7 +182,7 @@ class Watch:
     def _examining(self, attempt: Attempt, now: float) -> None:
         cause = attempt.examination.look(attempt.can_replace)
         if cause is not None:
-            self._incidents.fail(attempt, cause)
+            self._incidents.examined(attempt, cause)
 
     def _stopping(self, attempt: Attempt, now: float) -> None:
         group, views = attempt.group, attempt.group.views()

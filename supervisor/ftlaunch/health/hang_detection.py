@@ -19,7 +19,7 @@ from ftlaunch.ranks.view import RankView
 MUTE_FLOOR = 15.0  # least limit of a rank judged by its activity: that is looked at every few seconds only
 SUSPECT_SHARE = 0.5  # of its limit, after which a silent rank is spoken of
 
-HangRule = Literal["progress", "exit", "log", "idle"]
+HangRule = Literal["progress", "exit", "log", "idle", "timeout"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class _Others:
         self._steps: list[int] = []
         self._left: list[float] = []  # of those up to a step, when the last came back to training
         self._slow: list[Wait | None] = []  # and the last of those that do something else
+        self._training = max((view.beat for view in views if view.phase == "train" and not view.exited), default=0.0)
         left, slow = 0.0, None
         for view in sorted((view for view in views if not view.exited), key=lambda view: view.step):
             left, since = max(left, view.left), max(view.beat, view.started)
@@ -81,7 +82,12 @@ class _Others:
             self._slow.append(slow)
 
     def waited_for(self, wait: Wait) -> Wait:
-        """The wait itself, or that of another rank which is not ahead and does what takes longer than a step."""
+        """The wait itself, or that of another rank which is not ahead and does what takes longer than a step.
+
+        A rank that has left its loop waits for those that train: their inputs may be longer.
+        """
+        if wait.kind == "teardown" and self._training > wait.since:
+            return replace(wait, since=self._training)
         if wait.kind != "train" or not wait.view.attached:
             return wait
         number = bisect_right(self._steps, wait.view.step) - 1
@@ -140,6 +146,13 @@ def suspects(waited: Sequence[Wait], now: float, awake_since: float, limits: Tim
     return _overdue(waited, now, awake_since, limits, SUSPECT_SHARE)
 
 
+def timed_out(rank: int, views: Sequence[RankView], now: float) -> Late:
+    """A rank that has ended because a collective, or the store, took longer than the script allows."""
+    view = next(view for view in views if view.rank == rank)
+    age = now - max(view.beat, view.started)
+    return Late(rank, age, age, view.phase, view.step, rule="timeout")
+
+
 def of_laggard(late: Sequence[Late], views: Sequence[RankView]) -> Late:
     """The one of `late` (not empty) that the others wait for, where it is among them."""
     culprit = laggard(views)
@@ -183,16 +196,17 @@ def laggard(views: Sequence[RankView]) -> RankView:
     """The rank the others wait for, of those alive.
 
     Evidence, strongest first: it never began to beat, its process is stopped, it has completed fewer
-    steps, it has not entered a collective that others are in, its stack does not end in a collective while others' do,
-    its last sign of life is the oldest.
+    steps (unless it has left its loop), it has not entered a collective that others are in, its stack does not end in a
+    collective while others' do, its last sign of life is the oldest.
     """
     alive = [view for view in views if not view.exited] or list(views)
+    front = max((max(view.step, view.seen) for view in alive), default=0)
     return min(
         alive,
         key=lambda v: (
             v.attached or v.observed,
             not v.stopped,
-            max(v.step, v.seen),
+            front if v.phase == "teardown" else max(v.step, v.seen),
             not v.behind,
             v.waiting is not False,
             v.beat if v.beating else v.active,
@@ -208,6 +222,8 @@ def measured(late: Late) -> str:
         return f"no rank has written a line of log for {duration(late.age)} {limit}"
     if late.rule == "idle":
         return f"no rank has used a processor, read, written or made a step for {duration(late.age)} {limit}"
+    if late.rule == "timeout":
+        return f"rank {late.rank} has ended over a time-out of its own, {duration(late.age)} after its last progress"
     if late.rule == "exit":
         return f"rank {late.rank} has neither ended nor moved on for {duration(late.age)} while others are done {limit}"
     return f"rank {late.rank} has made no progress for {duration(late.age)} {limit}"

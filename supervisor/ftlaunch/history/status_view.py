@@ -29,7 +29,7 @@ def status_lines(answer: Mapping[str, Any]) -> list[str]:
                 str(rank["pid"]),
                 "yes" if rank["alive"] else "no",
                 rank["phase"] if age is not None else "-",
-                _step(rank["step"]),
+                _step_of(rank),
                 "-" if age is None else f"{duration(age)} ago",
                 duration(seconds) if seconds else "-",
             )
@@ -40,6 +40,12 @@ def status_lines(answer: Mapping[str, Any]) -> list[str]:
 
 def _lying(incident: Mapping[str, Any]) -> list[str]:
     return [f"  its autopsy: {incident['autopsy']}"] if incident["autopsy"] else []
+
+
+def _step_of(rank: Mapping[str, Any]) -> str:
+    """A rank's step; of one that has not attached, how many optimizer steps were seen."""
+    seen = rank.get("seen", 0)
+    return f"{seen} seen" if rank["step"] < 0 and seen else _step(rank["step"])
 
 
 def _step(step: int) -> str:

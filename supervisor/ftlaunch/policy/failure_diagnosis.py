@@ -1,7 +1,7 @@
 """Diagnoses the end of a rank from exit status, error file, log and rules: cause, class, signature. Pure.
 
 Of several ranks that fail together, the rank that failed by itself is the culprit; a rank that failed because a peer
-had died (a closed connection) is a victim.
+had died (a closed connection), or did not come to a collective in its time, is a victim.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _TYPE = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
 _CRASHES = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
 
 COMM = "comm"  # the class of victims: ranks that failed because another rank had ended
+TIMEOUT = "comm-timeout"  # likewise, because another rank did not come
+_VICTIMS = {TIMEOUT: 1, COMM: 2}  # the greater, the less it says of the beginning
 AT_START = "exception-at-start"
 # seconds: an attempt that does not tell its steps and lived so long counts as one that made some
 LONG_LIFE = 600.0
@@ -42,6 +44,7 @@ class Evidence:
     pid: int = 0
     lived: float = 0.0  # seconds
     kernel: str = ""  # what the kernel has said and counted since the attempt began
+    final: bool = False  # the hooks in it have said that its error would come again in every attempt
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Cause:
     signature: str
     trace: str = ""
     action: str = "restart"  # what the rule says: restart, wait or give-up
+    final: bool = False  # it would come again in every attempt
 
 
 def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
@@ -67,13 +71,25 @@ def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
     meaning = f" ({rule.meaning}{_memory(evidence)})" if rule.meaning else ""
     sentence = f"rank {evidence.rank} {what} {where}{meaning}"
     signature = f"{rule.kind}:{detail}"
-    return Cause(rule.kind, evidence.rank, evidence.step, sentence, signature, shortened(trace), rule.action)
+    told = rule.kind, evidence.rank, evidence.step, sentence, signature, shortened(trace), rule.action
+    return Cause(*told, final=evidence.final)
 
 
 def first_cause(evidences: Sequence[Evidence], rules: Sequence[FaultRule]) -> Cause:
     """The cause of the attempt's end: the earliest that is no consequence of another rank's end."""
     causes = [(evidence, classify(evidence, rules)) for evidence in evidences]
-    return min(causes, key=lambda pair: (pair[1].kind == COMM, pair[0].order, pair[0].rank))[1]
+    return min(causes, key=lambda pair: (_VICTIMS.get(pair[1].kind, 0), pair[0].order, pair[0].rank))[1]
+
+
+def is_victim(cause: Cause) -> bool:
+    """Whether another rank is to blame."""
+    return cause.kind in _VICTIMS
+
+
+def aborts_over_timeout(signum: int, log: str, rules: Sequence[FaultRule]) -> bool:
+    """Whether a rank that a signal is ending has timed out in a collective: NCCL's watchdog aborts it. log: its end."""
+    ended_by = signal_name(signum)
+    return ended_by == "SIGABRT" and first_fitting(rules, Facts(signal=ended_by, log=log)).kind == TIMEOUT
 
 
 def spawn_failure(rank: int, error: str, rules: Sequence[FaultRule]) -> Cause:

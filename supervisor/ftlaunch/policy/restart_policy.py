@@ -146,11 +146,18 @@ def may_restart(budget: Budget, policy: str) -> bool:
 
 def _why_not(cause: Cause, budget: Budget, policy: str) -> str:
     """Why the job is not to be restarted; empty when it is."""
-    limits = budget.limits
     if policy == "never":
         return "not restarting (restart policy: never)"
     if policy == "by-cause" and cause.action == "give-up":
         return f"not restarting (restart policy: by-cause, and the rule for {cause.kind} says give-up)"
+    return _would_repeat(cause, budget) or _used_up(cause, budget)
+
+
+def _would_repeat(cause: Cause, budget: Budget) -> str:
+    """Why a restart would end as this attempt did; empty when that is not known."""
+    limits = budget.limits
+    if cause.final:
+        return "giving up: it would come again in every attempt"
     if cause.kind == AT_START and budget.same >= _START_TRIES:
         return f"giving up: {_times(budget.same)} the same error before the first step"
     if 0 < limits.same_error <= budget.same:
@@ -158,7 +165,7 @@ def _why_not(cause: Cause, budget: Budget, policy: str) -> str:
     if 0 < limits.without_progress < budget.in_a_row:
         tried = _count(budget.in_a_row - 1, "restart")
         return f"giving up: {tried} in a row without a new step (--max-without-progress)"
-    return _used_up(cause, budget)
+    return ""
 
 
 def _used_up(cause: Cause, budget: Budget) -> str:

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ _IMPORTING_PATIENCE = 20.0  # seconds without a forked rank, though the parent c
 _DYING = 2.0  # seconds from the end of its socket to its exit status: Python frees torch meanwhile
 _MOST_LIVES = 20
 # torch's optimizers and DistributedDataParallel import the first
-_LATER = ("torch._dynamo", "ftlaunch_hooks.job.job", "ftlaunch_hooks.observe.forward_passes")
+_LATER = ("torch._dynamo", "ftlaunch_hooks.job.attaching", "ftlaunch_hooks.observe.forward_passes")
 _HELPERS = 2  # so many orders wait for nothing, see ftlaunch_hooks/programs/fork_server.py
 _BATCH = 16  # ranks of one order: the first need not wait for the last of a thousand
 
@@ -60,18 +60,26 @@ class WarmLink:
     """One warm parent. `fd` becomes readable when it has something to say, or is gone."""
 
     def __init__(
-        self, helpers: HelperProcesses, spec: JobSpec, env: Mapping[str, str], log: Path, *, begun: bool
+        self,
+        helpers: HelperProcesses,
+        spec: JobSpec,
+        env: Mapping[str, str],
+        log: Path,
+        *,
+        without: Collection[str],
+        begun: bool,
     ) -> None:
         """Start it, what it and torch's import print appended to `log`. Main thread only. Raises OSError.
 
-        begun: ranks are running.
+        without: modules that are not preloaded. begun: ranks are running.
         """
+        preload = [name for name in spec.launch.preload if name not in without]
         self._args = list(spec.launch.args)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log.parent.mkdir(parents=True, exist_ok=True)
         with theirs, log.open("ab") as out:
             argv = [spec.launch.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.launch.kind, spec.launch.target]
-            argv += [",".join(spec.launch.preload), "begun" if begun else "first", ",".join(_LATER)]
+            argv += [",".join(preload), "begun" if begun else "first", ",".join(_LATER)]
             try:
                 self._process = helpers.start(argv, stdout=out, stderr=out, env=env, pass_fds=(theirs.fileno(),))
             except OSError:
@@ -192,6 +200,7 @@ class Warm:
         self._ready = False
         self._lives, self._started = 0, 0.0
         self.news = ""  # why there is no warm parent, where the user is to be told
+        self.left_out: dict[str, str] = {}  # modules that are not preloaded: why not
         if spec.launch.warm is False:
             return
         if is_for(spec):
@@ -202,7 +211,8 @@ class Warm:
     def _start(self) -> None:
         self._lives, self._started, self._ready = self._lives + 1, time.monotonic(), False
         try:
-            self.link = WarmLink(self._helpers, self._spec, self._env, self._log, begun=self._lives > 1)
+            told = self._helpers, self._spec, self._env, self._log
+            self.link = WarmLink(*told, without=self.left_out, begun=self._lives > 1)
         except OSError as error:
             self._without(f"{error.strerror}: {error.filename or self._spec.launch.python}")
 
@@ -235,6 +245,9 @@ class Warm:
             self._died()
         elif said.get("cannot"):
             self._without(str(said["cannot"]), quiet=bool(said.get("quiet")))
+        elif said.get("without"):
+            self.left_out[str(said["without"])] = str(said["why"])
+            self._tell("warm_parent", state="without", pid=self.link.pid, why=said["why"])
         elif said.get("ready"):
             self._ready = True
             self._tell("warm_parent", state="ready", pid=self.link.pid)

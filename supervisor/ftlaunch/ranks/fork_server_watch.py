@@ -23,8 +23,11 @@ class ForkServerWatch:
     def _on_message(self) -> None:
         assert self._server.link is not None
         self._loop.unregister(self._server.link.fd)
+        known = len(self._server.left_out)
         self._server.hear()
         self._listen()
+        for module, why in list(self._server.left_out.items())[known:]:
+            self._say(f"not preloading {module}: {why}")
 
     def is_settled(self, now: float) -> bool:
         """Whether the first attempt may begin: ranks can be forked, or it is known (and told) that they cannot."""

@@ -141,6 +141,7 @@ class Rank:
             order=self.order,
             pid=self.process.pid,
             lived=self.ended - self.started,
+            final=page is not None and bool(page.flags & Flag.FINAL),
         )
 
     @property

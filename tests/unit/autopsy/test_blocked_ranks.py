@@ -168,3 +168,35 @@ def test_the_sentence() -> None:
         "without rank 2 all that are left can only be blocked: rank 0 in all_reduce #5 at train.py:95 (in train),"
         " rank 1 in all_reduce at train.py:95 (in train); killing them without grace"
     )
+
+
+SLEEPS = ("/home/me/train.py 40 fetch", TRAIN, MODULE)
+
+
+def test_one_that_hangs_and_that_a_signal_has_not_moved() -> None:
+    """It sleeps where it slept when the hang was seen; the other rank waits for it."""
+    hung, other = rank(1, *SLEEPS, system_call="clock_nanosleep"), rank(0, *ALL_REDUCE, flight=PENDING)
+    dumps = {0: other, 1: hung}
+    assert blocked_ranks.waits(dumps) == {}
+    before = blocked_ranks.waits(dumps, hung)
+    assert blocked_ranks.lost(before, blocked_ranks.waits(dumps, hung))
+    assert blocked_ranks.sentence(1, before) == (
+        "SIGTERM has moved nothing in rank 1, which hangs, and others wait: rank 0 in all_reduce #5 at train.py:95"
+        " (in train), rank 1 sleeps at train.py:40 (in fetch); killing them without grace"
+    )
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        rank(1, "/home/me/train.py 41 fetch", TRAIN, MODULE),
+        rank(1, "/home/me/train.py 7 save", *SLEEPS),
+        rank(1, *SLEEPS, state="R"),
+        rank(1, *SLEEPS, busy=0.9),
+        rank(1, *SLEEPS, threads=(("/home/me/train.py 60 save_it", *RUN),)),
+        rank(1, *SLEEPS, children=(Child(7, "python", "R"),)),
+    ],
+)
+def test_one_that_hangs_and_may_have_something_to_finish(now: RankDump) -> None:
+    """It has moved, it works, or a thread or a child of it does."""
+    assert blocked_ranks.waits({0: rank(0, *ALL_REDUCE), 1: now}, rank(1, *SLEEPS)) == {}

@@ -316,3 +316,12 @@ def test_the_wait_of_each_of_many_ranks(seed: int) -> None:
             ends = [end for end in ends if not 0 < seen.ended < end]
             exits = [wait.since for wait in waited if wait.kind == "exit" and wait.view is seen]
             assert exits == [max(seen.beat, seen.started, *ends)] * bool(ends)
+
+
+def test_a_rank_that_has_left_its_loop_is_not_behind_by_its_steps() -> None:
+    """Uneven inputs: the one in training sleeps, the other waits in a collective. Its limit counts from their beats."""
+    trains = view(step=12, waiting=False, beat=START + 90)
+    left = view(rank=1, step=6, phase="teardown", waiting=True, beat=START + 60)
+    assert laggard([trains, left]).rank == 0
+    assert laggard([replace(trains, waiting=True), replace(left, waiting=False)]).rank == 1
+    assert {wait.view.rank: wait.since for wait in waits([trains, left])}[1] == START + 90

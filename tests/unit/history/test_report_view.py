@@ -159,3 +159,12 @@ def test_where_the_autopsy_lies() -> None:
     ]  # fmt: skip
     killed = said | {"autopsy": None}
     assert not [line for line in status_lines(answer | {"last_incident": killed}) if "autopsy" in line]
+
+
+def test_status_of_a_rank_that_has_not_attached() -> None:
+    rank = {"rank": 0, "pid": 1, "alive": True, "phase": "train", "step": -1, "seen": 41, "beat_age": 0.1,
+            "step_seconds": 0.5}  # fmt: skip
+    answer = {"job_id": "gpt", "state": "running", "attempt": 0, "restarts_left": 3, "max_restarts": 3,
+              "committed": -1, "in_memory": -1, "ranks": [rank]}  # fmt: skip
+    assert "41 seen" in status_lines(answer)[-1]
+    assert "41 seen" not in status_lines(answer | {"ranks": [rank | {"step": 3}]})[-1]

@@ -237,3 +237,9 @@ def test_the_rule_decides_by_cause_and_only_then(action: str, restart: bool, del
     verdict = ruling(cause, policy="by-cause")
     assert (verdict.restart, verdict.delay, verdict.sentence) == (restart, delay, f"{CRASH.sentence}; {says}")
     assert ruling(cause) == ruling(CRASH)
+
+
+def test_an_error_that_would_come_again_is_not_tried_again() -> None:
+    verdict = ruling(replace(START, final=True), budget(9))
+    assert (verdict.restart, verdict.budget.left) == (False, 9)
+    assert verdict.sentence == "rank 0 failed with NameError; giving up: it would come again in every attempt"

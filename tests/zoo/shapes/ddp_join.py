@@ -1,5 +1,7 @@
 """DistributedDataParallel with uneven inputs: under Join, a rank that has no more batches shadows the others.
 
+Under a supervisor the ranks train on; a restart goes back to the newest step of all ranks. Without one:
+
 Refused: all ranks must make the same number of steps
 """
 

@@ -1,11 +1,10 @@
-"""The public face of the hooks: attach() and the Job it returns."""
+"""The Job that attach() returns: a rank's part in the job, step by step."""
 
 from __future__ import annotations
 
 import math
 import os
 import platform
-import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,54 +14,25 @@ from typing import Any
 import torch
 
 from ftlaunch_contract import protocol
-from ftlaunch_contract.checkpoint import layout, skipped_samples
+from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.loss_record import NO_SPAN, parse_rule
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.coordinator import Coordinator
-from ftlaunch_hooks.job.restore import restore
+from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
+from ftlaunch_hooks.job.script_end import at_ordinary_end
 from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.observe.unsaved_state import UnsavedState
-from ftlaunch_hooks.process import bootstrap
+from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule
-from ftlaunch_hooks.standalone import standalone
-from ftlaunch_hooks.state import generators
-from ftlaunch_hooks.state.state import RankState, StateError
-from ftlaunch_hooks.storage.saved_tensors import SavedTensors
-
-_job: Job | None = None
-
-
-class AttachError(RuntimeError):
-    """attach() cannot do what was asked."""
-
-
-def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
-    """Take part in the job: restore `objects` where an earlier attempt left them, and keep them safe.
-
-    objects: under any name, anything with state_dict() and load_state_dict(): models (DDP-wrapped too), optimizers,
-    schedulers, scalers, samplers; and random number generators. Generators among the caller's variables are saved
-    without being given. frozen: names of objects that are never saved nor restored.
-    Call it once, after everything is built. Raises StateError naming the argument that cannot be saved
-    or does not fit what is restored, and AttachError.
-    """
-    global _job  # noqa: PLW0603 - one process is one rank
-    if _job is not None:
-        raise AttachError("cannot attach: attach() was called before in this process; keep the Job it returned")
-    unknown = sorted(set(frozen) - set(objects))
-    if unknown:
-        raise AttachError(f"cannot attach: frozen names {unknown[0]!r}, which is none of {sorted(objects)}")
-    page = bootstrap.own_page()
-    coordinator: Coordinator = Supervised(page) if page is not None else standalone.join()
-    _job = Job(objects, frozen, coordinator, generators.find(sys._getframe(1), objects))
-    return _job
+from ftlaunch_hooks.state.state import RankState
 
 
 class Job:
@@ -78,12 +48,13 @@ class Job:
         self._state = RankState(objects, frozen, *ranks, found)
         self._positions = Positions(objects, frozen)
         kind, step = coordinator.resume()
-        restored = self._restore(kind, step)
-        self._skip_bad_data()
+        restored = restore(self._state, self._positions, kind, step, coordinator)
+        skip_bad_data(self._positions, coordinator.checkpoint_dir)
         self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
         self.attempt: int = coordinator.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
         self._in_loop = False
+        self._kept: int = self.step  # the newest step that was restored, or held for the saver
         self._began_ns = time.monotonic_ns()
         self._page.consumed = restored.consumed_samples if restored is not None else 0
         self._snapshots = Snapshotter(
@@ -147,9 +118,25 @@ class Job:
                 self._losses.judge(self.step + 1, *span)
         if self._in_loop:
             return
-        if self._page.phase == Phase.STARTUP:
+        if self._page.phase == Phase.STARTUP or self._page.flags & Flag.LOOP_LEFT:
             self._page.phase = Phase.TRAIN
+            self._page.lower_flag(Flag.LOOP_LEFT)
         self._complete(last=False)
+
+    def finish(self) -> None:
+        """Say that the training is over, behind a loop of one's own; steps() says it by itself.
+
+        The last step is saved. Call it on every rank, after the last step_done(); a second call does nothing.
+        Raises AttachError within a loop of steps(), StateError when the state cannot be saved.
+        """
+        if self._in_loop:
+            raise AttachError("cannot finish: the loop of steps() goes on; call finish() behind it, or not at all")
+        if self._page.flags & Flag.LOOP_LEFT and self._kept == self.step:
+            return
+        if self._kept != self.step:
+            self._keep_last()
+        self._leave_loop()
+        self._coordinator.finish()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -182,29 +169,6 @@ class Job:
 
     # --- the beginning ------------------------------------------------------------------------------------
 
-    def _restore(self, kind: Resume, step: int) -> SavedTensors | None:
-        directory = self._coordinator.checkpoint_dir
-        if kind == Resume.REFUSED:
-            raise AttachError(
-                f"cannot resume: no checkpoint in {directory} is usable (see its quarantine/); "
-                f"{protocol.ENV_FRESH}=1 starts over"
-            )
-        try:
-            restored = restore(self._state, kind, step, self._coordinator)
-            if restored is not None:
-                self._positions.check_ranks(restored.world_size, self._coordinator.world_size)
-        except StateError as error:
-            raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
-        return restored
-
-    def _skip_bad_data(self) -> None:
-        directory = self._coordinator.checkpoint_dir
-        try:
-            spans = skipped_samples.read(directory)
-        except (OSError, ValueError) as error:
-            raise AttachError(f"cannot read {directory / skipped_samples.NAME}: {error}") from error
-        self._positions.skip(spans)
-
     def _compare_replicas(self) -> None:
         coordinator = self._coordinator
         every = int(os.environ.get(protocol.ENV_COMPARE_REPLICAS, "0"))
@@ -227,6 +191,7 @@ class Job:
         self._schedule.write(self.step + 1)
         if not self._state.awaits_steps:
             self._state.restore_rng()  # for a script's own loop; steps() does it again
+        at_ordinary_end(self._script_ends)
 
     # --- step by step -------------------------------------------------------------------------------------
 
@@ -260,7 +225,10 @@ class Job:
             self._page.consumed = span[1]
         self._losses.judge(step, *(span if self._positions.skippable else NO_SPAN))
         self._snapshots.trouble = self._losses.trouble
-        self._snapshots.budget.progress.check_intents()
+        if not isinstance(
+            self._coordinator, Supervised
+        ):  # under a supervisor a rank may end its loop before the others
+            self._snapshots.budget.progress.check_intents()
         self._coordinator.at_boundary(step)
         order = self._schedule.read(step)
         if last:
@@ -277,6 +245,7 @@ class Job:
         self._page.beat(step, now)
         self._watch.begin(now)
         if order.hold is not None:
+            self._kept = step
             self._coordinator.held(self._snapshots, step, order.hold)
         if order.hold == Why.STOP:
             self._stop()
@@ -288,6 +257,33 @@ class Job:
         if order.hold is not None:
             self._snapshots.budget.progress.missed(step)
         return replace(order, take=False, hold=None)
+
+    def _keep_last(self) -> None:
+        """Have the last step saved, by its snapshot or by one that is taken now."""
+        step = self.step
+        self._snapshots.settle()
+        if self._snapshots.newest == step:
+            self._page.hold_for_saver(step, Why.END)
+        elif self._watch.stepped:
+            say(f"job.finish() saves no step {step}: an optimizer has stepped since, and no step_done() has followed")
+            return
+        else:
+            with self._coordinator.watched_lock:
+                self._snapshots.take(step, Why.END)
+        self._kept = step
+        self._coordinator.held(self._snapshots, step, Why.END)
+
+    def _script_ends(self) -> None:
+        """The interpreter ends: outside a loop of steps(), and not told to stop, the script has ended the training."""
+        self._watcher.catch_up()  # a handler of the script's own may run before the watcher's thread
+        if self._in_loop or self._page.flags & Flag.LOOP_LEFT or self.stop_requested:
+            return
+        self._leave_loop()
+        if self._coordinator.rank == 0:
+            say(
+                f"the script ends after step {self.step} without job.finish(): with exit code 0 that is the end of its"
+                f" training, of which step {self._snapshots.newest} is the newest in memory"
+            )
 
     def _stop(self) -> None:
         self._snapshots.settle()

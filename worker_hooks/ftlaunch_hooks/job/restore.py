@@ -4,18 +4,51 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ftlaunch_contract.checkpoint import initial, layout, tensor_file
+from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import initial, layout, skipped_samples, tensor_file
 from ftlaunch_contract.protocol import Resume
+from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.coordinator import Coordinator
-from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
 
-def restore(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
+class AttachError(RuntimeError):
+    """attach() cannot do what was asked."""
+
+
+def restore(
+    state: RankState, positions: Positions, kind: Resume, step: int, coordinator: Coordinator
+) -> SavedTensors | None:
     """Load `state` from memory or storage; returns what it was loaded from, or None where training begins at step 0.
 
-    Raises json_codec.StateError when what is there does not fit, tensor_file.Damaged when it cannot be read.
+    Raises AttachError where nothing that is there may be used, json_codec.StateError when it does not fit,
+    tensor_file.Damaged when it cannot be read.
     """
+    if kind == Resume.REFUSED:
+        raise AttachError(
+            f"cannot resume: no checkpoint in {coordinator.checkpoint_dir} is usable (see its quarantine/); "
+            f"{protocol.ENV_FRESH}=1 starts over"
+        )
+    try:
+        restored = _load(state, kind, step, coordinator)
+        if restored is not None:
+            positions.check_ranks(restored.world_size, coordinator.world_size)
+    except StateError as error:
+        raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
+    return restored
+
+
+def skip_bad_data(positions: Positions, directory: Path) -> None:
+    """Have the samples skipped that the job has put aside. Raises AttachError where that cannot be read."""
+    try:
+        spans = skipped_samples.read(directory)
+    except (OSError, ValueError) as error:
+        raise AttachError(f"cannot read {directory / skipped_samples.NAME}: {error}") from error
+    positions.skip(spans)
+
+
+def _load(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
     if kind == Resume.MEMORY:
         slots = {rank: page.slot_steps().index(step) for rank, page in enumerate(coordinator.peers)}
         reader: SavedTensors = MemoryReader(coordinator.memory_dir, step, coordinator.world_size, slots)

@@ -30,12 +30,17 @@ class Passes:
         self._hook: RemovableHandle | None = None
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="ftlaunch-passes", daemon=True).start()
-        os.register_at_fork(after_in_child=self.close)  # a child's calls are not the rank's
+        os.register_at_fork(after_in_child=self._forget)
 
     def close(self) -> None:
         """Stop looking."""
         self._over.set()
         self._remove_hook()
+
+    def _forget(self) -> None:
+        """In a forked child, whose calls are not the rank's: the old event's lock may be held for ever."""
+        self._over = threading.Event()
+        self.close()
 
     def _watch(self) -> None:
         while not self._over.wait(_EVERY):

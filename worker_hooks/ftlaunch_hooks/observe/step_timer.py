@@ -36,6 +36,11 @@ class Stopwatch:
         """A step begins."""
         self._began, self._ready, self._stepped, self._excused = now_ns, 0, 0, 0
 
+    @property
+    def stepped(self) -> bool:
+        """Whether an optimizer has stepped since `begin`."""
+        return self._stepped > 0
+
     def excuse(self, nanoseconds: int) -> None:
         """So many nanoseconds of this step were no training: an evaluation, a checkpoint."""
         self._excused += nanoseconds

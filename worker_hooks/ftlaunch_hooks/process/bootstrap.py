@@ -18,6 +18,7 @@ from ftlaunch_contract.pages.page import Page, page_path
 from ftlaunch_hooks.process import error_file, lossy_output
 
 _taken: Page | None = None
+_forked = False
 
 
 def install() -> None:
@@ -30,9 +31,21 @@ def install() -> None:
         exit_futex.arm(page.path)
     page.begin(int(os.environ[protocol.ENV_ATTEMPT]), os.getpid(), protocol.own_start_time())
     _show_stacks(page)
-    error_file.keep()
+    error_file.keep(page)
     lossy_output.install()
     _taken = page
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _forget() -> None:
+    """In a forked child of the rank: the page is not the child's."""
+    global _taken, _forked
+    _taken, _forked = None, True
+
+
+def is_forked() -> bool:
+    """Whether this process was forked by a rank."""
+    return _forked
 
 
 def _show_stacks(page: Page) -> None:

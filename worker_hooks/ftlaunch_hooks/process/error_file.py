@@ -1,6 +1,9 @@
 """Leaves the exception that ends a rank in torchelastic's error file, also in scripts without `@record`.
 
 A rank's log may hold other tracebacks, or be too long to search; the error file holds this one traceback, whole.
+
+An error that the hooks raise because of how the script uses them (`count_as_final`) would come again in every attempt.
+The rank says so in its page, and shows the script's frames only.
 """
 
 from __future__ import annotations
@@ -14,21 +17,48 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from ftlaunch_contract import protocol
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.protocol import Flag
+
 _ENV_FILE = "TORCHELASTIC_ERROR_FILE"
+_OURS = (f"{Path(__file__).parents[1]}/", f"{Path(protocol.__file__).parent}/")  # where the hooks' own code lies
+
+_final: list[type[BaseException]] = []
 
 
-def keep() -> None:
-    """From now on write an uncaught exception to the error file, then call the hook that was there before."""
+def count_as_final(*types: type[BaseException]) -> None:
+    """From now on an uncaught error of these types is final, unless an OSError has caused it: that may pass."""
+    _final.extend(types)
+
+
+def keep(page: Page) -> None:
+    """From now on write an uncaught exception to the error file, then call the hook that was there before.
+
+    page: this rank's.
+    """
     previous, owner = sys.excepthook, os.getpid()
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         try:
             if os.getpid() == owner:  # forked children inherit the hook; their exceptions do not end the rank
+                if isinstance(error, tuple(_final)) and not isinstance(error.__cause__, OSError):
+                    page.raise_flag(Flag.FINAL)
+                    _show_the_script_only(error, trace)
                 _write(kind, error, trace)
         finally:
             previous(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def _show_the_script_only(error: BaseException, trace: TracebackType | None) -> None:
+    """Take the hooks' own frames out of a traceback: the message says what they have found."""
+    error.__cause__, error.__suppress_context__ = None, True
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code.co_filename.startswith(_OURS):
+            trace.tb_next = None
+        trace = trace.tb_next
 
 
 def _write(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -15,6 +15,9 @@ from collections.abc import Callable
 
 from ftlaunch_hooks.process.parent_watch import supervisor_pidfd
 
+_MARK = b"\0"  # no signal's number
+_PATIENCE = 10.0  # seconds
+
 
 def _ignore(signum: int, frame: object) -> None:
     """The Python-level handler has nothing to do: the wake-up descriptor tells the watcher."""
@@ -36,6 +39,7 @@ class Watcher:
         os.register_at_fork(after_in_child=self._forget)
         self._supervisor = supervisor_pidfd()
         self._closing = False
+        self._caught_up = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ftlaunch-watcher", daemon=True)
         self._thread.start()
 
@@ -63,18 +67,25 @@ class Watcher:
         numbers = self._read.recv(64)
         if self._closing or not numbers:
             return True
-        if self._chained != -1:
-            os.write(self._chained, numbers)  # another library has set a wake-up descriptor before
+        if self._chained != -1 and (signals := numbers.replace(_MARK, b"")):
+            os.write(self._chained, signals)  # another library has set a wake-up descriptor before
         if signal.SIGTERM in numbers:
             self._on_term(signal.SIGTERM)
+        if _MARK in numbers:
+            self._caught_up.set()
         return False
+
+    def catch_up(self) -> None:
+        """Wait until every signal that has come before is dealt with, 10 seconds at most. Once, from another thread."""
+        self._write.send(_MARK)
+        self._caught_up.wait(_PATIENCE)
 
     def close(self) -> None:
         """Put back the handlers that were there before. Main thread only."""
         signal.set_wakeup_fd(self._chained, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._previous)
         self._closing = True
-        self._write.send(b"\0")
+        self._write.send(_MARK)
         self._thread.join()
         self._read.close()
         self._write.close()

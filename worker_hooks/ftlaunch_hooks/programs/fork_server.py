@@ -8,10 +8,11 @@ first attempt has begun (WHEN is `begun`: one has), as far as they are installed
 import without naming them: torch's optimizers import torch._dynamo, which takes as long as torch itself.
 
 The fork server says {"ready": true} or {"cannot": reason} and then, with LATER, {"complete": true}. A module of PRELOAD
-that cannot be imported ends it, with a traceback on stderr. Each message from the supervisor brings two descriptors: an
-order (a file of JSON) and a gate. Each rank says `RANK PID` at the gate and waits for SIGCONT. The ranks are the
-supervisor's own children, so that it reads their exit statuses: a helper forks them and ends, and the supervisor, which
-is a child subreaper, inherits them.
+that cannot be imported ends it, with a traceback on stderr. A module that is in the way of forking is said ({"without":
+module, "why": reason}), and the process begins anew without that module. Each message from the supervisor brings two
+descriptors: an order (a file of JSON) and a gate. Each rank says `RANK PID` at the gate and waits for SIGCONT. Ranks
+are the supervisor's own children, so that it reads their exit statuses: a helper forks them and ends, and the
+supervisor, which is a child subreaper, inherits them.
 
 Run as a file: where the job has a Python of its own, these hooks need not be installed in it.
 """
@@ -36,7 +37,7 @@ import warnings
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _HELPERS = 2  # an attempt begins with two orders: rank 0, and the others
@@ -56,9 +57,14 @@ def main() -> None:
     if importlib.util.find_spec("torch") is None:
         _decline(link, "torch is not installed", quiet=True)
     gc.disable()  # the collector would take a seventh of the import's time and find next to nothing
-    for name in ("torch", *filter(None, preload.split(","))):
-        importlib.import_module(name)
-    reason = _unfit(link)
+    imported_modules = _sibling("imported_modules").ImportedModules({link.fileno()})
+    asked = list(filter(None, preload.split(",")))
+    for name in ("torch", *asked):
+        imported_modules.load(name)
+    reason, culprit = imported_modules.obstacle()
+    if culprit in asked:
+        link.send(json.dumps({"without": culprit, "why": reason}).encode())
+        _begin_anew(link, [name for name in asked if name != culprit], when, later)
     if reason:
         _decline(link, reason)
     rank.hide_torch()
@@ -66,7 +72,7 @@ def main() -> None:
     gc.enable()
     link.send(b'{"ready": true}')
     imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    order = _fork(link, list(filter(None, later.split(","))), rank, pidfd_open, begun=when == "begun")
+    order = _fork(link, asked, list(filter(None, later.split(","))), rank, pidfd_open, begun=when == "begun")
     rank.become(kind, target, order["args"], {**order["env"], **imported})
 
 
@@ -96,36 +102,21 @@ def _decline(link: socket.socket, reason: str, *, quiet: bool = False) -> None:
     os._exit(0)
 
 
-def _unfit(link: socket.socket, known: Collection[int] = ()) -> str:
-    """Why no rank can be forked from this process; empty when they can. known: descriptors besides the link's."""
-    import torch  # noqa: PLC0415 - it is what takes a second
-
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return "a module initialises CUDA when it is imported, and CUDA does not survive a fork"
-    # Fork once on trial: torch.cuda then knows whether a fork breaks it, and OpenBLAS ends its threads at a fork.
-    spoilt = getattr(torch.cuda, "_is_in_bad_fork", bool)
-    trial = os.fork()
-    if trial == 0:
-        os._exit(int(spoilt()))
-    if os.waitpid(trial, 0)[1] != 0:
-        return "a module asks CUDA for its devices when it is imported, and CUDA does not survive a fork after that"
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    if threads > 1:
-        return f"a module starts a thread when it is imported ({threads - 1} run), and threads do not survive a fork"
-    files = _open_files() - {0, 1, 2, link.fileno(), *known}
-    if files:
-        names = ", ".join(sorted(str(Path(f"/proc/self/fd/{fd}").readlink()) for fd in files))
-        return f"a module leaves files open when it is imported, which ranks would share: {names}"
-    return ""
-
-
-def _open_files() -> set[int]:
-    listed = list(Path("/proc/self/fd").iterdir())
-    return {int(path.name) for path in listed if path.is_symlink()}  # without that of the listing
+def _begin_anew(link: socket.socket, preload: list[str], when: str, later: str) -> NoReturn:
+    """Run this program again in this process, which nothing survives but the link."""
+    link.set_inheritable(True)
+    given = sys.orig_argv[: -len(sys.argv[4:])]
+    os.execv(sys.executable, [*given, ",".join(preload), when, later])  # noqa: S606 - this program itself
 
 
 def _fork(
-    link: socket.socket, later: list[str], rank: ModuleType, pidfd_open: Callable[[int], int], *, begun: bool
+    link: socket.socket,
+    preloaded: list[str],
+    later: list[str],
+    rank: ModuleType,
+    pidfd_open: Callable[[int], int],
+    *,
+    begun: bool,
 ) -> dict[str, Any]:
     """Keep helpers ready; returns in a rank, with its order. rank: the module forked_rank.
 
@@ -137,7 +128,7 @@ def _fork(
             return order
         if begun and later:
             rank.show_torch()
-            _import_later(link, later, helpers.files())
+            _import_later(link, preloaded, later, helpers.files())
             rank.hide_torch()
             _sibling("huge_pages").use_huge_pages()
             helpers.relieve()
@@ -206,21 +197,23 @@ class Helpers:
         self._relieved, self._pidfds = os.pipe(), {}
 
 
-def _import_later(link: socket.socket, modules: list[str], known: Collection[int]) -> None:
-    """Import the modules that are installed. Where no rank can be forked after that, begin anew without them."""
+def _import_later(link: socket.socket, preloaded: list[str], modules: list[str], known: Collection[int]) -> None:
+    """Import the modules that are installed. One that is in the way of forking is left out, in a new beginning."""
     gc.disable()
+    imported_modules, left_out = _sibling("imported_modules").ImportedModules({link.fileno(), *known}), ""
     try:
         with warnings.catch_warnings():  # a module's warning filters must not reach scripts that do not import it
             for name in modules:
                 if importlib.util.find_spec(name.partition(".")[0]) is not None:
-                    importlib.import_module(name)
-        reason = _unfit(link, known)
+                    left_out = name
+                    imported_modules.load(name)
+        reason, left_out = imported_modules.obstacle()
     except Exception as error:  # noqa: BLE001 - a rank that imports the module will see its error
         reason = repr(error)
     if reason:
-        sys.stderr.write(f"doing without {', '.join(modules)}: {reason}\n")
-        link.set_inheritable(True)
-        os.execv(sys.executable, [*sys.orig_argv[:-1], ""])  # noqa: S606 - this program itself
+        without = [left_out] if left_out in modules else modules
+        sys.stderr.write(f"doing without {', '.join(without)}: {reason}\n")
+        _begin_anew(link, preloaded, "begun", ",".join(name for name in modules if name not in without))
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -75,24 +75,25 @@ class MemoryBudget:
         """All ranks at the boundary of `step`, no copy under way: agree on `slots`.
 
         need: bytes of one snapshot of this rank. held: bytes its slots take already. Returns the newest step
-        that all ranks have whole in memory, or NONE; None when this rank is told to leave meanwhile.
+        that all ranks have whole in memory, or NONE; None when this rank is told to leave meanwhile, or another rank
+        has left its loop before.
         """
         words, attempt = self._page.q, self._page.attempt
         words[NEED], words[HELD] = need, held
         words[SIZED] = step + 1
         leader = self._peers[0]
         if self._leads:
-            if not self._wait(lambda: all(p.attempt == attempt and p.q[SIZED] == step + 1 for p in self._peers)):
+            if not self._wait(step, lambda: all(p.attempt == attempt and p.q[SIZED] == step + 1 for p in self._peers)):
                 return None
             self._decide(step)
-        if not self._wait(lambda: leader.attempt == attempt and leader.q[AGREED] == step + 1):
+        if not self._wait(step, lambda: leader.attempt == attempt and leader.q[AGREED] == step + 1):
             return None
         self.slots, self._planned = leader.q[AGREED_SLOTS], need
         self.progress.agreed()
         return leader.q[AGREED_BASE] - 1
 
-    def _wait(self, ready: Callable[[], bool]) -> bool:
-        wait_until(lambda: self._page.leave or ready(), math.inf)
+    def _wait(self, step: int, ready: Callable[[], bool]) -> bool:
+        wait_until(lambda: self._page.leave or ready() or self.progress.left_before(step) is not None, math.inf)
         return ready()
 
     def _decide(self, step: int) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.pages.words import ASKED, INTENT, MISSED, TAKEN
+from ftlaunch_contract.pages.words import ASKED, FLAGS, INTENT, MISSED, STEP, TAKEN
+from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 _GREW, _FAILED = 1, 2  # bits of ASKED
 _MOST = (1 << 48) - 1  # total steps
 _ASKED, _MISSED, _TAKEN = int(ASKED), int(MISSED), int(TAKEN)  # ranks poll these words
+_FLAGS, _STEP, _LOOP_LEFT = int(FLAGS), int(STEP), int(Flag.LOOP_LEFT)
 
 
 class PeerProgress:
@@ -43,7 +45,7 @@ class PeerProgress:
             if other != own and other >> 48 == own >> 48:
                 raise StateError(
                     f"cannot go on: this rank is to make {own & _MOST} steps and rank {rank} {other & _MOST}; all ranks"
-                    " must make the same number of steps, as snapshots are taken of a step of all of them"
+                    " must make the same number of steps where there is no supervisor"
                 )
         self._alike = all(other == own for other in others)
 
@@ -55,6 +57,14 @@ class PeerProgress:
         """Whether every rank has taken the snapshot of `step`."""
         attempt = self._page.attempt
         return all(peer.attempt == attempt and peer.q[_TAKEN] > step for peer in self._peers)
+
+    def left_before(self, step: int) -> int | None:
+        """A rank that has left its loop before `step`: it will never have a snapshot of it. None: there is none."""
+        attempt = self._page.attempt
+        for rank, peer in enumerate(self._peers):
+            if peer.q[_FLAGS] & _LOOP_LEFT and peer.q[_STEP] < step and peer.attempt == attempt:
+                return rank
+        return None
 
     def missed(self, step: int) -> None:
         """This rank has no snapshot of `step`, which was to be held for the saver: the step will not be saved."""

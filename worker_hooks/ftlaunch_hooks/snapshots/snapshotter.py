@@ -78,6 +78,7 @@ class Snapshotter:
         self._need = 0
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
+        self._told_of_leaving = False
 
     @property
     def newest(self) -> int:
@@ -116,8 +117,9 @@ class Snapshotter:
 
         keep: the step whose slot stays where there are two slots, whatever the page says by now. Waits until
         every rank has the snapshot before this one (and for a slot, when the saver reads two). False: there is
-        none, as this rank is told to leave, or there is no room for it. Raises SnapshotError when memory cannot
-        be written to, StateError when the state cannot be saved, and what a copy in the background has raised.
+        none, as this rank is told to leave, another has left its loop before, or there is no room for it. Raises
+        SnapshotError when memory cannot be written to, StateError when the state cannot be saved, and what a copy in
+        the background has raised.
         """
         if not self.budget.slots and hold is None:
             return False
@@ -126,7 +128,11 @@ class Snapshotter:
         collected = self._state.collect()
         self._measure(collected)
         self.spent += time.perf_counter() - began
-        ready = self._peers_are_ready()
+        ready = self._peers_are_ready(step)
+        if self._left_behind(step):
+            if hold is not None:
+                self._progress.missed(step)
+            return False
         began = time.perf_counter()
         part = self.digests.due(step, collected.items) if self.digests is not None else None
         new = Snapshot(step, self._page.consumed, collected, hold, self.trouble, part)
@@ -143,7 +149,20 @@ class Snapshotter:
             self._measured, self._need = collected.items, bytes_needed(collected.items)
             self.budget.noticed(self._need)
 
-    def _peers_are_ready(self) -> bool:
+    def _left_behind(self, step: int) -> bool:
+        """Whether a rank has left its loop before `step`: the step can never be resumed from, and is not kept.
+
+        What all ranks have from before stays: taking this snapshot would overwrite it.
+        """
+        gone = self._progress.left_before(step)
+        if gone is None:
+            return False
+        if not self._told_of_leaving:
+            self._told_of_leaving = True
+            say(f"rank {gone} has left its loop before step {step}: from here on no step is kept, a restart goes back")
+        return True
+
+    def _peers_are_ready(self, step: int) -> bool:
         """Wait until the snapshot before the newest is not needed any more; False when none is to be taken.
 
         A rank that is told to leave waits for no other rank. What it can take at once, it takes: its step is done.
@@ -154,7 +173,10 @@ class Snapshotter:
                 return not self._page.leave
             return self.newest == NONE or self._progress.all_have(self.newest)
 
-        wait_until(lambda: self._page.leave or self._progress.any_failed() or ready(), math.inf)
+        def over() -> bool:
+            return self._page.leave or self._progress.any_failed() or self._progress.left_before(step) is not None
+
+        wait_until(lambda: ready() or over(), math.inf)
         return ready() and not self._progress.any_failed()
 
     def _copy(self, number: int | None, new: Snapshot) -> bool:

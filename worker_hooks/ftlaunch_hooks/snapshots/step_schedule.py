@@ -4,6 +4,9 @@ If each rank decided by itself (by looking at its orders, at the saver, at its o
 differently: a step would be held on one of them only, or one would wait for a snapshot that the other never
 takes. So rank 0 writes an order for each step into its page, and all ranks follow it. In a job whose ranks step
 together an order is always there before it is wanted.
+
+A rank that has left its loop (uneven inputs: torch.distributed.algorithms.Join) is waited for no longer. Where that is
+rank 0, the others only stop where they are told to.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.pages.words import SCHEDULE
-from ftlaunch_contract.protocol import Why
+from ftlaunch_contract.protocol import Flag, Why
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 
@@ -70,9 +73,13 @@ class StepSchedule:
 
     def _write(self, step: int) -> None:
         behind = step - SCHEDULE.count
-        if behind > 0 and not all(page.step >= behind for page in self._peers):
-            wait_until(lambda: self._page.leave or all(page.step >= behind for page in self._peers), math.inf)
+        if behind > 0 and not self._all_past(behind):
+            wait_until(lambda: self._page.leave or self._all_past(behind), math.inf)
         self._peers[0].q[SCHEDULE + step % SCHEDULE.count] = pack(step, self._decide(step))
+
+    def _all_past(self, step: int) -> bool:
+        """Whether every rank that is in its loop has completed `step`."""
+        return all(page.step >= step or page.flags & Flag.LOOP_LEFT for page in self._peers)
 
     def read(self, step: int) -> BoundaryOrder:
         """The order for `step`; waits until rank 0 has written it. An empty order when the ranks are told to leave."""
@@ -80,9 +87,14 @@ class StepSchedule:
             self._write(step)  # no other rank must know it in advance: the newest requests count
         words, word = self._peers[0].q, SCHEDULE + step % SCHEDULE.count
         if words[word] >> 32 != step:
-            wait_until(lambda: self._page.leave or words[word] >> 32 == step, math.inf)
+            leader = self._peers[0]
+            wait_until(
+                lambda: self._page.leave or words[word] >> 32 == step or bool(leader.flags & Flag.LOOP_LEFT), math.inf
+            )
         said, order = unpack(words[word])
-        return order if said == step else BoundaryOrder()
+        if said == step:
+            return order
+        return BoundaryOrder(hold=Why.STOP if NONE != self._orders.stop_at <= step else None)
 
     def _decide(self, step: int) -> BoundaryOrder:
         every = self._budget.spaced(self._pace.interval)
@@ -93,7 +105,8 @@ class StepSchedule:
         if hold is not None:
             self._held = step
         due = every > 0 and step % every == 0
-        return BoundaryOrder(due, hold, keep if keep < step else NONE, self._budget.progress.wanted())
+        agree = self._budget.progress.wanted() and self._budget.progress.left_before(step) is None
+        return BoundaryOrder(due, hold, keep if keep < step else NONE, agree)
 
     def _hold(self, step: int) -> Why | None:
         orders = self._orders

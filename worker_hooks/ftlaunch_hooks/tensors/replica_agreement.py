@@ -27,6 +27,7 @@ import xxhash
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.pages.words import REPLICAS
+from ftlaunch_contract.protocol import Flag
 
 _ROUNDS = 2  # in a page: this one and the one before
 _ENTRY = REPLICAS.count // _ROUNDS  # words: step + 1, then a digest for each bucket
@@ -122,14 +123,20 @@ class ReplicaAgreement:
         self._round += 1
 
     def _wait(self, step: int) -> bool:
-        """Wait until all ranks have written the round of `step`; False when this rank is told to leave meanwhile."""
+        """Wait until all ranks have written the round of `step`.
+
+        False when this rank is told to leave meanwhile, or a rank has left its loop before that step.
+        """
         attempt = self._page.attempt
 
         def ready() -> bool:
             return all(peer.attempt == attempt and _entry(peer, step) is not None for peer in self._peers)
 
+        def gone() -> bool:
+            return any(peer.flags & Flag.LOOP_LEFT and peer.step < step for peer in self._peers)
+
         if not ready():
-            wait_until(lambda: self._page.leave or ready(), math.inf)
+            wait_until(lambda: self._page.leave or ready() or gone(), math.inf)
         return ready()
 
     @staticmethod

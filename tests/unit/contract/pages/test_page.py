@@ -98,7 +98,7 @@ def test_numbers_of_the_protocol_are_frozen() -> None:
         "UNDECIDED", "FRESH", "MEMORY", "PEER", "STORAGE", "REFUSED", "LOADED", "WEIGHTS",
     ]  # fmt: skip
     assert {flag.name: flag.value for flag in Flag} == {
-        "ATTACHED": 1, "STACKS": 2, "LOOP_LEFT": 4, "STOPPED": 8, "MAPPED": 16, "OBSERVED": 32,
+        "ATTACHED": 1, "STACKS": 2, "LOOP_LEFT": 4, "STOPPED": 8, "MAPPED": 16, "OBSERVED": 32, "FINAL": 64,
     }  # fmt: skip
 
 

@@ -1,0 +1,59 @@
+"""An error that would come again in every attempt: the job is given up at once, and what it had is saved."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.harness import FtJob
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+import ftlaunch_hooks as ft
+
+class Growing:
+    rounds = 0
+    def state_dict(self):
+        if self.rounds == 4:
+            with open("fired", "a") as file:
+                file.write("fired\\n")
+        return {"what": (lambda: 1) if self.rounds == 4 else self.rounds}
+    def load_state_dict(self, state):
+        self.rounds = state["what"]
+
+if sys.argv[1] == "attach":
+    Path("fired").open("a").write("fired\\n")
+    ft.attach(model=object())
+try:
+    raise KeyError("dealt with")
+except KeyError:
+    growing = Growing()
+job = ft.attach(model=torch.nn.Linear(2, 2), growing=growing)
+for step in job.steps(8):
+    growing.rounds += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "committed"),
+    [("attach", "argument `model` has no state_dict()", -1), ("boundary", "growing", 3)],
+)
+def test_it_is_given_up_at_once(job: FtJob, where: str, error: str, committed: int) -> None:
+    """Taken out: without `cause.final` in policy/restart_policy.py it is tried again."""
+    script = job.home / "train.py"
+    script.write_text(SCRIPT)
+    job.start(script=script, args=(where,), ranks=1)
+    assert job.wait() == 1, job.stderr
+    assert (job.home / "fired").read_text().splitlines() == ["fired"]
+    (incident,) = job.events("incident")
+    assert incident["verdict"] == "give up"
+    assert "giving up: it would come again in every attempt" in incident["sentence"]
+    assert "StateError" in incident["sentence"]
+    assert error in incident["sentence"]
+    assert "train.py" in job.stdout + job.stderr
+    for ours in ("ftlaunch_hooks/", "ftlaunch_contract/", "supervisor/ftlaunch"):
+        assert ours not in job.stdout + job.stderr, job.stdout + job.stderr
+    assert [event["step"] for event in job.events("checkpoint_committed")][-1:] == (
+        [committed] if committed > 0 else []
+    )
+    job.assert_clean()
