@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.harness import JOBS
 
 TENSORS = 7
 
 
+@pytest.mark.long
 def test_whatever_is_copied_already_the_step_before_is_whole(memory: Path) -> None:
     run = subprocess.run(
         [sys.executable, str(JOBS / "killed_in_copy.py"), str(memory)],

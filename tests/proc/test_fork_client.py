@@ -50,7 +50,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         job = tmp_path / "job.yaml"
         job.write_text(f"script: {tmp_path / 'train.py'}\npython: {server}\n")
         spec = resolve(str(job), (), {}, os.environ)
-        links.append(WarmLink(HelperProcesses(), spec, os.environ, tmp_path / "warm.log", begun=False))
+        links.append(WarmLink(HelperProcesses(), spec, os.environ, tmp_path / "warm.log", without=(), begun=False))
         return links[-1]
 
     yield make
