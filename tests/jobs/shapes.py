@@ -98,6 +98,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
 mine = Mine()
 job = ft.attach(model=model, optimizer=optimizer, scheduler=scheduler, mine=mine)
+job.restore_rng()  # as steps() does it: what is told is what training begins with
 tell("begin")
 for _ in job.steps(args.steps):
     loss = model(torch.randn(4, 8)).square().mean()

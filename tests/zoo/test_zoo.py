@@ -7,6 +7,7 @@ it goes on from storage. What it says it does stands at the end of its docstring
 from __future__ import annotations
 
 import ast
+import atexit
 import multiprocessing
 import os
 import runpy
@@ -61,7 +62,10 @@ def _run(rank: int, shape: str, environment: dict[str, str]) -> None:
         os.dup2(said.fileno(), 2)
     sys.path.insert(0, str(SHAPES))
     sys.argv = [shape]
-    runpy.run_path(shape, run_name="__main__")
+    try:
+        runpy.run_path(shape, run_name="__main__")
+    finally:
+        atexit._run_exitfuncs()  # a process of multiprocessing ends without them, and would leave its memory
 
 
 def undisturbed(shape: Shape, home: Path, **more: str) -> tuple[list[int], Path]:
