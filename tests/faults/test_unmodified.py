@@ -76,13 +76,14 @@ import sys, time
 from pathlib import Path
 import torch
 from torch.nn.modules.module import _global_forward_hooks as hooks
-model, seen = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), set()
+model, before = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), 0
 end = time.monotonic() + 60
 while time.monotonic() < end and not Path("enough").exists():
     model(torch.ones(2))
-    seen.add(len(hooks))
+    now = len(hooks)  # 1 where it was put in place during this very call: then the next call takes it away
+    assert not (before and now), "a call takes the hook away"
+    before = now
     time.sleep(0.01)
-assert seen == {0}, "a call takes the hook away"
 """
 
 
