@@ -80,7 +80,7 @@ def test_a_snapshot_is_of_its_boundary(training: Training) -> None:
 @only_gpu
 @pytest.mark.usefixtures("room")
 def test_another_stream_writes_before_and_after_it(training: Training) -> None:
-    """Tried without the wait for all streams: the snapshot has values of the step before."""
+    """Without the wait for all streams the snapshot would have values of the step before."""
     stream = torch.cuda.Stream()
     for step in range(1, 6):
         with torch.cuda.stream(stream), torch.no_grad():
