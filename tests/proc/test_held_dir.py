@@ -26,9 +26,12 @@ root = Path(sys.argv[1])
 own = memory_dirs.memory_dir(root, os.getpid(), protocol.own_start_time())
 memory_dirs.make(own)
 (own / "slot_00000_0").mkdir()
+running, begun = os.pipe()
 if os.fork() == 0:  # as a DataLoader's worker
+    os.write(begun, b".")
     time.sleep(60)
     os._exit(0)
+os.read(running, 1)
 print(own, flush=True)
 time.sleep(60)
 """
@@ -106,9 +109,11 @@ def test_a_forked_child_does_not_hold_its_parents_memory(root: Path) -> None:
     rank = Rank(root)
     os.kill(rank.process.pid, signal.SIGKILL)
     rank.process.wait()
-    memory_dirs.sweep(root)
-    assert not rank.directory.exists()
-    rank.end()
+    try:
+        memory_dirs.sweep(root)
+        assert not rank.directory.exists()
+    finally:
+        rank.end()
 
 
 def test_the_holder_of_a_lock_in_another_pid_namespace_lives(tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ class Job:
     def steps(self, total: int) -> Iterator[int]:
         """Yield the number of each step still to be made, up to `total`; one pass of the loop is one step.
 
-        Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Raises StateError
-        where another rank makes another number of steps: they would wait for each other without end.
+        Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Without a supervisor
+        it raises StateError where another rank makes another number of steps: they would wait without end.
         """
         self._enter()
         self._snapshots.budget.progress.intend(total)
@@ -225,9 +225,7 @@ class Job:
             self._page.consumed = span[1]
         self._losses.judge(step, *(span if self._positions.skippable else NO_SPAN))
         self._snapshots.trouble = self._losses.trouble
-        if not isinstance(
-            self._coordinator, Supervised
-        ):  # under a supervisor a rank may end its loop before the others
+        if not isinstance(self._coordinator, Supervised):  # under one a rank may end its loop before the others
             self._snapshots.budget.progress.check_intents()
         self._coordinator.at_boundary(step)
         order = self._schedule.read(step)
@@ -252,7 +250,12 @@ class Job:
 
     def _agree(self, step: int, order: BoundaryOrder) -> BoundaryOrder:
         """Agree with all ranks on what is replicated; the order is without a snapshot where there must be none."""
-        if not (order.take or order.agree or order.hold is not None) or self._state.agree(step):
+        if not (order.take or order.agree or order.hold is not None):
+            return order
+        began = time.perf_counter()
+        whole = self._state.agree(step)
+        self._snapshots.spent += time.perf_counter() - began  # it collects the state for the snapshot
+        if whole:
             return order
         if order.hold is not None:
             self._snapshots.budget.progress.missed(step)

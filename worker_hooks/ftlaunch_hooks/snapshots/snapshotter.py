@@ -69,7 +69,7 @@ class Snapshotter:
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
         self.digests: ReplicaDigests | None = None  # set where replicas are compared
         self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
-        self.laying_out = 0.0  # the part of it in which slots got their files
+        self.laying_out = 0.0  # the part of it in which slots got their first files
         self._slots = Slots(page, self.budget, directory, rank, storage or directory / "storage")
         self._slots.begin_from(base)
         self._versions = json.dumps(dict(versions))
@@ -106,7 +106,7 @@ class Snapshotter:
         Every step that not all ranks have is withdrawn. Raises StateError when the state cannot be saved.
         """
         self.settle()
-        self._measure(self._state.collect())
+        self._measure(self._state.collect(step))
         base = self.budget.agree(step, self._need, self._slots.memory)
         if base is not None:
             self._slots.begin_from(base)
@@ -125,7 +125,7 @@ class Snapshotter:
             return False
         self.settle()
         began = time.perf_counter()
-        collected = self._state.collect()
+        collected = self._state.collect(step)
         self._measure(collected)
         self.spent += time.perf_counter() - began
         ready = self._peers_are_ready(step)
@@ -185,9 +185,9 @@ class Snapshotter:
             return False
         slot = self._slots[number]
         try:
-            began = time.perf_counter()
+            first, began = not slot.exists, time.perf_counter()
             slot.lay_out(new.collected.items)
-            self.laying_out += time.perf_counter() - began
+            self.laying_out += time.perf_counter() - began if first else 0.0
             self._compare(new)
             slot.host.run()
             slot.gpu.wait_for_gpus()

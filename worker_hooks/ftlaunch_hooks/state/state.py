@@ -65,7 +65,7 @@ class RankState:
         self._gradients = _gradients(kept, self._names)
         agreement = ReplicaAgreement(rank, peers, self._parts) if world_size > 1 and peers else None
         self._collector = Collector(rank, world_size, agreement)
-        self._ahead: Collected | None = None  # collected by `agree`, for the next `collect`
+        self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
         self._generators, self._rng_buffers = rng.Generators(own), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
@@ -83,13 +83,14 @@ class RankState:
                         sizes[part.key(name)] = tensor.nbytes
         self._names.owners = share_out(sizes, self.world_size)
 
-    def collect(self) -> Collected:
+    def collect(self, step: int | None = None) -> Collected:
         """The state now, RNG included. Tensors are not copied: they change when training goes on.
 
+        step: the boundary; what `agree` has collected there is taken once, and at no other.
         Raises StateError, with the path, for something that cannot be saved.
         """
         ahead, self._ahead = self._ahead, None
-        return ahead if ahead is not None else self._collect()
+        return ahead[1] if ahead is not None and ahead[0] == step else self._collect()
 
     def agree(self, step: int) -> bool:
         """All ranks at the boundary of `step`: agree on what all of them hold, so that one rank saves it.
@@ -100,7 +101,7 @@ class RankState:
             return True
         collected = self._collect()
         whole = self._collector.agree(step)
-        self._ahead = replace(collected, items=self._collector.finish())
+        self._ahead = (step, replace(collected, items=self._collector.finish())) if whole else None
         return whole
 
     def _collect(self) -> Collected:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.snapshots import Box, net, save, train
+from tests.support.snapshots import Box, make_pages, net, save, train
 from torch import nn
 
+from ftlaunch_contract.pages.page import open_pages
 from ftlaunch_hooks.state.collector import TensorItem, owner_of_slot, share_out
 from ftlaunch_hooks.state.state import RankState, StateError
 
@@ -85,6 +86,21 @@ def test_nothing_new_costs_no_new_items() -> None:
     train(model, optimizer)
     optimizer.zero_grad()
     assert state.collect().items is stepped
+
+
+def test_what_was_collected_to_agree_on_is_of_its_boundary_alone(memory: Path) -> None:
+    """A boundary that took no snapshot leaves it behind: a later snapshot must not have its values."""
+    make_pages(memory, 2)
+    pages = open_pages(memory, 2)
+    for page in pages:
+        page.begin(0, 1, 0)
+    box = Box(epoch=3)
+    state = RankState({"box": box}, (), 0, 2, pages)
+    assert state.agree(3)
+    box.content = {"epoch": 4}
+    assert state.collect(4).state["box"]["state"] == {"epoch": 4}
+    for page in pages:
+        page.close()
 
 
 @pytest.mark.parametrize("way", ["data", "parameter", "buffer", "state"])
