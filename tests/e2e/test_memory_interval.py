@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.support.harness import FtJob
 
 
+@pytest.mark.long
 def test_snapshots_that_cost_much_become_rarer_on_all_ranks_at_once(job: FtJob) -> None:
     """Steps of a tiny job take no time against a snapshot: the interval grows, and then a rank dies."""
     job.start(

@@ -35,7 +35,7 @@ def test_finish_saves_the_last_step(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.parametrize("end", ["falls", "main"])
+@pytest.mark.parametrize("end", ["falls", pytest.param("main", marks=pytest.mark.long)])
 def test_a_script_that_comes_to_its_end_has_ended_its_training(job: FtJob, end: str) -> None:
     """Taken out: without at_ordinary_end() it is "left with exit code 0 before its training loop was over"."""
     assert run(job, end) == 0, job.stderr

@@ -61,7 +61,8 @@ def test_a_full_disk_costs_no_step_and_no_checkpoint(job: FtJob) -> None:
         job.start(*words, args=more, ranks=1)
         failed = job.wait_event("checkpoint_failed", 2)
         assert "No space left" in failed["error"]
-        assert f"cannot save step {failed['step']} to {disk}: No space left" in job.stderr
+        said = f"cannot save step {failed['step']} to {disk}: No space left"
+        wait_for(lambda: said in job.stderr, "the line of the save that failed")  # the terminal has a thread
         assert newest(disk) == 5
         job.supervisor.terminate()
         assert job.wait() == 1, job.stderr

@@ -46,7 +46,13 @@ def saver_of(job: FtJob) -> psutil.Process:
 
 
 @needs_root
-@pytest.mark.parametrize("words", [("SIGTERM",), ("SIGINT", "SIGINT")], ids=["SIGTERM", "Ctrl-C twice"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("SIGTERM",), id="SIGTERM"),
+        pytest.param(("SIGINT", "SIGINT"), id="Ctrl-C twice", marks=pytest.mark.long),
+    ],
+)
 def test_a_job_stops_all_the_same(job: FtJob, disk: Path, calm: FtJob, words: tuple[str, ...]) -> None:
     """Taken out (GRACE_OVER ignored in LAST_GASP): the supervisor does not end before the disk is thawed."""
     options = ("--checkpoint-dir", str(disk / "ck"), "--storage-interval", "5", "--grace", "4s")

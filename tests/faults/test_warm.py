@@ -393,6 +393,7 @@ importlib.import_module = spoilt
 """
 
 
+@pytest.mark.long
 @by_default
 def test_what_is_imported_later_and_cannot_be_shared_is_left_out(job: FtJob) -> None:
     """The same process begins anew, without it."""

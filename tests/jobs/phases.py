@@ -2,8 +2,7 @@
 
 phases.py OUT "PHASE; ..." END: the first phase is of attempt 0, the next of attempt 1, and so on. END is SIGKILL, or
 SIGSTOP for a test that does something meanwhile. `<out>/fired` says that it came so far. Losses and final states as in
-tiny.py. DistributedDataParallel and torch.optim would each import torch._dynamo, a second in every rank: the gradients
-are averaged and descended by hand.
+tiny.py. The gradients are averaged and descended by hand: what the ranks import counts in every attempt.
 """
 
 import os
@@ -34,6 +33,7 @@ if here("import"):
 
 import hashlib  # noqa: E402
 
+import quick  # noqa: E402, F401 - before torch
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402

@@ -1,8 +1,9 @@
-"""Imported by test jobs before torch: spares every rank the import of torch._dynamo.
+"""Imported by test jobs before torch: spares every rank what torch imports and these jobs never use.
 
-Optimizers, DistributedDataParallel and process groups import it when they are first used, to tell it to keep away from
-them. That takes as long as importing torch does, and nothing here compiles anything. DTensor needs the real one: jobs
-that shard their state do without this. tests/faults/test_warm.py and the example job have the real one, too.
+Optimizers, DistributedDataParallel and process groups import torch._dynamo when they are first used, to tell it to keep
+away from them. That takes as long as importing torch does, and nothing here compiles anything. A third of torch's own
+import describes operations to tracers. DTensor needs the real ones: jobs that shard their state do without this.
+tests/faults/test_warm.py, tests/zoo and the example job have the real ones, too.
 """
 
 import importlib.machinery
@@ -10,6 +11,16 @@ import sys
 import types
 from collections.abc import Callable
 from typing import Any
+
+
+_UNUSED = (
+    "pynvml",  # torch.cuda asks whether it is there
+    "torch._dynamo",
+    "torch._meta_registrations",
+    "torch._prims",
+    "torch._refs",
+    "torch.export",
+)
 
 
 class Nothing:
@@ -28,7 +39,7 @@ class Nothing:
 
 
 class StandIn(types.ModuleType):
-    """As torch._dynamo is to code that is not to be compiled."""
+    """As torch._dynamo is to code that is not to be compiled, and the others are to code that is not traced."""
 
     def disable(self, function: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:
         return function
@@ -37,6 +48,7 @@ class StandIn(types.ModuleType):
         return getattr(Nothing(), name)
 
 
-if "torch._dynamo" not in sys.modules:
-    sys.modules["torch._dynamo"] = StandIn("torch._dynamo")
-    sys.modules["torch._dynamo"].__spec__ = importlib.machinery.ModuleSpec("torch._dynamo", None)
+for _name in _UNUSED:
+    if _name not in sys.modules and ("torch" not in sys.modules or _name == "torch._dynamo"):
+        sys.modules[_name] = StandIn(_name)
+        sys.modules[_name].__spec__ = importlib.machinery.ModuleSpec(_name, None)

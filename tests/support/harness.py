@@ -27,6 +27,7 @@ QUICK = (
     "data.py",
     "hangs.py",
     "own_loop.py",
+    "phases.py",
     "slow.py",
     "split.py",
     "tiny.py",
@@ -34,9 +35,9 @@ QUICK = (
     "unmodified.py",
     "unsound.py",
 )
-ATTACH = tuple(name for name in QUICK if name not in ("blocked.py", "slow.py", "unmodified.py"))  # all have the hooks
+ATTACH = tuple(name for name in QUICK if name not in ("blocked.py", "phases.py", "slow.py", "unmodified.py"))  # all have the hooks
 ATTACHED = "quick,ftlaunch_hooks.job.attaching,ftlaunch_hooks.observe.forward_passes"
-WITH_TORCH = (*QUICK, "phases.py", "rlhf.py", "shapes.py", "warm_ends.py", "warm_probe.py")
+WITH_TORCH = (*QUICK, "rlhf.py", "shapes.py", "warm_ends.py", "warm_probe.py")
 
 
 class FtJob:
