@@ -33,7 +33,13 @@ def test_a_python_without_the_names(job: FtJob, calm: FtJob) -> None:
     resumed_exactly(job, calm)
 
 
-@pytest.mark.parametrize("calls", [OLD_KERNEL, pytest.param(CONTAINER, marks=pytest.mark.long)], ids=["old kernel", "container"])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param(OLD_KERNEL, id="old kernel"),
+        pytest.param(CONTAINER, id="container", marks=pytest.mark.long),
+    ],
+)
 def test_a_kernel_that_refuses_the_calls(job: FtJob, calm: FtJob, calls: Mapping[int, int]) -> None:
     """Taken out (the thread in `open_end`): the first rank cannot be started, Function not implemented."""
     job.start("--warm", env={"FAULT": "sigkill 1 8"}, preexec_fn=refuse(calls))

@@ -12,7 +12,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-
 _UNUSED = (
     "pynvml",  # torch.cuda asks whether it is there
     "torch._dynamo",

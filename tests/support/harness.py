@@ -35,7 +35,8 @@ QUICK = (
     "unmodified.py",
     "unsound.py",
 )
-ATTACH = tuple(name for name in QUICK if name not in ("blocked.py", "phases.py", "slow.py", "unmodified.py"))  # all have the hooks
+BARE = ("blocked.py", "phases.py", "slow.py", "unmodified.py")
+ATTACH = tuple(name for name in QUICK if name not in BARE)  # all have the hooks
 ATTACHED = "quick,ftlaunch_hooks.job.attaching,ftlaunch_hooks.observe.forward_passes"
 WITH_TORCH = (*QUICK, "rlhf.py", "shapes.py", "warm_ends.py", "warm_probe.py")
 
