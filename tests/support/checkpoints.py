@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ftlaunch_contract.checkpoint import layout, tensor_file, verify, writer
 from ftlaunch_contract.checkpoint.tensor_file import Chunk, whole_chunk
+from ftlaunch_contract.files import checksums
+
+MODEL = "net-model-0000001-0000002.safetensors"
+OPT = "net-opt-0000000-0000002.safetensors"
 
 
 def image(path: Path, tensors: dict[Chunk, bytes]) -> int:
@@ -120,3 +125,34 @@ def flip_a_bit(iteration: Path) -> Path:
 def steps(directory: Path) -> list[int]:
     """Steps of the committed checkpoints, newest first."""
     return [step for step, _ in layout.list_iterations(directory)]
+
+
+def reseal(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change metadata.json, and put its own checksum right."""
+    metadata = json.loads((directory / layout.METADATA).read_bytes())
+    change(metadata)
+    (directory / layout.METADATA).write_bytes(verify.seal(metadata))
+
+
+def put(directory: Path, name: str, data: bytes) -> None:
+    """Replace a file, and put its size and checksum right."""
+    (directory / name).write_bytes(data)
+    entry = {"bytes": len(data), checksums.NAME: checksums.of_bytes(data)}
+    reseal(directory, lambda metadata: metadata["files"].update({name: entry}))
+
+
+def refused(root: Path) -> str:
+    """Why the checkpoint of step 2 is refused; everything else there is to a refusal is checked here."""
+    checkpoints = root / "checkpoints"
+    step, refusals = verify.newest_verified(checkpoints)
+    assert step == 1
+    [refusal] = refusals
+    assert refusal.step == 2
+    aside = checkpoints / "quarantine" / "iteration_0000002"
+    assert refusal.to == str(aside)
+    assert aside.is_dir(), "it is kept"
+    assert aside.with_suffix(".why.txt").read_text() == f"{refusal.why}\n"
+    assert "\n" not in refusal.why
+    assert len(refusal.why) < 300
+    assert_whole(checkpoints / "iteration_0000001")
+    return refusal.why

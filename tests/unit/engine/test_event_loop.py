@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.support.engine import BEGIN, Clock, JumpingSelector
+from tests.support.fakes.clock import BEGIN, Clock, JumpingSelector
 
 from ftlaunch.engine.event_loop import EventLoop
 

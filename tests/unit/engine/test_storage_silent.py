@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.engine import BEGIN, FakeGroup, World
+from tests.support.engine import World
+from tests.support.fakes.clock import BEGIN
+from tests.support.fakes.ranks import FakeGroup
 
 from ftlaunch.policy.states import Event, JobState
 from ftlaunch_contract.protocol import Resume, Why

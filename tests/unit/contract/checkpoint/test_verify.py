@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.checkpoints import assert_whole, commit
+from tests.support.checkpoints import MODEL, OPT, commit, put, refused, reseal
 
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.files import checksums
 
-MODEL = "net-model-0000001-0000002.safetensors"
-OPT = "net-opt-0000000-0000002.safetensors"
 Harm = Callable[[Path], None]
-
-
-@pytest.fixture
-def tmp_path(memory: Path) -> Path:
-    """Nothing here depends on a disk."""
-    return memory
 
 
 def flip(path: Path) -> None:
@@ -71,21 +62,10 @@ HARMS: list[tuple[Harm, str]] = [
 ]
 
 
-def refused(root: Path) -> str:
-    """Why the checkpoint of step 2 is refused; everything else there is to a refusal is checked here."""
-    checkpoints = root / "checkpoints"
-    step, refusals = verify.newest_verified(checkpoints)
-    assert step == 1
-    [refusal] = refusals
-    assert refusal.step == 2
-    aside = checkpoints / "quarantine" / "iteration_0000002"
-    assert refusal.to == str(aside)
-    assert aside.is_dir(), "it is kept"
-    assert aside.with_suffix(".why.txt").read_text() == f"{refusal.why}\n"
-    assert "\n" not in refusal.why
-    assert len(refusal.why) < 300
-    assert_whole(checkpoints / "iteration_0000001")
-    return refusal.why
+@pytest.fixture
+def tmp_path(memory: Path) -> Path:
+    """Nothing here depends on a disk."""
+    return memory
 
 
 @pytest.fixture
@@ -126,20 +106,6 @@ def test_a_checkpoint_under_another_name(newest: Path, tmp_path: Path) -> None:
 
 
 # --- what has the right checksums and is wrong all the same --------------------------------------------------
-
-
-def reseal(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change metadata.json, and put its own checksum right."""
-    metadata = json.loads((directory / layout.METADATA).read_bytes())
-    change(metadata)
-    (directory / layout.METADATA).write_bytes(verify.seal(metadata))
-
-
-def put(directory: Path, name: str, data: bytes) -> None:
-    """Replace a file, and put its size and checksum right."""
-    (directory / name).write_bytes(data)
-    entry = {"bytes": len(data), checksums.NAME: checksums.of_bytes(data)}
-    reseal(directory, lambda metadata: metadata["files"].update({name: entry}))
 
 
 def files(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -242,47 +208,6 @@ def test_state_that_is_none(newest: Path, tmp_path: Path, text: bytes, words: st
     assert words in why
 
 
-def tensor_file(header: object, data: bytes = bytes(64), length: int | None = None) -> bytes:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
-
-
-GOOD = {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (tensor_file({"opt0": GOOD}, length=1 << 40), "is cut short"),
-        (tensor_file({"opt0": GOOD}, length=2**64 - 1), "is cut short"),
-        (tensor_file({"opt0": {**GOOD, "shape": [1 << 40]}}), "contradicts itself about opt0"),
-        (tensor_file({"opt0": {**GOOD, "shape": [1 << 40], "data_offsets": [0, 1 << 40]}}), "does not hold what"),
-        (tensor_file({"opt0": {**GOOD, "shape": [-1, -64]}}), "not a whole number"),
-        (tensor_file({"opt0": {**GOOD, "shape": [64.0]}}), "not a whole number"),
-        (tensor_file({"opt0": {**GOOD, "shape": "64"}}), "is not a list"),
-        (tensor_file({"opt0": {**GOOD, "data_offsets": [-64, 0]}}), "not a whole number"),
-        (tensor_file({"opt0": {**GOOD, "data_offsets": [0]}}), "are not two"),
-        (tensor_file({"opt0": {**GOOD, "data_offsets": [64, 0]}}), "contradicts itself"),
-        (tensor_file({"opt0": {**GOOD, "dtype": ["U8"]}}), "is not text"),
-        (tensor_file({"opt0": GOOD, "more": GOOD}), "contradicts itself"),  # two in the same place
-        (tensor_file({"opt0": GOOD, "__metadata__": {"ftlaunch.chunks": "[" * 100_000}}), "nested too deeply"),
-        (tensor_file({"opt0": GOOD, "__metadata__": {"ftlaunch.chunks": 3}}), "cannot be read"),
-        (tensor_file({"opt0": GOOD, "__metadata__": {"ftlaunch.chunks": '{"opt0": 1}'}}), "is not an object"),
-        (tensor_file(b"[" * 100_000), "nested too deeply"),
-        (tensor_file(b'{"opt0": 1, "opt0": 1}'), "a key stands twice"),
-        (tensor_file({"other": GOOD}), "does not hold what metadata.json says"),
-        (tensor_file({"opt0": GOOD}, bytes(65)), "does not hold what metadata.json says"),
-        (tensor_file({}), "does not hold what metadata.json says"),
-        (b"", "is cut short"),
-        (b"\xff" * 8, "is cut short"),
-    ],
-    ids=lambda value: str(value)[:30],
-)
-def test_a_tensor_file_that_lies(newest: Path, tmp_path: Path, data: bytes, words: str) -> None:
-    put(newest, OPT, data)
-    assert words in refused(tmp_path)
-
-
 def test_a_link_in_the_place_of_a_checkpoint_is_none(newest: Path, tmp_path: Path) -> None:
     newest.rename(tmp_path / "elsewhere")
     newest.symlink_to(tmp_path / "elsewhere")
@@ -312,25 +237,3 @@ def test_damage_in_a_later_block_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     (directory / OPT).write_bytes(data)
     step, [refusal] = verify.newest_verified(directory.parent)
     assert (step, refusal.why) == (1, f"{OPT} does not match its checksum")
-
-
-def test_digests_are_what_xxh128sum_prints() -> None:
-    """The empty file's as xxHash's own documentation has it."""
-    assert checksums.of_bytes(b"") == ["99aa06d3014798d86001c324468d497f"]
-
-
-@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 200, 1000, 1001])
-@pytest.mark.parametrize("piece", [1, 30, 100, 250, 2000])
-def test_digests_do_not_depend_on_how_the_bytes_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, piece: int
-) -> None:
-    monkeypatch.setattr(checksums, "BLOCK", 100)
-    data = os.urandom(size)
-    (tmp_path / "x").write_bytes(data)
-    running = checksums.Running()
-    for begin in range(0, size, piece):
-        running.update(memoryview(data)[begin : begin + piece])
-    with (tmp_path / "x").open("rb") as file:
-        read = [checksums.of_block(file.fileno(), *block) for block in checksums.blocks(size)]
-    assert running.finish() == read == checksums.of_bytes(data)
-    assert len(read) == max(1, -(-size // 100))

@@ -1,0 +1,114 @@
+"""What cannot be imported once for all ranks: they are started, or do without it, and it is said why."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+from tests.support.forked import by_default, is_forked
+from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
+
+UNFIT = {
+    "fails": ("1 / 0\n", "ended with 1: ZeroDivisionError: division by zero"),
+    "exits": ("import os\nos._exit(4)\n", "ended with 4 "),
+    "cuda": ("import torch\ntorch.cuda.is_initialized = lambda: True\n", "initialises CUDA"),
+    "forked": ("import torch\ntorch.cuda._is_in_bad_fork = lambda: True\n", "asks CUDA"),
+}  # fmt: skip
+
+
+@by_default
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind in ("fails", "cuda") else pytest.mark.slow) for kind in UNFIT],
+)
+def test_a_module_that_cannot_be_shared_makes_plain_ranks(job: FtJob, kind: str) -> None:
+    code, words = UNFIT[kind]
+    (job.home / "unfit.py").write_text(code)
+    script = job.home / "script.py"
+    script.write_text("import os, sys\nprint('unfit' in sys.modules)\n")
+    job.start("--preload", "unfit", script=script, args=())
+    assert job.wait() == 0, job.stderr
+    (line,) = [line for line in job.stderr.splitlines() if "plain processes" in line]
+    assert words in line
+    assert job.log(0, 0) == "False\n"
+    job.assert_clean()
+
+
+SPOILING = {
+    "threads": ("import threading, time\n"
+                "threading.Thread(target=time.sleep, args=(99,), name='pool-7', daemon=True).start()\n",
+                "spoils starts a thread when it is imported (pool-7)"),
+    "files": ("kept = open(__file__)\n", "spoils leaves files open when it is imported"),
+}  # fmt: skip
+
+
+@by_default
+@pytest.mark.parametrize("kind", ["threads", pytest.param("files", marks=pytest.mark.slow)])
+def test_a_module_that_is_in_the_way_is_left_out_alone(job: FtJob, kind: str) -> None:
+    """What is preloaded beside it stays warm. Taken out: without `_begin_anew` in main() all ranks are plain."""
+    code, words = SPOILING[kind]
+    (job.home / "spoils.py").write_text(code)
+    (job.home / "fine.py").write_text("import os\nPARENT = os.getpid()\n")
+    script = job.home / "script.py"
+    script.write_text("import fine, os, sys\nprint('spoils' in sys.modules, fine.PARENT != os.getpid())\n")
+    job.start("--preload", "fine,spoils", script=script, args=())
+    assert job.wait() == 0, job.stderr
+    (line,) = [line for line in " ".join(job.stderr.split()).split("ftlaunch: ") if "not preloading" in line]
+    assert line.startswith("not preloading spoils: ")
+    assert words in line
+    assert job.log(0, 0) == "False True\n"
+    assert [event["state"] for event in job.events("warm_parent")][:2] == ["without", "ready"]
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_without_torch_it_is_said_only_to_who_asked(job: FtJob, asked: bool) -> None:
+    script = job.home / "script.py"
+    script.write_text("import sys\nprint(sys.argv[0][-9:])\n")
+    bare = job.home / "bare"
+    os.symlink(sys._base_executable, bare)  # type: ignore[attr-defined]
+    job.start(
+        *(["--warm"] if asked else ["--preload", "json"]),
+        script=script,
+        args=(),
+        env={"PYTHON_EXEC": str(bare)},
+        ranks=1,
+    )
+    assert job.wait() == 0, job.stderr
+    assert ("torch is not installed" in job.stderr) is asked
+    assert job.log(0, 0) == "script.py\n"
+
+
+LATE = """
+import importlib, threading, time
+importing = importlib.import_module
+def spoilt(name, package=None):
+    if name == "torch._dynamo":
+        threading.Thread(target=time.sleep, args=(99,), daemon=True).start()
+    return importing(name, package)
+importlib.import_module = spoilt
+"""
+
+
+@pytest.mark.long
+@by_default
+def test_what_is_imported_later_and_cannot_be_shared_is_left_out(job: FtJob) -> None:
+    """The same process begins anew, without it."""
+    (job.home / "late.py").write_text(LATE)
+    script = job.home / "script.py"
+    script.write_text("import os, signal\nos.environ['FTLAUNCH_ATTEMPT'] == '0' and signal.pause()\n")
+    job.start("--preload", "late", script=script, args=(), ranks=1)
+    (rank,) = job.wait_event("attempt_started")["pids"]
+    parent = job.wait_warm("ready")["pid"]
+    wait_for(lambda: len(job.events("warm_parent")) == 2, "another beginning")
+    assert [(event["state"], event["pid"]) for event in job.events("warm_parent")] == [("ready", parent)] * 2
+    os.kill(rank, signal.SIGKILL)
+    job.wait_event("attempt_started", 2)
+    assert is_forked(job)
+    assert job.wait() == 0, job.stderr
+    log = (job.run_dir / "logs" / "warm.log").read_text()
+    assert log.startswith("doing without torch._dynamo: torch._dynamo starts a thread"), log
+    job.assert_clean()

@@ -1,0 +1,1 @@
+"""What the engine meets in fast tests instead of processes and time."""

@@ -1,0 +1,18 @@
+"""What the supervisor sees of a rank, made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ftlaunch.ranks.view import RankView
+
+START = 1000.0
+TRAINING = RankView(
+    rank=0, started=START, beating=True, attached=True, phase="train", step=10, beat=START + 50,
+    first_step_done=True, exited=False,
+)  # fmt: skip
+
+
+def view(**changes: Any) -> RankView:
+    return replace(TRAINING, **changes)
