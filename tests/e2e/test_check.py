@@ -32,6 +32,7 @@ NAMES = [
     "memory",
     "/dev/shm",
     "disk",
+    "locks",
     "port",
     "clock",
     "limits",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 from tests.support.harness import FtJob
-from tests.support.refusing import CONTAINER, OLD_KERNEL, lacking_python, refuse, refused
+from tests.support.refusing import CONTAINER, OLD_KERNEL, lacking_python, refuse, refused, stand_ins, without_flock
 from tests.support.waiting import wait_for
 
 
@@ -62,4 +62,35 @@ def test_a_stop_and_a_killed_supervisor_without_pidfd(job: FtJob) -> None:
     job.supervisor.send_signal(signal.SIGTERM)
     assert job.wait() == 75, job.stderr
     assert job.events("resumed")[1]["source"] == "memory"
+    job.assert_clean()
+
+
+def test_a_run_dir_without_locks(job: FtJob, calm: FtJob) -> None:
+    """A second supervisor of another job is refused, a killed one is followed at once, nothing stays in memory.
+
+    Taken out (the stand-in, so that nothing is locked): the second one starts.
+    """
+    env = without_flock(job.home)
+    args = ("--out", str(job.out), "--steps", "30", "--step-time", "0.1")
+    job.start(args=args, env=env)
+    job.wait_step(5)
+    first = job.supervisor
+    assert set((job.home / "no_flock").read_text().split()) >= {
+        str(job.run_dir / "lock"), str(job.run_dir / "checkpoints" / ".ftlaunch.lock"),
+    }, "both locks were refused"  # fmt: skip
+    warning = "is on a file system without locks: only your own jobs on this machine are kept out; see to it that no"
+    assert job.stderr.count(f"warning: {job.run_dir} {warning}") == 1
+    assert len(stand_ins(job.run_dir)) == 2
+    job.start("--job-id", f"{job.job_id}-other", args=args, env=env)
+    assert job.wait() == 2
+    assert f"cannot start: {job.run_dir} is in use by a running supervisor (pid {first.pid})" in job.stderr
+    assert first.poll() is None
+    first.kill()
+    first.wait()
+    job.start(args=args, env=env)
+    assert job.wait() == 0, job.stderr
+    assert job.events("resumed")[1]["source"] == "memory"
+    assert job.losses() == calm.losses()
+    assert job.final() == calm.final()
+    assert stand_ins(job.run_dir) == []
     job.assert_clean()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import platform
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+
+from ftlaunch_contract.protocol import memory_root
 
 PIDFD_OPEN = 434
 MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}.get(platform.machine(), -1)
@@ -31,10 +34,39 @@ if "FT_TEST_LACKING" in os.environ:
 """
 
 
+_NO_FLOCK = """
+import errno, fcntl, os
+flock = fcntl.flock
+def refuse(fd, operation):
+    if os.fstat(fd).st_dev == os.stat("/dev/shm").st_dev:
+        return flock(fd, operation)
+    with open(os.environ["FT_TEST_NO_FLOCK"], "a") as file:
+        file.write(os.readlink(f"/proc/self/fd/{fd}") + "\\n")
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+fcntl.flock = refuse
+"""
+
+
 class _Program(ctypes.Structure):
     """struct sock_fprog."""
 
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def without_flock(home: Path) -> dict[str, str]:
+    """An environment in which only /dev/shm has locks; `<home>/no_flock` gets the path of each file that has none."""
+    folder = home / "sitecustomize"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(_NO_FLOCK)
+    return {"PYTHONPATH": str(folder), "FT_TEST_NO_FLOCK": str(home / "no_flock")}
+
+
+def stand_ins(directory: Path) -> list[Path]:
+    """The files in memory that stand in for the locks of a directory, or of what lies in it."""
+    found = [path.stat() for path in (directory, *directory.rglob("*")) if path.is_dir()]
+    names = {f"{info.st_dev}-{info.st_ino}" for info in found}
+    folder = memory_root(os.getuid()) / "@locks"
+    return [path for path in folder.glob("*") if path.name.rpartition("-")[0] in names]
 
 
 def lacking_python(home: Path) -> dict[str, str]:

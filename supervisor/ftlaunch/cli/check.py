@@ -39,7 +39,8 @@ def seconds(_context: click.Context, _param: click.Parameter, text: str) -> floa
 @click.option("--timeout", callback=seconds, default=f"{checks.RANKS_LIMIT:.0f}s", show_default=True,
               help="longest wait for the processes that are asked")  # fmt: skip
 def check(job: str | None, as_json: bool, timeout: float) -> int:
-    """Check whether a job could run on this machine: Python, torch, devices, memory, disk, ranks, port, clock, limits.
+    """Check whether a job could run on this machine: Python, torch, devices, memory, disk, locks, ranks, port, clock,
+    limits.
 
     Without SPEC_OR_SCRIPT one rank for each GPU is tried, or one. Exit code 0: it could run, though there may be
     warnings; 1: it could not; 2: bad usage or job spec.

@@ -13,7 +13,14 @@ from ftlaunch.ranks.group import RankGroup
 from ftlaunch.ranks.log_files import tail
 from ftlaunch.ranks.rank import Rank
 from ftlaunch.ranks.view import all_attached, any_attached, front
-from ftlaunch.reporting.events.ranks import AttemptStarted, RankDying, RankExited, RankRestarted, RanksKilled
+from ftlaunch.reporting.events.ranks import (
+    AttemptStarted,
+    RankCrashedAtEnd,
+    RankDying,
+    RankExited,
+    RankRestarted,
+    RanksKilled,
+)
 from ftlaunch_contract.protocol import announce_step
 
 
@@ -76,6 +83,8 @@ class Attempt:
         assert code is not None
         step = page.step if page is not None else -1
         self._context.tell(RankExited(rank.number, rank.process.pid, code, step))
+        if code != rank.code and not rank.failed and not rank.asked:
+            self._context.tell(RankCrashedAtEnd(rank.number, -code))
 
     def on_dying(self, rung: list[int]) -> None:
         """A signal has begun to end ranks: the others can leave meanwhile, whatever the verdict will be."""

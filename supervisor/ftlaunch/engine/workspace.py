@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from ftlaunch.checkpoints import saver
 from ftlaunch.history import runs as history
@@ -20,7 +19,7 @@ from ftlaunch.system import processes
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.checkpoint.ownership import Custody, make_dirs, remove_dirs
-from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked, NoLocks
+from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked
 from ftlaunch_contract.files.private_dir import NotPrivate
 from ftlaunch_contract.protocol import ENV_MEMORY_DIR
 
@@ -53,8 +52,6 @@ class Workspace:
                 raise Unusable(str(error)) from error
             except (Locked, NotPrivate) as error:
                 raise Unusable(f"cannot start: {error}") from error
-            except NoLocks as error:
-                raise Unusable(_without_locks(Path(error.filename).parent, error)) from error
             except OSError as error:
                 name = error.filename or spec.run_dir
                 raise Unusable(f"cannot start: {name}: {error.strerror}") from error
@@ -71,6 +68,8 @@ class Workspace:
             undo.callback((spec.run_dir / LOCK).unlink, missing_ok=True)
         self.run_lock = DirLock(spec.run_dir)
         undo.callback(self.run_lock.release)
+        if self.run_lock.warning:
+            self.say(self.run_lock.warning)
         self.checkpoints = self._take_checkpoints()
         undo.callback(self.checkpoints.leave)
         places = places_of(spec.run_dir, spec.checkpoint_dir)
@@ -197,10 +196,6 @@ class Workspace:
         self.memory_lock.release()
         if storage_answers:
             self.checkpoints.leave()
-        self.run_lock.release()
-
-
-def _without_locks(directory: Path, error: NoLocks) -> str:
-    """What to do where the run dir cannot be locked. A checkpoint directory is used without a lock, and it is said."""
-    why = f"{directory} is on a file system without locks ({error.strerror}), and two supervisors could run this job"
-    return f"cannot start: {why}; give a --run-dir elsewhere, --checkpoint-dir may stay on this file system"
+            self.run_lock.release()
+        else:
+            self.run_lock.forsake()

@@ -15,7 +15,7 @@ from ftlaunch.memory.directory import count_pages, read_places, remove_memory
 from ftlaunch.memory.recovery_plan import NONE, newest_common
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files import held_dir
-from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked
+from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked, remove_stand_ins
 from ftlaunch_contract.pages.page import open_pages
 
 _LEFT = re.compile(r"alone-\d+-\d+-\d+|meeting-[0-9a-f]+")  # of ranks without a supervisor, each held by its users
@@ -108,6 +108,7 @@ def sweep(root: Path) -> Iterator[str]:
         os.close(held)
         if not directory.exists():
             yield f"removed {directory}: {size(freed)}, of processes that are gone"
+    remove_stand_ins(root)
     with contextlib.suppress(OSError):  # there is more in it, or it is not there
         root.rmdir()
 

@@ -182,7 +182,7 @@ class LocalRanks:
         found = {}
         for number in ranks:
             rank = self.ranks.get(number)
-            if rank is None or rank.dying is not None or not rank.alive:
+            if rank is None or rank.dying is not None or not rank.alive or rank.ended_well:
                 continue
             if signum := rank.process.ended_by():
                 rank.dying, rank.order, found[number] = now, order, signum

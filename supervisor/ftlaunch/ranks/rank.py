@@ -112,9 +112,21 @@ class Rank:
     # --- its end ----------------------------------------------------------------------------------------------
 
     @property
+    def ended_well(self) -> bool:
+        """Whether its script is over, with exit code 0: what ends the process from then on is no failure."""
+        page = self.page
+        return page is not None and bool(page.flags & Flag.ENDED_WELL)
+
+    @property
+    def code(self) -> int | None:
+        """Its exit status as it is judged: 0 where a signal has ended it after its script had ended well."""
+        code = self.process.returncode
+        return 0 if code is not None and code < 0 and self.ended_well else code
+
+    @property
     def failed(self) -> bool:
         """Whether its end is a failure: a code that is not 0, or 0 before its training loop was over."""
-        page, code = self.page, self.process.returncode
+        page, code = self.page, self.code
         flags = page.flags if page is not None else Flag(0)
         if code == EXIT_SAVED and flags & Flag.STOPPED:
             return False
@@ -125,11 +137,11 @@ class Rank:
         """Whether it has ended honestly with 0, and not because it was told to stop."""
         page = self.page
         told_to_stop = page is not None and bool(page.flags & Flag.STOPPED)
-        return self.process.returncode == 0 and not self.failed and not told_to_stop
+        return self.code == 0 and not self.failed and not told_to_stop
 
     def evidence(self, error_file: Path) -> Evidence:
         """What it left behind. error_file: where torch's `@record` leaves its exception."""
-        page, code = self.page, self.process.returncode
+        page, code = self.page, self.code
         assert code is not None
         return Evidence(
             rank=self.number,

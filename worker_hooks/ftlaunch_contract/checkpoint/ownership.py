@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ftlaunch_contract.checkpoint import retention
-from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock, NoLocks
+from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
 
 
 class Custody:
@@ -25,11 +25,11 @@ class Custody:
         self._made = make_dirs(directory)
         try:
             self._lock = DirLock(directory, wait, name=CHECKPOINT_LOCK)
-        except NoLocks:
-            say(f"{directory} is on a file system without locks: see to it that no other job saves there")
         except BaseException:
             remove_dirs(self._made)
             raise
+        if self._lock.warning:
+            say(self._lock.warning)
         for step, note in retention.clear_unfinished(directory):
             self.unfinished.append(step)
             say(note or f"removed what an interrupted save or deletion has left of the checkpoint of step {step}")
@@ -45,7 +45,7 @@ class Custody:
 
     def _forsake(self) -> None:
         if self._lock is not None:
-            self._lock.release()
+            self._lock.forsake()
             self._lock = None
 
     def leave(self) -> None:

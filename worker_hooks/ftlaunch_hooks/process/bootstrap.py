@@ -15,7 +15,7 @@ from pathlib import Path
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages import exit_futex
 from ftlaunch_contract.pages.page import Page, page_path
-from ftlaunch_hooks.process import error_file, lossy_output
+from ftlaunch_hooks.process import error_file, interpreter_end, lossy_output
 
 _taken: Page | None = None
 _forked = False
@@ -33,6 +33,7 @@ def install() -> None:
     _show_stacks(page)
     error_file.keep(page)
     lossy_output.install()
+    interpreter_end.watch(page)
     _taken = page
     os.register_at_fork(after_in_child=_forget)
 

@@ -48,7 +48,9 @@ def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) 
         else:
             exec(_code(target, main), main.__dict__)  # noqa: S102 - the user's script
         return
-    except SystemExit:
+    except SystemExit as exits:
+        if (hooks := sys.modules.get("ftlaunch_hooks.process.interpreter_end")) is not None:
+            hooks.exits_with(exits.code)
         raise
     except BaseException as error:  # noqa: BLE001 - whatever the script ends with
         end = error.with_traceback(_of_the_script(error.__traceback__))

@@ -89,6 +89,24 @@ class RankExited(JobEvent):
 
 
 @dataclass(frozen=True)
+class RankCrashedAtEnd(JobEvent):
+    """A signal has ended a rank whose script had ended well: no incident."""
+
+    name = "rank_crashed_at_end"
+    rank: int
+    signum: int
+
+    def fields(self) -> dict[str, Any]:
+        """The rank and the signal."""
+        return {"rank": self.rank, "signal": signal_name(self.signum)}
+
+    def sentence(self) -> str:
+        """What happened, and what it counts as."""
+        name = signal_name(self.signum)
+        return f"warning: {name} has ended rank {self.rank} after its script had ended well: that counts as exit code 0"
+
+
+@dataclass(frozen=True)
 class RanksKilled(JobEvent):
     """SIGKILL goes out."""
 

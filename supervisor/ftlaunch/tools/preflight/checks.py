@@ -27,7 +27,7 @@ def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
     checks = [
         rules.memory(machine.free_memory(), spec.launch.nproc),
         _shared_memory(spec.launch.nproc),
-        _disk(helpers, spec.checkpoint_dir),
+        *_disk(helpers, spec),
         rules.port(
             spec.launch.master_addr,
             spec.launch.master_port,
@@ -52,13 +52,13 @@ def _shared_memory(nproc: int) -> Check:
     return rules.shared_memory(machine.free_room(root), nproc)
 
 
-def _disk(helpers: HelperProcesses, folder: Path) -> Check:
-    """The disk check, made where the checkpoint directory is or would be made."""
-    place = _nearest(folder)
-    facts = disk.ask(helpers, place, _DISK_LIMIT)
+def _disk(helpers: HelperProcesses, spec: JobSpec) -> list[Check]:
+    """Disk and locks, where the checkpoint directory and the run dir are or would be made."""
+    place, run_dir = _nearest(spec.checkpoint_dir), _nearest(spec.run_dir)
+    facts = disk.ask(helpers, place, _DISK_LIMIT, sorted({place, run_dir}))
     if not facts["error"]:
         facts["free"] = machine.free_room(place)
-    return rules.disk(facts, str(place))
+    return [rules.disk(facts, str(place)), rules.locks(facts)]
 
 
 def _interpreter(helpers: HelperProcesses, spec: JobSpec, gpus: int, limit: float, rest_fine: bool) -> list[Check]:

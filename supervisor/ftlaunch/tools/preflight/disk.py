@@ -1,16 +1,20 @@
-"""Measures how fast a folder takes data: run as `python -m ftlaunch.tools.preflight.disk FOLDER`, answers with JSON.
+"""Measures how fast a folder takes data, and whether there are locks: answers with JSON.
+
+    python -m ftlaunch.tools.preflight.disk FOLDER [FOLDER TO BE LOCKED]...
 
 It is a process of its own, because a file system that does not answer can hold it for ever.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +47,23 @@ def measure(folder: Path) -> dict[str, Any]:
     return {"error": "", "bytes": written, "seconds": seconds, "fsync": sorted(syncs)[_SYNCS // 2]}
 
 
-def ask(helpers: HelperProcesses, folder: Path, limit: float) -> dict[str, Any]:
-    """Run `measure` in a helper process: its answer, or {"error"}. Waits `limit` seconds at most."""
-    child = helpers.start(module("ftlaunch.tools.preflight.disk", str(folder)), stdout=PIPE, outlives_us=True)
+def why_no_lock(folder: Path) -> str:
+    """Why files in a folder cannot be locked; empty where they can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".ftlaunch-check-") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return str(error.strerror).lower()
+    return ""
+
+
+def ask(helpers: HelperProcesses, folder: Path, limit: float, lockable: Sequence[Path] = ()) -> dict[str, Any]:
+    """Run `measure` in a helper process: its answer, or {"error"}. Waits `limit` seconds at most.
+
+    lockable: the folders of which "locks" tells why their files cannot be locked.
+    """
+    program = module("ftlaunch.tools.preflight.disk", str(folder), *map(str, lockable))
+    child = helpers.start(program, stdout=PIPE, outlives_us=True)
     try:
         said, _ = child.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
@@ -62,6 +80,7 @@ def main() -> int:
     """Answer for the folder on the command line."""
     try:
         answer = measure(Path(sys.argv[1]))
+        answer["locks"] = {folder: why_no_lock(Path(folder)) for folder in sys.argv[2:]}
     except OSError as error:
         answer = {"error": str(error.strerror).lower()}
     sys.stdout.write(json.dumps(answer))

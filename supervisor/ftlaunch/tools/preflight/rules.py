@@ -113,6 +113,18 @@ def disk(facts: Mapping[str, Any], folder: str) -> Check:
     return Check("disk", "ok", found)
 
 
+def locks(facts: Mapping[str, Any]) -> Check:
+    """Whether run dir and checkpoint directory can be locked; "locks" tells of each folder why it cannot."""
+    if facts["error"]:
+        return Check("locks", "skip", "not looked at, for what is bad with the disk")
+    lacking = {folder: why for folder, why in facts["locks"].items() if why}
+    if not lacking:
+        return Check("locks", "ok", "flock works")
+    told = ", ".join(f"{folder} ({why})" for folder, why in lacking.items())
+    advice = "only your own jobs on this machine are kept out: never work there from two machines at a time"
+    return Check("locks", "warn", f"none in {told}", advice)
+
+
 def ranks(answers: Mapping[int, Mapping[str, Any]], failures: Mapping[int, str], nproc: int) -> list[Check]:
     """The matrix product and the all_reduce of every rank; failures: what became of those without an answer."""
     if failures:
