@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
 import pytest
 from tests.support.harness import JOBS, FtJob
 
-from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint import health_mark, layout, verify
 
 OWN_LOOP = JOBS / "own_loop.py"
 
@@ -32,6 +33,17 @@ def test_finish_saves_the_last_step(job: FtJob) -> None:
     assert [incident["kind"] for incident in job.events("incident")] == ["killed"]
     assert newest(job) == 8
     assert len(set(job.final())) == 1
+    job.assert_clean()
+
+
+def test_a_last_step_whose_loss_was_bad_is_marked(job: FtJob) -> None:
+    """Nothing is asked of the boundary of step 8. Taken out: without `trouble` in _keep_last() it is "normal"."""
+    assert run(job, "nan") == 0, job.stderr
+    (step, directory), *_ = layout.list_iterations(job.run_dir / "checkpoints")
+    assert step == 8
+    mark = health_mark.of(json.loads((directory / "metadata.json").read_text()))
+    assert mark["status"] == "abnormal"
+    assert "nan" in mark["why"]
     job.assert_clean()
 
 

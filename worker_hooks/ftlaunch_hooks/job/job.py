@@ -88,7 +88,9 @@ class Job:
         Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Without a supervisor
         it raises StateError where another rank makes another number of steps: they would wait without end.
         """
+        self._unsaved.loop_begins(self._state.random_numbers())
         self._enter()
+        began = self.step
         self._snapshots.budget.progress.intend(total)
         try:
             while self.step < total:
@@ -96,6 +98,8 @@ class Job:
                 self._complete(last=self.step + 1 == total)
         finally:
             self._leave_loop()
+        if self.step > began:
+            self._unsaved.loop_left(self._state.random_numbers())
         self._coordinator.finish()
 
     def step_done(self, loss: float | None = None) -> None:
@@ -231,6 +235,7 @@ class Job:
             say(f"job.finish() saves no step {step}: an optimizer has stepped since, and no step_done() has followed")
             return
         else:
+            self._snapshots.trouble = self._losses.trouble
             with self._coordinator.watched_lock:
                 self._snapshots.take(step, Why.END)
         self._kept = step
