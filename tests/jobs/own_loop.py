@@ -1,8 +1,8 @@
 """A loop of the script's own, which ends as it is told: `own_loop.py OUT END [STEPS]`.
 
 END: `finish`, `falls` (off the end of the script), `main` (sys.exit(main())), `os_exit` (in mid-training), `handler` (a
-SIGTERM handler that leaves with 0), `early` (an optimizer's step without step_done() comes last), `nan` (the last loss).
-FAULT="RANK STEP": that rank is killed there in attempt 0.
+SIGTERM handler that leaves with 0), `early` (an optimizer's step without step_done() comes last). FAULT="RANK STEP":
+that rank is killed there in attempt 0.
 """
 
 import hashlib
@@ -58,8 +58,7 @@ def main() -> None:
         optimizer.step()
         if END == "early" and job.step == STEPS - 1:
             break
-        last = END == "nan" and job.step == STEPS - 1
-        job.step_done(loss=float("nan") if last else loss.item())
+        job.step_done(loss=loss.item())
     if END not in ("falls", "main", "handler"):
         job.finish()
         job.finish()
