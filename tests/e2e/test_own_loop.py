@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from tests.support.harness import JOBS, FtJob
 
-from ftlaunch_contract.checkpoint import layout, verify
+from ftlaunch_contract.checkpoint import health_mark, layout, verify
 
 OWN_LOOP = JOBS / "own_loop.py"
 
@@ -33,6 +37,22 @@ def test_finish_saves_the_last_step(job: FtJob) -> None:
     assert newest(job) == 8
     assert len(set(job.final())) == 1
     job.assert_clean()
+
+
+def test_a_last_step_whose_loss_was_bad_is_marked(tmp_path: Path) -> None:
+    """Nothing is asked of its boundary. Taken out: without `trouble` in _keep_last() the mark is "normal"."""
+    script = (
+        "import torch, ftlaunch_hooks as ft\n"
+        "job = ft.attach(model=torch.nn.Linear(2, 2))\n"
+        "for loss in (1.0, 1.0, 1.0, 1.0, float('nan')): job.step_done(loss)\n"
+        "job.finish()\n"
+    )
+    env = {"FTLAUNCH_CHECKPOINT_DIR": str(tmp_path), "FTLAUNCH_MEMORY_INTERVAL": "100"}
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, **env}, timeout=60)
+    (step, directory), *_ = layout.list_iterations(tmp_path)
+    assert step == 5
+    mark = health_mark.of(json.loads((directory / "metadata.json").read_text()))
+    assert mark == health_mark.mark("abnormal", "rank 0: the loss was nan at step 5")
 
 
 @pytest.mark.parametrize("end", ["falls", pytest.param("main", marks=pytest.mark.long)])

@@ -19,7 +19,6 @@ from pathlib import Path
 from tests.support.snapshots import make_pages
 from ftlaunch_contract.files.memory_pools import pools
 from ftlaunch_contract.pages.page import open_pages
-from ftlaunch_hooks.snapshots import memory_budget
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 
 directory, limit = Path(sys.argv[1]), int(sys.argv[2])
@@ -41,7 +40,7 @@ assert own.available < need * 1.3, "the slots are charged to the group"
 grown = bytearray(own.available - limit // 60)
 for place in range(0, len(grown), 4096):
     grown[place] = 1
-memory_budget._LOOK = 0.0
+budget.look_ns = 0
 budget.spaced(1)
 assert budget.progress.wanted(), "memory is short"
 budget.agree(1, need, 2 * need)

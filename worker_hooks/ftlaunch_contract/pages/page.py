@@ -31,6 +31,7 @@ MAGIC = 0x4547415048435446  # b"FTCHPAGE"
 _STEP, _BEAT, _STEP_NS, _SEEN = (int(row) for row in (words.STEP, words.BEAT, words.STEP_NS, words.SEEN_STEPS))
 _FLAGS, _PHASE = int(words.FLAGS), int(words.PHASE)
 _OWN_STEPS, _OWN_NS = int(words.OWN_STEPS), int(words.OWN_NS)
+_REQUESTS = slice(8 * words.STOP_AT, 8 * words.GRANTED)
 _SLOT_STEPS = slice(int(words.SLOT_STEPS), words.SLOT_STEPS.end)
 
 
@@ -133,6 +134,13 @@ class Page:
         self.q[_STEP] = step
         self.q[_BEAT] = now_ns
 
+    def end_step(self, step: int, step_ns: int, now_ns: int) -> None:
+        """A step is complete: the time that it took, and a beat."""
+        q = self.q
+        q[_STEP_NS] = step_ns
+        q[_STEP] = step
+        q[_BEAT] = now_ns
+
     def observe(self, steps: int, step_ns: int, now_ns: int) -> None:
         """The heartbeat of a script without hooks: optimizer steps, the last one's nanoseconds, monotonic time."""
         q = self.q
@@ -216,6 +224,10 @@ class Page:
     saved = IntWord(words.SAVED)
     reading = IntWord(words.READING)
     granted = IntWord(words.GRANTED)
+
+    def requests(self) -> bytes:
+        """All that is asked of the rank, to be compared with what was asked before."""
+        return self._map[_REQUESTS]
 
     def clear_requests(self) -> None:
         """Nothing asked, nothing decided: the state in which an attempt begins."""

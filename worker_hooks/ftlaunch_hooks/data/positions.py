@@ -31,6 +31,7 @@ class Positions:
         """objects, frozen: as attach() takes them. Raises StateError for a loader whose position is another's."""
         kept = {name: target for name, target in objects.items() if name not in frozen}
         self._moved: list[Position] = [target for target in kept.values() if _is_position(target)]
+        self.any = bool(self._moved)
         self._loaders = [name for name, target in kept.items() if isinstance(target, DataLoader)]
         for name in self._loaders:
             if _is_position(kept[name].batch_sampler) or _is_position(kept[name].sampler):
@@ -38,9 +39,6 @@ class Positions:
                     f"cannot attach: `{name}` takes its batches from a sampler that keeps the position itself; "
                     "attach that sampler instead, and use a plain DataLoader"
                 )
-
-    def __bool__(self) -> bool:
-        return bool(self._moved)
 
     def advance(self) -> int:
         """A step is complete: move every sampler on; returns the samples consumed, of all of them."""

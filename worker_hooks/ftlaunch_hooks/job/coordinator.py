@@ -18,6 +18,7 @@ class Coordinator(Protocol):
 
     rank: int
     world_size: int
+    even: bool  # all ranks must make the same number of steps
     attempt: int
     memory_interval: MemoryInterval
     page: Page

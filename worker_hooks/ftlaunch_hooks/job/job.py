@@ -8,7 +8,6 @@ import platform
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,19 +18,17 @@ from ftlaunch_contract.pages.loss_record import NO_SPAN, parse_rule
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks.data.positions import Positions
+from ftlaunch_hooks.job.boundary import Boundary
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
 from ftlaunch_hooks.job.script_end import at_ordinary_end
-from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.observe.unsaved_state import UnsavedState
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.process.signal_watcher import Watcher
-from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
-from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule
 from ftlaunch_hooks.state.state import RankState
 
 
@@ -55,7 +52,6 @@ class Job:
         self.restored_from: str | None = RESTORED_FROM.get(kind)
         self._in_loop = False
         self._kept: int = self.step  # the newest step that was restored, or held for the saver
-        self._began_ns = time.monotonic_ns()
         self._page.consumed = restored.consumed_samples if restored is not None else 0
         self._snapshots = Snapshotter(
             self._state,
@@ -70,10 +66,7 @@ class Job:
         self._watch = Stopwatch(self._page)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         self._compare_replicas()
-        self._pace, self._spent = AdaptiveInterval(*coordinator.memory_interval), (0.0, 0.0)
-        self._schedule = StepSchedule(
-            coordinator.rank, coordinator.peers, coordinator.orders, self._pace, self._snapshots.budget
-        )
+        self._boundary = Boundary(coordinator, self._state, self._snapshots, self._watch, self._losses)
         self._begin(kind)
         self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
 
@@ -95,7 +88,9 @@ class Job:
         Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Without a supervisor
         it raises StateError where another rank makes another number of steps: they would wait without end.
         """
+        self._unsaved.loop_begins(self._state.random_numbers())
         self._enter()
+        began = self.step
         self._snapshots.budget.progress.intend(total)
         try:
             while self.step < total:
@@ -103,6 +98,8 @@ class Job:
                 self._complete(last=self.step + 1 == total)
         finally:
             self._leave_loop()
+        if self.step > began:
+            self._unsaved.loop_left(self._state.random_numbers())
         self._coordinator.finish()
 
     def step_done(self, loss: float | None = None) -> None:
@@ -179,16 +176,10 @@ class Job:
     def _begin(self, kind: Resume) -> None:
         """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
         self._state.hold_structure()
-        agreed = self._state.agree(self.step)
-        self._snapshots.fit(self.step)
-        self._page.set_resumed(kind, self.step)
-        if agreed and kind != Resume.MEMORY:
-            with self._coordinator.watched_lock:
-                self._snapshots.take(self.step)
-        self._spent = self._snapshots.spent, self._snapshots.laying_out
+        self._boundary.open(self.step, kind)
         self._page.beat(self.step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
-        self._schedule.write(self.step + 1)
+        self._boundary.announce(self.step + 1)
         if not self._state.awaits_steps:
             self._state.restore_rng()  # for a script's own loop; steps() does it again
         at_ordinary_end(self._script_ends)
@@ -198,7 +189,7 @@ class Job:
     def _begin_training(self) -> None:
         self._state.restore_rng()  # not earlier: making a DataLoader's iterator draws from the generators
         self._page.phase = Phase.TRAIN
-        self._began_ns = time.monotonic_ns()
+        self._boundary.begin(time.monotonic_ns())
 
     def _enter(self) -> None:
         self._begin_training()
@@ -215,51 +206,24 @@ class Job:
         self._page.raise_flag(Flag.LOOP_LEFT)
 
     def _complete(self, *, last: bool) -> None:
-        """The step boundary: snapshot, beat, and what rank 0 orders."""
-        self._watch.end(time.monotonic_ns())
-        step = self.step + 1
-        self.step = step
+        """A step is complete: count it, judge it, and cross the boundary."""
+        now = time.monotonic_ns()
+        self.step = step = self.step + 1
+        if self._positions.any or self._losses.noted is not None:
+            self._count(step)
+        hold = self._boundary.cross(step, now, last=last)
+        if hold is not None:
+            self._kept = step
+            if hold == Why.STOP:
+                self._stop()
+
+    def _count(self, step: int) -> None:
+        """Move the data position on, and judge the loss that was noted."""
         span = NO_SPAN
-        if self._positions:
+        if self._positions.any:
             span = self._page.consumed, self._positions.advance()
             self._page.consumed = span[1]
         self._losses.judge(step, *(span if self._positions.skippable else NO_SPAN))
-        self._snapshots.trouble = self._losses.trouble
-        if not isinstance(self._coordinator, Supervised):  # under one a rank may end its loop before the others
-            self._snapshots.budget.progress.check_intents()
-        self._coordinator.at_boundary(step)
-        order = self._schedule.read(step)
-        if last:
-            order = replace(order, hold=Why.END)
-        agreed = self._agree(step, order)
-        with self._coordinator.watched_lock:
-            taken = self._snapshots.boundary(step, agreed, self._schedule.write)
-        now = time.monotonic_ns()
-        self._page.step_seconds = seconds = (now - self._began_ns) / 1e9
-        self._began_ns = now
-        spent = self._snapshots.spent, self._snapshots.laying_out
-        self._pace.note(seconds, spent[0] - self._spent[0], spent[1] - self._spent[1], taken)
-        self._spent = spent
-        self._page.beat(step, now)
-        self._watch.begin(now)
-        if order.hold is not None:
-            self._kept = step
-            self._coordinator.held(self._snapshots, step, order.hold)
-        if order.hold == Why.STOP:
-            self._stop()
-
-    def _agree(self, step: int, order: BoundaryOrder) -> BoundaryOrder:
-        """Agree with all ranks on what is replicated; the order is without a snapshot where there must be none."""
-        if not (order.take or order.agree or order.hold is not None):
-            return order
-        began = time.perf_counter()
-        whole = self._state.agree(step)
-        self._snapshots.spent += time.perf_counter() - began  # it collects the state for the snapshot
-        if whole:
-            return order
-        if order.hold is not None:
-            self._snapshots.budget.progress.missed(step)
-        return replace(order, take=False, hold=None)
 
     def _keep_last(self) -> None:
         """Have the last step saved, by its snapshot or by one that is taken now."""
@@ -271,6 +235,7 @@ class Job:
             say(f"job.finish() saves no step {step}: an optimizer has stepped since, and no step_done() has followed")
             return
         else:
+            self._snapshots.trouble = self._losses.trouble
             with self._coordinator.watched_lock:
                 self._snapshots.take(step, Why.END)
         self._kept = step

@@ -15,16 +15,20 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, Page, open_pages
 from ftlaunch_contract.pages.waiting import wait_until
+from ftlaunch_contract.pages.words import LEAVE
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 
 # Seconds that a rank that is told to leave may take to end a step that other ranks have ended: as long as its last
 # step took, but at least the first of these and at most the second.
 _LAG, _MOST_LAG = 0.2, 5.0
+_LEAVE = int(LEAVE)
 
 
 class Supervised:
     """A Coordinator that asks the supervisor."""
+
+    even = False  # a rank may end its loop before the others
 
     def __init__(self, page: Page) -> None:
         """page: this rank's. Raises OSError when the memory directory is gone."""
@@ -77,7 +81,7 @@ class Supervised:
 
     def at_boundary(self, step: int) -> None:
         """Leave when the attempt is over; everything else the supervisor reads from the page."""
-        if self.page.leave and not self._lags():
+        if self.page.q[_LEAVE] and not self._lags():
             os._exit(protocol.EXIT_STOPPED)
 
     def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:

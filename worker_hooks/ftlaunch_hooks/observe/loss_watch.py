@@ -78,19 +78,19 @@ class LossWatch:
 
     def __init__(self, page: Page, rule: SpikeRule | None) -> None:
         """rule: what a spike is; None: spikes are not looked for."""
-        self._noted: float | None = None
+        self.noted: float | None = None  # the loss of the step being made
         self._nan = _Episodes(page, LossFault.NAN, 1)
         self._spike = _Episodes(page, LossFault.SPIKE, rule.steps if rule else 1)
         self._window = Window(rule.deviations) if rule else None
 
     def note(self, loss: float) -> None:
         """Note a loss of the step being made. Of several the last one counts, but one that is not finite stays."""
-        if self._noted is None or math.isfinite(self._noted):
-            self._noted = loss
+        if self.noted is None or math.isfinite(self.noted):
+            self.noted = loss
 
     def judge(self, step: int, begin: int, end: int) -> None:
         """The step is complete. begin, end: samples consumed over all ranks before and after it, or NONE."""
-        loss, self._noted = self._noted, None
+        loss, self.noted = self.noted, None
         if loss is None:
             return
         if not math.isfinite(loss):

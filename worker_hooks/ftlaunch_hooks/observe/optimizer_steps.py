@@ -57,8 +57,7 @@ class Observer:
         made, now = self._steps[id(optimizer)], time.monotonic_ns()
         if made < page.seen_steps:
             return  # this optimizer steps less often than another one
-        self._watch.end(now)
-        self._watch.begin(now)
+        self._watch.turn(now)
         page.observe(made, now - self._last, now)
         self._last = now
 

@@ -33,23 +33,25 @@ class Stopwatch:
         os.register_at_fork(after_in_child=self.close)  # a child's steps are not the rank's
 
     def begin(self, now_ns: int) -> None:
-        """A step begins."""
-        self._began, self._ready, self._stepped, self._excused = now_ns, 0, 0, 0
+        """The step that has begun begins only now: until now the rank has waited."""
+        self._began = now_ns
 
     @property
     def stepped(self) -> bool:
         """Whether an optimizer has stepped since `begin`."""
-        return self._stepped > 0
+        return self._stepped > self._began
 
     def excuse(self, nanoseconds: int) -> None:
         """So many nanoseconds of this step were no training: an evaluation, a checkpoint."""
         self._excused += nanoseconds
 
-    def end(self, now_ns: int) -> None:
-        """The step is over. A step without a backward pass or without an optimizer's step is not measured."""
-        if self._page is not None and 0 < self._began < self._ready <= self._stepped:
-            own = self._ready - self._began + now_ns - self._stepped - self._excused
-            self._page.note_own(max(own, 0))
+    def turn(self, now_ns: int) -> None:
+        """A step is over, and the next begins. Without a backward pass or an optimizer's step it is not measured."""
+        began, ready, stepped = self._began, self._ready, self._stepped
+        if 0 < began < ready <= stepped and self._page is not None:
+            own = ready - began + now_ns - stepped - self._excused
+            self._page.note_own(own if own > 0 else 0)
+        self._began, self._excused = now_ns, 0  # what was seen before does not count any more
 
     def close(self) -> None:
         """Stop measuring."""

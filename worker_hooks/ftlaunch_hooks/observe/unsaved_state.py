@@ -10,8 +10,9 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ftlaunch_contract.pages.page import Page
+from ftlaunch_hooks.observe.data_order import DataOrder
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.tensors.comm_hooks import stateful_hooks
+from ftlaunch_hooks.tensors.comm_hooks import parallel_modules, stateful_hooks
 
 
 class UnsavedState:
@@ -24,16 +25,45 @@ class UnsavedState:
         self._attached = {id(target) for target in objects.values()}
         self._states = {id(target.state) for target in objects.values() if isinstance(target, Optimizer)}
         self._others: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()  # the step in which each was first seen
-        if rank == 0:  # a hook is registered on all ranks alike
-            self._say_hooks()
+        self._hooks_told: set[str] = set()
+        self._at_end: object = None
+        self._drawn = rank != 0  # rank 0 speaks for all
+        self._parallel = parallel_modules(list(self._modules.values())) if rank == 0 else []  # all ranks are alike
+        self._hooks_seen = -1
+        self._look_for_hooks()
+        self._order = DataOrder(objects, page) if rank == 0 and page.attempt == 0 else None  # once in a run
         self._hook = register_optimizer_step_post_hook(self._stepped)
+
+    def loop_left(self, random_numbers: object) -> None:
+        """A loop of steps() has made its steps. random_numbers: see RankState."""
+        self._at_end = random_numbers
+
+    def loop_begins(self, random_numbers: object) -> None:
+        """A job that goes on behind this moment passes it with the numbers of a later step."""
+        if self._at_end is not None and self._at_end != random_numbers and not self._drawn:
+            self._drawn = True
+            say(
+                "random numbers are drawn between two loops of steps(): a job that goes on in a later loop draws others"
+                " there, and is not exact where training uses them; draw them from a generator seeded for the loop"
+            )
+        self._at_end = None
 
     def close(self) -> None:
         """Look no longer."""
         self._hook.remove()
+        if self._order is not None:
+            self._order.close()
 
-    def _say_hooks(self) -> None:
-        for hook in stateful_hooks(list(self._modules.values()), list(self._objects.values())):
+    def _look_for_hooks(self) -> None:
+        """A script may register one at any time."""
+        registered = sum(len(module._comm_hooks) for module in self._parallel)
+        if registered == self._hooks_seen:
+            return
+        self._hooks_seen = registered
+        for hook in stateful_hooks(self._parallel, list(self._objects.values())):
+            if hook in self._hooks_told:
+                continue
+            self._hooks_told.add(hook)
             say(
                 f"DistributedDataParallel has a communication hook with state ({hook}), which is not saved: after a"
                 " resume it begins anew, and the run is not exact"
@@ -41,6 +71,8 @@ class UnsavedState:
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer that is not attached counts once it has lived longer than one step."""
+        if self._parallel:
+            self._look_for_hooks()
         if id(optimizer) in self._attached:
             return
         first = self._others.setdefault(optimizer, self._page.step)

@@ -25,6 +25,11 @@ class AdaptiveInterval:
         self._steps: deque[float] = deque(maxlen=4 * _SAMPLES)
         self._stall = 0.0
 
+    def stepped(self, nanoseconds: int) -> None:
+        """A step is over that took so long: no snapshot, and no time spent on one."""
+        if self._auto:
+            self._steps.append(nanoseconds / 1e9)
+
     def note(self, seconds: float, stalled: float, once: float, taken: bool) -> None:
         """A step is over: it took `seconds`, of which snapshots cost `stalled`; it ended with a snapshot if `taken`.
 

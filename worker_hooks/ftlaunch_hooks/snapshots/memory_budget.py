@@ -27,7 +27,7 @@ from ftlaunch_contract.protocol import MEMORY_SLOTS
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.peer_progress import PeerProgress
 
-_LOOK = 1.0  # seconds between looks at the memory that is left
+_LOOK_NS = 1_000_000_000  # nanoseconds between looks at the memory that is left
 _UNLIMITED = 1 << 60
 _ONE_SLOT = 10  # steps between snapshots, at least, where each destroys the one before
 
@@ -43,7 +43,8 @@ class MemoryBudget:
         self._directory = directory
         self._planned = self._asked = 0
         self._most = MEMORY_SLOTS
-        self._looked, self._tight = 0.0, False
+        self.look_ns = 0  # monotonic time at which `spaced` looks again at the memory that is left
+        self._tight = False
 
     def noticed(self, need: int) -> None:
         """A snapshot of this rank needs `need` bytes now: the ranks agree anew when that is more than was planned."""
@@ -53,7 +54,7 @@ class MemoryBudget:
     def spaced(self, interval: int) -> int:
         """Rank 0: the interval that the memory allows where `interval` was asked for; the page tells the supervisor.
 
-        Called at every step: looks now and then whether memory has become short.
+        Now and then it looks whether memory has become short: call it again once it is `look_ns`.
         """
         self._look_at_memory()
         self._asked, every = interval, _spaced(interval, self.slots)
@@ -63,10 +64,13 @@ class MemoryBudget:
         return every
 
     def _look_at_memory(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < _LOOK or not self.slots:
+        now = time.monotonic_ns()
+        if now < self.look_ns:
             return
-        self._looked, before = now, self._tight
+        self.look_ns = now + _LOOK_NS
+        if not self.slots:
+            return
+        before = self._tight
         self._tight = is_tight(pools())
         if self._tight and not before:
             self.progress.grew()

@@ -24,20 +24,20 @@ class PeerProgress:
     def __init__(self, rank: int, peers: Sequence[Page]) -> None:
         """peers: the pages of all ranks, this one's included."""
         self._page, self._peers = peers[rank], peers
-        self._alike = True  # all ranks are known to make the same number of steps
+        self.alike = True  # all ranks are known to make the same number of steps
 
     def intend(self, total: int) -> None:
         """This rank begins a loop of `total` steps, those of earlier attempts included."""
         loop = (self._page.q[INTENT] >> 48) % 0x7FFF + 1
         self._page.q[INTENT] = loop << 48 | min(total, _MOST)
-        self._alike = len(self._peers) == 1
+        self.alike = len(self._peers) == 1
 
     def check_intents(self) -> None:
         """Raises StateError where another rank's loop is to make another number of steps.
 
         A rank that is in another loop of its script is not compared.
         """
-        if self._alike:
+        if self.alike:
             return
         own = self._page.q[INTENT]
         others = [peer.q[INTENT] if peer.attempt == self._page.attempt else 0 for peer in self._peers]
@@ -47,7 +47,7 @@ class PeerProgress:
                     f"cannot go on: this rank is to make {own & _MOST} steps and rank {rank} {other & _MOST}; all ranks"
                     " must make the same number of steps where there is no supervisor"
                 )
-        self._alike = all(other == own for other in others)
+        self.alike = all(other == own for other in others)
 
     def took(self, step: int) -> None:
         """This rank's newest snapshot is of `step`; NONE: this rank has no snapshot."""

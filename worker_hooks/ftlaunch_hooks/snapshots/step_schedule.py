@@ -17,12 +17,15 @@ from dataclasses import dataclass
 
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
-from ftlaunch_contract.pages.words import SCHEDULE
+from ftlaunch_contract.pages.words import ASKED, SCHEDULE
 from ftlaunch_contract.protocol import Flag, Why
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 
 _TAKE, _AGREE = 1, 2
+_ASKS = 0xFF  # the bits of a packed order that ask for something
+_NEVER = 1 << 62
+_ASKED, _FIRST, _RING = int(ASKED), int(SCHEDULE), SCHEDULE.count
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,11 @@ class BoundaryOrder:
     hold: Why | None = None  # a snapshot held for the saver, and why
     keep: int = NONE  # the step the saver may be reading: its slot stays
     agree: bool = False  # the ranks agree anew on the memory, before the snapshot
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is to be done."""
+        return self.take or self.agree or self.hold is not None
 
 
 def pack(step: int, order: BoundaryOrder) -> int:
@@ -63,8 +71,39 @@ class StepSchedule:
         self._leads, self._alone = rank == 0, len(peers) == 1
         self._pace, self._budget = pace, budget
         self._served = self._held = NONE
+        self._all_pages = [page.q for page in peers]
+        self._passed = 0  # a step that every rank has completed
+        self._idle_before, self._requests = 0, b""  # with these requests no order for an earlier step asks for anything
         if self._leads:
             budget.spaced(pace.interval)
+
+    def idle(self, step: int, now_ns: int) -> bool:
+        """Whether nothing is to be done at the boundary of `step`, and nothing is to be waited for.
+
+        Then rank 0 has written the order for the next step. Otherwise nothing has happened: `read` and `write` do it.
+        """
+        ahead, orders = step, self._all_pages[0]
+        if not self._alone:
+            word = orders[_FIRST + step % _RING]
+            if word >> 32 != step or word & _ASKS:
+                return False
+            if not self._leads:
+                return True
+            ahead += 1
+            if ahead - _RING > self._passed:
+                return False
+        if ahead >= self._idle_before or now_ns >= self._budget.look_ns or self._orders.requests() != self._requests:
+            return False  # what `_decide` has found may not be so any more
+        for page in self._all_pages:
+            if page[_ASKED]:
+                return False
+        if not self._alone:
+            orders[_FIRST + ahead % _RING] = ahead << 32
+        return True
+
+    def decide_anew(self) -> None:
+        """Something was done: what it changes counts for the next order."""
+        self._idle_before = 0
 
     def write(self, step: int) -> None:
         """Rank 0: write the order for `step`, after waiting for a rank that is far behind. Other ranks: nothing."""
@@ -72,10 +111,12 @@ class StepSchedule:
             self._write(step)
 
     def _write(self, step: int) -> None:
-        behind = step - SCHEDULE.count
-        if behind > 0 and not self._all_past(behind):
-            wait_until(lambda: self._page.leave or self._all_past(behind), math.inf)
-        self._peers[0].q[SCHEDULE + step % SCHEDULE.count] = pack(step, self._decide(step))
+        behind = step - _RING
+        if behind > self._passed:
+            if not self._all_past(behind):
+                wait_until(lambda: self._page.leave or self._all_past(behind), math.inf)
+            self._passed = max(min(page.step for page in self._peers), 0)
+        self._peers[0].q[_FIRST + step % _RING] = pack(step, self._decide(step))
 
     def _all_past(self, step: int) -> bool:
         """Whether every rank that is in its loop has completed `step`."""
@@ -85,7 +126,7 @@ class StepSchedule:
         """The order for `step`; waits until rank 0 has written it. An empty order when the ranks are told to leave."""
         if self._alone:
             self._write(step)  # no other rank must know it in advance: the newest requests count
-        words, word = self._peers[0].q, SCHEDULE + step % SCHEDULE.count
+        words, word = self._peers[0].q, _FIRST + step % _RING
         if words[word] >> 32 != step:
             leader = self._peers[0]
             wait_until(
@@ -97,6 +138,7 @@ class StepSchedule:
         return BoundaryOrder(hold=Why.STOP if NONE != self._orders.stop_at <= step else None)
 
     def _decide(self, step: int) -> BoundaryOrder:
+        self._requests = self._orders.requests()  # before they are read one by one: what comes now is seen next time
         every = self._budget.spaced(self._pace.interval)
         hold = self._hold(step)
         keep = max(self._held, self._page.save_step)
@@ -106,7 +148,17 @@ class StepSchedule:
             self._held = step
         due = every > 0 and step % every == 0
         agree = self._budget.progress.wanted() and self._budget.progress.left_before(step) is None
-        return BoundaryOrder(due, hold, keep if keep < step else NONE, agree)
+        order = BoundaryOrder(due, hold, keep if keep < step else NONE, agree)
+        self._idle_before = 0 if order.asks or keep != NONE else self._next(step, every)
+        return order
+
+    def _next(self, step: int, every: int) -> int:
+        """The first step after `step` that has something to be done, as far as is known."""
+        orders = self._orders
+        known = [step - step % every + every if every else _NEVER]
+        known += [orders.stop_at] if orders.stop_at != NONE else []
+        known += [orders.persist_at] if orders.persist_at not in (NONE, self._served) else []
+        return min(known)
 
     def _hold(self, step: int) -> Why | None:
         orders = self._orders

@@ -46,6 +46,8 @@ def join() -> Standalone:
 class Standalone:
     """This rank, among its peers: a Coordinator without a supervisor."""
 
+    even = True  # nobody would end the ranks that wait for one that has left its loop
+
     def __init__(self, rank: int, world_size: int, chosen: Settings) -> None:
         """Meet the other ranks. Raises AloneError."""
         self.rank, self.world_size = rank, world_size

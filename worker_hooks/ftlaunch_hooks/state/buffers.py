@@ -1,14 +1,17 @@
 """The buffers of a module that its state_dict() leaves out (persistent=False), as a part of a rank's state.
 
 Most of them are tables that the script computes anew. One that changes in training is state all the same. Small ones
-are always saved; a large one is saved from the moment on at which it was written to or replaced, as its version tells.
+are always saved; a large one is saved from the moment on at which it was written to or replaced. Its version tells;
+of writes through `.data`, which no version counts, a digest of its bytes tells. On a GPU there is no digest.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
+import xxhash
 from torch import Tensor, nn
 
 from ftlaunch_hooks.state.collector import Collector, check_plain
@@ -28,7 +31,7 @@ class NonPersistentBuffers:
     def __init__(self, name: str, module: nn.Module, clean: Clean) -> None:
         self._name, self._module, self._clean = name, module, clean
         self._found: dict[str, Tensor] = {}
-        self._first: dict[str, tuple[Tensor, int]] = {}  # as it was first seen: the tensor, and its version
+        self._first: dict[str, tuple[Tensor, int, int]] = {}  # as first seen: the tensor, its version, its digest
         self._changed: set[str] = set()
 
     def find(self) -> None:
@@ -39,13 +42,21 @@ class NonPersistentBuffers:
         """Put those in that are to be saved; returns their names. Raises StateError."""
         saved = []
         for name, buffer in self._found.items():
-            first, version = self._first.setdefault(name, (buffer, _version(buffer)))
-            if name not in self._changed and (first is not buffer or _version(buffer) != version):
-                self._changed.add(name)
-            if name in self._changed or _is_small(buffer):
+            if name in self._changed or _is_small(buffer) or self._has_changed(name, buffer):
                 collector.put((self._name, name), buffer, key=self._key(name))
                 saved.append(name)
         return saved
+
+    def _has_changed(self, name: str, buffer: Tensor) -> bool:
+        """Whether a large one is another than when it was first seen."""
+        if name not in self._first:
+            self._first[name] = buffer, _version(buffer), _digest(buffer)
+            return False
+        first, version, digest = self._first[name]
+        if first is not buffer or _version(buffer) != version or _digest(buffer) != digest:
+            self._changed.add(name)
+            return True
+        return False
 
     def plan(self, names: Sequence[str], saved: Lookup) -> Loader:
         """Check that what was saved fits, changing nothing; returns what loads it. Raises StateError."""
@@ -94,6 +105,15 @@ class NonPersistentBuffers:
 
 def _version(buffer: Tensor) -> int:
     return 0 if buffer.is_inference() else buffer._version
+
+
+def _digest(buffer: Tensor) -> int:
+    """Of its bytes; 0 where they are not there to be read in one stretch."""
+    if is_sharded(buffer) or buffer.layout is not torch.strided:
+        return 0
+    if buffer.device.type != "cpu" or not buffer.is_contiguous():
+        return 0
+    return xxhash.xxh3_128_intdigest((ctypes.c_char * buffer.nbytes).from_address(buffer.data_ptr()))
 
 
 def _is_small(buffer: Tensor) -> bool:

@@ -43,6 +43,12 @@ class Generators:
             state["own"] = own
         return state
 
+    def mark(self) -> tuple[object, ...]:
+        """What is another one once a number was drawn from Python's, NumPy's or torch's generator on the CPU."""
+        numpy = sys.modules.get("numpy")
+        words = () if numpy is None else (numpy.random.get_state()[1].tobytes(), numpy.random.get_state()[2])
+        return random.getstate(), torch.get_rng_state().numpy().tobytes(), *words
+
     def check(self, state: dict[str, Any]) -> None:
         """Say what of a saved state cannot be put back. Raises StateError where an attached generator was not saved."""
         self.own.check(state.get("own", {}))

@@ -202,6 +202,10 @@ class RankState:
         """
         return bool(self._rng_read.get(_IN_STEPS, False))
 
+    def random_numbers(self) -> object:
+        """Equal to what it was as long as nobody has drawn a number."""
+        return self._generators.mark()
+
     def restore_rng(self) -> None:
         """Training begins: put the random number generators where they were saved, if `restore` has read any.
 

@@ -1,13 +1,15 @@
-"""Tensors that a module holds as plain attributes: its state_dict() does not know them, and they are not saved."""
+"""Tensors and numbers that a module holds as plain attributes: its state_dict() does not know them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 from weakref import ReferenceType, ref
 
 from torch import Tensor, nn
 
-_Look = tuple[ReferenceType[Tensor], int]
+_NUMBERS = (bool, int, float, complex, str)
+_Look = tuple[ReferenceType[Tensor], int] | str  # a number by its repr: NaN is no other than NaN
 
 
 class TensorAttributes:
@@ -25,23 +27,36 @@ class TensorAttributes:
         self._asked += 1
         if self._asked & (self._asked - 1):
             return []
-        now = {
-            name: (ref(tensor), 0 if tensor.is_inference() else tensor._version) for name, tensor in _tensors(modules)
-        }
+        now = {name: _look(value) for name, value in _values(modules)}
         if self._first is None:
             self._first = now
         first = self._first
-        return [name for name, (tensor, version) in now.items() if not _is(tensor, version, first.get(name))]
+        return [name for name, look in now.items() if not _is(look, first.get(name))]
 
 
-def _is(tensor: ReferenceType[Tensor], version: int, first: _Look | None) -> bool:
-    return first is not None and first[0]() is tensor() and first[1] == version
+def _look(value: Any) -> _Look:
+    if isinstance(value, Tensor):
+        return ref(value), 0 if value.is_inference() else value._version
+    return repr(value)
 
 
-def _tensors(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, Tensor]]:
-    """Without those that spectral_norm and weight_norm make anew before every forward pass."""
+def _is(now: _Look, first: _Look | None) -> bool:
+    if isinstance(now, tuple) and isinstance(first, tuple):
+        return first[0]() is now[0]() and first[1] == now[1]
+    return now == first
+
+
+def _values(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, Any]]:
+    """Without what spectral_norm and weight_norm make anew before every forward pass, and without `training`.
+
+    Numbers of torch's own modules are left out (DistributedDataParallel counts its passes), and those of a module that
+    says itself what is saved of it.
+    """
     for path, module in modules:
-        made = {getattr(hook, "name", None) for hook in module._forward_pre_hooks.values()}
+        made = {getattr(hook, "name", None) for hook in module._forward_pre_hooks.values()} | {"training"}
+        kind = type(module)
+        counts = not kind.__module__.startswith("torch.") and kind.get_extra_state is nn.Module.get_extra_state
         for name, value in vars(module).items():
-            if isinstance(value, Tensor) and name not in made:
+            wanted = isinstance(value, Tensor) or (counts and type(value) in _NUMBERS)
+            if wanted and name not in made:
                 yield f"{path}.{name}".lstrip("."), value

@@ -7,18 +7,22 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 
-def stateful_hooks(modules: list[nn.Module], attached: list[object]) -> list[str]:
+def parallel_modules(roots: list[nn.Module]) -> list[DistributedDataParallel]:
+    """What is wrapped into DistributedDataParallel, each once."""
+    found = {id(module): module for root in roots for module in root.modules()}
+    return [module for module in found.values() if isinstance(module, DistributedDataParallel)]
+
+
+def stateful_hooks(modules: list[DistributedDataParallel], attached: list[object]) -> list[str]:
     """The names of communication hooks whose state is lost with the process: each once.
 
-    modules: roots. attached: objects that are saved already; a hook's state may be one of them.
+    attached: objects that are saved already; a hook's state may be one of them.
     """
     found: dict[str, None] = {}
-    for root in modules:
-        for module in root.modules():
-            if isinstance(module, DistributedDataParallel):
-                for hook, state in module._comm_hooks:
-                    if not _is_constant(state) and not any(state is target for target in attached):
-                        found[getattr(hook, "__qualname__", type(hook).__name__)] = None
+    for module in modules:
+        for hook, state in module._comm_hooks:
+            if not _is_constant(state) and not any(state is target for target in attached):
+                found[getattr(hook, "__qualname__", type(hook).__name__)] = None
     return list(found)
 
 

@@ -24,11 +24,11 @@ def test_all_samplers_advance_but_frozen_ones() -> None:
     mix = ResumableMixSampler([5, 5], [1, 1], 2, rank=0, world_size=1)
     objects = {"first": sampler(), "mix": mix, "model": object(), "still": sampler()}
     positions = Positions(objects, ["still"])
-    assert positions
+    assert positions.any
     assert positions.advance() == 4 + 2
     assert positions.advance() == 8 + 4
     assert [objects["first"].consumed, mix.consumed, objects["still"].consumed] == [8, 4, 0]  # type: ignore[attr-defined]
-    assert not Positions({"model": object()}, [])
+    assert not Positions({"model": object()}, []).any
 
 
 @pytest.mark.parametrize("name", ["batch_sampler", "sampler"])

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.support.snapshots import net, train
 
 from ftlaunch_contract.pages.page import Page, create_page
 from ftlaunch_hooks.observe.unsaved_state import UnsavedState
+from ftlaunch_hooks.state.state import RankState
 
 
 @pytest.fixture
@@ -67,3 +70,22 @@ def test_others_are_not(page: Page, watched: Any, capfd: pytest.CaptureFixture[s
         steps(page, model, made)
     steps(page, other, lambda: elsewhere)
     assert capfd.readouterr().err == ""
+
+
+def test_numbers_drawn_between_two_loops_are_told_of_once(
+    page: Page, watched: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Tried: it fails where `loop_left` notes nothing, and where `loop_begins` compares nothing."""
+    state, watch = RankState({}, (), 0, 1), watched()
+    draws: list[Any] = [lambda: None, lambda: torch.randn(1), random.random, np.random.rand]
+    told = []
+    for draw in draws:
+        watch.loop_left(state.random_numbers())
+        draw()
+        watch.loop_begins(state.random_numbers())
+        told.append(capfd.readouterr().err.count("drawn between two loops of steps()"))
+        watch._drawn = False
+    assert told == [0, 1, 1, 1]
+    torch.randn(1)
+    watch.loop_begins(state.random_numbers())
+    assert capfd.readouterr().err == "", "no loop has made its steps before"

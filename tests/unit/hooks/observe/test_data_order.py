@@ -1,0 +1,101 @@
+"""A DataLoader whose position nobody saves is told of once, before anything is lost; one for evaluation is not.
+
+Tried: each fails where DataOrder leaves out what it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+
+from ftlaunch_contract.pages.page import Page, create_page
+from ftlaunch_contract.protocol import Phase
+from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
+from ftlaunch_hooks.observe.unsaved_state import UnsavedState
+
+WORDS = "the order of the data of a DataLoader"
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    create_page(tmp_path / "page")
+    page = Page(tmp_path / "page")
+    page.begin(0, 1, 1)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def said(page: Page, capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
+    """What is told while iterators of a loader are made."""
+    watches: list[UnsavedState] = []
+
+    def run(loader: Any, *, attempt: int = 0, rank: int = 0, phase: Phase = Phase.STARTUP, **objects: Any) -> str:
+        page.begin(attempt, 1, 1)
+        page.phase = phase
+        watches.append(UnsavedState(objects, page, rank))
+        for _ in range(2):
+            next(iter(loader))
+        return capfd.readouterr().err
+
+    sampler()  # the first one changes how iterators are made, once
+    make = DataLoader.__iter__
+    yield run
+    for watch in reversed(watches):
+        watch.close()
+    assert DataLoader.__iter__ is make
+
+
+def sampler() -> Any:
+    return ResumableBatchSampler(16, 4, rank=0, world_size=1)
+
+
+def test_a_loader_of_torch_is_told_of_once_in_a_run(said: Callable[..., str]) -> None:
+    found = said(DataLoader(range(16), shuffle=True))
+    assert found.count(WORDS) == 1
+    assert "(RandomSampler)" in found
+    assert said(DataLoader(range(16), shuffle=True), attempt=1) == ""
+
+
+def test_of_all_ranks_the_first_one_speaks(said: Callable[..., str]) -> None:
+    assert said(DataLoader(range(16), shuffle=True), rank=1) == ""
+
+
+def test_a_sampler_that_keeps_a_position_must_be_attached(said: Callable[..., str]) -> None:
+    ours = sampler()
+    assert WORDS in said(DataLoader(range(16), batch_sampler=ours))
+    assert said(DataLoader(range(16), batch_sampler=ours), sampler=ours) == ""
+
+
+def test_what_is_attached_may_be_anything_in_the_loader(said: Callable[..., str]) -> None:
+    order = RandomSampler(range(16))
+    loader = DataLoader(range(16), batch_sampler=BatchSampler(order, 4, drop_last=True))
+    assert said(loader, order=order) == ""
+
+
+def test_batches_that_the_script_has_listed_are_its_own(said: Callable[..., str]) -> None:
+    assert said(DataLoader(range(16), batch_sampler=[[3], [4]])) == ""
+
+
+def test_a_stream_is_told_of(said: Callable[..., str]) -> None:
+    class Stream(torch.utils.data.IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(16))
+
+    assert "(Stream)" in said(DataLoader(Stream()))
+
+
+@pytest.mark.parametrize("phase", [Phase.EVAL, Phase.CHECKPOINT, Phase.TEARDOWN])
+def test_what_the_script_does_beside_training_is_none_of_it(said: Callable[..., str], phase: Phase) -> None:
+    assert said(DataLoader(range(16), shuffle=True), phase=phase) == ""
+    assert WORDS in said(DataLoader(range(16), shuffle=True), phase=Phase.TRAIN)
+
+
+def test_without_gradients_nothing_is_trained(said: Callable[..., str]) -> None:
+    with torch.no_grad():
+        assert said(DataLoader(range(16), shuffle=True)) == ""

@@ -1,0 +1,108 @@
+"""The boundary between two steps: either nothing is asked of it, or the ranks follow an order."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from ftlaunch_contract.protocol import Resume, Why
+from ftlaunch_hooks.job.coordinator import Coordinator
+from ftlaunch_hooks.observe.loss_watch import LossWatch
+from ftlaunch_hooks.observe.step_timer import Stopwatch
+from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule
+from ftlaunch_hooks.state.state import RankState
+
+
+class Boundary:
+    """What a rank does between two steps: it beats, and does what all ranks are ordered to do."""
+
+    def __init__(
+        self, coordinator: Coordinator, state: RankState, snapshots: Snapshotter, watch: Stopwatch, losses: LossWatch
+    ) -> None:
+        """Before the first step; the state is restored."""
+        self._coordinator, self._page = coordinator, coordinator.page
+        self._state, self._snapshots, self._watch, self._losses = state, snapshots, watch, losses
+        self._even, self._progress = coordinator.even, snapshots.budget.progress
+        self._pace = AdaptiveInterval(*coordinator.memory_interval)
+        self._schedule = StepSchedule(
+            coordinator.rank, coordinator.peers, coordinator.orders, self._pace, snapshots.budget
+        )
+        self._spent = 0.0, 0.0
+        self._began_ns = time.monotonic_ns()
+
+    def open(self, step: int, kind: Resume) -> None:
+        """attach() has restored `step` from `kind`: agree with all ranks, take a snapshot if there is none."""
+        agreed = self._state.agree(step)
+        self._snapshots.fit(step)
+        self._page.set_resumed(kind, step)
+        if agreed and kind != Resume.MEMORY:
+            with self._coordinator.watched_lock:
+                self._snapshots.take(step)
+        self._spent = self._snapshots.spent, self._snapshots.laying_out
+
+    def announce(self, step: int) -> None:
+        """Rank 0: write the first order, for `step`."""
+        self._schedule.write(step)
+
+    def begin(self, now_ns: int) -> None:
+        """The first step of a loop begins."""
+        self._began_ns = now_ns
+
+    def cross(self, step: int, now_ns: int, *, last: bool) -> Why | None:
+        """`step` is complete, since `now_ns`: returns why its snapshot is held for the saver, if it is.
+
+        last: of the script's loop. An ordinary boundary is crossed with the processor's caches full of the training:
+        what is not looked at here is what makes it cheap.
+        """
+        self._watch.turn(now_ns)
+        if self._even:
+            self._progress.check_intents()
+        self._coordinator.at_boundary(step)
+        if last or not self._schedule.idle(step, now_ns):
+            return self._follow(step, last=last)
+        lasted = now_ns - self._began_ns
+        self._began_ns = now_ns
+        self._pace.stepped(lasted)
+        self._page.end_step(step, lasted, now_ns)
+        return None
+
+    def _follow(self, step: int, *, last: bool) -> Why | None:
+        """Read the order, and follow it."""
+        order = self._schedule.read(step)
+        if last:
+            order = replace(order, hold=Why.END)
+        self._snapshots.trouble = self._losses.trouble
+        agreed = self._agree(step, order)
+        with self._coordinator.watched_lock:
+            taken = self._snapshots.boundary(step, agreed, self._schedule.write)
+        now = time.monotonic_ns()
+        self._note(now - self._began_ns, taken=taken)
+        if order.asks:
+            self._schedule.decide_anew()
+        self._page.end_step(step, now - self._began_ns, now)
+        self._began_ns = now
+        self._watch.begin(now)
+        if order.hold is not None:
+            self._coordinator.held(self._snapshots, step, order.hold)
+        return order.hold
+
+    def _note(self, lasted: int, *, taken: bool) -> None:
+        spent = self._snapshots.spent, self._snapshots.laying_out
+        stalled, once = spent[0] - self._spent[0], spent[1] - self._spent[1]
+        self._spent = spent
+        self._pace.note(lasted / 1e9, stalled, once, taken)
+
+    def _agree(self, step: int, order: BoundaryOrder) -> BoundaryOrder:
+        """Agree with all ranks on what is replicated; the order is without a snapshot where there must be none."""
+        if not order.asks:
+            return order
+        began = time.perf_counter()
+        whole = self._state.agree(step)
+        self._snapshots.spent += time.perf_counter() - began  # it collects the state for the snapshot
+        if whole:
+            return order
+        if order.hold is not None:
+            self._progress.missed(step)
+        return replace(order, take=False, hold=None)

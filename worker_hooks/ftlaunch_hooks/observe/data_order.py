@@ -1,0 +1,72 @@
+"""Says once that nobody saves where a DataLoader is: the first iterator of such a one, made for training."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.protocol import Phase
+from ftlaunch_hooks.process.say import say
+
+_DEEP = 4  # samplers and data sets within each other, as libraries wrap them
+_INSIDE = ("batch_sampler", "sampler", "dataset")
+
+
+class DataOrder:
+    """Looks at each DataLoader of which an iterator is made."""
+
+    def __init__(self, objects: Mapping[str, Any], page: Page) -> None:
+        """objects: as attach() takes them, the frozen ones included. page: of this rank."""
+        self._attached, self._page = {id(target) for target in objects.values()}, page
+        self._pid, self._told = os.getpid(), False
+        make: Any = DataLoader.__iter__
+
+        @functools.wraps(make)
+        def make_and_look(loader: Any) -> Any:
+            if not self._told and self._trains() and self._is_lost(loader):
+                self._told = True
+                self._say(loader)
+            return make(loader)
+
+        self._before, self._ours = make, make_and_look
+        DataLoader.__iter__ = make_and_look  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        """Look no longer."""
+        self._told = True
+        if DataLoader.__iter__ is self._ours:
+            DataLoader.__iter__ = self._before  # type: ignore[method-assign]
+
+    def _trains(self) -> bool:
+        """Not where the script evaluates, as far as it says so, and not in a worker of a DataLoader."""
+        training = self._page.phase in (Phase.STARTUP, Phase.TRAIN)
+        return training and torch.is_grad_enabled() and os.getpid() == self._pid
+
+    def _is_lost(self, loader: Any) -> bool:
+        """A list of batches the script has made itself, for the step at which it is; everything else begins anew."""
+        order = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        made = not isinstance(order, Sampler) and not isinstance(loader.dataset, IterableDataset)
+        return not made and not any(id(one) in self._attached for one in _within(loader, _DEEP))
+
+    def _say(self, loader: Any) -> None:
+        data = loader.dataset if isinstance(loader.dataset, IterableDataset) else loader.sampler
+        say(
+            f"the order of the data of a DataLoader ({type(data).__name__}) is not saved: after a resume its iterator"
+            " begins anew, and samples come twice or not at all, unless the script skips those it has had; give it a"
+            " ft.ResumableBatchSampler as batch_sampler=, and attach that (a loader for evaluation: make its iterator"
+            " under torch.no_grad(), or in job.phase('eval'))"
+        )
+
+
+def _within(target: Any, depth: int) -> Iterator[Any]:
+    """A loader, and the samplers and data sets in it."""
+    yield target
+    for name in _INSIDE if depth else ():
+        if (held := getattr(target, name, None)) is not None:
+            yield from _within(held, depth - 1)
