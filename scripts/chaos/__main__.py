@@ -3,8 +3,8 @@
     make chaos                                   # 1,000 kills, ten minutes
     python scripts/chaos --kills 50 --seed 7
 
-Jobs under DistributedDataParallel and under fully_shard (FSDP2), with small state (copied at the step boundary) and
-large state (copied beside the training), run under ftlaunch. Ranks, all ranks, the saver, the warm parent, the
+Jobs under DistributedDataParallel and under fully_shard (FSDP2), with small state and with large, whose copy lasts
+longer, run under ftlaunch with a snapshot at every step. Ranks, all ranks, the saver, the warm parent, the
 supervisor and the whole node (memory gone) are killed at random moments of a life: while it starts, restores, takes
 its first snapshot, trains or saves. Every life compares its state with an undisturbed run's at that step before it
 trains on; every checkpoint that is left is verified and loaded. Steps lost are counted from what the ranks themselves

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,19 +115,34 @@ def judge_logs(out: Path, tally: Tally) -> None:
 def judge_checkpoints(directories: list[Path], oracle: Path, kind: str, size: str) -> list[str]:
     """Verify and load committed checkpoints, and compare; returns what is wrong."""
     problems = []
-    expected = json.loads((oracle / "whole.json").read_text())
-    whole = training.Training(kind, size, 0, whole=True)
-    state = RankState(whole.objects(), (), 0, 1)
-    for directory in directories:
-        try:
-            step = verify.verify(directory)["step"]
-            state.restore(CheckpointReader(directory))
-        except (tensor_file.Damaged, StateError, OSError) as error:
-            problems.append(f"{directory}: {error}")
-            continue
-        if whole.digest(whole=True) != expected[step]:
-            problems.append(f"{directory}: it is not the state of step {step}")
+    for state, digest, expected in _loaders(oracle, kind, size):
+        for directory in directories:
+            try:
+                step = verify.verify(directory)["step"]
+                state.restore(CheckpointReader(directory))
+            except (tensor_file.Damaged, StateError, OSError) as error:
+                problems.append(f"{directory}: {error}")
+                continue
+            state.restore_rng()
+            if digest() != expected[step]:
+                problems.append(f"{directory}: it is not the state of step {step}")
     return problems
+
+
+def _loaders(oracle: Path, kind: str, size: str) -> Iterator[tuple[RankState, Callable[[], str], list[str]]]:
+    """What a checkpoint is loaded into, what digests it then, and the digests of every step.
+
+    One process loads all that the ranks share; of loose ranks, which have states of their own, each loads its own.
+    """
+    if kind != "loose":
+        whole = training.Training(kind, size, 0, whole=True)
+        expected = json.loads((oracle / "whole.json").read_text())
+        yield RankState(whole.objects(), (), 0, 1), lambda: whole.digest(whole=True), expected
+        return
+    own = sorted(oracle.glob("rank_*.json"))
+    for rank, digests in enumerate(own):
+        loose = training.Training(kind, size, rank, whole=True)
+        yield RankState(loose.objects(), (), rank, len(own)), loose.digest, json.loads(digests.read_text())
 
 
 def judge_quarantine(checkpoints: Path) -> list[str]:

@@ -94,7 +94,7 @@ class Mayhem:
         argv = [
             "--nproc-per-node", str(RANKS), "--job-id", self.job_id, "--run-dir", str(self.out / "run"),
             "--checkpoint-dir", str(self.checkpoints), "--max-restarts", "1000000", "--hang-timeout", "off",
-            "--max-same-error", "off",
+            "--max-same-error", "off", "--memory-interval", "1",
             "--grace", "5s", "--backoff-first", "1ms", "--backoff-max", "1ms", "--keep", str(plan.keep),
             "--storage-interval", str(plan.storage_interval), training.__file__, "--kind", plan.kind,
             "--size", plan.size, "--oracle", str(self.oracle), "--out", str(self.out),

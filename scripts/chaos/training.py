@@ -32,7 +32,7 @@ import ftlaunch_hooks as ft
 EXIT_MISMATCH = 66
 DIFFERS = "differs"  # a file left by a rank whose state is not what it must be
 # (kind, size) -> width, layers, floats of ballast, steps. With the optimizer's state, large is 72 MiB over two ranks,
-# loose-large 40 MiB on each: more than what is copied at the step boundary.
+# loose-large 40 MiB on each.
 JOBS = {
     ("ddp", "small"): (48, 3, 0, 1200),
     ("ddp", "large"): (1024, 6, 0, 80),

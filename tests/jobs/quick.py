@@ -7,6 +7,7 @@ tests/faults/test_warm.py, tests/zoo and the example job have the real ones, too
 """
 
 import importlib.machinery
+import importlib.util
 import sys
 import types
 from collections.abc import Callable
@@ -47,7 +48,19 @@ class StandIn(types.ModuleType):
         return getattr(Nothing(), name)
 
 
-for _name in _UNUSED:
-    if _name not in sys.modules and ("torch" not in sys.modules or _name == "torch._dynamo"):
-        sys.modules[_name] = StandIn(_name)
-        sys.modules[_name].__spec__ = importlib.machinery.ModuleSpec(_name, None)
+def _stand_in_for(name: str) -> None:
+    spec = importlib.machinery.ModuleSpec(name, None)
+    sys.modules[name] = StandIn(name)
+    sys.modules[name].__spec__ = spec
+
+
+if "torch" in sys.modules:
+    if "torch._dynamo" not in sys.modules:
+        _stand_in_for("torch._dynamo")
+else:
+    for _name in _UNUSED:
+        _stand_in_for(_name)
+    _torch = importlib.util.find_spec("torch")
+    assert _torch is not None
+    sys.modules["torch._prims"].__path__ = [f"{folder}/_prims" for folder in _torch.submodule_search_locations or ()]
+    import torch._prims.rng_prims  # noqa: F401 - without it there is no torch.Generator

@@ -74,7 +74,10 @@ def test_a_bad_loss_is_told_as_it_was(page: Page, bad: Bad) -> None:
     assert loss_record.told(page) == [bad]
 
 
-@given(st.lists(st.builds(Told, STEP, st.integers(0, 2**12 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))))
+DIGEST = st.builds(Told, STEP, st.integers(0, 2**12 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
+
+
+@given(st.lists(DIGEST, unique_by=lambda told: told.key))  # an attempt digests a part once a step
 def test_the_newest_digests_are_told_as_they_were(page: Page, digests: list[Told]) -> None:
     page.begin(0, 1, 1)
     for number, told in enumerate(digests):
