@@ -63,4 +63,7 @@ else:
     _torch = importlib.util.find_spec("torch")
     assert _torch is not None
     sys.modules["torch._prims"].__path__ = [f"{folder}/_prims" for folder in _torch.submodule_search_locations or ()]
-    import torch._prims.rng_prims  # noqa: F401 - without it there is no torch.Generator
+    import torch  # noqa: F401 - in a forked rank the real ones are back with it
+
+    if "torch._prims.rng_prims" not in sys.modules:
+        importlib.import_module("torch._prims.rng_prims")  # without it there is no torch.Generator
