@@ -154,6 +154,7 @@ def test_torchrun_goes_on_from_what_it_saved(alone: AloneJob) -> None:
     alone.assert_clean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault", ["gil 1 6", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("spin 1 6", "gil 0 6"))]
 )

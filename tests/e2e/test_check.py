@@ -221,6 +221,7 @@ def test_a_disk_that_does_not_answer_is_left_at_the_time_limit(tmp_path: Path) -
 # --- before a launch --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_checked_and_launched(place: Place) -> None:
     done = place.run("ftlaunch", "--check", "--run-dir", "tmp/run", "train.py")
     assert done.returncode == 0, done.stderr

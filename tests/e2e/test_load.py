@@ -86,6 +86,7 @@ def test_a_job_goes_back_once(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_what_is_damaged_is_not_begun_with(jobs: list[FtJob]) -> None:
     first, second = jobs
     run(first, 2)

@@ -70,6 +70,7 @@ def test_a_rank_that_is_at_work_is_waited_for(job: FtJob) -> None:
     assert_soon(job)
 
 
+@pytest.mark.long
 def test_after_a_preemption_all_have_the_grace(job: FtJob) -> None:
     """All save then. Where all leave at once nobody is looked at."""
     [killed] = run(job, "store store preempted", "reduce store default", grace="1s")

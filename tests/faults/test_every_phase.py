@@ -28,6 +28,7 @@ PHASES = {  # where the next attempt begins: from what, and at which step
     "teardown": ("memory", 10),
 }
 
+LONG, SLOW = pytest.mark.long, pytest.mark.slow
 BEFORE_RESUME = ("import", "init", "restore")
 
 
@@ -114,7 +115,7 @@ def stopped(job: FtJob) -> int:
     return victim.pid
 
 
-@pytest.mark.parametrize("phase", [pytest.param(p, marks=() if p == "init" else pytest.mark.slow) for p in PHASES])
+@pytest.mark.parametrize("phase", [pytest.param(p, marks=LONG if p == "init" else SLOW) for p in PHASES])
 def test_the_warm_parent_is_killed_and_then_a_rank(job: FtJob, calm: FtJob, phase: str) -> None:
     """The next parent still imports when the rank is killed."""
     start(job, "--warm", phase, "SIGSTOP")

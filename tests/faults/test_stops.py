@@ -59,6 +59,7 @@ def test_sigterm_to_a_rank(job: FtJob) -> None:
     assert len(job.losses()) == step
 
 
+@pytest.mark.long
 def test_sigterm_to_everybody_twice(job: FtJob) -> None:
     job.start(args=args(job, *SLOW))
     job.wait_step(8)
