@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.support.harness import FtJob
 
 LIMITS = ("--hang-timeout", "1.5s", "--grace", "3s")
@@ -47,6 +48,7 @@ def test_rank_that_never_begins_to_beat(job: FtJob, calm: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_off_means_off(job: FtJob) -> None:
     job.start("--hang-timeout", "off", env={"FAULT": "sigstop 1 5"})
     job.wait_step(5)

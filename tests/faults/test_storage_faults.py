@@ -281,6 +281,7 @@ def test_a_first_save_that_was_interrupted_means_a_fresh_start(job: FtJob) -> No
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_without_a_supervisor_a_second_job_is_refused_too(job: FtJob) -> None:
     storage = job.home / "checkpoints"
     custody = Custody(storage, lambda pid: None, print)
