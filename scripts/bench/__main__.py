@@ -32,6 +32,8 @@ import tables
 from races import RACES, RANKS
 from trial import Failed
 
+from ftlaunch_contract.protocol import memory_root
+
 
 def machine() -> str:
     """Where and when."""
@@ -78,6 +80,8 @@ def main() -> None:
         out["scale"] = {ranks: scale.measure(home / f"scale-{ranks}", ranks, args.deaths, 1.0) for ranks in args.scale}
     finally:
         shutil.rmtree(home)
+        for left in memory_root(os.getuid()).glob(f"bench-{os.getpid()}*"):  # of launchers that were killed
+            shutil.rmtree(left)
     out["load_after"] = os.getloadavg()
     print(f"{out['machine']}; load {out['load_before'][0]:.1f} before, {out['load_after'][0]:.1f} after")
     if args.rounds:

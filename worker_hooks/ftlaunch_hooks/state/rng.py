@@ -46,7 +46,10 @@ class Generators:
     def mark(self) -> tuple[object, ...]:
         """What is another one once a number was drawn from Python's, NumPy's or torch's generator on the CPU."""
         numpy = sys.modules.get("numpy")
-        words = () if numpy is None else (numpy.random.get_state()[1].tobytes(), numpy.random.get_state()[2])
+        words: tuple[object, ...] = ()
+        if numpy is not None:
+            _, keys, *rest = numpy.random.get_state()  # the rest has the number kept of two that were drawn at once
+            words = keys.tobytes(), *rest
         return random.getstate(), torch.get_rng_state().numpy().tobytes(), *words
 
     def check(self, state: dict[str, Any]) -> None:
