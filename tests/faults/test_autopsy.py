@@ -55,7 +55,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("hows", [("sleep", "stop", "gil", "lock"), ("spin", "pipe", "loader", "leave")], ids=" ".join)
+@pytest.mark.parametrize(
+    "hows",
+    [("sleep", "stop", "gil", "lock"), pytest.param(("spin", "pipe", "loader", "leave"), marks=pytest.mark.long)],
+    ids=" ".join,
+)
 def test_who_where_and_who_waits(job: FtJob, hows: tuple[str, ...]) -> None:
     for how, incident in zip(hows, hangs(job, *hows), strict=True):
         assert incident["rank"] == 1, how

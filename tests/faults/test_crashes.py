@@ -50,6 +50,7 @@ def test_grandchild_in_its_own_session_dies_with_the_attempt(job: FtJob) -> None
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_megabytes_of_output_hold_up_nobody(job: FtJob, calm: FtJob) -> None:
     job.start(env={"FAULT": "chatter 0 3"})
     assert job.wait() == 0, job.stderr

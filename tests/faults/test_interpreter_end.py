@@ -29,7 +29,7 @@ def trained(job: FtJob) -> list[int]:
     [
         ("attached", "--warm", "abort", "SIGABRT", -6),
         ("observed", "--warm", "abort", "SIGABRT", -6),
-        ("observed", "--no-warm", "abort", "SIGABRT", -6),
+        pytest.param(*("observed", "--no-warm", "abort", "SIGABRT", -6), marks=pytest.mark.long),
         ("observed", "--warm", "abort-0", "SIGABRT", -6),
         pytest.param(*("attached", "--no-warm", "segv", "SIGSEGV", -11), marks=pytest.mark.long),
     ],
@@ -57,7 +57,7 @@ def test_a_crash_behind_the_scripts_end_is_a_warning(
     ("how", "start", "end"),
     [
         ("observed", "--warm", "abort-3"),
-        ("attached", "--no-warm", "abort-3"),
+        pytest.param("attached", "--no-warm", "abort-3", marks=pytest.mark.long),
         ("attached", "--warm", "early"),
         pytest.param("observed", "--no-warm", "early", marks=pytest.mark.long),
         # a plain Python does not say with which code it exits
@@ -75,7 +75,9 @@ def test_a_crash_before_a_good_end_is_an_incident(job: FtJob, how: str, start: s
     job.assert_clean()
 
 
-@pytest.mark.parametrize(("how", "start"), [("attached", "--warm"), ("observed", "--no-warm")])
+@pytest.mark.parametrize(
+    ("how", "start"), [("attached", "--warm"), pytest.param("observed", "--no-warm", marks=pytest.mark.long)]
+)
 def test_a_process_group_that_is_left_is_ended_first(job: FtJob, how: str, start: str) -> None:
     """Taken out (`destroy_process_group`): gloo's threads live while Python takes the main module apart."""
     run(job, how, "left", start)
@@ -96,6 +98,7 @@ def test_a_collective_that_nobody_joins_holds_no_end_up(job: FtJob, start: str) 
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_peer_that_has_gone_holds_no_end_up(job: FtJob) -> None:
     run(job, "observed", "gone", at=0)
     assert codes(job, 0) == codes(job, 1) == [0]

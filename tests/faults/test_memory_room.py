@@ -24,7 +24,13 @@ WIDE = ("--width", "700")  # one snapshot of both ranks: 2 MiB at the first step
 @pytest.mark.parametrize(
     ("shm", "slots", "interval", "says"),
     [
-        ("16m", 2, "6", r"memory holds 2 snapshots instead of 3 \(a snapshot of all ranks takes 6 MiB"),
+        pytest.param(
+            "16m",
+            2,
+            "6",
+            r"memory holds 2 snapshots instead of 3 \(a snapshot of all ranks takes 6 MiB",
+            marks=pytest.mark.long,
+        ),
         pytest.param(
             "16m",
             2,

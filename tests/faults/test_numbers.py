@@ -90,6 +90,7 @@ def test_stop_ends_the_job_and_saves_nothing_bad(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_rollback_goes_on_without_the_samples(job: FtJob) -> None:
     """Without the skipping the same NaN comes again until the budget is used up."""
     assert run(job, "nan 0", "--on-nan", "rollback", args=POISONED) == 0, job.stderr

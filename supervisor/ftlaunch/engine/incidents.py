@@ -28,6 +28,7 @@ from ftlaunch.system.kernel_log import Kernel
 from ftlaunch_contract.protocol import EXIT_STOPPED
 
 _LOOK_FOR_ROOM = 2.0  # seconds between looks at a full disk
+_CAUSE_TO_COME = 2.0  # seconds that a rank may close its connections before its process ends
 
 
 def budget_of(spec: JobSpec) -> restart_policy.Budget:
@@ -125,12 +126,15 @@ class Incidents:
     def ranks_failed(self, attempt: Attempt, now: float) -> bool:
         """Whether ranks have failed; then the first cause among them is judged.
 
-        A rank that has timed out waiting is not to blame: which one is, is seen from those that live.
+        A rank that has timed out waiting is not to blame: which one is, is seen from those that live. Nor is one whose
+        connection was closed: a rank that calls sys.exit(1) closes its own while its interpreter ends.
         """
         failed = attempt.group.failed()
         if not failed:
             return False
         cause = self._first_cause(failed)
+        if cause.kind == failure_diagnosis.COMM and self._cause_may_come(attempt, cause.rank, now):
+            return False
         if cause.kind == failure_diagnosis.TIMEOUT and attempt.group.living and not attempt.can_replace(cause.rank):
             views = attempt.group.views()
             attempt.examination.suspect(hang_detection.timed_out(cause.rank, views, now), views)
@@ -139,6 +143,11 @@ class Incidents:
             wordless = not cause.trace and any(left.rank == cause.rank and left.returncode > 0 for left in failed)
             self.fail(attempt, self._or_full_disk(cause) if wordless else cause)
         return True
+
+    def _cause_may_come(self, attempt: Attempt, victim: int, now: float) -> bool:
+        """Whether the rank that has closed the connection of a victim may be about to end."""
+        alone = not attempt.group.living or attempt.can_replace(victim)
+        return not alone and now < attempt.group.ranks[victim].ended + _CAUSE_TO_COME
 
     def examined(self, attempt: Attempt, cause: Cause) -> None:
         """An autopsy has found the cause of a hang.

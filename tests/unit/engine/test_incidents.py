@@ -83,3 +83,17 @@ def test_what_the_awaited_rank_dies_of_meanwhile_is_the_cause(tmp_path: Path) ->
     (incident,) = world.told("incident")
     assert len(world.told("hang_seen")) == 1
     assert (incident["kind"], incident["rank"]) == ("signal", 1)
+
+
+@pytest.mark.parametrize(("ends", "kind", "rank", "judged"), [(4.9, "exit", 1, 4.9), (9.0, "comm", 0, 6.6)])
+def test_who_has_closed_a_connection_is_waited_for(
+    tmp_path: Path, ends: float, kind: str, rank: int, judged: float
+) -> None:
+    """Rank 1 calls sys.exit(17) and ends a while after its connections. Tried: it fails without `_cause_may_come`."""
+    world = trains(tmp_path)
+    world.clock.at(4.6, lambda: world.groups[0].exit(0, 1, CLOSED))
+    world.clock.at(ends, lambda: world.groups[0].exit(1, 17))
+    world.run()
+    (incident,) = world.told("incident")
+    assert (incident["kind"], incident["rank"]) == (kind, rank)
+    assert judged <= world.groups[1].started - BEGIN < judged + 0.2
