@@ -15,9 +15,10 @@ from tests.support import leftovers
 from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
 
-# A shell starts what runs in the background with these ignored; what the tests start shall not inherit that.
+# A shell, or nohup, starts what runs in the background with these ignored; what the tests start shall not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Property tests: a few examples, the same in every run of `make test`, so that a failure is never an accident of one
 # run; many and new ones in `make sweep`. No deadline: the machine may be busy.

@@ -153,6 +153,7 @@ def test_a_shape_keeps_its_promise(name: str, job: FtJob) -> None:
         assert logs(job).count(shape.words) >= 1, logs(job)
         return
     assert shape.promise == "Exact"
+    assert "is not saved" not in said + logs(job), "a line speaks of an exact run as of one that is not"
     assert finals(broken) == finals(calm)
     assert losses(broken) == losses(calm)
 

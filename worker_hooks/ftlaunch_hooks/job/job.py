@@ -25,7 +25,7 @@ from ftlaunch_hooks.job.script_end import at_ordinary_end
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.observe.step_timer import Stopwatch
-from ftlaunch_hooks.observe.unsaved_state import UnsavedState
+from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
@@ -88,7 +88,7 @@ class Job:
         Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Without a supervisor
         it raises StateError where another rank makes another number of steps: they would wait without end.
         """
-        self._unsaved.loop_begins(self._state.random_numbers())
+        self._unsaved.loop_begins(self.step, self._state.random_numbers())
         self._enter()
         began = self.step
         self._snapshots.budget.progress.intend(total)
@@ -211,6 +211,8 @@ class Job:
         self.step = step = self.step + 1
         if self._positions.any or self._losses.noted is not None:
             self._count(step)
+        if step >= self._unsaved.due:
+            self._unsaved.look_at_loop(step)
         hold = self._boundary.cross(step, now, last=last)
         if hold is not None:
             self._kept = step

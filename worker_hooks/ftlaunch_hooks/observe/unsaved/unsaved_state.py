@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -10,7 +11,8 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_hooks.observe.data_order import DataOrder
+from ftlaunch_hooks.observe.unsaved.data_order import DataOrder
+from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.comm_hooks import parallel_modules, stateful_hooks
 
@@ -31,15 +33,28 @@ class UnsavedState:
         self._parallel = parallel_modules(list(self._modules.values())) if rank == 0 else []  # all ranks are alike
         self._hooks_seen = -1
         self._look_for_hooks()
-        self._order = DataOrder(objects, page) if rank == 0 and page.attempt == 0 else None  # once in a run
+        self._order = DataOrder(objects, page) if rank == 0 else None
+        self._variables = LoopVariables(objects) if rank == 0 else None  # all ranks run one script
+        self._looks = 0
+        self.due = 0 if rank == 0 else sys.maxsize
+        """the step at which to look at the variables of the loop"""
         self._hook = register_optimizer_step_post_hook(self._stepped)
+
+    def look_at_loop(self, step: int) -> None:
+        """Look at the variables of the function that makes steps: as its loop begins, and 2, 4, 8 ... steps later."""
+        if self._variables is not None:
+            self._looks += 1
+            self.due = step + (1 << self._looks)
+            self._variables.look()
 
     def loop_left(self, random_numbers: object) -> None:
         """A loop of steps() has made its steps. random_numbers: see RankState."""
         self._at_end = random_numbers
 
-    def loop_begins(self, random_numbers: object) -> None:
+    def loop_begins(self, step: int, random_numbers: object) -> None:
         """A job that goes on behind this moment passes it with the numbers of a later step."""
+        self._looks = 0
+        self.look_at_loop(step)
         if self._at_end is not None and self._at_end != random_numbers and not self._drawn:
             self._drawn = True
             say(

@@ -14,7 +14,7 @@ import torch
 from tests.support.snapshots import net, train
 
 from ftlaunch_contract.pages.page import Page, create_page
-from ftlaunch_hooks.observe.unsaved_state import UnsavedState
+from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
 from ftlaunch_hooks.state.state import RankState
 
 
@@ -85,10 +85,10 @@ def test_numbers_drawn_between_two_loops_are_told_of_once(
     for draw in draws:
         watch.loop_left(state.random_numbers())
         draw()
-        watch.loop_begins(state.random_numbers())
+        watch.loop_begins(0, state.random_numbers())
         told.append(capfd.readouterr().err.count("drawn between two loops of steps()"))
         watch._drawn = False
     assert told == [0, 1, 1, 1, 1]
     torch.randn(1)
-    watch.loop_begins(state.random_numbers())
+    watch.loop_begins(0, state.random_numbers())
     assert capfd.readouterr().err == "", "no loop has made its steps before"

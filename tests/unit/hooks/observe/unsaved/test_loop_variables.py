@@ -1,0 +1,214 @@
+"""What a training loop keeps in variables of the script's is told of once; what is saved, or made anew, is not."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.support.snapshots import net
+
+from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
+from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
+
+WORDS = "what the training loop keeps from step to step in "
+
+
+class Holder:
+    """An object of the script's."""
+
+    def __init__(self, **held: Any) -> None:
+        vars(self).update(held)
+
+    def state_dict(self) -> dict[str, Any]:
+        return vars(self)
+
+
+@pytest.fixture
+def told(capfd: pytest.CaptureFixture[str]) -> Callable[[Any, dict[str, Any]], list[str]]:
+    """Names of which a loop is told. It gets a function that it calls at each boundary."""
+
+    def run(loop: Callable[[Callable[[], None]], None], objects: dict[str, Any]) -> list[str]:
+        loop(LoopVariables(objects).look)
+        lines = capfd.readouterr().err.splitlines()
+        names = [name for line in lines if WORDS in line for name in line.split("`")[1::2]]
+        assert len(set(names)) == len(names), "each is told of once"
+        return sorted(names)
+
+    return run
+
+
+def test_what_a_loop_keeps(told: Any) -> None:
+    def loop(boundary: Callable[[], None]) -> None:
+        hidden, best, bad = torch.zeros(2), 9.0, 0
+        history, buffer, table, array = [], deque([0], 1), {"a": torch.zeros(2)}, np.zeros(3)
+        mine, loose, unused = Holder(count=0, kept=1), SimpleNamespace(rate=1.0), 0
+        for step in range(3):
+            boundary()
+            hidden = hidden + step
+            best = min(best, step)
+            bad = bad + 1 if best > 100 else bad
+            history.append(step)
+            buffer.append(step)
+            table["a"].add_(1)
+            array += 1
+            mine.count += 1
+            loose.rate /= 2
+            unused = step
+
+            str(unused)
+
+    names = ["array", "bad", "best", "buffer", "hidden", "history", "loose.rate", "mine.count", "table"]
+    assert told(loop, {}) == names
+
+
+def test_what_training_is_made_of(told: Any) -> None:
+    """Schedulers, scalers, modules that are written through `.data`, and iterators."""
+    model, average = net(), net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    scaler = torch.amp.GradScaler("cpu", enabled=True)
+
+    def loop(boundary: Callable[[], None]) -> None:
+        batches, mine, other, scale = iter([1, 2, 3, 4, 5]), average, scheduler, scaler
+        for _ in range(4):
+            boundary()
+            next(batches)
+            other.step()
+            scale._growth_tracker = (scale._growth_tracker or 0) + 1
+            for parameter in mine.parameters():
+                parameter.data.mul_(0.5)
+
+    attached = {"model": model, "optimizer": optimizer}
+    assert told(loop, attached) == ["batches", "mine", "other", "scale"]
+    more = {**attached, "average": average, "scheduler": scheduler, "scaler": scaler}
+    assert told(loop, more) == ["batches"]
+
+
+def test_what_is_saved_and_what_begins_anew_by_right(told: Any) -> None:
+    """Tried: it fails without each of `saved`, `is_read_by`, `is_time`, `kind_of`, and where temporaries count."""
+    model, carried = net(), Holder(hidden=torch.zeros(2), deep=[Holder(count=0)])
+    sampler = ResumableBatchSampler(64, 4, rank=0, world_size=1, seed=1)
+    loader = torch.utils.data.DataLoader(torch.arange(64), batch_sampler=sampler)
+
+    def again(one: Any) -> Any:
+        return one
+
+    def cycle() -> Iterator[Any]:
+        while True:
+            yield from loader
+
+    def loop(boundary: Callable[[], None]) -> None:
+        weight, inner, batches, rng = model[0].weight, carried.deep[0], cycle(), np.random.default_rng(1)
+        hidden, began, pair = carried.hidden, time.time(), [carried.hidden] * 2
+        for step in range(3):
+            boundary()
+            batch = next(batches)
+            with torch.no_grad():
+                weight.add_(1)
+            hidden.add_(rng.random())
+            inner.count += 1
+            batches = again(batches)
+            hidden, rng, pair = carried.hidden, again(rng), [*pair[1:], carried.hidden]
+            total = 0
+            for one in range(3):
+                total += one + step
+            spent, began = time.time() - began, time.time()
+            assert spent is not None
+            assert batch is not None
+
+    assert told(loop, {"model": model, "carried": carried, "sampler": sampler}) == []
+
+
+def test_a_loop_of_a_library_is_passed_by(told: Any) -> None:
+    """Between the script and us there may be a progress bar."""
+
+    def steps(boundary: Callable[[], None]) -> Iterator[int]:
+        for step in range(3):
+            boundary()
+            yield step
+
+    library = compile("def bar(inner):\n    for one in inner:\n        yield one\n", torch.__file__, "exec")
+    namespace: dict[str, Any] = {}
+    exec(library, namespace)
+
+    def loop(boundary: Callable[[], None]) -> None:
+        worst = 0
+        for step in namespace["bar"](steps(boundary)):
+            worst = max(worst, step)
+
+    assert told(loop, {}) == ["worst"]
+
+
+def test_all_functions_in_whose_loops_the_steps_are_made(told: Any) -> None:
+    """What the outer one passes on is another object for each call. Tried: it fails where ids do not count."""
+
+    def epoch(boundary: Callable[[], None], number: int, data: list[int]) -> int:
+        total = 0
+        for one in data:
+            make_step(boundary)
+            total += one + number
+        return total
+
+    def make_step(boundary: Callable[[], None]) -> None:
+        boundary()
+
+    def loop(boundary: Callable[[], None]) -> None:
+        best, seen = 0, []
+        for number in range(3):
+            result = epoch(boundary, number, [number, 1, 2])
+            best = max(best, result)
+            seen.append(result)
+
+    assert told(loop, {}) == ["best", "seen", "total"]
+
+
+def test_what_a_step_has_made_lives_no_longer(told: Any) -> None:
+    """Before Python 3.13 a frame keeps a copy of its variables. Tried: it fails where `_values` leaves it."""
+    ended: list[int] = []
+
+    class Batch:
+        def __del__(self) -> None:
+            ended.append(1)
+
+    def loop(boundary: Callable[[], None]) -> None:
+        for step in range(3):
+            boundary()
+            batch = Batch()
+            boundary()
+            del batch
+            assert len(ended) == step + 1
+
+    told(loop, {})
+
+
+def test_a_tensor_without_memory_and_an_object_that_raises(told: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """FSDP frees memory of parameters; objects of a script's may raise anything. Tried: it fails without the guard."""
+    freed = torch.zeros(1000)
+    freed.untyped_storage().resize_(0)
+
+    class Odd(dict[str, int]):
+        def values(self) -> Any:
+            raise ZeroDivisionError("odd")
+
+    def first(boundary: Callable[[], None]) -> None:
+        empty, count = freed, 0
+        for _ in range(3):
+            boundary()
+            count += len(empty)
+
+    def second(boundary: Callable[[], None]) -> None:
+        odd, count = Odd(), 0
+        for _ in range(3):
+            boundary()
+            count += len(odd)
+        said = capfd.readouterr().err
+        assert said.count("cannot look at the variables of the training loop: ZeroDivisionError('odd')") == 1
+
+    assert told(first, {}) == ["count"]
+    told(second, {})

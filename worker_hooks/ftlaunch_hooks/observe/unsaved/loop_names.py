@@ -1,0 +1,116 @@
+"""Which names go from one pass of a training loop into the next: read off the bytecode of the function. Pure.
+
+A name that a pass reads before it has stored it carries a value from the pass before (liveness analysis, as compilers
+do it: Kildall 1973).
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType
+
+_NO_NEXT = (
+    "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD",
+    "JUMP_BACKWARD_NO_INTERRUPT",
+)  # fmt: skip
+_KINDS = ("FAST", "NAME", "GLOBAL", "DEREF", "CLOSURE", "CLASSDEREF")
+
+
+@dataclass(frozen=True)
+class LoopNames:
+    """Names of one loop."""
+
+    stored: frozenset[str]
+    """a pass of the loop may store them"""
+    read: frozenset[str]
+    """a pass may read them before it has stored them"""
+    carried: frozenset[str]
+    """both, and no target of a `for`"""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One instruction: what it does to names, in this order, and where it may go on."""
+
+    uses: tuple[tuple[str, bool], ...]  # name, whether it is stored (or deleted)
+    next: tuple[int, ...]
+    is_target: bool  # it stores what a `for` has taken from its iterator
+
+
+def loop_names(code: CodeType, offset: int) -> LoopNames:
+    """Of the innermost and all outer loops that the instruction at `offset` is in; nothing where it is in none.
+
+    offset: in bytes, as `frame.f_lasti`. Exceptions are taken to leave the loop.
+    """
+    lines = _lines(code)
+    at = max((place for place in lines if place <= offset), default=0)
+    loop = _reached(at, {place: line.next for place, line in lines.items()})
+    loop &= _reached(at, _reversed(lines))
+    stores = {place: [name for name, is_store in lines[place].uses if is_store] for place in loop}
+    stored = {name for names in stores.values() for name in names}
+    targets = stored - {name for place, names in stores.items() for name in names if not lines[place].is_target}
+    live = _live(lines, loop).get(at, frozenset())
+    return LoopNames(frozenset(stored), live, frozenset((live & stored) - targets))
+
+
+def _lines(code: CodeType) -> dict[int, _Line]:
+    found, after_for = {}, False
+    instructions = list(dis.get_instructions(code))
+    ends = [instruction.offset for instruction in instructions[1:]]
+    for number, one in enumerate(instructions):
+        following = ends[number : number + 1] if one.opname not in _NO_NEXT else []
+        jumps = [one.argval] if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs else []
+        uses = tuple(_uses(one))
+        found[one.offset] = _Line(uses, (*following, *jumps), after_for and bool(uses) and uses[0][1])
+        goes_on = one.opname.startswith("UNPACK") or (bool(uses) and all(is_store for _, is_store in uses))
+        after_for = one.opname == "FOR_ITER" or (after_for and goes_on)  # `for a, b in c` unpacks, and stores twice
+    return found
+
+
+def _uses(one: dis.Instruction) -> Iterator[tuple[str, bool]]:
+    """Names that an instruction reads and stores; from Python 3.13 on one may do two such things."""
+    words = one.opname.split("_")
+    verbs = [word for word in words if word in ("LOAD", "STORE", "DELETE")]
+    if not verbs or not any(word in _KINDS for word in words):
+        return
+    names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+    for verb, name in zip(verbs, names, strict=False):
+        yield str(name), verb != "LOAD"
+
+
+def _reversed(lines: Mapping[int, _Line]) -> dict[int, list[int]]:
+    before: dict[int, list[int]] = {place: [] for place in lines}
+    for place, line in lines.items():
+        for following in line.next:
+            before[following].append(place)
+    return before
+
+
+def _reached(start: int, ways: Mapping[int, tuple[int, ...] | list[int]]) -> set[int]:
+    """Places that can be reached from `start` by a step or more."""
+    found: set[int] = set()
+    ahead = list(ways.get(start, ()))
+    while ahead:
+        place = ahead.pop()
+        if place not in found:
+            found.add(place)
+            ahead.extend(ways[place])
+    return found
+
+
+def _live(lines: Mapping[int, _Line], loop: set[int]) -> dict[int, frozenset[str]]:
+    """place -> names that are read from there on, within the loop, before they are stored."""
+    live: dict[int, frozenset[str]] = {place: frozenset() for place in loop}
+    changed = True
+    while changed:
+        changed = False
+        for place in sorted(loop, reverse=True):
+            line = lines[place]
+            names = frozenset[str]().union(*(live[following] for following in line.next if following in loop))
+            for name, is_store in reversed(line.uses):
+                names = names - {name} if is_store else names | {name}
+            if names != live[place]:
+                live[place], changed = names, True
+    return live

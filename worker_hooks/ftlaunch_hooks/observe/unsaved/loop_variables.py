@@ -1,0 +1,137 @@
+"""Says once what a training loop keeps from step to step in variables of the script's, where nobody saves them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from ftlaunch_hooks.observe.unsaved.loop_names import LoopNames, loop_names
+from ftlaunch_hooks.observe.unsaved.saved_elsewhere import SavedElsewhere
+from ftlaunch_hooks.observe.unsaved.value_looks import Look, changed_parts, is_library, is_time, look
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.generators import kind_of
+
+_NAMED = 8  # names of one line
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A variable at a look."""
+
+    now: Any
+    look: Look
+    is_global: bool
+
+    def changed(self, name: str, first: tuple[int, Look] | None) -> Iterator[str]:
+        """What is another than at the first look. first: id and look.
+
+        A variable of a function that its loop does not store is another object where the function is called again.
+        """
+        if first is not None and (self.is_global or first[0] == id(self.now)):
+            yield from changed_parts(name, self.look, first[1])
+
+
+class LoopVariables:
+    """Looks at the variables of all functions in whose loops steps are made, and at those of their modules."""
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        """objects: as attach() takes them, the frozen ones included."""
+        self._objects = objects
+        self._first: dict[tuple[CodeType, int], dict[str, tuple[int, Look]]] = {}
+        self._told: set[str] = set()
+        self._looks = True
+
+    def look(self) -> None:
+        """Say what is another than at the first look in these loops, or goes from pass to pass whatever it is."""
+        if self._looks:
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001 - objects of a script's may raise anything: training goes on
+                self._looks = False
+                say(f"cannot look at the variables of the training loop: {error!r}: what is not saved is not told")
+
+    def _look(self) -> None:
+        saved, loops = SavedElsewhere(self._objects), list(_loops())
+        stored = {name for frame, names in loops if _is_module(frame) for name in names.stored}
+        lost: set[str] = set()
+        for frame, names in loops:
+            values = _values(frame, names, stored, saved)
+            place = frame.f_code, frame.f_lasti
+            if place in self._first:
+                lost |= _lost(values, names, self._first[place], saved)
+            else:
+                self._first[place] = {name: (id(value.now), value.look) for name, value in values.items()}
+        self._say(lost - self._told)
+
+    def _say(self, lost: set[str]) -> None:
+        if not lost:
+            return
+        self._told |= lost
+        names = sorted(lost)
+        listed = ", ".join(f"`{name}`" for name in names[:_NAMED])
+        more = f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""
+        say(
+            f"what the training loop keeps from step to step in {listed}{more} is not saved: after a resume it begins"
+            " anew, and the run is not exact where training uses it; attach what has a state_dict(), and put the rest"
+            " into an object that has one, or take it from the number of the step"
+        )
+
+
+def _loops() -> Iterator[tuple[FrameType, LoopNames]]:
+    """The functions of the script's that are in a loop now, the innermost first: libraries may be between them."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            names = loop_names(frame.f_code, frame.f_lasti)
+            if names.read or names.stored:
+                yield frame, names
+        frame = frame.f_back
+
+
+def _is_module(frame: FrameType) -> bool:
+    return frame.f_locals is frame.f_globals
+
+
+def _values(
+    frame: FrameType, names: LoopNames, stored: set[str], saved: SavedElsewhere
+) -> dict[str, _Value]:  # fmt: skip
+    """Variables of the function that its loop reads, and all of its module that no module's loop stores."""
+    ours = {name: value for name, value in dict(frame.f_globals).items() if name not in stored}
+    found = {name: _Value(one, look(one, saved), True) for name, one in ours.items() if not name.startswith("__")}
+    local = frame.f_locals
+    mine = {name: local[name] for name in names.read if name in local}
+    found |= {name: _Value(value, look(value, saved), _is_module(frame)) for name, value in mine.items()}
+    if isinstance(local, dict) and not _is_module(frame):
+        for name in names.stored & local.keys():  # before Python 3.13 the frame keeps the dict: what a step has made
+            del local[name]  # would live for another one
+    return found
+
+
+def _lost(
+    values: Mapping[str, _Value], names: LoopNames, first: Mapping[str, tuple[int, Look]], saved: SavedElsewhere
+) -> set[str]:  # fmt: skip
+    """Names of what is not there after a resume."""
+    lost = {part for name, value in values.items() for part in value.changed(name, first.get(name))}
+    lost |= {name for name in names.carried & values.keys() if _is_state(values[name].now, saved)}
+    return lost | {name for name in names.read & values.keys() if _is_lost_iterator(values[name].now, saved)}
+
+
+def _is_state(value: Any, saved: SavedElsewhere) -> bool:
+    """Whether a variable that a step leaves to the next one is something to save."""
+    if saved(value) or is_time(value) or kind_of(value) is not None:
+        return False
+    if isinstance(value, (type, Optimizer, DataLoader)) or inspect.isroutine(value) or hasattr(value, "__next__"):
+        return False
+    return not (isinstance(value, (list, tuple)) and all(saved(one) for one in value))
+
+
+def _is_lost_iterator(value: Any, saved: SavedElsewhere) -> bool:
+    """Where it is, nobody knows: `iter(list)`, or a generator that reads a file."""
+    return hasattr(value, "__next__") and not saved(value) and not saved.is_read_by(value)
