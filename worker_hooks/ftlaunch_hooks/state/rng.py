@@ -34,8 +34,7 @@ class Generators:
             self._python, self._words = words, torch.frombuffer(array("q", words), dtype=torch.int64)
         state: dict[str, Any] = {"python": (version, self._words, gauss), "torch": torch.get_rng_state()}
         if (numpy := sys.modules.get("numpy")) is not None:
-            name, keys, *rest = numpy.random.get_state()
-            state["numpy"] = (str(name), torch.from_numpy(keys.astype("int64")), *rest)
+            state["numpy"] = _of_numpy(numpy)
         if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
             states = [generator.get_state() for generator in torch.cuda.default_generators]
             state["gpus"] = {"current": torch.cuda.current_device(), "states": states}
@@ -44,12 +43,13 @@ class Generators:
         return state
 
     def mark(self) -> tuple[object, ...]:
-        """What is another one once a number was drawn from Python's, NumPy's or torch's generator on the CPU."""
+        """What is another one once a number was drawn from Python's, NumPy's or torch's generators."""
         numpy = sys.modules.get("numpy")
         words: tuple[object, ...] = ()
         if numpy is not None:
-            _, keys, *rest = numpy.random.get_state()  # the rest has the number kept of two that were drawn at once
-            words = keys.tobytes(), *rest
+            words = _frozen(numpy.random.get_state(legacy=False))  # with the second of two that were drawn at once
+        if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
+            words += tuple(generator.get_state().numpy().tobytes() for generator in torch.cuda.default_generators)
         return random.getstate(), torch.get_rng_state().numpy().tobytes(), *words
 
     def check(self, state: dict[str, Any]) -> None:
@@ -68,13 +68,43 @@ class Generators:
         random.setstate((version, tuple(words.tolist()), gauss))
         torch.set_rng_state(state["torch"])
         if "numpy" in state:
-            import numpy  # noqa: PLC0415 - only jobs that have used it need it
-
-            name, keys, *rest = state["numpy"]
-            numpy.random.set_state((name, keys.numpy().astype("uint32"), *rest))
+            _put_back_numpy(state["numpy"])
         if (gpus := _gpus(state)) is not None:
             _put_back_gpus(**gpus)
         self.own.put_back(state.get("own", {}))
+
+
+def _of_numpy(numpy: Any) -> Any:
+    """The state of NumPy's global generator: a tuple of a MT19937, of any other what NumPy gives."""
+    state = numpy.random.get_state(legacy=False)
+    if state["bit_generator"] != "MT19937":
+        return state
+    inner = state["state"]
+    return "MT19937", torch.from_numpy(inner["key"].astype("int64")), inner["pos"], state["has_gauss"], state["gauss"]
+
+
+def _frozen(state: Any) -> Any:
+    """Numbers and bytes of a state, to be compared."""
+    if isinstance(state, dict):
+        return tuple(_frozen(value) for value in state.values())
+    return state.tobytes() if hasattr(state, "tobytes") else state
+
+
+def _put_back_numpy(saved: Any) -> None:
+    import numpy  # noqa: PLC0415 - only jobs that have used it need it
+
+    kind = saved["bit_generator"] if isinstance(saved, dict) else saved[0]
+    now = numpy.random.get_state(legacy=False)["bit_generator"]
+    if now != kind:
+        say(
+            f"NumPy's global generator is a {now}, and was a {kind} when the state was saved: its numbers begin anew,"
+            " and this run is not exact; call numpy.random.set_bit_generator() before attach()"
+        )
+    elif isinstance(saved, dict):
+        numpy.random.set_state(saved)
+    else:
+        name, keys, *rest = saved
+        numpy.random.set_state((name, keys.numpy().astype("uint32"), *rest))
 
 
 def _gpus(state: dict[str, Any]) -> dict[str, Any] | None:

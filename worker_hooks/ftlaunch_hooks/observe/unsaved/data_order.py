@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,7 +26,13 @@ class DataOrder:
         """objects: as attach() takes them, the frozen ones included. page: of this rank."""
         self._attached, self._page = {id(target) for target in objects.values()}, page
         self._pid, self._told = os.getpid(), False
-        make: Any = DataLoader.__iter__
+        self._kinds: dict[Any, tuple[Any, Any]] = {}
+        for kind in _kinds_of_loaders():
+            self._kinds[kind] = kind.__iter__, self._looking(kind.__iter__)
+            kind.__iter__ = self._kinds[kind][1]
+
+    def _looking(self, make: Any) -> Any:
+        """`make`, an `__iter__`, with a look before it."""
 
         @functools.wraps(make)
         def make_and_look(loader: Any) -> Any:
@@ -34,14 +41,14 @@ class DataOrder:
                 self._say(loader)
             return make(loader)
 
-        self._before, self._ours = make, make_and_look
-        DataLoader.__iter__ = make_and_look  # type: ignore[method-assign]
+        return make_and_look
 
     def close(self) -> None:
         """Look no longer."""
         self._told = True
-        if DataLoader.__iter__ is self._ours:
-            DataLoader.__iter__ = self._before  # type: ignore[method-assign]
+        for kind, (before, ours) in self._kinds.items():
+            if kind.__iter__ is ours:
+                kind.__iter__ = before
 
     def _trains(self) -> bool:
         """Not where the script evaluates, as far as it says so, and not in a worker of a DataLoader."""
@@ -62,6 +69,12 @@ class DataOrder:
             " ft.ResumableBatchSampler as batch_sampler=, and attach that (a loader for evaluation: make its iterator"
             " under torch.no_grad(), or in job.phase('eval'))"
         )
+
+
+def _kinds_of_loaders() -> list[Any]:
+    """torch's, and torchdata's, which has an `__iter__` of its own, where the script has imported it."""
+    stateful = sys.modules.get("torchdata.stateful_dataloader")
+    return [DataLoader] if stateful is None else [DataLoader, stateful.StatefulDataLoader]
 
 
 def _within(target: Any, depth: int) -> Iterator[Any]:

@@ -6,15 +6,16 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from ftlaunch_hooks.observe.unsaved.loop_names import LoopNames, loop_names
 from ftlaunch_hooks.observe.unsaved.saved_elsewhere import SavedElsewhere
-from ftlaunch_hooks.observe.unsaved.value_looks import Look, changed_parts, is_library, is_time, look
+from ftlaunch_hooks.observe.unsaved.value_looks import PLAIN, Look, changed_parts, is_library, is_time, look
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.generators import kind_of
 
@@ -39,12 +40,14 @@ class _Value:
 
 
 class LoopVariables:
-    """Looks at the variables of all functions in whose loops steps are made, and at those of their modules."""
+    """Looks at the variables of all functions in whose loops steps are made, at those of their files, and at what
+    attached modules hold.
+    """
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         """objects: as attach() takes them, the frozen ones included."""
         self._objects = objects
-        self._first: dict[tuple[CodeType, int], dict[str, tuple[int, Look]]] = {}
+        self._first: dict[object, dict[str, tuple[int, Look]]] = {}
         self._told: set[str] = set()
         self._looks = True
 
@@ -60,15 +63,22 @@ class LoopVariables:
     def _look(self) -> None:
         saved, loops = SavedElsewhere(self._objects), list(_loops())
         stored = {name for frame, names in loops if _is_module(frame) for name in names.stored}
-        lost: set[str] = set()
+        lost = self._changed("modules", dict(_held_by_modules(self._objects, saved)))
         for frame, names in loops:
             values = _values(frame, names, stored, saved)
             place = frame.f_code, frame.f_lasti
             if place in self._first:
-                lost |= _lost(values, names, self._first[place], saved)
-            else:
-                self._first[place] = {name: (id(value.now), value.look) for name, value in values.items()}
+                lost |= _carried(values, names, saved)
+            lost |= self._changed(place, values)
         self._say(lost - self._told)
+
+    def _changed(self, place: object, values: Mapping[str, _Value]) -> set[str]:
+        """What is another than at the first look at this place."""
+        first = self._first.get(place)
+        if first is None:
+            self._first[place] = {name: (id(value.now), value.look) for name, value in values.items()}
+            return set()
+        return {part for name, value in values.items() for part in value.changed(name, first.get(name))}
 
     def _say(self, lost: set[str]) -> None:
         if not lost:
@@ -114,12 +124,26 @@ def _values(
     return found
 
 
-def _lost(
-    values: Mapping[str, _Value], names: LoopNames, first: Mapping[str, tuple[int, Look]], saved: SavedElsewhere
-) -> set[str]:  # fmt: skip
-    """Names of what is not there after a resume."""
-    lost = {part for name, value in values.items() for part in value.changed(name, first.get(name))}
-    lost |= {name for name in names.carried & values.keys() if _is_state(values[name].now, saved)}
+def _held_by_modules(objects: Mapping[str, Any], saved: SavedElsewhere) -> Iterator[tuple[str, _Value]]:
+    """Lists, dicts and objects in attributes of attached modules, without those of modules that say what is saved.
+
+    Tensors and numbers there are looked at where the state is collected: see tensors/attributes.py.
+    """
+    modules = [(name, target) for name, target in objects.items() if isinstance(target, nn.Module)]
+    for path, module in (
+        (f"{name}.{inner}".rstrip("."), one) for name, top in modules for inner, one in top.named_modules()
+    ):
+        kind = type(module)
+        if kind.__module__.startswith("torch.") or kind.get_extra_state is not nn.Module.get_extra_state:
+            continue
+        for name, held in list(vars(module).items()):
+            if not name.startswith("_") and not isinstance(held, (Tensor, *PLAIN)):
+                yield f"{path}.{name}", _Value(held, look(held, saved), True)
+
+
+def _carried(values: Mapping[str, _Value], names: LoopNames, saved: SavedElsewhere) -> set[str]:
+    """Names of what a pass leaves to the next one, whatever its value does."""
+    lost = {name for name in names.carried & values.keys() if _is_state(values[name].now, saved)}
     return lost | {name for name in names.read & values.keys() if _is_lost_iterator(values[name].now, saved)}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ftlaunch_hooks.observe.unsaved.value_looks import PLAIN, is_ours
@@ -43,7 +43,14 @@ class SavedElsewhere:
         return id(value) in self._ids or (isinstance(value, Tensor) and _memory(value) in self._memory)
 
     def is_read_by(self, iterator: object) -> bool:
-        """Whether an iterator reads what is attached, or a DataLoader: of those data_order.py speaks."""
+        """Whether an iterator reads what is attached, or a DataLoader: of those data_order.py speaks.
+
+        It does not see iterators that were made before attach(): a DataLoader's iterator itself is judged here.
+        """
+        if isinstance(iterator, _BaseDataLoaderIter):
+            order, data = iterator._index_sampler, iterator._dataset
+            made = not isinstance(order, Sampler) and not isinstance(data, IterableDataset)  # batches of the script's
+            return made or any(self(one) for one in (order, getattr(order, "sampler", None), data))
         seen, ahead = {id(iterator)}, [iterator]
         for _ in range(_REACH[0]):
             following: list[object] = []

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from ftlaunch_contract.pages.page import Page, create_page
 from ftlaunch_contract.protocol import Phase
@@ -99,3 +100,10 @@ def test_what_the_script_does_beside_training_is_none_of_it(said: Callable[..., 
 def test_without_gradients_nothing_is_trained(said: Callable[..., str]) -> None:
     with torch.no_grad():
         assert said(DataLoader(range(16), shuffle=True)) == ""
+
+
+def test_torchdatas_loader_too_unless_it_is_attached(said: Callable[..., str]) -> None:
+    """Its `__iter__` is its own. Tried: it fails where torch's alone is looked at."""
+    loader = StatefulDataLoader(list(range(16)), batch_size=2)
+    assert WORDS in said(loader)
+    assert said(loader, data=loader) == ""

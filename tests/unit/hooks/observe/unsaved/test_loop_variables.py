@@ -187,6 +187,54 @@ def test_what_a_step_has_made_lives_no_longer(told: Any) -> None:
     told(loop, {})
 
 
+def test_iterators_that_were_made_before(told: Any) -> None:
+    """Of a DataLoader over what is attached, over batches of the script's, and over neither."""
+    sampler = ResumableBatchSampler(64, 4, rank=0, world_size=1, seed=1)
+    data = torch.arange(64)
+    attached = iter(torch.utils.data.DataLoader(data, batch_sampler=sampler))
+    listed = iter(torch.utils.data.DataLoader(data, batch_sampler=[[1], [2], [3]]))
+    shuffled = iter(torch.utils.data.DataLoader(data, shuffle=True))
+
+    def loop(boundary: Callable[[], None]) -> None:
+        one, two, three = attached, listed, shuffled
+        for _ in range(2):
+            boundary()
+            next(one)
+            next(two)
+            next(three)
+
+    assert told(loop, {"sampler": sampler}) == ["three"]
+
+
+def test_what_attached_modules_hold_in_lists_and_objects(told: Any) -> None:
+    """Numbers and tensors there are told of elsewhere. Tried: it fails where torch's modules are looked into."""
+
+    class Says(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[int] = []
+
+        def get_extra_state(self) -> Any:
+            return self.seen
+
+    class Keeps(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen, self.stats, self.calls, self.inner = [], Holder(mean=0.0, kept=1), 0, Says()
+
+    def loop(boundary: Callable[[], None]) -> None:
+        for step in range(3):
+            boundary()
+            model[1].seen.append(step)
+            model[1].inner.seen.append(step)
+            model[1].stats.mean = step
+            model[1].calls += 1
+            model[0].kernel_sizes = [step]
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), Keeps())
+    assert told(loop, {"net": model}) == ["net.1.seen", "net.1.stats.mean"]
+
+
 def test_a_tensor_without_memory_and_an_object_that_raises(told: Any, capfd: pytest.CaptureFixture[str]) -> None:
     """FSDP frees memory of parameters; objects of a script's may raise anything. Tried: it fails without the guard."""
     freed = torch.zeros(1000)
