@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -158,4 +159,6 @@ def _is_state(value: Any, saved: SavedElsewhere) -> bool:
 
 def _is_lost_iterator(value: Any, saved: SavedElsewhere) -> bool:
     """Where it is, nobody knows: `iter(list)`, or a generator that reads a file."""
+    if isinstance(value, io.IOBase) and (value.closed or not value.readable()):
+        return False  # a log that the script writes
     return hasattr(value, "__next__") and not saved(value) and not saved.is_read_by(value)

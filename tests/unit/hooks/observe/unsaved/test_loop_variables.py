@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,8 +91,8 @@ def test_what_training_is_made_of(told: Any) -> None:
     assert told(loop, more) == ["batches"]
 
 
-def test_what_is_saved_and_what_begins_anew_by_right(told: Any) -> None:
-    """Tried: it fails without each of `saved`, `is_read_by`, `is_time`, `kind_of`, and where temporaries count."""
+def test_what_is_saved_and_what_begins_anew_by_right(told: Any, tmp_path: Path) -> None:
+    """Tried: it fails without each of the exceptions, and where temporaries count."""
     model, carried = net(), Holder(hidden=torch.zeros(2), deep=[Holder(count=0)])
     sampler = ResumableBatchSampler(64, 4, rank=0, world_size=1, seed=1)
     loader = torch.utils.data.DataLoader(torch.arange(64), batch_sampler=sampler)
@@ -105,6 +106,7 @@ def test_what_is_saved_and_what_begins_anew_by_right(told: Any) -> None:
 
     def loop(boundary: Callable[[], None]) -> None:
         weight, inner, batches, rng = model[0].weight, carried.deep[0], cycle(), np.random.default_rng(1)
+        log = (tmp_path / "log").open("a")
         hidden, began, pair = carried.hidden, time.time(), [carried.hidden] * 2
         for step in range(3):
             boundary()
@@ -113,6 +115,7 @@ def test_what_is_saved_and_what_begins_anew_by_right(told: Any) -> None:
                 weight.add_(1)
             hidden.add_(rng.random())
             inner.count += 1
+            log.write("a line")
             batches = again(batches)
             hidden, rng, pair = carried.hidden, again(rng), [*pair[1:], carried.hidden]
             total = 0
@@ -121,6 +124,7 @@ def test_what_is_saved_and_what_begins_anew_by_right(told: Any) -> None:
             spent, began = time.time() - began, time.time()
             assert spent is not None
             assert batch is not None
+        log.close()
 
     assert told(loop, {"model": model, "carried": carried, "sampler": sampler}) == []
 
@@ -185,6 +189,18 @@ def test_what_a_step_has_made_lives_no_longer(told: Any) -> None:
             assert len(ended) == step + 1
 
     told(loop, {})
+
+
+def test_a_file_that_is_read(told: Any, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("1\n2\n3\n")
+
+    def loop(boundary: Callable[[], None]) -> None:
+        with (tmp_path / "data").open() as lines:
+            for _ in range(3):
+                boundary()
+                next(lines)
+
+    assert told(loop, {}) == ["lines"]
 
 
 def test_iterators_that_were_made_before(told: Any) -> None:
