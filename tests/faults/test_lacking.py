@@ -36,7 +36,7 @@ def test_a_python_without_the_names(job: FtJob, calm: FtJob) -> None:
 @pytest.mark.parametrize(
     "calls",
     [
-        pytest.param(OLD_KERNEL, id="old kernel"),
+        pytest.param(OLD_KERNEL, id="old kernel", marks=pytest.mark.long),
         pytest.param(CONTAINER, id="container", marks=pytest.mark.long),
     ],
 )

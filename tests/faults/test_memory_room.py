@@ -40,7 +40,13 @@ WIDE = ("--width", "700")  # one snapshot of both ranks: 2 MiB at the first step
         ),
         pytest.param("9m", 1, "6", r"memory holds one snapshot, overwritten every 10 steps", marks=pytest.mark.slow),
         pytest.param("9m", 1, "off", r"memory holds one snapshot, overwritten every 10 steps", marks=pytest.mark.long),
-        ("4m", 0, "6", r"no room for snapshots in memory .* the state is laid on storage at checkpoints only"),
+        pytest.param(
+            "4m",
+            0,
+            "6",
+            r"no room for snapshots in memory .* the state is laid on storage at checkpoints only",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_rank_dies_where_memory_is_short(job: FtJob, shm: str, slots: int, interval: str, says: str) -> None:
