@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from types import GeneratorType
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ftlaunch_hooks.observe.unsaved.value_looks import PLAIN, is_ours
 
 _DEEP = 3  # objects in attached objects: the schedulers of a SequentialLR
+_ITEMS = 1000  # of a list or a dict: a data set may have millions
 _REACH = 6, 2000  # objects in generators: how deep, and how many
 
 
@@ -72,9 +74,9 @@ def _held(value: Any) -> Iterable[Any]:
         groups = [parameter for group in value.param_groups for parameter in group["params"]]
         return [*groups, *(held for state in value.state.values() for held in state.values())]
     if isinstance(value, Mapping):
-        return list(value.values())
+        return islice(list(value.values()), _ITEMS)
     if isinstance(value, (list, tuple)):
-        return value
+        return islice(value, _ITEMS)
     return list(getattr(value, "__dict__", {}).values())
 
 

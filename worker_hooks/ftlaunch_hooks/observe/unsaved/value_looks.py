@@ -105,13 +105,13 @@ def _sample(tensor: Tensor) -> bytes:
         return b""  # FSDP frees the memory of parameters that it has not gathered
     flat = local.reshape(-1) if local.is_contiguous() else local.as_strided((local.numel() and 1,), (1,))
     few = flat[:: max(1, flat.numel() // _SAMPLE)]
-    return few.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    return few.cpu().resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes()
 
 
 def _array(array: Any) -> Look:
     if array.dtype.hasobject:
         return array.shape
-    whole = array if array.nbytes <= _SMALL else array.reshape(-1)[:: array.size // _SAMPLE]
+    whole = array if array.nbytes <= _SMALL else array.flat[:: max(1, array.size // _SAMPLE)]
     return array.shape, zlib.crc32(whole.tobytes())
 
 

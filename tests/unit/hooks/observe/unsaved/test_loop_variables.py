@@ -261,9 +261,16 @@ def test_a_tensor_without_memory_and_an_object_that_raises(told: Any, capfd: pyt
             raise ZeroDivisionError("odd")
 
     def first(boundary: Callable[[], None]) -> None:
-        empty, count = freed, 0
+        empty, count, mapped, turned = (
+            freed,
+            0,
+            np.zeros((2000, 1000))[:, ::2],
+            torch.ones(3, dtype=torch.cfloat).conj(),
+        )
         for _ in range(3):
             boundary()
+            assert turned.is_conj()
+            assert len(mapped) == 2000
             count += len(empty)
 
     def second(boundary: Callable[[], None]) -> None:
