@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from ftlaunch_hooks.observe.unsaved.beside_state import beside_state
 from ftlaunch_hooks.observe.unsaved.loop_names import LoopNames, loop_names
 from ftlaunch_hooks.observe.unsaved.saved_elsewhere import SavedElsewhere
-from ftlaunch_hooks.observe.unsaved.value_looks import PLAIN, Look, changed_parts, is_library, is_time, look
+from ftlaunch_hooks.observe.unsaved.value_looks import Look, changed_parts, is_library, is_time, look
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.generators import kind_of
 
@@ -64,7 +64,7 @@ class LoopVariables:
     def _look(self) -> None:
         saved, loops = SavedElsewhere(self._objects), list(_loops())
         stored = {name for frame, names in loops if _is_module(frame) for name in names.stored}
-        lost = self._changed("modules", dict(_held_by_modules(self._objects, saved)))
+        lost = self._changed("attached", _of_attached(self._objects, saved))
         for frame, names in loops:
             values = _values(frame, names, stored, saved)
             place = frame.f_code, frame.f_lasti
@@ -125,21 +125,8 @@ def _values(
     return found
 
 
-def _held_by_modules(objects: Mapping[str, Any], saved: SavedElsewhere) -> Iterator[tuple[str, _Value]]:
-    """Lists, dicts and objects in attributes of attached modules, without those of modules that say what is saved.
-
-    Tensors and numbers there are looked at where the state is collected: see tensors/attributes.py.
-    """
-    modules = [(name, target) for name, target in objects.items() if isinstance(target, nn.Module)]
-    for path, module in (
-        (f"{name}.{inner}".rstrip("."), one) for name, top in modules for inner, one in top.named_modules()
-    ):
-        kind = type(module)
-        if kind.__module__.startswith("torch.") or kind.get_extra_state is not nn.Module.get_extra_state:
-            continue
-        for name, held in list(vars(module).items()):
-            if not name.startswith("_") and not isinstance(held, (Tensor, *PLAIN)):
-                yield f"{path}.{name}", _Value(held, look(held, saved), True)
+def _of_attached(objects: Mapping[str, Any], saved: SavedElsewhere) -> dict[str, _Value]:
+    return {name: _Value(held, look(held, saved), True) for name, held in beside_state(objects)}
 
 
 def _carried(values: Mapping[str, _Value], names: LoopNames, saved: SavedElsewhere) -> set[str]:

@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import CellType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -45,9 +45,10 @@ def look(value: Any, is_saved: IsSaved, depth: int = 3) -> Look:
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
         return _array(value)
     size, held = _held(value)
-    if size is None and _is_scripts(value):
-        return {name: look(one, is_saved, depth - 1) for name, one in list(vars(value).items())}
-    return None if size is None else (size, [look(one, is_saved, depth - 1) for one in held])
+    if size is None:
+        parts = _parts(value)
+        return {name: look(one, is_saved, depth - 1) for name, one in parts.items()} if parts else None
+    return size, [look(one, is_saved, depth - 1) for one in held]
 
 
 def _held(value: Any) -> tuple[int | None, Sequence[Any]]:
@@ -64,17 +65,33 @@ def _held(value: Any) -> tuple[int | None, Sequence[Any]]:
     return None, ()
 
 
+def _parts(value: Any) -> dict[str, Any]:
+    """What an object, a class or a function of the script's holds, by name; a function: in its closure and defaults."""
+    if isinstance(value, MethodType):
+        return _parts(value.__self__)
+    if isinstance(value, FunctionType):
+        if is_library(value.__code__.co_filename):
+            return {}
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
+        filled = {name: cell.cell_contents for name, cell in cells if cell != CellType()}
+        enclosed = {name: held for name, held in filled.items() if held is not value}  # a function may call itself
+        return {**enclosed, **vars(value), **{"defaults": value.__defaults__ or ()}}
+    if isinstance(value, type):
+        own = vars(value) if _is_of_script(value) else {}
+        return {name: held for name, held in list(own.items()) if not name.startswith("__") and not callable(held)}
+    if not hasattr(value, "__dict__") or isinstance(value, Tensor) or not _is_of_script(type(value)):
+        return {}
+    return dict(vars(value))
+
+
 def is_time(value: object) -> bool:
     """Whether a number is what a clock shows: scripts keep times for their logs."""
     clocks = time.time(), time.monotonic(), time.perf_counter()
     return isinstance(value, float) and any(abs(value - now) < _NEAR for now in clocks)
 
 
-def _is_scripts(value: Any) -> bool:
-    """Whether an object is the script's own, with attributes."""
-    kind = type(value)
-    if not hasattr(value, "__dict__") or isinstance(value, (type, nn.Module, Tensor)):
-        return False
+def _is_of_script(kind: type) -> bool:
+    """Whether a class is the script's own, or one for whatever it likes."""
     if kind in (SimpleNamespace, Namespace) or kind.__module__ == "__main__":
         return True
     return not is_library(getattr(sys.modules.get(kind.__module__), "__file__", None))
