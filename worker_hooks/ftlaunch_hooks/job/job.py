@@ -212,7 +212,7 @@ class Job:
         if self._positions.any or self._losses.noted is not None:
             self._count(step)
         if step >= self._unsaved.due:
-            self._unsaved.look_at_loop(step)
+            self._unsaved.look_at_loop(step, own=not self._in_loop)
         hold = self._boundary.cross(step, now, last=last)
         if hold is not None:
             self._kept = step

@@ -12,9 +12,7 @@ from torch.optim import Optimizer
 from ftlaunch_hooks.observe.unsaved.value_looks import PLAIN
 
 _OF_MODULES = frozenset(vars(nn.Module()))
-_OF_OPTIMIZERS = frozenset(
-    {*vars(torch.optim.SGD([torch.zeros(1)])), "step", "_opt_called", "_step_count"}  # which schedulers put there
-)
+_OF_OPTIMIZERS = frozenset({*vars(torch.optim.SGD([torch.zeros(1)])), "_opt_called"})  # the last is a scheduler's
 _HOOKS_OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 

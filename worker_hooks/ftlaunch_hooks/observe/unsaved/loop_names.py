@@ -51,7 +51,7 @@ def loop_names(code: CodeType, offset: int) -> LoopNames:
     stores = {place: [name for name, is_store in lines[place].uses if is_store] for place in loop}
     stored = {name for names in stores.values() for name in names}
     targets = stored - {name for place, names in stores.items() for name in names if not lines[place].is_target}
-    live = _live(lines, loop).get(at, frozenset())
+    live = _live(lines, loop).get(_head(lines, loop, at), frozenset())
     return LoopNames(frozenset(stored), live, frozenset((live & stored) - targets))
 
 
@@ -98,6 +98,12 @@ def _reached(start: int, ways: Mapping[int, tuple[int, ...] | list[int]]) -> set
             found.add(place)
             ahead.extend(ways[place])
     return found
+
+
+def _head(lines: Mapping[int, _Line], loop: set[int], at: int) -> int:
+    """Where a pass of the innermost loop around `at` begins: what a script that is started again comes to first."""
+    heads = (to for place in loop for to in lines[place].next if to <= at <= place)
+    return max(heads, default=at)
 
 
 def _live(lines: Mapping[int, _Line], loop: set[int]) -> dict[int, frozenset[str]]:

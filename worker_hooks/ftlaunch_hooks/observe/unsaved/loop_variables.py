@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from ftlaunch_hooks.observe.unsaved.beside_state import beside_state
 from ftlaunch_hooks.observe.unsaved.loop_names import LoopNames, loop_names
+from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step, has_position, lost_sources
 from ftlaunch_hooks.observe.unsaved.saved_elsewhere import SavedElsewhere
 from ftlaunch_hooks.observe.unsaved.value_looks import Look, changed_parts, is_library, is_time, look
 from ftlaunch_hooks.process.say import say
@@ -32,12 +33,12 @@ class _Value:
     is_global: bool
 
     def changed(self, name: str, first: tuple[int, Look] | None) -> Iterator[str]:
-        """What is another than at the first look. first: id and look.
+        """What is another than at the first look, or is there since. first: id and look.
 
         A variable of a function that its loop does not store is another object where the function is called again.
         """
-        if first is not None and (self.is_global or first[0] == id(self.now)):
-            yield from changed_parts(name, self.look, first[1])
+        if self.is_global or (first is not None and first[0] == id(self.now)):
+            yield from changed_parts(name, self.look, None if first is None else first[1])
 
 
 class LoopVariables:
@@ -51,17 +52,21 @@ class LoopVariables:
         self._first: dict[object, dict[str, tuple[int, Look]]] = {}
         self._told: set[str] = set()
         self._looks = True
+        self._place_told = False
 
-    def look(self) -> None:
-        """Say what is another than at the first look in these loops, or goes from pass to pass whatever it is."""
+    def look(self, *, own: bool) -> None:
+        """Say what is another than at the first look in these loops, or goes from pass to pass whatever it is.
+
+        own: the loop is the script's own, without steps().
+        """
         if self._looks:
             try:
-                self._look()
+                self._look(own=own)
             except Exception as error:  # noqa: BLE001 - objects of a script's may raise anything: training goes on
                 self._looks = False
                 say(f"cannot look at the variables of the training loop: {error!r}: what is not saved is not told")
 
-    def _look(self) -> None:
+    def _look(self, *, own: bool) -> None:
         saved, loops = SavedElsewhere(self._objects), list(_loops())
         stored = {name for frame, names in loops if _is_module(frame) for name in names.stored}
         lost = self._changed("attached", _of_attached(self._objects, saved))
@@ -71,7 +76,21 @@ class LoopVariables:
             if place in self._first:
                 lost |= _carried(values, names, saved)
             lost |= self._changed(place, values)
+        if loops:
+            sources = lost_sources(loops[0][0], saved)
+            lost |= sources
+            self._say_of_place(begins_anew=own and not sources and _is_blind([frame for frame, _ in loops], saved))
+        for frame, names in loops:
+            _forget(frame, names)
         self._say(lost - self._told)
+
+    def _say_of_place(self, *, begins_anew: bool) -> None:
+        if begins_anew and not self._place_told:
+            self._place_told = True
+            say(
+                "the script's own loop does not ask for job.step: after a resume it begins at its first pass, and makes"
+                " steps again that were made; begin it at job.step, or use job.steps()"
+            )
 
     def _changed(self, place: object, values: Mapping[str, _Value]) -> set[str]:
         """What is another than at the first look at this place."""
@@ -119,10 +138,20 @@ def _values(
     local = frame.f_locals
     mine = {name: local[name] for name in names.read if name in local}
     found |= {name: _Value(value, look(value, saved), _is_module(frame)) for name, value in mine.items()}
-    if isinstance(local, dict) and not _is_module(frame):
-        for name in names.stored & local.keys():  # before Python 3.13 the frame keeps the dict: what a step has made
-            del local[name]  # would live for another one
     return found
+
+
+def _forget(frame: FrameType, names: LoopNames) -> None:
+    """Before Python 3.13 a frame keeps the dict that it has shown: what a step has made would live for another one."""
+    local = frame.f_locals
+    if isinstance(local, dict) and not _is_module(frame):
+        for name in names.stored & local.keys():
+            del local[name]
+
+
+def _is_blind(frames: Sequence[FrameType], saved: SavedElsewhere) -> bool:
+    """Whether a loop of the script's own goes through nothing that knows its place, and does not ask for it."""
+    return not has_position(frames[0], saved) and not any(asks_for_step(frame) for frame in frames)
 
 
 def _of_attached(objects: Mapping[str, Any], saved: SavedElsewhere) -> dict[str, _Value]:

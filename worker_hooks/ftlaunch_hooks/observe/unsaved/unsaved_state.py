@@ -40,12 +40,15 @@ class UnsavedState:
         """the step at which to look at the variables of the loop"""
         self._hook = register_optimizer_step_post_hook(self._stepped)
 
-    def look_at_loop(self, step: int) -> None:
-        """Look at the variables of the function that makes steps: as its loop begins, and 2, 4, 8 ... steps later."""
+    def look_at_loop(self, step: int, *, own: bool) -> None:
+        """Look at the variables of the function that makes steps: as its loop begins, and 2, 4, 8 ... steps later.
+
+        own: the loop is the script's own, without steps().
+        """
         if self._variables is not None:
             self._looks += 1
             self.due = step + (1 << self._looks)
-            self._variables.look()
+            self._variables.look(own=own)
 
     def loop_left(self, random_numbers: object) -> None:
         """A loop of steps() has made its steps. random_numbers: see RankState."""
@@ -54,7 +57,7 @@ class UnsavedState:
     def loop_begins(self, step: int, random_numbers: object) -> None:
         """A job that goes on behind this moment passes it with the numbers of a later step."""
         self._looks = 0
-        self.look_at_loop(step)
+        self.look_at_loop(step, own=False)
         if self._at_end is not None and self._at_end != random_numbers and not self._drawn:
             self._drawn = True
             say(

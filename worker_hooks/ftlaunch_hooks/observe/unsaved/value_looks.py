@@ -79,15 +79,19 @@ def _parts(value: Any) -> dict[str, Any]:
     if isinstance(value, type):
         own = vars(value) if _is_of_script(value) else {}
         return {name: held for name, held in list(own.items()) if not name.startswith("__") and not callable(held)}
-    if not hasattr(value, "__dict__") or isinstance(value, Tensor) or not _is_of_script(type(value)):
-        return {}
-    return dict(vars(value))
+    return dict(vars(value)) if is_script_object(value) else {}
 
 
 def is_time(value: object) -> bool:
     """Whether a number is what a clock shows: scripts keep times for their logs."""
     clocks = time.time(), time.monotonic(), time.perf_counter()
     return isinstance(value, float) and any(abs(value - now) < _NEAR for now in clocks)
+
+
+def is_script_object(value: object) -> bool:
+    """Whether an object is of a class of the script's, and has attributes."""
+    plain = isinstance(value, (type, FunctionType, MethodType, Tensor, nn.Module))
+    return not plain and hasattr(value, "__dict__") and _is_of_script(type(value))
 
 
 def _is_of_script(kind: type) -> bool:

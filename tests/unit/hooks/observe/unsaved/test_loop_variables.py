@@ -12,45 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support.loops import Holder
 from tests.support.snapshots import net
 
 from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
-from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
-
-WORDS = "what the training loop keeps from step to step in "
-
-
-class Holder:
-    """An object of the script's."""
-
-    def __init__(self, **held: Any) -> None:
-        vars(self).update(held)
-
-    def state_dict(self) -> dict[str, Any]:
-        return vars(self)
-
-    def tick(self) -> None:
-        self.total = self.total + 1
-
-
-class Tally:
-    """A class that counts for itself."""
-
-    made = 0
-
-
-@pytest.fixture
-def told(capfd: pytest.CaptureFixture[str]) -> Callable[[Any, dict[str, Any]], list[str]]:
-    """Names of which a loop is told. It gets a function that it calls at each boundary."""
-
-    def run(loop: Callable[[Callable[[], None]], None], objects: dict[str, Any]) -> list[str]:
-        loop(LoopVariables(objects).look)
-        lines = capfd.readouterr().err.splitlines()
-        names = [name for line in lines if WORDS in line for name in line.split("`")[1::2]]
-        assert len(set(names)) == len(names), "each is told of once"
-        return sorted(names)
-
-    return run
 
 
 def test_what_a_loop_keeps(told: Any) -> None:
@@ -178,7 +143,7 @@ def test_all_functions_in_whose_loops_the_steps_are_made(told: Any) -> None:
             best = max(best, result)
             seen.append(result)
 
-    assert told(loop, {}) == ["best", "seen", "total"]
+    assert told(loop, {}) == ["best", "data", "seen", "total"]
 
 
 def test_what_a_step_has_made_lives_no_longer(told: Any) -> None:
@@ -198,54 +163,6 @@ def test_what_a_step_has_made_lives_no_longer(told: Any) -> None:
             assert len(ended) == step + 1
 
     told(loop, {})
-
-
-def test_functions_and_classes_that_keep_something(told: Any) -> None:
-    """In closures, defaults, attributes and class attributes; hooks of attached modules among them."""
-
-    def hook_of() -> Callable[[Any], Any]:
-        average = {"mean": 0.0}
-
-        def smooth(gradient: Any) -> Any:
-            average["mean"] += 1
-            return gradient
-
-        return smooth
-
-    def loop(boundary: Callable[[], None]) -> None:
-        calls = 0
-
-        def weigh() -> int:
-            nonlocal calls
-            calls += 1
-            return calls
-
-        def remember(value: int, seen: list[int] = []) -> None:  # noqa: B006 - what a script may do
-            seen.append(value)
-
-        def count() -> None:
-            count.made += 1  # type: ignore[attr-defined]
-
-        count.made = 0  # type: ignore[attr-defined]
-        tally, holder = Tally, Holder(add=None, total=0)
-        add = holder_adds(holder)
-        for step in range(3):
-            boundary()
-            weigh()
-            remember(step)
-            count()
-            tally.made += 1
-            add()
-            model[0](torch.ones(1, model[0].in_features)).sum().backward()
-
-    def holder_adds(holder: Holder) -> Callable[[], None]:
-        return holder.tick
-
-    model = net()
-    model[0].weight.register_hook(hook_of())
-    functions = ["add.total", "count.made", "net.0.weight.smooth.average", "remember.defaults", "weigh.calls"]
-    expected = sorted(["Tally.made", "tally.made", *functions])
-    assert told(loop, {"net": model}) == expected
 
 
 def test_a_file_that_is_read(told: Any, tmp_path: Path) -> None:
@@ -277,68 +194,6 @@ def test_iterators_that_were_made_before(told: Any) -> None:
             next(three)
 
     assert told(loop, {"sampler": sampler}) == ["three"]
-
-
-def test_what_attached_modules_hold_in_lists_and_objects(told: Any) -> None:
-    """Numbers and tensors there are told of elsewhere. Tried: it fails where torch's modules are looked into."""
-
-    class Says(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seen: list[int] = []
-
-        def get_extra_state(self) -> Any:
-            return self.seen
-
-    class Keeps(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seen, self._cache, self.calls, self.inner = [], Holder(mean=0.0, kept=1), 0, Says()
-
-    def loop(boundary: Callable[[], None]) -> None:
-        for step in range(3):
-            boundary()
-            model[1].seen.append(step)
-            model[1].inner.seen.append(step)
-            model[1]._cache.mean = step
-            model[1].calls += 1
-            model[0].kernel_sizes = [step]
-
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), Keeps())
-    assert told(loop, {"net": model}) == ["net.1._cache.mean", "net.1.seen"]
-
-
-def test_what_attached_optimizers_hold_beside_their_state(told: Any) -> None:
-    """Tried: it fails where torch's own attributes count, and where those of schedulers do."""
-
-    class Lookahead(torch.optim.SGD):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            self.slow = [p.detach().clone() for group in self.param_groups for p in group["params"]]
-            self._count = 0
-
-        def step(self, closure: Any = None) -> None:
-            super().step()
-            self._count += 1
-            self.slow[0].mul_(0.5)
-
-    class Says(Lookahead):
-        def state_dict(self) -> Any:
-            return {**super().state_dict(), "slow": self.slow, "count": self._count}
-
-    def loop(boundary: Callable[[], None]) -> None:
-        for _ in range(3):
-            boundary()
-            for one, scheduler in pairs:
-                one.step()
-                scheduler.step()
-
-    model = net()
-    optimizers = [kind(model.parameters(), lr=0.1) for kind in (Lookahead, Says)]
-    schedulers = [torch.optim.lr_scheduler.StepLR(one, 2) for one in optimizers]
-    pairs = list(zip(optimizers, schedulers, strict=True))
-    attached = {"model": model, "a": optimizers[0], "b": optimizers[1], "s": schedulers[0], "t": schedulers[1]}
-    assert told(loop, attached) == ["a._count", "a.slow"]
 
 
 def test_a_tensor_without_memory_and_an_object_that_raises(told: Any, capfd: pytest.CaptureFixture[str]) -> None:

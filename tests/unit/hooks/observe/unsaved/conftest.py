@@ -1,0 +1,25 @@
+"""Fixtures for tests of what is told of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.support.loops import names_told
+
+from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
+
+
+@pytest.fixture
+def told(capfd: pytest.CaptureFixture[str]) -> Callable[[Any, dict[str, Any]], list[str]]:
+    """Names of which a loop is told. It gets a function that it calls at each boundary."""
+
+    def run(loop: Callable[[Callable[[], None]], None], objects: dict[str, Any]) -> list[str]:
+        variables = LoopVariables(objects)
+        loop(lambda: variables.look(own=False))
+        names = names_told(capfd.readouterr().err)
+        assert len(set(names)) == len(names), "each is told of once"
+        return names
+
+    return run
