@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,6 @@ from torch.optim import Optimizer
 from ftlaunch_hooks.observe.unsaved.value_looks import PLAIN
 
 _OF_MODULES = frozenset(vars(nn.Module()))
-_OF_OPTIMIZERS = frozenset({*vars(torch.optim.SGD([torch.zeros(1)])), "_opt_called"})  # the last is a scheduler's
 _HOOKS_OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
@@ -32,7 +32,13 @@ def beside_state(objects: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                     yield from ((path, one) for path, one in held if not isinstance(one, (Tensor, *PLAIN)))
                     yield type(module).__name__, type(module)
         elif isinstance(target, Optimizer) and not _is_torchs(target) and _takes_state_dict(target):
-            yield from _beside(name, target, _OF_OPTIMIZERS)
+            yield from _beside(name, target, _of_optimizers())
+
+
+@functools.cache
+def _of_optimizers() -> frozenset[str]:
+    """Attributes that torch gives every optimizer. Not at import: the first optimizer of a process imports much."""
+    return frozenset({*vars(torch.optim.SGD([torch.zeros(1)])), "_opt_called"})  # the last is a scheduler's
 
 
 def _is_torchs(target: object) -> bool:

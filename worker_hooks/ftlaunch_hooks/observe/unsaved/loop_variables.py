@@ -17,7 +17,7 @@ from ftlaunch_hooks.observe.unsaved.beside_state import beside_state
 from ftlaunch_hooks.observe.unsaved.loop_names import LoopNames, loop_names
 from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step, has_position, lost_sources
 from ftlaunch_hooks.observe.unsaved.saved_elsewhere import SavedElsewhere
-from ftlaunch_hooks.observe.unsaved.value_looks import Look, changed_parts, is_library, is_time, look
+from ftlaunch_hooks.observe.unsaved.value_looks import PLAIN, Look, changed_parts, is_library, is_time, look
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.generators import kind_of
 
@@ -142,11 +142,16 @@ def _values(
 
 
 def _forget(frame: FrameType, names: LoopNames) -> None:
-    """Before Python 3.13 a frame keeps the dict that it has shown: what a step has made would live for another one."""
+    """Before Python 3.13 a function keeps the dict that it has shown: what a step has made would live for another one.
+
+    The dict of a module, a class or of exec() is no copy: those are the variables themselves. Numbers and words stay:
+    a script may hold the dict, by locals().
+    """
     local = frame.f_locals
-    if isinstance(local, dict) and not _is_module(frame):
+    if isinstance(local, dict) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         for name in names.stored & local.keys():
-            del local[name]
+            if not isinstance(local[name], PLAIN):
+                del local[name]
 
 
 def _is_blind(frames: Sequence[FrameType], saved: SavedElsewhere) -> bool:
