@@ -31,3 +31,9 @@ def test_the_command_starts_without_psutil_and_as_a_module() -> None:
         answer = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (answer.returncode, answer.stdout) == (2, "")
         assert answer.stderr == "ftlaunch: cannot use `--keep 0`: it must be a whole number, 1 or more\n"
+
+
+def test_attach_can_be_imported_without_what_torch_imports_for_compiling() -> None:
+    """A plain rank would wait a second for it. Tried: it fails where a module of the hooks makes an optimizer."""
+    code = "import sys; import ftlaunch_hooks.job.attaching; print('torch._dynamo' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60) == "False\n"

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.loops import names_told
 
+from ftlaunch_contract.pages.page import Page, create_page
 from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    create_page(tmp_path / "page")
+    page = Page(tmp_path / "page")
+    page.begin(0, 1, 1)
+    yield page
+    page.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ Tried: each fails where DataOrder leaves out what it is about.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,21 +13,12 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from ftlaunch_contract.pages.page import Page, create_page
+from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Phase
 from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
 
 WORDS = "the order of the data of a DataLoader"
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
-    create_page(tmp_path / "page")
-    page = Page(tmp_path / "page")
-    page.begin(0, 1, 1)
-    yield page
-    page.close()
 
 
 @pytest.fixture

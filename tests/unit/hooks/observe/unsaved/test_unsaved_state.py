@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,9 @@ import pytest
 import torch
 from tests.support.snapshots import net, train
 
-from ftlaunch_contract.pages.page import Page, create_page
+from ftlaunch_contract.pages.page import Page
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
 from ftlaunch_hooks.state.state import RankState
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
-    create_page(tmp_path / "page")
-    page = Page(tmp_path / "page")
-    page.begin(0, 1, 1)
-    yield page
-    page.close()
 
 
 @pytest.fixture
