@@ -70,7 +70,7 @@ def _begins_anew(value: Any) -> bool:
     if isinstance(value, FunctionType):
         return inspect.isgeneratorfunction(value) and not is_library(value.__code__.co_filename)
     series = isinstance(value, _SERIES) or type(value).__module__ == "numpy"
-    return (series or is_script_object(value)) and hasattr(value, "__iter__")
+    return (series or is_script_object(value)) and hasattr(type(value), "__iter__")
 
 
 def _reads(function: FunctionType) -> Iterator[Any]:

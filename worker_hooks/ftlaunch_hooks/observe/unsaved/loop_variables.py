@@ -173,7 +173,7 @@ def _is_state(value: Any, saved: SavedElsewhere) -> bool:
     """Whether a variable that a step leaves to the next one is something to save."""
     if saved(value) or is_time(value) or kind_of(value) is not None:
         return False
-    if isinstance(value, (type, Optimizer, DataLoader)) or inspect.isroutine(value) or hasattr(value, "__next__"):
+    if isinstance(value, (type, Optimizer, DataLoader)) or inspect.isroutine(value) or hasattr(type(value), "__next__"):
         return False
     return not (isinstance(value, (list, tuple)) and all(saved(one) for one in value))
 
@@ -182,4 +182,4 @@ def _is_lost_iterator(value: Any, saved: SavedElsewhere) -> bool:
     """Where it is, nobody knows: `iter(list)`, or a generator that reads a file."""
     if isinstance(value, io.IOBase) and (value.closed or not value.readable()):
         return False  # a log that the script writes
-    return hasattr(value, "__next__") and not saved(value) and not saved.is_read_by(value)
+    return hasattr(type(value), "__next__") and not saved(value) and not saved.is_read_by(value)

@@ -95,7 +95,7 @@ def _is_ours(value: object) -> bool:
 
 def _inside(value: object) -> Iterator[object]:
     """What a generator, an iterator or a container holds; nothing of modules, classes and functions."""
-    if hasattr(value, "__next__") or isinstance(value, (list, tuple, dict)):
+    if hasattr(type(value), "__next__") or isinstance(value, (list, tuple, dict)):
         yield from gc.get_referents(value)
     elif type(value).__module__ not in ("builtins", "types"):
         yield from getattr(value, "__dict__", {}).values()

@@ -60,7 +60,7 @@ def _held(value: Any) -> tuple[int | None, Sequence[Any]]:
         return len(value), list(value.values())[-_ITEMS:]
     if isinstance(value, _SERIES):
         return len(value), (value if isinstance(value, (list, tuple)) else list(value.copy()))[-_ITEMS:]
-    if type(value).__module__.startswith("torch.") and hasattr(value, "load_state_dict"):  # a scheduler, a scaler
+    if type(value).__module__.startswith("torch.") and hasattr(type(value), "load_state_dict"):  # a scheduler, a scaler
         return len(vars(value)), list(vars(value).values())
     return None, ()
 
