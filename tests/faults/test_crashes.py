@@ -83,22 +83,16 @@ def test_budget_is_spent_and_the_last_screen_says_what_failed(job: FtJob) -> Non
     job.assert_clean()
 
 
-def test_killed_while_it_copies_a_snapshot(job: FtJob, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_killed_while_it_copies_a_snapshot(job: FtJob, calm: FtJob) -> None:
     """A torn slot is never taken for a whole one."""
-    args = ("--steps", "14", "--width", "400")
-    calm = FtJob(tmp_path_factory.mktemp("calm"))
-    calm.start(args=("--out", str(calm.out), *args))
-    assert calm.wait() == 0, calm.stderr
-    job.start(args=("--out", str(job.out), *args), env={"FAULT": "midcopy 1 7"})
+    job.start(env={"FAULT": "midcopy 1 7"})
     assert job.wait() == 0, job.stderr
     assert job.fired() == ["midcopy 1 0"]
     resumed = job.events("resumed")[-1]
-    assert resumed["source"] == "memory"
-    assert resumed["steps_lost"] <= 1
+    assert (resumed["source"], resumed["step"]) == ("memory", 7), "the newest that both have"
     assert job.losses() == calm.losses()
     assert job.final() == calm.final()
     job.assert_clean()
-    calm.assert_clean()
 
 
 EARLY = """
