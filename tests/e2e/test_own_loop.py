@@ -76,7 +76,7 @@ def test_an_exit_that_the_interpreter_does_not_make_is_none(job: FtJob) -> None:
 
 
 def test_a_step_that_was_not_said_is_not_saved_as_the_one_before(job: FtJob) -> None:
-    """Taken out: without Stopwatch.stepped the state after step 8 is saved as that of step 7."""
+    """Taken out: without OpenStep the state after step 8 is saved as that of step 7."""
     assert run(job, "early") == 0, job.stderr
     assert "job.finish() saves no step 7: an optimizer has stepped since" in job.stdout + job.stderr
     assert newest(job) == 6

@@ -53,7 +53,9 @@ DEFAULT_KEEP = 5
 DEFAULT_GRACE = 30.0
 DEFAULT_STORAGE_INTERVAL = "600s"
 DEFAULT_MEMORY_INTERVAL = "auto"
-MEMORY_SHARE = 0.01  # of the time of training: what snapshots may cost where their interval is fitted to it
+# of the time of training: what copies may take where the interval between snapshots is fitted to it; a copy also
+# empties the processor's caches, which costs the next step as much again: less than 1 % together
+MEMORY_SHARE = 0.005
 
 # Two slots alternate while the saver reads the third. STAGED is a slot on storage: it is used where there is no room
 # in memory (memory_budget.py).

@@ -1,29 +1,33 @@
-"""A rank that trains one shape without the hooks, with them, and without them again, and tells how long a step takes.
+"""A rank that trains one shape in turn without the hooks and with them, and tells how long a step takes in each turn.
 
     step_costs.py SHAPE SECONDS FILE
 
-Each of the three stretches lasts about SECONDS. The hooks' stretch begins with the fourth snapshot: the first ones make
-the slots' memory, once.
+A machine's speed may change by more within seconds than the hooks cost. So the turns are short, and a turn with the
+hooks is compared with the turns beside it. The hooks work for about twice SECONDS in all.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 import ftlaunch_hooks as ft
 
 Step = Callable[[], None]
 WARM_UP = 20  # steps
+TURN = 0.2  # seconds
 
 
 def stack(width: int, layers: int) -> nn.Sequential:
@@ -124,6 +128,27 @@ def timed(step: Step, steps: int) -> list[float]:
     return found
 
 
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Without the hooks on optimizers: torch has no public way to take them off and put them back."""
+    tables = _global_optimizer_pre_hooks, _global_optimizer_post_hooks
+    kept = [dict(table) for table in tables]
+    for table in tables:
+        table.clear()
+    yield
+    for table, hooks in zip(tables, kept, strict=True):
+        table.update(hooks)
+
+
+def taken(steps: int, step: Step, cross: Callable[[], object]) -> float:
+    """Seconds of a step, with what follows it, over a turn."""
+    began = time.perf_counter()
+    for _ in range(steps):
+        step()
+        cross()
+    return (time.perf_counter() - began) / steps
+
+
 def main() -> None:
     """Measure one shape."""
     shape, seconds, file = sys.argv[1], float(sys.argv[2]), Path(sys.argv[3])
@@ -131,23 +156,23 @@ def main() -> None:
     torch.manual_seed(0)
     step, objects = SHAPES[shape]()
     timed(step, WARM_UP)
-    count = max(WARM_UP, round(seconds / median(timed(step, WARM_UP))))
-    before = timed(step, count)
+    steps = max(2, round(TURN / median(timed(step, WARM_UP))))
     job = ft.attach(**objects)
-    hooked: list[float] = []
-    began = time.perf_counter()
-    for _ in job.steps(2 * count):
-        step()
-        ended = time.perf_counter()
-        hooked.append(ended - began)  # the boundary before it included
-        began = ended
-    after = timed(step, count)
-    figures = {
-        "step": (sum(before) + sum(after)) / (2 * count),
-        "first": sum(hooked[:count]) / count,
-        "then": sum(hooked[count:]) / count,
-    }
+    loop = job.steps(1 << 40)
+    next(loop)
+    bare, hooked = [], []
+    end = time.perf_counter() + 4 * seconds
+    while time.perf_counter() < end or len(hooked) < 10:
+        with silenced():
+            bare.append(taken(steps, step, lambda: None))
+        hooked.append(taken(steps, step, lambda: next(loop)))
+    with silenced():
+        bare.append(taken(steps, step, lambda: None))
+    ratios = [2 * mine / sum(beside) for mine, beside in zip(hooked, pairwise(bare), strict=True)]
+    half = len(ratios) // 2
+    figures = {"step": median(bare), "first": fmean(ratios[:half]), "then": fmean(ratios[half:])}
     file.write_text(json.dumps(figures))
+    loop.close()
     if dist.is_initialized():
         dist.destroy_process_group()
 

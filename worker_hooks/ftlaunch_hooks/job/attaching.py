@@ -10,6 +10,7 @@ from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.job import Job
 from ftlaunch_hooks.job.restore import AttachError
 from ftlaunch_hooks.job.supervised import Supervised
+from ftlaunch_hooks.observe import optimizer_steps
 from ftlaunch_hooks.process import bootstrap, error_file
 from ftlaunch_hooks.standalone import standalone
 from ftlaunch_hooks.state import generators
@@ -39,6 +40,7 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
     if unknown:
         raise AttachError(f"cannot attach: frozen names {unknown[0]!r}, which is none of {sorted(objects)}")
     page = bootstrap.own_page()
+    optimizer_steps.stop()
     coordinator: Coordinator = Supervised(page) if page is not None else standalone.join()
     _job = Job(objects, frozen, coordinator, generators.find(sys._getframe(1), objects))
     return _job

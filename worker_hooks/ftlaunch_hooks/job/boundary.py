@@ -31,6 +31,7 @@ class Boundary:
         )
         self._spent = 0.0, 0.0
         self._began_ns = time.monotonic_ns()
+        self._quiet_before = self._quiet_until_ns = 0  # see cross_quietly
 
     def open(self, step: int, kind: Resume) -> None:
         """attach() has restored `step` from `kind`: agree with all ranks, take a snapshot if there is none."""
@@ -50,6 +51,22 @@ class Boundary:
         """The first step of a loop begins."""
         self._began_ns = now_ns
 
+    def cross_quietly(self, step: int) -> bool:
+        """Cross the boundary of `step` at once, where it is known that there is nothing to be done and nothing to see.
+
+        Only a rank without peers ever knows. False: nothing has happened, `cross` does it.
+        """
+        now_ns = time.monotonic_ns()
+        if step >= self._quiet_before or now_ns >= self._quiet_until_ns:
+            return False
+        self._page.end_step(step, now_ns - self._began_ns, now_ns)
+        self._began_ns = now_ns
+        return True
+
+    def be_heard(self, step: int) -> None:
+        """Cross no boundary quietly from `step` on: somebody else has to do something there."""
+        self._quiet_before = min(self._quiet_before, step)
+
     def cross(self, step: int, now_ns: int, *, last: bool) -> Why | None:
         """`step` is complete, since `now_ns`: returns why its snapshot is held for the saver, if it is.
 
@@ -66,10 +83,12 @@ class Boundary:
         self._began_ns = now_ns
         self._pace.stepped(lasted)
         self._page.end_step(step, lasted, now_ns)
+        self._quiet_before, self._quiet_until_ns = self._schedule.quiet(now_ns + self._coordinator.patience_ns)
         return None
 
     def _follow(self, step: int, *, last: bool) -> Why | None:
         """Read the order, and follow it."""
+        self._quiet_before = 0
         order = self._schedule.read(step)
         if last:
             order = replace(order, hold=Why.END)

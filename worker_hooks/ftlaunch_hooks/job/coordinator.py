@@ -19,6 +19,7 @@ class Coordinator(Protocol):
     rank: int
     world_size: int
     even: bool  # all ranks must make the same number of steps
+    patience_ns: int  # how much later than at the next boundary a rank without peers may see what it is asked
     attempt: int
     memory_interval: MemoryInterval
     page: Page

@@ -23,6 +23,7 @@ from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
 from ftlaunch_hooks.job.script_end import at_ordinary_end
 from ftlaunch_hooks.observe.loss_watch import LossWatch
+from ftlaunch_hooks.observe.open_step import OpenStep
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
@@ -51,6 +52,7 @@ class Job:
         self.attempt: int = coordinator.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
         self._in_loop = False
+        self._open_step: OpenStep | None = None  # of a loop without steps()
         self._kept: int = self.step  # the newest step that was restored, or held for the saver
         self._page.consumed = restored.consumed_samples if restored is not None else 0
         self._snapshots = Snapshotter(
@@ -63,7 +65,7 @@ class Job:
             step if kind == Resume.MEMORY else NONE,
             coordinator.storage_slots,
         )
-        self._watch = Stopwatch(self._page)
+        self._watch = Stopwatch(self._page, compared=coordinator.world_size > 1)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         self._compare_replicas()
         self._boundary = Boundary(coordinator, self._state, self._snapshots, self._watch, self._losses)
@@ -93,9 +95,14 @@ class Job:
         began = self.step
         self._snapshots.budget.progress.intend(total)
         try:
-            while self.step < total:
-                yield self.step
-                self._complete(last=self.step + 1 == total)
+            step, quietly = self.step, self._boundary.cross_quietly
+            while step < total:
+                yield step
+                step += 1
+                if step < total and quietly(step):
+                    self.step = step
+                else:
+                    self._complete(last=step == total)
         finally:
             self._leave_loop()
         if self.step > began:
@@ -110,6 +117,7 @@ class Job:
         if loss is not None:
             self._page.loss = loss
             self._losses.note(self._page.loss)
+            self._boundary.be_heard(self.step + 1)
             if self._in_loop and not math.isfinite(self._page.loss):
                 span = (self._page.consumed, self._positions.ahead()) if self._positions.skippable else NO_SPAN
                 self._losses.judge(self.step + 1, *span)
@@ -119,6 +127,8 @@ class Job:
             self._page.phase = Phase.TRAIN
             self._page.lower_flag(Flag.LOOP_LEFT)
         self._complete(last=False)
+        self._open_step = self._open_step or OpenStep()
+        self._open_step.stepped = False
 
     def finish(self) -> None:
         """Say that the training is over, behind a loop of one's own; steps() says it by itself.
@@ -214,6 +224,7 @@ class Job:
         if step >= self._unsaved.due:
             self._unsaved.look_at_loop(step, own=not self._in_loop)
         hold = self._boundary.cross(step, now, last=last)
+        self._boundary.be_heard(step + 1 if self._positions.any else self._unsaved.due)
         if hold is not None:
             self._kept = step
             if hold == Why.STOP:
@@ -233,7 +244,7 @@ class Job:
         self._snapshots.settle()
         if self._snapshots.newest == step:
             self._page.hold_for_saver(step, Why.END)
-        elif self._watch.stepped:
+        elif self._open_step is not None and self._open_step.stepped:
             say(f"job.finish() saves no step {step}: an optimizer has stepped since, and no step_done() has followed")
             return
         else:

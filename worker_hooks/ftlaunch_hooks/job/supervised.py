@@ -29,6 +29,7 @@ class Supervised:
     """A Coordinator that asks the supervisor."""
 
     even = False  # a rank may end its loop before the others
+    patience_ns = 10_000_000
 
     def __init__(self, page: Page) -> None:
         """page: this rank's. Raises OSError when the memory directory is gone."""

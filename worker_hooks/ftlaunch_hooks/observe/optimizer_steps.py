@@ -13,7 +13,6 @@ from collections import Counter
 from typing import Any
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.protocol import Flag
 from ftlaunch_hooks.process import bootstrap, worker_server
 
 _observer: Observer | None = None
@@ -32,6 +31,16 @@ def install() -> None:
         worker_server.start(page.path.parent, int(os.environ["RANK"]))
 
 
+def stop() -> None:
+    """attach() makes steps of its own known: observe no longer. Not to be called while an optimizer steps."""
+    if _observer is not None:
+        _observer.close()
+
+
+def _has_peers() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
 class Observer:
     """Beats at every optimizer step, until attach() makes steps of its own known."""
 
@@ -44,14 +53,13 @@ class Observer:
         self._page: Page | None = page
         self._steps: Counter[int] = Counter()  # by optimizer: a script may step several in turn
         self._last = time.monotonic_ns()
-        self._watch, self._passes = Stopwatch(page), Passes(page)
+        self._watch, self._passes = Stopwatch(page, compared=_has_peers()), Passes(page)
         self._hook = register_optimizer_step_post_hook(self._stepped)
         os.register_at_fork(after_in_child=self.close)  # a child's steps are not the rank's
 
     def _stepped(self, optimizer: object, args: Any, kwargs: Any) -> None:
         page = self._page
-        if page is None or page.flags & Flag.ATTACHED:
-            self._stop()  # the hook stays: torch is going through all such hooks now
+        if page is None:
             return
         self._steps[id(optimizer)] += 1
         made, now = self._steps[id(optimizer)], time.monotonic_ns()

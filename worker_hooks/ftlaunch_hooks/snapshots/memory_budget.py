@@ -27,7 +27,8 @@ from ftlaunch_contract.protocol import MEMORY_SLOTS
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.peer_progress import PeerProgress
 
-_LOOK_NS = 1_000_000_000  # nanoseconds between looks at the memory that is left
+_LOOK_NS = 1_000_000_000  # nanoseconds between looks at the memory that is left, at least
+_LOOK_SHARE = 2_000  # times as long as a look took, at least, lie between two
 _UNLIMITED = 1 << 60
 _ONE_SLOT = 10  # steps between snapshots, at least, where each destroys the one before
 
@@ -67,11 +68,11 @@ class MemoryBudget:
         now = time.monotonic_ns()
         if now < self.look_ns:
             return
-        self.look_ns = now + _LOOK_NS
-        if not self.slots:
-            return
         before = self._tight
-        self._tight = is_tight(pools())
+        if self.slots:
+            self._tight = is_tight(pools())
+        ended = time.monotonic_ns()
+        self.look_ns = ended + max(_LOOK_NS, _LOOK_SHARE * (ended - now))
         if self._tight and not before:
             self.progress.grew()
 

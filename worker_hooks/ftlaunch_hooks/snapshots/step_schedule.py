@@ -101,6 +101,13 @@ class StepSchedule:
             orders[_FIRST + ahead % _RING] = ahead << 32
         return True
 
+    def quiet(self, until_ns: int) -> tuple[int, int]:
+        """Where `idle` has just returned True: the step before which that holds, and the time, at most `until_ns`.
+
+        A request is seen then, and not before. Only a rank without peers may rely on that: no other rank waits for it.
+        """
+        return (self._idle_before, min(until_ns, self._budget.look_ns)) if self._alone else (0, 0)
+
     def decide_anew(self) -> None:
         """Something was done: what it changes counts for the next order."""
         self._idle_before = 0

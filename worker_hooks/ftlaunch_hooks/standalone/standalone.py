@@ -47,6 +47,7 @@ class Standalone:
     """This rank, among its peers: a Coordinator without a supervisor."""
 
     even = True  # nobody would end the ranks that wait for one that has left its loop
+    patience_ns = 0  # rank 0 announces at every boundary
 
     def __init__(self, rank: int, world_size: int, chosen: Settings) -> None:
         """Meet the other ranks. Raises AloneError."""

@@ -167,3 +167,19 @@ def test_a_rank_that_has_left_its_loop_is_waited_for_no_longer(tmp_path: Path) -
             job.schedules[0].write(step + 1)
         job.pages[0].beat(step, 0)
     assert job.schedules[0].read(2 * SCHEDULE.count) == BoundaryOrder()
+
+
+def test_how_long_a_rank_without_peers_need_not_look(tmp_path: Path) -> None:
+    """Until something is due, or its patience is over, or the memory that is left is to be looked at."""
+    job = Job(tmp_path, 1, interval=50)
+    settled(job)
+    look = job.budgets[0].look_ns
+    assert job.schedules[0].quiet(look - 7) == (50, look - 7)
+    assert job.schedules[0].quiet(look + 7) == (50, look)
+
+
+def test_a_rank_with_peers_looks_at_every_boundary(tmp_path: Path) -> None:
+    """Taken out: without that the others wait for an order that rank 0 does not write."""
+    job = Job(tmp_path, 2, interval=50)
+    settled(job)
+    assert [schedule.quiet(1 << 62) for schedule in job.schedules] == [(0, 0)] * 2
