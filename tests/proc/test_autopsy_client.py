@@ -15,7 +15,7 @@ import pytest
 from tests.support.waiting import wait_for
 
 from ftlaunch.autopsy import client
-from ftlaunch.autopsy.client import KEPT, Autopsy
+from ftlaunch.autopsy.client import KEPT, Autopsy, collect_here
 from ftlaunch.system.helper_process import HelperProcesses
 
 
@@ -33,7 +33,7 @@ def subject(pid: int, log: Path) -> dict[str, Any]:
 
 def made(run_dir: Path, attempt: int, *subjects: dict[str, Any]) -> Autopsy:
     helpers = HelperProcesses()
-    autopsy = Autopsy(helpers, run_dir, f"attempt_{attempt}", run_dir, subjects)
+    autopsy = Autopsy(collect_here(helpers, run_dir), run_dir, f"attempt_{attempt}", subjects)
     wait_for(autopsy.over, "the end of the autopsy")
     assert autopsy.error == ""
     assert helpers.pids == []
@@ -91,7 +91,9 @@ def test_the_newest_are_kept_and_what_is_not_ours_stays(tmp_path: Path) -> None:
 
 def test_where_it_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "autopsy").touch()
-    autopsy = Autopsy(HelperProcesses(), tmp_path, "attempt_0", tmp_path, [subject(os.getpid(), tmp_path / "log")])
+    autopsy = Autopsy(
+        collect_here(HelperProcesses(), tmp_path), tmp_path, "attempt_0", [subject(os.getpid(), tmp_path / "log")]
+    )
     assert autopsy.over()
     assert autopsy.error == "cannot make an autopsy: File exists"
     assert autopsy.dumps()[0].stack == ""
@@ -102,7 +104,7 @@ def test_it_does_not_wait_for_ever(
 ) -> None:
     monkeypatch.setattr(client, "TIME", 0.0)
     helpers = HelperProcesses()
-    autopsy = Autopsy(helpers, tmp_path, "attempt_0", tmp_path, [subject(sleeper.pid, tmp_path / "log")])
+    autopsy = Autopsy(collect_here(helpers, tmp_path), tmp_path, "attempt_0", [subject(sleeper.pid, tmp_path / "log")])
     assert autopsy.over()
     assert autopsy.error == "the autopsy was not over within 0 s"
     wait_for(lambda: not helpers.pids, "its end")

@@ -22,7 +22,7 @@ SLEEP = ["sleep", "1000"]
 SWEEP = """
 import json, os, signal, subprocess, threading, time
 from pathlib import Path
-from ftlaunch.autopsy.client import Autopsy
+from ftlaunch.autopsy.client import Autopsy, collect_here
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.ranks.fork_client import Warm
@@ -41,7 +41,7 @@ spec = resolve(str(home / "job.yaml"), (), {"run_dir": str(home)}, os.environ)
 saver = SaverLink(helpers, "NOBODY=1", [])
 notifier = NotifierLink(helpers, spec, dict(os.environ))
 warm = Warm(helpers, spec, dict(os.environ), home / "warm.log", lambda *_, **__: None)
-autopsy = Autopsy(helpers, home, "attempt_0", home, [])
+autopsy = Autopsy(collect_here(helpers, home), home, "attempt_0", [])
 os.kill(processes.children(os.getpid())[-1], signal.SIGSTOP)  # so that it is still there when the sweep comes
 told = []
 asking = threading.Thread(target=lambda: told.append(disk.ask(helpers, home, 60.0)))

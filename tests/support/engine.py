@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.engine.context import Context
 from ftlaunch.engine.event_loop import EventLoop
@@ -52,8 +53,10 @@ class World:
         self.cannot_start = -1
         self.on_spawn: Callable[[FakeGroup], None] = lambda group: None
         rules = rule_parser.builtin()
+        helpers = HelperProcesses()
+        collect = collect_here(helpers, memory)
         context = Context(
-            self.spec, self.pages, self.events.append, self.loop, self.clock, lambda: 0.5, HelperProcesses(), rules
+            self.spec, self.pages, self.events.append, self.loop, self.clock, lambda: 0.5, helpers, rules, collect
         )
         edges = Edges(
             make_group=self._make_group,

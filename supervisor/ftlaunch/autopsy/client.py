@@ -6,9 +6,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ftlaunch.autopsy import rank_dump
 from ftlaunch.autopsy.rank_dump import RankDump
@@ -21,12 +21,29 @@ _OURS = re.compile(r"\.?(?:rank_\d+\.(?:stack\.txt|proc\.json|flight\.json)|gpu\
 _NAME = re.compile(r"attempt_(\d+)")
 
 
+class Collector(Protocol):
+    """Collects what an autopsy is made of: a process, or one on each node."""
+
+    def poll(self) -> int | None:
+        """None while it collects."""
+
+    def kill(self) -> None:
+        """End it."""
+
+
+Collect = Callable[[dict[str, Any]], Collector]
+"""Starts a collector for a request: `directory` and `ranks`. Raises OSError."""
+
+
+def collect_here(helpers: HelperProcesses, memory: Path) -> Collect:
+    """Collect on this machine, in a process of its own. memory: where the ranks' pages are."""
+    return lambda request: _begin(helpers, json.dumps({**request, "memory": str(memory)}).encode())
+
+
 class Autopsy:
     """One autopsy under way, or over."""
 
-    def __init__(
-        self, helpers: HelperProcesses, run_dir: Path, name: str, memory: Path, ranks: Sequence[dict[str, Any]]
-    ) -> None:
+    def __init__(self, collect: Collect, run_dir: Path, name: str, ranks: Sequence[dict[str, Any]]) -> None:
         """Start the collector; where that fails, the autopsy is over at once and `error` says why.
 
         name: of the autopsy's directory; an earlier autopsy of that name is replaced.
@@ -35,12 +52,11 @@ class Autopsy:
         self.directory = run_dir / "autopsy" / name
         self.error = ""
         self._ranks = [entry["rank"] for entry in ranks]
-        self._process: HelperProcess | None = None
+        self._process: Collector | None = None
         self._until = time.monotonic() + TIME
-        request = {"directory": str(self.directory), "memory": str(memory), "ranks": list(ranks)}
         try:
             _make_room(self.directory)
-            self._process = _begin(helpers, json.dumps(request).encode())
+            self._process = collect({"directory": str(self.directory), "ranks": list(ranks)})
         except OSError as error:
             self.error = f"cannot make an autopsy: {error.strerror}"
 

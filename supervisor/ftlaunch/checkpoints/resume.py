@@ -140,6 +140,5 @@ class ResumeDecision:
             self._cannot(initial.none_usable(load))
             return
         self._tell(Loaded(load, step))
-        for page in self.pages.pages:
-            page.persist_at = self.saving.first_due(0 if load.weights_only else step)
-            page.decide_resume(Resume.WEIGHTS if load.weights_only else Resume.LOADED, step)
+        kind = Resume.WEIGHTS if load.weights_only else Resume.LOADED
+        self.pages.decide(kind, step, self.saving.first_due(0 if load.weights_only else step))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.checkpoints.saver_client import Saver
 from ftlaunch.memory.pages import Pages
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.spec.job_spec import JobSpec
@@ -22,7 +22,7 @@ class SaveScheduler:
     """Holds the saver. One request at a time; what falls due meanwhile is done afterwards from newer snapshots."""
 
     def __init__(
-        self, spec: JobSpec, pages: Pages, start: Callable[[], SaverLink], abnormal: Callable[[int], str]
+        self, spec: JobSpec, pages: Pages, start: Callable[[], Saver], abnormal: Callable[[int], str]
     ) -> None:
         """start: makes a new saver, also after one has died. abnormal: what is held against a step's numbers."""
         self._abnormal = abnormal
@@ -188,8 +188,7 @@ class SaveScheduler:
     def went_back(self, step: int) -> None:
         """Checkpoints after `step` are put aside (NONE: all are): what follows is saved again."""
         self.committed = self._tried = step
-        for page in self.pages.pages:
-            page.saved = step
+        self.pages.went_back(step)
 
     def _saved(self, answer: Answer, now: float) -> None:
         self.pages.reading(NONE)

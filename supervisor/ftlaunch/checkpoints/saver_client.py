@@ -6,11 +6,40 @@ import contextlib
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ftlaunch.system import process_activity
 from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
 from ftlaunch_contract.files import atomic
+
+
+class Saver(Protocol):
+    """Commits steps and verifies checkpoints, one request at a time: a process, or one on each node."""
+
+    fd: int
+    """readable when it has answered, or is gone"""
+    pid: int
+    pending: dict[str, Any] | None
+    """the request under way"""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called: nothing may be asked any more."""
+
+    def ask(self, request: dict[str, Any]) -> None:
+        """Send a request: `pending` until its answer is there."""
+
+    def hurry(self) -> None:
+        """Let the save under way go on as fast as it can."""
+
+    def answers(self) -> list[dict[str, Any]] | None:
+        """Answers that have arrived; None when it is gone."""
+
+    def work(self) -> object:
+        """Changes whenever it has done something."""
+
+    def close(self, timeout: float) -> int | None:
+        """Let it finish and leave; SIGKILL it after `timeout` seconds."""
 
 
 class SaverLink:

@@ -40,7 +40,7 @@ class Attempt:
         self.progress, self.waits = progress, waits
         self.stragglers = Stragglers()
         self.examination = HangExamination(context, group)
-        self.grace_cut = GraceCut(context.helpers, context.spec.run_dir, context.memory_dir, group)
+        self.grace_cut = GraceCut(context.collect, context.spec.run_dir, group)
         self.exited = False
         """a rank's process has ended since the last look"""
 

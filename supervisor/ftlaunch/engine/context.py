@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ftlaunch.autopsy.client import Collect
 from ftlaunch.engine.event_loop import Clock, EventLoop
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.fault_rules import FaultRule
@@ -32,6 +33,10 @@ class Context:
     """uniform in [0, 1): jitter"""
     helpers: HelperProcesses
     rules: Sequence[FaultRule]
+    collect: Collect
+    """starts what an autopsy is made of"""
+    may_start: Callable[[], bool] = lambda: True
+    """whether an attempt may begin: every node that it needs is here"""
 
     @property
     def memory_dir(self) -> Path:

@@ -28,6 +28,7 @@ from ftlaunch.system.kernel_log import Kernel
 from ftlaunch_contract.protocol import EXIT_STOPPED
 
 _LOOK_FOR_ROOM = 2.0  # seconds between looks at a full disk
+_LOOK_FOR_NODES = 0.01  # the same at the nodes, where some are missing
 _CAUSE_TO_COME = 2.0  # seconds that a rank may close its connections before its process ends
 
 
@@ -95,6 +96,9 @@ class Incidents:
         context, spec = self._context, self._context.spec
         places = (spec.run_dir, spec.log_dir, spec.checkpoint_dir, Path.cwd(), Path(tempfile.gettempdir()))
         full = disk_room.full(places) if self.cause is not None and self.cause.kind == "disk" else []
+        if not context.may_start():
+            context.loop.call_at(context.clock() + _LOOK_FOR_NODES, Event.BACKOFF_OVER, self._backoff_over)
+            return
         if not full:
             context.loop.post(Event.BACKOFF_OVER)
             return

@@ -7,6 +7,7 @@ import os
 import random
 import time
 
+from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.engine.context import Context
@@ -61,7 +62,7 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
     workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
     helpers = HelperProcesses()
     reporter = Reporter(spec, workspace.journal, NotifierLink(helpers, spec, dict(os.environ)), terminal)
-    reached = _tell_of_start(spec, workspace, reporter)
+    reached = tell_of_start(spec, workspace, reporter)
     try:
         job = _Job(spec, workspace, reporter, signals, helpers, reached)
     except OSError as error:
@@ -80,7 +81,7 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
     return code
 
 
-def _tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> int:
+def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> int:
     """Tell what is started and what was found; returns the newest step of a killed supervisor's ranks, or -1."""
     reached, beat = workspace.pages.newest_life()
     anew = workspace.begins_anew(reached)
@@ -125,7 +126,10 @@ class _Job:
         self._loop = loop = EventLoop[Event](time.monotonic)
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
-        context = Context(spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules)
+        collect = collect_here(helpers, workspace.memory_dir)
+        context = Context(
+            spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules, collect
+        )
         around = Surroundings(
             spec, workspace.pages, Gpus(), fork_server, base_env, self._control.path, marker, loop, time.monotonic
         )

@@ -33,7 +33,7 @@ class StopRequests:
     def _on_signals(self) -> None:
         now = self._context.clock()
         for signum in self._signals.read():
-            self._stop(f"{signal_name(signum)} to the supervisor")
+            self.stop(f"{signal_name(signum)} to the supervisor")
             if signum == signal.SIGINT:
                 if self._interrupted_at is not None and now - self._interrupted_at > _HURRY_AFTER:
                     self._context.tell(
@@ -42,7 +42,8 @@ class StopRequests:
                     self._context.loop.post(Event.HURRY)
                 self._interrupted_at = now
 
-    def _stop(self, reason: str) -> None:
+    def stop(self, reason: str) -> None:
+        """Stop the job, and tell why."""
         if not self._reason:  # a scheduler may signal twice, milliseconds apart: once is enough
             self._reason = reason
             self._context.tell(StopRequested(reason))
@@ -67,7 +68,7 @@ class StopRequests:
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request.get("do") == "stop":
-            self._stop(str(request.get("why", "asked on the control socket"))[:_LONGEST_REASON])
+            self.stop(str(request.get("why", "asked on the control socket"))[:_LONGEST_REASON])
             return {"ok": True}
         if request.get("do") == "status":
             return {"ok": True, **self._overview().as_dict()}

@@ -10,7 +10,7 @@ from typing import Protocol
 from ftlaunch.checkpoints.final_save import FinalSave
 from ftlaunch.checkpoints.resume import Inherited, ResumeDecision
 from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
-from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.checkpoints.saver_client import Saver
 from ftlaunch.checkpoints.saver_silence import SaverSilence
 from ftlaunch.checkpoints.saver_watch import SaverWatch
 from ftlaunch.engine.attempt import Attempt
@@ -54,7 +54,7 @@ class Edges:
     """Where the engine touches the world; tests put fakes here, and nowhere else."""
 
     make_group: MakeGroup
-    start_saver: Callable[[], SaverLink]
+    start_saver: Callable[[], Saver]
     """raises OSError"""
     may_begin: Callable[[float], bool]
     """whether the first attempt may begin: the fork server is ready, or it is known that there is none"""

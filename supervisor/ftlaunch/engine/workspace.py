@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from ftlaunch.checkpoints import saver
 from ftlaunch.history import runs as history
@@ -33,9 +34,15 @@ class Unusable(Exception):
 class Workspace:
     """Run dir, memory directory, their locks, the journal, and the pages."""
 
-    def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
-        """Take possession. Raises Unusable; nothing is left behind then but what was there before."""
-        self.spec, self.say = spec, say
+    def __init__(
+        self, spec: JobSpec, say: Callable[[str], None], make_pages: Callable[[Path], Pages] | None = None
+    ) -> None:
+        """Take possession. Raises Unusable; nothing is left behind then but what was there before.
+
+        make_pages: makes the pages in the memory directory, which has no snapshots; None: pages and snapshots of all
+        ranks are there.
+        """
+        self.spec, self.say, self._make_pages = spec, say, make_pages
         self._asked = (
             None
             if spec.saving.load_checkpoint is None
@@ -135,6 +142,8 @@ class Workspace:
         return None
 
     def _open_pages(self) -> Pages:
+        if self._make_pages is not None:
+            return self._make_pages(self.memory_dir)
         inherited = count_pages(self.memory_dir)
         if inherited not in (0, self.spec.launch.nproc):
             self._keep_snapshots_of(inherited, self.spec.saving.keep, f"with {inherited} ranks")

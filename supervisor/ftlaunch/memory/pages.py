@@ -12,29 +12,32 @@ from ftlaunch_contract.protocol import Resume
 
 
 class Pages:
-    """The pages of all ranks of a job."""
+    """The pages of all ranks of a job, or of those of a node."""
 
-    def __init__(self, directory: Path, ranks: int) -> None:
-        """Map the pages, and make missing ones; pages of another number of ranks are deleted. Raises OSError."""
-        self.directory = directory
-        if count_pages(directory) != ranks:
+    def __init__(self, directory: Path, ranks: int, first: int = 0) -> None:
+        """Map the pages, and make missing ones; pages of other ranks, or of more, are deleted. Raises OSError.
+
+        first: the number of the first rank.
+        """
+        self.directory, self.first = directory, first
+        paths = [page_path(directory, rank) for rank in range(first, first + ranks)]
+        if count_pages(directory) != ranks or (first and not all(path.exists() for path in paths)):
             forget_snapshots(directory)
-        for rank in range(ranks):
-            path = page_path(directory, rank)
+        for path in paths:
             if not _usable(path):
                 path.unlink(missing_ok=True)
                 create_page(path)
-        self.pages = [Page(page_path(directory, rank)) for rank in range(ranks)]
+        self.pages = [Page(path) for path in paths]
 
     def __getitem__(self, rank: int) -> Page:
-        return self.pages[rank]
+        return self.pages[rank - self.first]
 
     def __len__(self) -> int:
         return len(self.pages)
 
     def slots(self) -> dict[int, Sequence[int]]:
         """Rank -> the step in each of its slots."""
-        return {rank: page.slot_steps() for rank, page in enumerate(self.pages)}
+        return {rank: page.slot_steps() for rank, page in enumerate(self.pages, self.first)}
 
     def newest_common(self) -> int:
         """The newest step all ranks have whole in memory, or NONE."""
@@ -42,7 +45,7 @@ class Pages:
 
     def slot_of(self, rank: int, step: int) -> int:
         """The slot in which a rank holds a step. Raises ValueError."""
-        return self.pages[rank].slot_steps().index(step)
+        return self[rank].slot_steps().index(step)
 
     def prepare(self, kind: Resume, step: int, persist_at: int) -> None:
         """Before an attempt, while no rank lives: forget old requests, say where to resume.
@@ -93,6 +96,11 @@ class Pages:
         """The saver is done with held snapshots up to `step`."""
         for page in self.pages:
             page.saved = max(page.saved, step)
+
+    def went_back(self, step: int) -> None:
+        """Checkpoints after `step` are put aside (NONE: all are)."""
+        for page in self.pages:
+            page.saved = step
 
     def newest_life(self) -> tuple[int, float]:
         """From the pages: the step that all ranks had completed (NONE: not known), time of the newest beat."""

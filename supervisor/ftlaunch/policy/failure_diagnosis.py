@@ -45,6 +45,7 @@ class Evidence:
     lived: float = 0.0  # seconds
     kernel: str = ""  # what the kernel has said and counted since the attempt began
     final: bool = False  # the hooks in it have said that its error would come again in every attempt
+    lost: str = ""  # its node is lost, or has not started it: the sentence that says so
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class Cause:
 
 def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
     """The cause of one rank's end."""
+    if evidence.lost:
+        return _told("node-lost", evidence.rank, evidence.step, evidence.lost, "node-lost", "", rules)
     trace = _trace(evidence)
     facts = _facts(evidence, trace)
     rule = first_fitting(rules, facts)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ftlaunch.ranks.placement import Placement
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract import protocol
 
@@ -26,19 +27,23 @@ def rank_env(
     base: Mapping[str, str],
     rank: int,
     attempt: int,
-    port: int,
+    place: Placement,
     memory_dir: Path,
     control: Path,
     *,
     restarts: int,
 ) -> dict[str, str]:
-    """The environment of one rank of one attempt; restarts: how many it is told there were."""
+    """The environment of one rank of one attempt.
+
+    place: of its node; the port is known. restarts: how many it is told there were.
+    """
     everybodys = _everybodys(spec, base)
     return {
         **everybodys,
-        **_torchrun(spec, rank, attempt, port, everybodys.get("CUDA_VISIBLE_DEVICES")),
+        **_torchrun(spec, rank, attempt, place, everybodys.get("CUDA_VISIBLE_DEVICES")),
         "TORCHELASTIC_RESTART_COUNT": str(restarts),
         **_ours(spec, attempt, memory_dir, control),
+        **({protocol.ENV_NODE_RANKS: f"{place.first}:{place.count}"} if place.nodes > 1 else {}),
     }
 
 
@@ -65,23 +70,23 @@ def visible_device(rank: int, visible: str | None) -> str:
     return str(rank) if visible is None else visible.split(",")[rank].strip()
 
 
-def _torchrun(spec: JobSpec, rank: int, attempt: int, port: int, visible: str | None) -> dict[str, str]:
-    world = str(spec.launch.nproc)
-    local = {"LOCAL_RANK": str(rank)}
+def _torchrun(spec: JobSpec, rank: int, attempt: int, place: Placement, visible: str | None) -> dict[str, str]:
+    world, on_node = str(place.world), rank - place.first
+    local = {"LOCAL_RANK": str(on_node)}
     if spec.launch.virtual_local_rank:
-        local = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": visible_device(rank, visible)}
+        local = {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": visible_device(on_node, visible)}
     return {
         **local,
         "RANK": str(rank),
         "WORLD_SIZE": world,
-        "LOCAL_WORLD_SIZE": world,
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": str(place.count),
+        "GROUP_RANK": str(place.node),
+        "GROUP_WORLD_SIZE": str(place.nodes),
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": world,
         "ROLE_NAME": spec.launch.role,
-        "MASTER_ADDR": spec.launch.master_addr,
-        "MASTER_PORT": str(port),
+        "MASTER_ADDR": place.address,
+        "MASTER_PORT": str(place.port),
         "TORCHELASTIC_MAX_RESTARTS": str(spec.restarts.max_restarts),
         "TORCHELASTIC_RUN_ID": spec.launch.run_id,
         "TORCHELASTIC_ERROR_FILE": str(error_file(spec, attempt, rank)),

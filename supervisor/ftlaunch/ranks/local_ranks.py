@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from ftlaunch.ranks.activity_monitor import ActivityMonitor
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.ranks.group import Exited
 from ftlaunch.ranks.log_files import log_path
+from ftlaunch.ranks.placement import Placement, on_one_node
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec
@@ -58,12 +59,14 @@ class Surroundings:
 class LocalRanks:
     """See RankGroup."""
 
-    def __init__(self, around: Surroundings, attempt: int, exited: Exited) -> None:
-        """exited: is told of each rank whose process has ended."""
+    def __init__(self, around: Surroundings, attempt: int, exited: Exited, place: Placement | None = None) -> None:
+        """exited: is told of each rank whose process has ended. place: None where all ranks are on this node."""
         self._around, self.attempt, self._exited = around, attempt, exited
         self.started = around.clock()
         self.ranks: dict[int, Rank] = {}
-        self.port = 0
+        self._leaders: dict[int, processes.Leader] = {}
+        self._place = place or on_one_node(around.spec)
+        self.port = self._place.port
         self._restarts: dict[int, int] = {}  # of each rank that was started again alone
         self._activity = ActivityMonitor(around.spec, around.gpus, self.started)
 
@@ -72,16 +75,16 @@ class LocalRanks:
     def spawn(self) -> None:
         """Start every rank on a fresh port."""
         spec = self._around.spec
-        folder = self._log(0).parent
+        folder = self._log(self._place.first).parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SpawnFailed(0, f"{folder}: {error.strerror}") from error
         try:
-            self.port = spec.launch.master_port or processes.free_port(spec.launch.master_addr)
+            self.port = self.port or processes.free_port(spec.launch.master_addr)
         except OSError as error:
             raise SpawnFailed(0, f"no port on {spec.launch.master_addr}: {error.strerror}") from error
-        self._start(range(spec.launch.nproc), self.attempt)
+        self._start(self._place.ranks, self.attempt)
 
     def replace(self, rank: int, due: float) -> None:
         """End one rank and its process group; `refill` starts it again at `due`."""
@@ -106,12 +109,10 @@ class LocalRanks:
     def _start(self, numbers: Iterable[int], restarts: int) -> None:
         """restarts: how many there were before, as the ranks are told."""
         around, spec, now = self._around, self._around.spec, self._around.clock()
-        places = around.pages.directory, around.control
+        places = replace(self._place, port=self.port), around.pages.directory, around.control
         orders = {}
         for number in numbers:
-            env = environment.rank_env(
-                spec, around.base_env, number, self.attempt, self.port, *places, restarts=restarts
-            )
+            env = environment.rank_env(spec, around.base_env, number, self.attempt, *places, restarts=restarts)
             orders[number] = ForkOrder(env, self._log(number))
         log_from = {number: _size(order.log) for number, order in orders.items()}
         with _failing_at(min(orders), "a rank cannot be forked"):
@@ -130,13 +131,14 @@ class LocalRanks:
     def _add(self, number: int, process: processes.Leader, log_from: int, now: float) -> None:
         page = self._around.pages[number]
         self.ranks[number] = rank = Rank(number, process, page, self.attempt, log_from, now)
-        self._around.exits.register(process.pidfd, lambda: self._on_exit(rank))
+        self._leaders[number] = process
+        self._around.exits.register(process.pidfd, lambda: self._on_exit(rank, process))
 
-    def _on_exit(self, rank: Rank) -> None:
-        pidfd = rank.process.pidfd
+    def _on_exit(self, rank: Rank, process: processes.Leader) -> None:
+        pidfd = process.pidfd
         self._around.exits.unregister(pidfd)
-        if not rank.process.reap():
-            self._around.exits.register(pidfd, lambda: self._on_exit(rank))
+        if not process.reap():
+            self._around.exits.register(pidfd, lambda: self._on_exit(rank, process))
             return
         rank.order = self._around.exits.turn if rank.order < 0 else rank.order
         rank.ended = self._around.clock()
@@ -228,7 +230,7 @@ class LocalRanks:
 
     def kill(self) -> None:
         """SIGKILL to every rank's process group."""
-        processes.kill_groups(rank.process for rank in self.ranks.values())
+        processes.kill_groups(self._leaders.values())
 
     def sweep(self, spared: Sequence[int]) -> bool:
         """Once no rank is left: kill what the ranks left in other sessions. True when nothing is left."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks.log_files import tail
 from ftlaunch.ranks.view import RankView
 from ftlaunch.system.process_activity import Usage
-from ftlaunch.system.processes import Leader
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase
 
@@ -23,13 +23,33 @@ class SpawnFailed(Exception):
         self.rank, self.reason = rank, reason
 
 
+class Process(Protocol):
+    """A rank's process: a child of ours (`Leader`), or one on another machine."""
+
+    pid: int
+    log: Path
+    returncode: int | None
+
+    def ended_by(self) -> int:
+        """The signal that is ending the process at this moment; 0 otherwise."""
+
+    def signal(self, signum: int) -> None:
+        """Signal the process alone."""
+
+    def kill_group(self) -> None:
+        """SIGKILL the process's group."""
+
+    def state(self) -> str:
+        """The process state letter of /proc (R, S, D, T, Z); empty when it is gone."""
+
+
 class Rank:
     """A rank as the supervisor sees it."""
 
-    def __init__(self, number: int, process: Leader, page: Page, attempt: int, log_from: int, started: float) -> None:
-        """log_from: where in the log this attempt begins, as an earlier run may have used the same file."""
+    def __init__(self, number: int, process: Process, page: Page, attempt: int, log_from: int, started: float) -> None:
+        """log_from: where in the log this attempt begins, in bytes: an earlier run may have used the same file."""
         self.number, self.process, self.started = number, process, started
-        self._page, self._attempt, self._log_from = page, attempt, log_from
+        self._page, self._attempt, self.log_from = page, attempt, log_from
         self.order = -1  # of its end among the ends of all ranks; -1 before
         self.dying: float | None = None  # since when a signal has been ending it
         self.asked = False  # to leave
@@ -149,17 +169,12 @@ class Rank:
             step=page.step if page is not None else -1,
             seen=page.seen_steps if page is not None else 0,
             error_file=_read_json(error_file),
-            log_tail=tail(self.log, self._log_from),
+            log_tail=tail(self.log, self.log_from),
             order=self.order,
             pid=self.process.pid,
             lived=self.ended - self.started,
             final=page is not None and bool(page.flags & Flag.FINAL),
         )
-
-    @property
-    def log_from(self) -> int:
-        """Where in the log this attempt begins, in bytes."""
-        return self._log_from
 
 
 def _read_json(path: Path) -> Mapping[str, object] | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ftlaunch.ranks.environment import rank_env
+from ftlaunch.ranks.placement import on_one_node
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.resolve import resolve
@@ -25,9 +26,9 @@ def spec(tmp_path: Path, environ: dict[str, str]) -> JobSpec:
 )  # fmt: skip
 def test_a_rank_sees_its_own_of_the_visible_gpus(tmp_path: Path, environ: dict[str, str], seen: list[str]) -> None:
     """Taken out: every rank sees the GPU of its number, which may be another job's."""
-    found = [
-        rank_env(spec(tmp_path, environ), environ, rank, 0, 1, tmp_path, tmp_path, restarts=0) for rank in range(2)
-    ]
+    job = spec(tmp_path, environ)
+    place = on_one_node(job)
+    found = [rank_env(job, environ, rank, 0, place, tmp_path, tmp_path, restarts=0) for rank in range(2)]
     assert [env["CUDA_VISIBLE_DEVICES"] for env in found] == seen
     assert {env["LOCAL_RANK"] for env in found} == {"0"}
 

@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.log_files import tail
+from ftlaunch.ranks.placement import on_one_node
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcesses
@@ -83,7 +84,8 @@ def _uninterrupted() -> Iterator[None]:
 
 def _start(spec: JobSpec, what: str, rank: int, port: int, folder: Path) -> processes.RankProcess:
     argv = [spec.launch.python, str(_PROBE), what, str(folder / f"{rank}.json")]
-    env = environment.rank_env(spec, os.environ, rank, 0, port, folder, folder / "none", restarts=0)
+    place = replace(on_one_node(spec), port=port)
+    env = environment.rank_env(spec, os.environ, rank, 0, place, folder, folder / "none", restarts=0)
     return processes.RankProcess(rank, argv, env, folder / f"{rank}.log", f"{protocol.ENV_MEMORY_DIR}={folder}")
 
 

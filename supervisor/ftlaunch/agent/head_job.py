@@ -1,0 +1,137 @@
+"""The supervisor of a job of several nodes, and what it works with: the nodes where one machine has its ranks."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+
+from ftlaunch.checkpoints.resume import Inherited
+from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.cluster.cluster import Around, Cluster
+from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
+from ftlaunch.cluster.cluster_pages import ClusterPages
+from ftlaunch.cluster.cluster_ranks import ClusterRanks
+from ftlaunch.cluster.cluster_saver import ClusterSaver
+from ftlaunch.cluster.fingerprint import job_of
+from ftlaunch.engine.context import Context
+from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.engine.main import exit_code
+from ftlaunch.engine.stop_requests import StopRequests
+from ftlaunch.engine.supervisor import Edges, Supervisor
+from ftlaunch.engine.workspace import Workspace
+from ftlaunch.policy.states import Event
+from ftlaunch.reporting.reporter import Reporter
+from ftlaunch.spec import rule_parser
+from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.control_socket import Control
+from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.signals import Signals
+from ftlaunch_contract import protocol
+
+_FAREWELL = 3.0  # seconds that the agents are given to hear that the job is over
+
+
+class HeadJob:
+    """What the head's event loop works for: the supervisor, then the agents' leave."""
+
+    storage_answers = True
+    """whether the saver was not left behind in a system call"""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        world: JobSpec,
+        workspace: Workspace,
+        reporter: Reporter,
+        signals: Signals,
+        helpers: HelperProcesses,
+        loop: EventLoop[Event],
+        random: Callable[[], float],
+    ) -> None:
+        """spec: as every node has it. world: its ranks are all those of the job. Raises OSError."""
+        self._spec, self._loop, self._reporter = spec, loop, reporter
+        pages = workspace.pages
+        assert isinstance(pages, ClusterPages)
+        self._pages = pages
+        around = Around(
+            pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait, time.monotonic,
+            reporter.say, lambda why: self._requests.stop(why), lambda: loop.post(Event.HURRY), _is_dead,
+        )  # fmt: skip
+        self.cluster = cluster = Cluster(around)
+        self._control = Control(workspace.memory_dir)
+        rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
+        context = Context(
+            world, pages, reporter.tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
+            cluster.settled,
+        )  # fmt: skip
+        marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
+
+        def start_saver() -> ClusterSaver:
+            own = SaverLink(helpers, marker, workspace.locks)
+            return ClusterSaver(own, cluster, pages, loop.register, loop.unregister)
+
+        edges = Edges(
+            make_group=lambda number, exited: ClusterRanks(world, pages, cluster, time.monotonic, number, exited),
+            start_saver=start_saver,
+            may_begin=lambda _: cluster.settled(),
+            deaths=cluster,
+            tell_outcomes=reporter.tell_outcomes,
+            processor_time=time.thread_time,
+            inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
+            reached=-1,
+        )
+        self.supervisor = Supervisor(context, edges)
+        self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
+        self._ended = 0.0  # when the agents were told that the job is over
+
+    # --- for the event loop -----------------------------------------------------------------------------------
+
+    def take(self, event: Event) -> None:
+        """Take an event through the table."""
+        self.supervisor.take(event)
+
+    def next_look(self) -> float:
+        """When to look again at the latest."""
+        return self.supervisor.next_look()
+
+    def look(self) -> None:
+        """See what the nodes and their ranks do; once the job is over, have the agents end."""
+        if not self.supervisor.over:
+            self.cluster.look()
+            self.supervisor.look()
+        elif not self._ended:
+            self._ended = time.monotonic()
+            self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error))
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended and the agents know it."""
+        told = self._ended and (not self.cluster.left or time.monotonic() > self._ended + _FAREWELL)
+        return self.supervisor.over and bool(told)
+
+    @property
+    def code(self) -> int:
+        """The exit code of a job that has ended: of every agent."""
+        return exit_code(self.supervisor.state, self.supervisor.saving.committed)
+
+    def run(self) -> int:
+        """Run to the end; returns the exit code."""
+        self.supervisor.begin_when_ready()
+        self._loop.run(self)
+        self.supervisor.close()
+        self._control.close()
+        self.storage_answers = self.supervisor.saving.work() is None
+        self.supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
+        return self.code
+
+
+def _is_dead(address: str, port: int) -> bool:
+    """Whether an agent has ended: nobody listens at the port that it has told. A silent machine gives no answer."""
+    try:
+        with socket.create_connection((address, port), timeout=0.2):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False

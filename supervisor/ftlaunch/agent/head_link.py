@@ -1,0 +1,94 @@
+"""An agent's connection to the head: made, made again where it ends, and for how long there has been none."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from ftlaunch.channel.connection import Connection, connect
+from ftlaunch.channel.stream import Clock, Loop
+from ftlaunch.cluster import messages
+
+_PATIENCE = 2.0  # seconds for one try
+_AGAIN = 0.1  # seconds between tries; then half as long again each time, up to the next
+_SELDOM = 2.0
+
+
+class HeadLink:
+    """Tries for as long as it is not closed. A name is resolved at every try: its scheduler may publish it late."""
+
+    def __init__(
+        self, loop: Loop, clock: Clock, endpoint: tuple[str, int], token: bytes,
+        heard: Callable[[dict[str, Any]], None], met: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """heard: takes messages of `messages.DOWN`. met: a connection is ready."""
+        self._loop, self._clock, self._endpoint, self._token = loop, clock, endpoint, token
+        self._heard, self._met = heard, met
+        self._connection: Connection | None = None
+        self._pause = _AGAIN
+        self._numeric = ""  # the endpoint's address, once it is known
+        self.alone_since: float | None = clock()
+        """since when there has been no head; None: there is one"""
+        self.was_met = False
+        """there has been a head"""
+        self.why = "it has not been tried yet"
+        """why the last try has failed, or the connection has ended"""
+        self._try()
+
+    def send(self, do: str, **fields: Any) -> None:
+        """Send a message of `messages.UP`, where there is a head."""
+        if self._connection is not None and self._connection.ready:
+            self._connection.send({"do": do, **fields})
+
+    @property
+    def endpoint(self) -> str:
+        """For people."""
+        address, port = self._endpoint
+        return f"{address}:{port}"
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._loop.cancel((self, "again"))
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _try(self) -> None:
+        address, port = self._endpoint
+        try:
+            if not self.was_met:  # afterwards its ranks may run, and a resolver may take its time
+                self._numeric = str(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError as error:
+            self._failed(f"{address} cannot be resolved ({error.strerror})")
+            return
+        told = self._numeric, port, self._token, self._clock() + _PATIENCE
+        connection = connect(self._loop, self._clock, *told, version=messages.VERSION)
+        self._connection = connection
+        connection.on_ready = self._ready
+        connection.on_message = self._on_message
+        connection.on_end = self._failed
+
+    def _ready(self) -> None:
+        self.alone_since, self.was_met, self._pause = None, True, _AGAIN
+        self._met()
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        try:
+            messages.check(message, messages.DOWN)
+        except ValueError as error:
+            self._lost(f"the head has sent {error}")
+            return
+        self._heard(message)
+
+    def _lost(self, why: str) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._failed(why)
+
+    def _failed(self, why: str) -> None:
+        self._connection, self.why = None, why
+        if self.alone_since is None:
+            self.alone_since = self._clock()
+        self._loop.call_at(self._clock() + self._pause, (self, "again"), self._try)
+        self._pause = min(1.5 * self._pause, _SELDOM)

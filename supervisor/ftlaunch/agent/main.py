@@ -1,0 +1,165 @@
+"""Runs a node's part of a job of several nodes to its end, and the head where the endpoint is on this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+from ftlaunch.agent import head
+from ftlaunch.agent.agent import Agent
+from ftlaunch.agent.head_link import HeadLink
+from ftlaunch.agent.node_helpers import NodeHelpers
+from ftlaunch.agent.node_ranks import Node, NodeRanks
+from ftlaunch.autopsy.client import collect_here
+from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.cluster.fingerprint import job_of
+from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.engine.workspace import Unusable
+from ftlaunch.memory import memory_owner
+from ftlaunch.memory.directory import forget_snapshots, places_of, remove_memory
+from ftlaunch.memory.memory_owner import MemoryTaken
+from ftlaunch.ranks import environment
+from ftlaunch.ranks.fork_client import Warm
+from ftlaunch.ranks.fork_server_watch import ForkServerWatch
+from ftlaunch.reporting import messages
+from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system import job_token, processes
+from ftlaunch.system.control_socket import Control
+from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.signals import Signals
+from ftlaunch_contract import protocol
+from ftlaunch_contract.files.dirlock import Locked
+from ftlaunch_contract.files.private_dir import NotPrivate
+
+TOKEN = "token"
+_MOST_AGENTS = 64  # of one job on one machine
+
+
+def run(spec: JobSpec) -> int:
+    """Take part in a job of several nodes until it is over; returns the exit code. Raises Unusable."""
+    processes.become_subreaper()
+    try:
+        spec.run_dir.mkdir(parents=True, exist_ok=True)
+        token = spec.nodes.token.encode() if spec.nodes.token else job_token.read_or_make(spec.run_dir / TOKEN)
+    except OSError as error:
+        raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
+    child = head.start(spec, token)
+    with Signals(spec.launch.stop_signals) as signals:
+        code = _Node(spec, token, signals).run()
+    return head.wait(child, code) if child else code
+
+
+def say(sentence: str) -> None:
+    """Tell it on this node's terminal; the head speaks on its own."""
+    sys.stderr.write(f"{messages.PREFIX}{sentence}\n")
+    sys.stderr.flush()
+
+
+def _take_memory(spec: JobSpec) -> MemoryTaken:
+    """The memory directory of this agent: of its node rank, or the first one that no other agent has. Raises Unusable."""
+    try:
+        places = places_of(spec.run_dir, spec.checkpoint_dir)
+        numbers = range(_MOST_AGENTS) if spec.nodes.rank is None else [spec.nodes.rank]
+        for number in numbers:
+            try:
+                return memory_owner.take(f"{spec.job_id}.node{number}", places, lambda _: None, say)
+            except Locked:
+                if number == numbers[-1]:
+                    raise
+        raise AssertionError("there is a number")
+    except (Locked, NotPrivate) as error:
+        raise Unusable(f"cannot start: {error}") from error
+    except OSError as error:
+        raise Unusable(f"cannot start: {error.filename}: {error.strerror}") from error
+
+
+class _Node:
+    """The agent, and what it works with."""
+
+    def __init__(self, spec: JobSpec, token: bytes, signals: Signals) -> None:
+        self._spec, self._memory = spec, _take_memory(spec)
+        memory = self._memory
+        marker = f"{protocol.ENV_MEMORY_DIR}={memory.directory}"
+        processes.kill_marked(marker)
+        if spec.saving.fresh:
+            forget_snapshots(memory.directory)
+        self._helpers = helpers = HelperProcesses()
+        self._loop = loop = EventLoop[Any](time.monotonic)
+        base_env = dict(os.environ)
+        fork_env = environment.warm_env(spec, base_env, memory.directory)
+        log = spec.log_dir / f"warm.{socket.gethostname()}.{os.getpid()}.log"
+        self._fork_server = fork_server = Warm(helpers, spec, fork_env, log, lambda *_, **__: None)
+        self._control = Control(memory.directory)
+        told = spec, memory.directory, fork_server, base_env, self._control.path, marker, loop, time.monotonic, helpers
+        self._ranks = ranks = NodeRanks(Node(*told, self._tell))
+        self._node_helpers = NodeHelpers(
+            loop,
+            lambda: SaverLink(helpers, marker, [memory.lock.fd]),
+            collect_here(helpers, memory.directory),
+            ForkServerWatch(fork_server, loop, say).is_settled,
+            self._tell,
+        )
+        self._probe = socket.create_server(("", 0))
+        hello = {
+            "job": job_of(spec),
+            "host": socket.gethostname(),
+            "rank": -1 if spec.nodes.rank is None else spec.nodes.rank,
+            "probe": self._probe.getsockname()[1],
+        }
+        assert spec.nodes.address is not None
+        endpoint = spec.nodes.address, spec.nodes.port
+        self.agent = Agent(
+            spec,
+            time.monotonic,
+            lambda heard, met: HeadLink(loop, time.monotonic, endpoint, token, heard, met),
+            ranks,
+            self._node_helpers,
+            hello,
+            say,
+        )
+        loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
+        loop.register(self._control.fd, self._on_connect)
+
+    def _tell(self, do: str, **fields: Any) -> None:
+        self.agent.link.send(do, **fields)
+
+    def _on_connect(self) -> None:
+        client = self._control.accept()
+        if client is None:
+            return
+
+        def on_request() -> None:
+            try:
+                request = client.request()
+            except (OSError, ValueError):
+                self._loop.unregister(client.fd)
+                client.close()
+                return
+            if request is None:
+                return
+            self._loop.unregister(client.fd)
+            if request.get("do") == "stop":
+                self.agent.ask_stop(str(request.get("why", "asked on the control socket"))[:200])
+                client.answer({"ok": True})
+            else:
+                client.answer({"ok": False, "error": "cannot answer that here: ask where the head of the job runs"})
+
+        self._loop.register(client.fd, on_request)
+
+    def run(self) -> int:
+        """Run to the end; returns the exit code."""
+        self._loop.run(self.agent)
+        self._fork_server.dismiss()
+        self.agent.link.close()
+        self._control.close()
+        self._probe.close()
+        self._node_helpers.close(self._spec.grace)
+        self._fork_server.close()
+        if not self.agent.keep:
+            remove_memory(self._memory.directory)
+        self._memory.lock.release()
+        assert self.agent.code is not None
+        return self.agent.code

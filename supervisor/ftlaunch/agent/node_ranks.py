@@ -1,0 +1,195 @@
+"""The ranks of a node: started, asked to leave, killed as the head says; what happens to them is told to the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.cluster import cluster_pages
+from ftlaunch.cluster.page_words import Changes
+from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.memory.pages import Pages
+from ftlaunch.ranks.exit_watch import ExitWatch
+from ftlaunch.ranks.fork_client import Warm
+from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
+from ftlaunch.ranks.placement import Placement
+from ftlaunch.ranks.rank import Rank, SpawnFailed
+from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system import processes
+from ftlaunch.system.gpu_activity import Gpus
+from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import Page, page_path
+from ftlaunch_contract.protocol import Resume
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the ranks of a node are started with."""
+
+    spec: JobSpec
+    memory_dir: Path
+    fork_server: Warm
+    base_env: Mapping[str, str]
+    control: Path
+    marker: str
+    loop: EventLoop[Any]
+    clock: Callable[[], float]
+    helpers: HelperProcesses
+    tell: Callable[..., None]
+    """sends a message of `messages.UP`"""
+
+
+class NodeRanks:
+    """Of one attempt at a time."""
+
+    def __init__(self, node: Node) -> None:
+        self._node, self._gpus = node, Gpus()
+        self.pages: Pages | None = None
+        self._group: LocalRanks | None = None
+        self._place: Placement | None = None
+        self._changes: dict[int, Changes] = {}
+        self._deaths: ExitWatch | None = None
+        self._gone = True
+        self._next: Mapping[str, Any] | None = None  # an attempt to be started once the last one's processes are gone
+
+    # --- what its memory has ----------------------------------------------------------------------------------
+
+    def held(self) -> tuple[list[int], dict[int, list[int]]]:
+        """First rank and number of ranks whose memory lies here, or nothing; and by rank the steps in its slots."""
+        found = sorted(self._node.memory_dir.glob("page_*"))
+        slots = {}
+        for path in found:
+            try:
+                page = Page(path)
+            except (OSError, ValueError):
+                return [], {}
+            slots[int(path.name.removeprefix("page_"))] = list(page.slot_steps())
+            page.close()
+        if not slots or sorted(slots) != list(range(min(slots), min(slots) + len(slots))):
+            return [], {}
+        return [min(slots), len(slots)], slots
+
+    def free_port(self) -> int:
+        """A port at which the ranks of the next attempt may meet."""
+        return self._node.spec.launch.master_port or processes.free_port("")
+
+    # --- what the head says -----------------------------------------------------------------------------------
+
+    def spawn(self, message: Mapping[str, Any]) -> None:
+        """Start the ranks of an attempt, once no process of an earlier one is left."""
+        if not self._gone:
+            self._next = message
+            return
+        attempt, place = int(message["attempt"]), Placement(**message["place"])
+        kind, step, persist_at = message["resume"]
+        try:
+            pages = self._take_pages(place)
+            pages.prepare(Resume(kind), step, persist_at)
+            self._group = group = LocalRanks(self._around(pages), attempt, self._on_exit, place)
+            self._gone = False
+            group.spawn()
+        except OSError as error:
+            self._node.tell("cannot_start", attempt=attempt, rank=place.first, why=f"{error.filename}: {error.strerror}")
+            return
+        except SpawnFailed as failed:
+            self._node.tell("cannot_start", attempt=attempt, rank=failed.rank, why=failed.reason)
+        pids = {rank: one.process.pid for rank, one in group.ranks.items()}
+        log_from = {rank: one.log_from for rank, one in group.ranks.items()}
+        self._node.tell("started", attempt=attempt, pids=pids, log_from=log_from)
+
+    def _around(self, pages: Pages) -> Surroundings:
+        node = self._node
+        return Surroundings(
+            node.spec, pages, self._gpus, node.fork_server, node.base_env, node.control, node.marker, node.loop, node.clock
+        )  # fmt: skip
+
+    def _take_pages(self, place: Placement) -> Pages:
+        """The pages of its ranks. Those of other ranks, from another place in the job, are deleted. Raises OSError."""
+        same = self._place is not None and self._place.ranks == place.ranks and self._place.world == place.world
+        if self.pages is not None and same:
+            if self._deaths is not None:
+                self._deaths.forget()
+            return self.pages
+        if self.pages is not None:
+            self.pages.close()
+        self.pages, self._place = Pages(self._node.memory_dir, place.count, place.first), place
+        self._changes = {rank: Changes(self.pages[rank]) for rank in place.ranks}
+        if self._deaths is not None:
+            self._node.loop.unregister(self._deaths.fd)
+        self._deaths = ExitWatch([page_path(self._node.memory_dir, rank) for rank in place.ranks])
+        self._node.loop.register(self._deaths.fd, self._on_deaths)
+        return self.pages
+
+    def perform(self, verb: str, values: list[Any]) -> None:
+        """Do to the pages what the head has done to their mirrors."""
+        if self.pages is not None:
+            cluster_pages.perform(self.pages, verb, values)
+
+    def leave(self) -> None:
+        """SIGTERM to the ranks."""
+        if self._group is not None:
+            self._group.ask_to_leave()
+
+    def kill(self) -> None:
+        """SIGKILL to the ranks."""
+        if self._group is not None:
+            self._group.kill()
+
+    def slot_dirs(self, slots: Mapping[str, int]) -> dict[str, str]:
+        """Rank -> directory of the slot, of ranks and slots by number."""
+        return {rank: str(layout.slot_dir(self._node.memory_dir, int(rank), slot)) for rank, slot in slots.items()}
+
+    # --- what happens -----------------------------------------------------------------------------------------
+
+    @property
+    def cleared(self) -> bool:
+        """Whether no process of the last attempt is left."""
+        return self._gone
+
+    def look(self) -> None:
+        """Tell what the ranks have written, and that all have gone."""
+        group = self._group
+        if group is None:
+            return
+        if not self._gone:
+            group.notice(self._node.clock())
+        self.tell_words()
+        if not self._gone and group.empty and group.sweep(self._node.helpers.pids):
+            self._gone = True
+            self._node.tell("gone", attempt=group.attempt, port=self.free_port())
+            if self._next is not None:
+                waited, self._next = self._next, None
+                self.spawn(waited)
+
+    def tell_words(self) -> None:
+        """Tell the head what has changed in the pages. It is a sign of life."""
+        words = [[rank, changes] for rank, found in self._changes.items() if (changes := found.look())]
+        group, noted, stopped = self._group, [], []
+        if group is not None and not self._gone:
+            views = group.views()
+            noted = [[v.rank, v.active, v.logged, v.busy] for v in views if not v.attached and not v.observed]
+            stopped = sorted(group.stopped())
+        self._node.tell("beat", now=self._node.clock(), words=words, noted=noted, stopped=stopped)
+
+    def tell_all_words_again(self) -> None:
+        """There is another head: it knows nothing yet."""
+        if self.pages is not None and self._place is not None:
+            self._changes = {rank: Changes(self.pages[rank]) for rank in self._place.ranks}
+
+    def _on_exit(self, rank: Rank) -> None:
+        assert self._group is not None
+        self.tell_words()  # first: its last words say whether it has ended well
+        self._node.tell("exit", attempt=self._group.attempt, rank=rank.number, code=rank.process.returncode)
+
+    def _on_deaths(self) -> None:
+        assert self._deaths is not None
+        assert self._place is not None
+        dying = [self._place.first + index for index in self._deaths.heard()]
+        if self._group is None:
+            return
+        found = self._group.note_dying(dying, self._node.loop.turn, self._node.clock())
+        if found:
+            self._node.tell("dying", attempt=self._group.attempt, ranks=found)

@@ -1,0 +1,301 @@
+"""The nodes of a job at its head: who is here, who has which place, what they say, who is lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ftlaunch.channel.connection import Connection
+from ftlaunch.cluster import messages
+from ftlaunch.cluster.cluster_pages import ClusterPages
+from ftlaunch.cluster.cluster_ranks import ClusterRanks
+from ftlaunch.cluster.node import Node
+from ftlaunch.cluster.roster import Member, Roster
+from ftlaunch.ranks.placement import Placement
+
+FENCE = 1.0  # seconds after the node timeout in which an agent without a head ends its ranks
+_SLACK = 1.1  # clocks of two machines may run so differently
+_KILLED = -9
+
+
+@dataclass(frozen=True)
+class Around:
+    """What the nodes' part of the head works with."""
+
+    pages: ClusterPages
+    wanted: int
+    """nodes of the job"""
+    ranks_each: int
+    job: str
+    """what all nodes must agree on"""
+    timeout: float
+    """seconds of silence after which a node counts as lost"""
+    wait: float
+    """seconds that the job waits for the nodes it needs"""
+    clock: Callable[[], float]
+    say: Callable[[str], None]
+    stop: Callable[[str], None]
+    """ask the job to stop, and why"""
+    hurry: Callable[[], None]
+    is_dead: Callable[[str, int], bool]
+    """whether nobody listens at an address and port any more; never waits for long"""
+
+
+class Cluster:
+    """See Nodes in cluster_ranks.py. Its descriptor `fd` is readable when ranks begin to die."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self.roster = Roster(around.wanted)
+        self._nodes: dict[int, Node] = {}
+        self._last_key = 0
+        self._group: ClusterRanks | None = None
+        self._fenced_until = 0.0  # until then a lost node may be at work
+        self._short_since: float | None = around.clock()
+        self._dying: set[int] = set()
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
+        """told what the saver of a place has answered"""
+        self.on_collected: Callable[[int, int], None] = lambda place, number: None
+        self.on_lost: Callable[[int], None] = lambda place: None
+        around.pages.send = lambda verb, values: self._tell_places("pages", verb=verb, values=values)
+
+    # --- nodes come and go ------------------------------------------------------------------------------------
+
+    def accepted(self, connection: Connection) -> None:
+        """A peer that knows the token has connected: it must say hello."""
+        connection.on_message = lambda message: self._on_hello(connection, message)
+
+    def _on_hello(self, connection: Connection, message: dict[str, Any]) -> None:
+        try:
+            if messages.check(message, messages.UP) != "hello":
+                raise ValueError(f"a message `{message['do']}` before any hello")
+            held = self._held_place(message)
+        except ValueError as error:
+            self._around.say(f"a node at {connection.peer} is turned away: it has sent {error}")
+            connection.close()
+            return
+        if message["job"] != self._around.job:
+            why = f"the job at this endpoint is another one ({self._around.job}; this node was started for {message['job']})"
+            connection.send({"do": "refused", "why": why})
+            self._around.say(f"a node at {connection.peer} is turned away: it was started for {message['job']}")
+            return
+        self._last_key += 1
+        key = self._last_key
+        member = Member(key, message["rank"], held)
+        node = Node(connection, member, message, self._around.clock())
+        self._nodes[key] = node
+        self.roster.join(member)
+        connection.on_message = lambda told: self._on_message(node, told)
+        connection.on_end = lambda why: self._on_end(node, why)
+        node.slots = {int(rank): [int(step) for step in steps] for rank, steps in message["slots"].items()}
+
+    def _held_place(self, hello: Mapping[str, Any]) -> int:
+        held, each = hello["held"], self._around.ranks_each
+        fits = len(held) == 2 and all(isinstance(one, int) for one in held) and held[1] == each
+        return held[0] // each if fits and held[0] % each == 0 and 0 <= held[0] // each < self._around.wanted else -1
+
+    def _on_end(self, node: Node, why: str) -> None:
+        dead = self._around.is_dead(node.address, node.probe)
+        self._lose(node, "its agent has ended" if dead else why, dead=dead)
+
+    def _lose(self, node: Node, why: str, *, dead: bool) -> None:
+        """dead: it is certain that its agent does not live."""
+        if self._nodes.pop(node.member.key, None) is None:
+            return
+        around, place = self._around, node.member.place
+        node.connection.close()
+        self.roster.leave(node.member.key)
+        if place < 0:
+            around.say(f"{node.name} is gone: {why}")
+            return
+        if not dead:
+            end = node.heard + (around.timeout + FENCE) * _SLACK
+            self._fenced_until = max(self._fenced_until, end)
+        ranks = self._ranks_of(place)
+        around.pages.forget(ranks.start, len(ranks))
+        self.on_lost(place)
+        if self._group is not None:
+            for rank in ranks:
+                self._group.on_exit(rank, _KILLED, f"{node.name} is lost: {why}")
+
+    def look(self) -> None:
+        """See who has fallen silent, and whether nodes that are needed have not come in their time."""
+        now = self._around.clock()
+        for node in list(self._nodes.values()):
+            silent = now - node.heard
+            if silent > self._around.timeout:
+                self._lose(node, f"no sign of life for {silent:.1f} s", dead=False)
+        if not self.roster.vacant:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = now
+        elif now - self._short_since > self._around.wait:
+            self._short_since = now
+            missing = len(self.roster.vacant)
+            nodes = "1 node is" if missing == 1 else f"{missing} nodes are"
+            self._around.stop(f"{nodes} missing, and none has come in {self._around.wait:g} s (--node-wait)")
+
+    def settled(self) -> bool:
+        """Whether an attempt may begin: every place has a node whose ranks can be started."""
+        full = self.roster.fill()
+        for node in self._nodes.values():
+            if node.member.place >= 0 and node.slots is not None:
+                self._take_up(node)
+        return full
+
+    def _take_up(self, node: Node) -> None:
+        """What the memory of a node that has just got its place holds goes into the mirrors."""
+        slots, node.slots = node.slots, None
+        if slots is None or node.member.held != node.member.place:
+            return
+        for rank in self._ranks_of(node.member.place):
+            for slot, step in enumerate(slots.get(rank, ())):
+                self._around.pages[rank].set_slot(slot, step)
+
+    # --- an attempt -------------------------------------------------------------------------------------------
+
+    def begin(self, group: ClusterRanks) -> int:
+        """Have the ranks of a group started; returns MASTER_PORT."""
+        self._group = group
+        self._dying.clear()
+        first = self._at(0)
+        if first is None:  # lost since the attempt was decided upon
+            self._end_missing(group)
+            return 0
+        kind, step, persist_at = self._around.pages.prepared
+        each, wanted = self._around.ranks_each, self._around.wanted
+        for place in range(wanted):
+            node = self._at(place)
+            if node is None:
+                continue
+            node.gone = False
+            given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)
+            node.send("spawn", attempt=group.attempt, place=asdict(given), resume=[int(kind), step, persist_at])
+        self._end_missing(group)
+        return first.port
+
+    def _end_missing(self, group: ClusterRanks) -> None:
+        for place in self.roster.vacant:
+            for rank in self._ranks_of(place):
+                group.on_exit(rank, _KILLED, f"node {place} is lost: it has gone before its ranks were started")
+
+    def tell_all(self, do: str) -> None:
+        """Send a message without fields to every node of the attempt."""
+        self._tell_places(do)
+
+    def _tell_places(self, do: str, **fields: Any) -> None:
+        for node in self._nodes.values():
+            if node.member.place >= 0:
+                node.send(do, **fields)
+
+    def tell_place(self, place: int, do: str, **fields: Any) -> bool:
+        """Send a message to the node of a place; False where there is none."""
+        node = self._at(place)
+        if node is not None:
+            node.send(do, **fields)
+        return node is not None
+
+    def cleared(self) -> bool:
+        """Whether no process of the attempt is left on any node, and none on a lost one can be at work any more."""
+        gone = all(node.gone for node in self._nodes.values() if node.member.place >= 0)
+        return gone and self._around.clock() >= self._fenced_until
+
+    def heard(self) -> list[int]:
+        """The ranks that have begun to die."""
+        os.eventfd_read(self.fd)
+        return sorted(self._dying)
+
+    def forget(self) -> None:
+        """No rank lives: what was heard is over."""
+        self._dying.clear()
+
+    def part(self, values: Mapping[int, Any]) -> dict[int, dict[int, Any]]:
+        """By place: what is given by rank."""
+        parts: dict[int, dict[int, Any]] = {}
+        for rank, value in values.items():
+            parts.setdefault(rank // self._around.ranks_each, {})[rank] = value
+        return parts
+
+    def end(self, code: int, *, keep: bool) -> None:
+        """The job is over: every agent ends with this code. keep: memory holds what storage does not."""
+        for node in self._nodes.values():
+            node.send("done", code=code, keep=int(keep))
+
+    @property
+    def left(self) -> int:
+        """Nodes that are connected."""
+        return len(self._nodes)
+
+    def _at(self, place: int) -> Node | None:
+        member = self.roster.at(place)
+        return None if member is None else self._nodes.get(member.key)
+
+    def _ranks_of(self, place: int) -> range:
+        each = self._around.ranks_each
+        return range(place * each, (place + 1) * each)
+
+    # --- what nodes say ---------------------------------------------------------------------------------------
+
+    def _on_message(self, node: Node, message: dict[str, Any]) -> None:
+        node.heard = self._around.clock()
+        try:
+            name = messages.check(message, messages.UP)
+            self._take(node, name, message)
+        except (ValueError, KeyError, TypeError) as error:
+            self._lose(node, f"its agent has sent {error}", dead=False)
+
+    def _take(self, node: Node, name: str, message: dict[str, Any]) -> None:
+        handler = getattr(self, f"_on_{name}", None)
+        if name == "ready":
+            node.member.ready = True
+        elif name == "stop":
+            self._around.stop(message["why"][:200])
+        elif name == "hurry":
+            self._around.hurry()
+        elif name == "saver":
+            self.on_saver(node.member.place, message["answer"])
+        elif name == "collected":
+            self.on_collected(node.member.place, message["number"])
+        elif handler is not None and node.member.place >= 0:
+            handler(node, message, self._ranks_of(node.member.place))
+
+    def _on_beat(self, node: Node, message: dict[str, Any], ranks: range) -> None:
+        node.beat(message, self._around.clock(), self._around.pages, ranks)
+        if self._group is None:
+            return
+        self._group.on_stopped(ranks, [rank for rank in message["stopped"] if rank in ranks])
+        for rank, active, logged, busy in message["noted"]:
+            if rank in ranks:
+                self._group.on_noted(rank, node.here(float(active)), node.here(float(logged)), busy=bool(busy))
+
+    def _of_attempt(self, message: Mapping[str, Any]) -> ClusterRanks | None:
+        """The running attempt, where the message is about it: what is older is dropped."""
+        return self._group if self._group is not None and message["attempt"] == self._group.attempt else None
+
+    def _on_started(self, node: Node, message: dict[str, Any], ranks: range) -> None:
+        if (group := self._of_attempt(message)) is not None:
+            pids = {int(rank): int(pid) for rank, pid in message["pids"].items() if int(rank) in ranks}
+            group.on_started(pids, {int(rank): int(size) for rank, size in message["log_from"].items()})
+
+    def _on_cannot_start(self, node: Node, message: dict[str, Any], ranks: range) -> None:
+        if (group := self._of_attempt(message)) is not None and message["rank"] in ranks:
+            for rank in ranks:
+                group.on_exit(rank, 1, f"rank {message['rank']} could not be started on {node.name}: {message['why']}")
+
+    def _on_dying(self, node: Node, message: dict[str, Any], ranks: range) -> None:
+        if (group := self._of_attempt(message)) is not None:
+            ending = {int(rank): int(signum) for rank, signum in message["ranks"].items() if int(rank) in ranks}
+            group.on_dying(ending)
+            self._dying |= ending.keys()
+            os.eventfd_write(self.fd, 1)
+
+    def _on_exit(self, node: Node, message: dict[str, Any], ranks: range) -> None:
+        if (group := self._of_attempt(message)) is not None and message["rank"] in ranks:
+            group.on_exit(message["rank"], message["code"])
+
+    def _on_gone(self, node: Node, message: dict[str, Any], ranks: range) -> None:
+        if self._of_attempt(message) is not None:
+            node.gone, node.port = True, message["port"]

@@ -1,0 +1,89 @@
+"""The pages of all ranks, mirrored at the head: what is asked of the ranks goes to the pages of every node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.memory.pages import Pages
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import Resume
+
+Send = Callable[[str, list[Any]], None]
+"""Sends a verb of `perform`, and its values, to all nodes of the attempt."""
+
+
+class ClusterPages(Pages):
+    """See Pages. A mirror's first half is written by what the nodes say, its second half by what is asked here."""
+
+    def __init__(self, directory: Path, ranks: int) -> None:
+        """ranks: of the job."""
+        super().__init__(directory, ranks)
+        self.send: Send = lambda verb, values: None
+        self.prepared: tuple[Resume, int, int] = (Resume.UNDECIDED, NONE, NONE)
+        """what the next attempt is told of where it resumes: kind, step, first step to be held"""
+
+    def forget(self, first: int, count: int) -> None:
+        """The memory of these ranks is lost."""
+        for page in self.pages[first : first + count]:
+            page.format()
+
+    def prepare(self, kind: Resume, step: int, persist_at: int) -> None:
+        """See Pages; the nodes do it when they are told to start the ranks."""
+        send, self.send = self.send, lambda verb, values: None
+        super().prepare(kind, step, persist_at)
+        self.send = send
+
+    def decide(self, kind: Resume, step: int, persist_at: int) -> None:
+        """See Pages."""
+        self.prepared = kind, step, persist_at
+        super().decide(kind, step, persist_at)
+        self.send("decide", [int(kind), step, persist_at])
+
+    def ask_stop(self, step: int, deadline_ns: int) -> None:
+        """See Pages."""
+        super().ask_stop(step, deadline_ns)
+        self.send("stop", [step, deadline_ns - time.monotonic_ns()])
+
+    def ask_leave(self) -> None:
+        """See Pages."""
+        super().ask_leave()
+        self.send("leave", [])
+
+    def hold_at(self, step: int) -> None:
+        """See Pages."""
+        super().hold_at(step)
+        self.send("hold", [step])
+
+    def reading(self, step: int) -> None:
+        """See Pages."""
+        super().reading(step)
+        self.send("reading", [step])
+
+    def release(self, step: int) -> None:
+        """See Pages."""
+        super().release(step)
+        self.send("release", [step])
+
+    def went_back(self, step: int) -> None:
+        """See Pages."""
+        super().went_back(step)
+        self.send("went_back", [step])
+
+
+def perform(pages: Pages, verb: str, values: list[Any]) -> None:
+    """On a node: do to its pages what the head has done to the mirrors. Raises ValueError for anything else."""
+    if not all(isinstance(value, int) and abs(value) < 1 << 62 for value in values):
+        raise ValueError(f"a request `{verb}` with {values!r}")
+    if verb == "decide" and len(values) == 3:
+        pages.decide(Resume(values[0]), values[1], values[2])
+    elif verb == "stop" and len(values) == 2:
+        pages.ask_stop(values[0], time.monotonic_ns() + values[1])
+    elif verb == "leave" and not values:
+        pages.ask_leave()
+    elif verb in ("hold", "reading", "release", "went_back") and len(values) == 1:
+        getattr(pages, "hold_at" if verb == "hold" else verb)(values[0])
+    else:
+        raise ValueError(f"a request `{verb}` with {values!r}")

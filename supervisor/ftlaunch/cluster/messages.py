@@ -1,0 +1,59 @@
+"""The messages between a node's agent and the head: their names, their fields, and what each field must be. Pure.
+
+A message is a JSON object whose `do` is its name. Both ends have proven that they know the job's token; a message is
+checked all the same: a peer of another build, or a bug, must end in a sentence and not in a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+VERSION = "1"
+
+_INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, float)
+
+# from an agent to the head
+UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    # the first one: who it is, and what its memory holds of the job. `held`: first rank and number of ranks, or [];
+    # `slots`: rank -> steps; `probe`: a port at which nobody listens any more once the agent has ended
+    "hello": {"job": _TEXT, "host": _TEXT, "rank": _INT, "probe": _INT, "port": _INT, "held": _LIST, "slots": _MAP},
+    "ready": {},  # ranks can be forked, or it is known that they cannot
+    # `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed in the ranks' halves of
+    # the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`: ranks that are stopped
+    "beat": {"now": _NUMBER, "words": _LIST, "noted": _LIST, "stopped": _LIST},
+    "started": {"attempt": _INT, "pids": _MAP, "log_from": _MAP},
+    "cannot_start": {"attempt": _INT, "rank": _INT, "why": _TEXT},
+    "dying": {"attempt": _INT, "ranks": _MAP},  # rank -> the signal that is ending it
+    "exit": {"attempt": _INT, "rank": _INT, "code": _INT},
+    "gone": {"attempt": _INT, "port": _INT},  # no process of the attempt is left; `port` is free for the next one
+    "saver": {"answer": _MAP},
+    "collected": {"number": _INT},
+    "stop": {"why": _TEXT},
+    "hurry": {},
+}
+# from the head to an agent
+DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    # `place`: the fields of Placement; `resume`: kind, step, and the first step to be held for the saver
+    "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST},
+    "pages": {"verb": _TEXT, "values": _LIST},  # what Pages does to all pages, see cluster_pages.py
+    "leave": {},  # SIGTERM to the ranks
+    "kill": {},
+    "saver": {"request": _MAP},
+    "collect": {"number": _INT, "request": _MAP},  # what an autopsy is made of
+    "collect_no_more": {"number": _INT},
+    "refused": {"why": _TEXT},
+    "done": {"code": _INT, "keep": _INT},  # the job is over; keep: 1 where memory holds what storage does not
+}
+
+
+def check(message: Mapping[str, Any], known: Mapping[str, Mapping[str, tuple[type, ...]]]) -> str:
+    """The name of a message that is one of `known`. Raises ValueError with a sentence."""
+    name = message.get("do")
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"a message of an unknown kind ({name!r})")
+    for field, kinds in known[name].items():
+        value = message.get(field)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise ValueError(f"a message `{name}` whose `{field}` is {value!r}")
+    return name
