@@ -1,4 +1,4 @@
-"""One connection between an agent and the head: messages both ways, once both sides have proven that they know a token."""
+"""One connection between an agent and the head: messages both ways, once both have proven that they know the token."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Connection:
     # --- for the owner ------------------------------------------------------------------------------------
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message, or queue it, also before `ready`; never blocks. Raises ValueError for what no peer would take."""
+        """Send a message, or queue it, also before `ready`. Raises ValueError for what no peer would take."""
         content = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
         if len(content) > LONGEST_MESSAGE:
             raise ValueError(f"a message of {len(content)} bytes cannot be sent, {LONGEST_MESSAGE} are allowed")

@@ -1,7 +1,7 @@
 """Frames: a length of four bytes, then so many bytes; sealed ones carry a sequence number and an HMAC-SHA256.
 
-No clock, no socket. A length that was altered cuts the bytes elsewhere, so the HMAC of the frame is wrong once the frame is
-whole, or the frame is refused for its length.
+No clock, no socket. A length that was altered cuts the bytes elsewhere: the HMAC of the frame is wrong once the frame
+is whole, or the frame is refused for its length.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Loop(Protocol):
 
 
 def resolved(address: str, port: int) -> tuple[int, tuple[object, ...]]:
-    """Family and socket address of a numeric address; no resolver is asked. Raises OSError, and ValueError for a name."""
+    """Family and socket address of a numeric address; asks no resolver. Raises OSError, and ValueError for a name."""
     ip_address(address)
     if not 0 <= port < 1 << 16:
         raise ValueError(f"{port} is no port")
