@@ -86,12 +86,12 @@ def test_silence_and_half_a_frame_end_at_the_deadline(
 def test_a_byte_now_and_then_wins_no_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "HANDSHAKE_SECONDS", 0.3)
     place.listen()
-    bytes_sent = iter(struct.pack(">I", 1000) + bytes(1000))
+    to_send = iter(struct.pack(">I", 1000) + bytes(900))
     with place.stranger() as stranger:
 
         def refused() -> bool:
-            with contextlib.suppress(OSError):
-                stranger.send(bytes([next(bytes_sent)]))
+            with contextlib.suppress(OSError, StopIteration):
+                stranger.send(bytes([next(to_send)]))
             return bool(place.said)
 
         place.until(refused, "the deadline")

@@ -72,7 +72,7 @@ class Listener:
 
     def _accept(self) -> None:
         for _ in range(_A_TURN):
-            if len(self._strangers) >= MOST_STRANGERS and not self._drop_oldest():
+            if self._must_wait():
                 return
             try:
                 connection, address = self._socket.accept()
@@ -84,16 +84,24 @@ class Listener:
                     self._pause(self._clock() + _PAUSE)
                     return
                 continue  # that one has ended already
+            self._make_room()
             self._greet(connection, named(address[0].partition("%")[0], address[1]))
 
-    def _drop_oldest(self) -> bool:
-        oldest, since = next(iter(self._strangers.items()))
-        if self._clock() < since + FAIR_CHANCE:
-            self._pause(since + FAIR_CHANCE)
+    def _must_wait(self) -> bool:
+        """Whether there is no room for a newer connection yet; then accepting is paused until there is."""
+        if len(self._strangers) < MOST_STRANGERS:
             return False
-        oldest.close()
-        self._refused(oldest, f"{oldest.peer} was dropped in the handshake for newer connections")
-        return True
+        chance = next(iter(self._strangers.values())) + FAIR_CHANCE
+        if self._clock() < chance:
+            self._pause(chance)
+            return True
+        return False
+
+    def _make_room(self) -> None:
+        if len(self._strangers) >= MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            oldest.close()
+            self._refused(oldest, f"{oldest.peer} was dropped in the handshake for newer connections")
 
     def _pause(self, until: float) -> None:
         if not self._paused:
