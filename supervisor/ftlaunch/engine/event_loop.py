@@ -42,6 +42,7 @@ class EventLoop(Generic[Posted]):
         self._clock = clock
         self._selector = selectors.DefaultSelector() if selector is None else selector
         self._events: deque[Posted] = deque()
+        self._writers: dict[int, Callable[[], None]] = {}
         self._timers: dict[Hashable, tuple[float, Callable[[], None]]] = {}
         self.turn = 0
         """number of the current turn: what is seen in one turn came together"""
@@ -55,8 +56,18 @@ class EventLoop(Generic[Posted]):
         self._selector.register(fd, selectors.EVENT_READ, handler)
 
     def unregister(self, fd: int) -> None:
-        """Wait for `fd` no longer."""
+        """Wait for `fd` no longer; what is seen of it in the current turn is dropped."""
+        self._writers.pop(fd, None)
         self._selector.unregister(fd)
+
+    def watch_writes(self, fd: int, handler: Callable[[], None] | None) -> None:
+        """Call `handler` in every turn in which `fd`, which is registered, can be written to; None: no longer."""
+        if handler is None:
+            self._writers.pop(fd, None)
+        else:
+            self._writers[fd] = handler
+        events = selectors.EVENT_READ if handler is None else selectors.EVENT_READ | selectors.EVENT_WRITE
+        self._selector.modify(fd, events, self._selector.get_key(fd).data)
 
     def call_at(self, when: float, name: Hashable, handler: Callable[[], None]) -> None:
         """Call `handler` once, at monotonic `when`; a timer of the same name is replaced."""
@@ -77,8 +88,8 @@ class EventLoop(Generic[Posted]):
                 handler.take(self._events.popleft())
             self.turn += 1
             patience = 0.0 if handler.over else self._patience(handler.next_look())
-            for key, _ in self._selector.select(patience):
-                key.data()
+            for key, events in self._selector.select(patience):
+                self._call_ready(key, events)
             self._call_due()
             handler.look()
         self._selector.close()
@@ -88,8 +99,21 @@ class EventLoop(Generic[Posted]):
         due = min((when for when, _ in self._timers.values()), default=next_look)
         return max(0.0, min(next_look, due) - self._clock())
 
+    def _call_ready(self, key: selectors.SelectorKey, events: int) -> None:
+        # A handler called before in this turn may have closed the descriptor, and another may have its number by now.
+        if events & selectors.EVENT_READ and self._is_registered(key):
+            key.data()
+        if events & selectors.EVENT_WRITE and self._is_registered(key) and (writer := self._writers.get(key.fd)):
+            writer()
+
+    def _is_registered(self, key: selectors.SelectorKey) -> bool:
+        now = self._selector.get_map().get(key.fd)
+        return now is not None and now.data is key.data
+
     def _call_due(self) -> None:
         now = self._clock()
         for name in [name for name, (when, _) in self._timers.items() if now >= when]:
-            _, handler = self._timers.pop(name)
-            handler()
+            when, handler = self._timers.get(name, (now, None))
+            if handler is not None and when <= now:  # a handler before this one may have cancelled or moved the timer
+                del self._timers[name]
+                handler()

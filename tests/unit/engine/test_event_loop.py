@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import selectors
 from collections.abc import Callable
+from typing import Any
 
 from tests.support.fakes.clock import BEGIN, Clock, JumpingSelector
 
@@ -72,3 +74,57 @@ def test_turns_are_counted() -> None:
     loop, handler, _ = job(3)
     loop.run(handler)
     assert loop.turn == 3
+
+
+def test_a_timer_that_another_cancels_or_moves_in_the_same_turn_is_not_called() -> None:
+    loop, handler, _ = job(3)
+
+    def first() -> None:
+        handler.note("first")()
+        loop.cancel("cancelled")
+        loop.call_at(BEGIN + 15, "moved", handler.note("moved"))
+
+    loop.call_at(BEGIN + 3, "first", first)
+    loop.call_at(BEGIN + 3, "cancelled", handler.note("cancelled"))
+    loop.call_at(BEGIN + 3, "moved", handler.note("moved too early"))
+    loop.run(handler)
+    assert [call for call in handler.calls if call[0] != "looked"] == [("first", 3.0), ("moved", 15.0)]
+
+
+class Ready(selectors.SelectSelector):
+    """Says that everything registered is readable, and writable where that is asked."""
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        return [(key, key.events) for key in self.get_map().values()]
+
+
+def test_writes_are_watched_until_they_are_no_longer() -> None:
+    clock = Clock()
+    loop, handler = EventLoop[str](clock, Ready()), Handler(clock, 3)
+    loop.register(7, handler.note("read"))
+
+    def write() -> None:
+        handler.note("written")()
+        loop.watch_writes(7, None)
+
+    loop.watch_writes(7, write)
+    loop.run(handler)
+    assert [what for what, _ in handler.calls] == ["read", "written", "looked", "read", "looked", "read", "looked"]
+
+
+def test_what_a_handler_unregisters_is_not_called_in_the_same_turn() -> None:
+    """Its number may belong to another descriptor by now. Without the check both were called."""
+    clock = Clock()
+    loop, handler = EventLoop[str](clock, Ready()), Handler(clock, 1)
+
+    def replace() -> None:
+        handler.note("replaced")()
+        loop.unregister(8)
+        loop.register(8, handler.note("the new one"))
+        loop.unregister(7)
+
+    loop.register(7, replace)
+    loop.watch_writes(7, handler.note("written"))
+    loop.register(8, handler.note("the old one"))
+    loop.run(handler)
+    assert [what for what, _ in handler.calls] == ["replaced", "looked"]

@@ -1,0 +1,41 @@
+"""What is said of connections that were refused: one line in ten seconds, with a count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ftlaunch.channel.stream import Clock, Loop
+
+EVERY = 10.0
+"""seconds between two lines"""
+
+
+class Refusals:
+    """Counts refusals; the first is said at once, what follows within EVERY together."""
+
+    def __init__(self, loop: Loop, clock: Clock, say: Callable[[str], None]) -> None:
+        self._loop, self._clock, self._say = loop, clock, say
+        self._count = 0
+        self._last = ""
+        self._quiet = False  # a line was said less than EVERY ago
+
+    def add(self, why: str) -> None:
+        """Count one. why: a sentence."""
+        self._count += 1
+        self._last = why
+        if not self._quiet:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._quiet = self._count > 0
+        if self._count == 1:
+            self._say(f"refused a connection: {self._last}")
+        elif self._count:
+            self._say(f"refused {self._count} connections in {EVERY:.0f} s; of the last: {self._last}")
+        self._count = 0
+        if self._quiet:
+            self._loop.call_at(self._clock() + EVERY, (self, "tell"), self._tell)
+
+    def close(self) -> None:
+        """Say no more."""
+        self._loop.cancel((self, "tell"))

@@ -1,0 +1,162 @@
+"""Both ends of channels, in one real loop that turns until something has happened."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ftlaunch.channel.connection import Connection, connect
+from ftlaunch.channel.handshake import PROTOCOL
+from ftlaunch.channel.listener import Listener
+from ftlaunch.engine.event_loop import EventLoop
+
+TOKEN = b"the token of this job"
+DEADLINE = 30.0  # seconds: of any one wait
+HERE = "127.0.0.1"
+
+# A head in a process of its own: prints its port, echoes, and says which event it sees.
+HEAD = f"""
+import time
+from tests.support.channels import Place
+place = Place()
+place.listen()
+print(place.listener.port, flush=True)
+place.until(lambda: place.accepted, "an agent")
+print("accepted", flush=True)
+place.until(lambda: False, "the end", {DEADLINE!r} * 10)
+"""
+
+
+class _Lasting(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
+    def close(self) -> None:
+        """Stay open: the loop turns again."""
+
+
+class End:
+    """What one end of a channel was told."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.was_ready = 0
+        self.heard: list[dict[str, Any]] = []
+        self.ends: list[str] = []
+        connection.on_ready = self._ready
+        connection.on_message = self.heard.append
+        connection.on_end = self.ends.append
+
+    def _ready(self) -> None:
+        self.was_ready += 1
+
+
+class Place:
+    """A loop, at most one listener, and the ends of its channels."""
+
+    def __init__(self) -> None:
+        self.loop = EventLoop[str](time.monotonic, _Lasting())
+        self.listener: Listener | None = None
+        self.accepted: list[End] = []
+        self.connected: list[End] = []
+        self.said: list[str] = []
+        self._condition: Callable[[], object] = lambda: True
+        self._deadline = 0.0
+
+    def listen(self, address: str = HERE, port: int = 0, token: bytes = TOKEN, version: str = PROTOCOL) -> Listener:
+        self.listener = Listener(
+            self.loop, time.monotonic, address, port, token, self._accept, self.said.append, version=version
+        )
+        return self.listener
+
+    def _accept(self, connection: Connection) -> None:
+        self.accepted.append(End(connection))
+
+    def connect(
+        self, port: int, address: str = HERE, token: bytes = TOKEN, version: str = PROTOCOL, within: float = DEADLINE
+    ) -> End:
+        deadline = time.monotonic() + within
+        connection = connect(self.loop, time.monotonic, address, port, token, deadline, version=version)
+        end = End(connection)
+        self.connected.append(end)
+        return end
+
+    def pair(self) -> tuple[End, End]:
+        """The connecting and the accepted end of a channel that is ready."""
+        listener = self.listener or self.listen()
+        near = self.connect(listener.port)
+        count = len(self.accepted)
+        self.until(lambda: near.was_ready and len(self.accepted) > count, f"a channel; {near.ends} {self.said}")
+        return near, self.accepted[-1]
+
+    def stranger(self) -> socket.socket:
+        """A plain connection to the listener; it stops waiting after a while."""
+        assert self.listener is not None
+        return socket.create_connection((HERE, self.listener.port), timeout=DEADLINE)
+
+    def until(self, condition: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:
+        """Turn the loop until the condition holds."""
+        self._condition, self._deadline = condition, time.monotonic() + seconds
+        self.loop.run(self)
+        assert condition(), f"waited {seconds:.0f} s in vain for {what}"
+
+    @property
+    def listen_port(self) -> int:
+        assert self.listener is not None
+        return self.listener.port
+
+    @property
+    def strangers(self) -> list[Connection]:
+        """Who has not proven yet that it knows the token."""
+        assert self.listener is not None
+        return list(self.listener._strangers)
+
+    @property
+    def paused(self) -> bool:
+        assert self.listener is not None
+        return self.listener._paused
+
+    def hung_up(self, stranger: socket.socket) -> bytes:
+        """What the listener sent to a stranger until it hung up."""
+        stranger.setblocking(False)
+        heard: list[bytes] = []
+
+        def over() -> bool:
+            try:
+                while data := stranger.recv(4096):
+                    heard.append(data)
+            except BlockingIOError:
+                return False
+            except ConnectionResetError:
+                pass
+            return True
+
+        self.until(over, "the end of a stranger's connection")
+        return b"".join(heard)
+
+    def close(self) -> None:
+        for end in [*self.accepted, *self.connected]:
+            end.connection.close()
+        if self.listener is not None:
+            self.listener.close()
+
+    # --- the loop's handler -------------------------------------------------------------------------------
+
+    def take(self, event: str) -> None:
+        raise AssertionError(event)
+
+    def look(self) -> None:
+        """Nothing shows only by looking."""
+
+    def next_look(self) -> float:
+        return time.monotonic() + 0.01
+
+    @property
+    def over(self) -> bool:
+        return bool(self._condition()) or time.monotonic() > self._deadline
+
+
+def python(source: str) -> list[str]:
+    """The command line of a process that runs `source`."""
+    return [sys.executable, "-c", source]
