@@ -141,7 +141,7 @@ class JobSpec:
     log_dir: Path
     """holds attempt_<n>/rank_<r>.log"""
     launch: LaunchSpec
-    nodes: NodesSpec = NodesSpec()
+    nodes: NodesSpec = NodesSpec()  # noqa: RUF009 - it is frozen
     restarts: RestartSpec = RestartSpec()
     limits: LimitSpec = LimitSpec()
     numbers: NumberSpec = NumberSpec()

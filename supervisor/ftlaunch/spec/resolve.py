@@ -19,7 +19,6 @@ from ftlaunch.system.resources import count_cpus, count_gpus
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import default_job_id
 
-
 _Layer = dict[str, Given]
 
 
@@ -185,7 +184,9 @@ def _build(
         for name, part in PARTS.items()
         if part is not NodesSpec
     }
-    return JobSpec(nodes=nodes, **parts, **{item.name: every[item.name] for item in fields(JobSpec) if item.name not in PARTS})
+    return JobSpec(
+        nodes=nodes, **parts, **{item.name: every[item.name] for item in fields(JobSpec) if item.name not in PARTS}
+    )
 
 
 def _master_port(value: Mapping[str, Any], nodes: NodesSpec) -> int | None:

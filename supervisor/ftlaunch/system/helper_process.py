@@ -69,7 +69,8 @@ class HelperProcesses:
     ) -> HelperProcess:
         """Start a helper in a session of its own: a signal to the supervisor's group is not meant for it.
 
-        stderr, env: None is ours, the environment without the job's token. pass_fds: descriptors that stay open in it; no other does.
+        stderr, env: None is ours; the job's token is left out of every environment.
+        pass_fds: descriptors that stay open in it; no other does.
         outlives_us: what it has begun is finished after a SIGKILL to us; otherwise it is killed with us, and then must
         be started in the main thread: the kernel takes the end of the thread that forked for the end of the parent.
         Raises OSError.

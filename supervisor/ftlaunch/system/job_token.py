@@ -1,6 +1,6 @@
 """The secret by which the nodes of a job know each other: a file in a run dir that all of them share, or a variable.
 
-    token = read_or_make(run_dir / "token")     # the same on every node, whoever comes first
+token = read_or_make(run_dir / "token")     # the same on every node, whoever comes first
 """
 
 from __future__ import annotations

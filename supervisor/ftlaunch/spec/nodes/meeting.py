@@ -70,7 +70,9 @@ def _check_several(asked: Mapping[str, Given]) -> None:
         raise asked["standalone"].error("standalone", f"it means one node, and `nnodes` is {asked['nnodes'].raw}")
     scope = asked["restart_scope"]
     if scope.value == "rank":
-        raise scope.error("restart_scope", f"it needs a job of one node, and `nnodes` is {asked['nnodes'].raw}; use job")
+        raise scope.error(
+            "restart_scope", f"it needs a job of one node, and `nnodes` is {asked['nnodes'].raw}; use job"
+        )
 
 
 def _endpoint(asked: Mapping[str, Given], backend: str) -> tuple[str, int]:

@@ -48,7 +48,9 @@ def step_of(environ: Mapping[str, str]) -> SlurmStep | None:
     if nodes == 1 or tasks < nodes:
         return None
     name = next((name for name in _HOSTS if environ.get(name)), None)
-    return None if name is None else SlurmStep(nodes, _number(environ, "SLURM_NODEID"), _first(environ, name), name, job)
+    return (
+        None if name is None else SlurmStep(nodes, _number(environ, "SLURM_NODEID"), _first(environ, name), name, job)
+    )
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
