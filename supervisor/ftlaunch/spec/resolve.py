@@ -178,15 +178,9 @@ def _build(
         "notify": value["notify"] or (),
         "preload": value["preload"] or (),
     }  # fmt: skip
-    every = {**value, **derived}
-    parts = {
-        name: part(**{item.name: every[item.name] for item in fields(part)})
-        for name, part in PARTS.items()
-        if part is not NodesSpec
-    }
-    return JobSpec(
-        nodes=nodes, **parts, **{item.name: every[item.name] for item in fields(JobSpec) if item.name not in PARTS}
-    )
+    every = {**value, **derived, **vars(nodes)}
+    parts = {name: part(**{item.name: every[item.name] for item in fields(part)}) for name, part in PARTS.items()}
+    return JobSpec(**parts, **{item.name: every[item.name] for item in fields(JobSpec) if item.name not in PARTS})
 
 
 def _master_port(value: Mapping[str, Any], nodes: NodesSpec) -> int | None:

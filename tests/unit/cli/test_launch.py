@@ -103,6 +103,20 @@ def test_what_dry_run_prints_is_a_spec_of_the_same_job(capsys, place: Path) -> N
     assert ftlaunch(capsys, "--dry-run", "again.yaml") == (0, printed, "")
 
 
+def test_dry_run_shows_where_several_nodes_meet_and_no_token(capsys, monkeypatch, runner) -> None:
+    monkeypatch.setenv("FTLAUNCH_TOKEN", "5ecret-of-the-job")
+    flags = ["--nnodes", "2:4", "--node-rank", "1", "--rdzv-endpoint", "h", "--node-wait", "90s"]
+    code, out, err = ftlaunch(capsys, "--dry-run", *flags, "train.py")
+    printed = yaml.safe_load(out)
+    names = ("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "node_timeout", "node_wait")
+    assert [str(printed[name]) for name in names] == ["2:4", "1", "c10d", "h:29400", "2s", "1m30s"]
+    assert (code, err, "5ecret" in out) == (0, "", False)
+    code, out, err = ftlaunch(capsys, *flags, "train.py")
+    assert (code, out) == (2, "")
+    assert err == "ftlaunch: cannot use `--nnodes 2:4`: more than one node is not available yet; use 1\n"
+    assert runner.specs == []
+
+
 def test_dry_run_after_the_script_is_the_scripts(capsys, runner) -> None:
     assert ftlaunch(capsys, "train.py", "--dry-run")[0] == 75
     assert runner.specs[0].launch.args == ("--dry-run",)

@@ -67,11 +67,11 @@ def test_the_port_at_which_nodes_meet_is_not_the_ranks() -> None:
 
 
 def test_variables_of_torchrun_say_the_same() -> None:
-    trainer = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "4", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "job-node-0-0.job",
+    trainer = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "4", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "job-0-0.job",
                "PET_MASTER_PORT": "29400"}  # fmt: skip
     spec = ask({}, trainer)
     assert spec.launch.nproc == 4
-    assert spec.nodes == NodesSpec(2, 2, 1, "job-node-0-0.job", 29400, "static")
+    assert spec.nodes == NodesSpec(2, 2, 1, "job-0-0.job", 29400, "static")
     others = {"PET_NNODES": "1:3", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "h:5", "PET_RDZV_ID": "r",
               "PET_NODE_TIMEOUT": "3s", "PET_NODE_WAIT": "1m"}  # fmt: skip
     spec = ask({}, others)
