@@ -17,6 +17,7 @@ _PARTS = {
     "target": "What to run",
     "": "The job and its places",
     "launch": "Ranks",
+    "nodes": "Nodes",
     "restarts": "Restarts",
     "limits": "Hangs and slow ranks",
     "numbers": "Numbers",

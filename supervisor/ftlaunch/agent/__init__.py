@@ -1,1 +1,1 @@
-"""A node's part of a job of several nodes: its ranks, saver and fork server, as the head says; and the start of the head. Nothing here judges a failure."""
+"""A node's part of a job of several nodes: its ranks and helpers, as the head says. Nothing here judges a failure."""

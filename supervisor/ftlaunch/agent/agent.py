@@ -99,8 +99,8 @@ class Agent:
                 self.code = EXIT_GIVEN_UP
         elif now - since > nodes.timeout + FENCE and self._ending is None:
             self._say(
-                f"the head at {self.link.endpoint} is gone ({self.link.why}): ending this node's ranks; their newest steps"
-                " stay in memory, and the same command goes on from there"
+                f"the head at {self.link.endpoint} is gone ({self.link.why}): ending this node's ranks; their newest"
+                " steps stay in memory, and the same command goes on from there"
             )
             self._end(EXIT_SAVED)
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import socket
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,67 +34,71 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_USAGE
 
 _PATIENCE = 10.0  # seconds that an agent waits for its head to have said its last words
 
 
 def start(spec: JobSpec, token: bytes) -> int:
-    """Start the head where the endpoint is this machine's, and no head listens there; returns its pid, or 0.
+    """Start the head where the endpoint is this machine's, and no head listens there; returns a pidfd of it, or -1.
 
-    Must be called while this process has no threads. Returns once the head listens, or it is known that none does.
+    Must be called while this process has no threads, and before it adopts orphans: the head is nobody's child, so no
+    agent takes it for something that a rank has left behind. Returns once the head listens, or it is known that none
+    does.
     """
     read, write = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(write)
-        listens = os.read(read, 1) == b"1"
+    child = os.fork()
+    if not child:
         os.close(read)
-        if not listens:
-            os.waitpid(pid, 0)
-        return pid if listens else 0
-    os.close(read)
-    os.setsid()  # a signal to the agent's group is not meant for the head
-    code = 1
+        os.setsid()  # a signal to the agent's group is not meant for the head
+        if not os.fork():
+            _be_head(spec, token, write)
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as told:
+        pid = told.readline()
+    return processes.open_end(int(pid)) if pid else -1
+
+
+def _be_head(spec: JobSpec, token: bytes, write: int) -> None:
+    code = EXIT_BUG
     try:
         code = _run(spec, token, write)
     except Unusable as error:
         sys.stderr.write(f"{messages.PREFIX}{error}\n")
-        code = 2
+        code = EXIT_USAGE
+    except Exception:  # noqa: BLE001 - the last resort: whatever gets here is a bug, and is told so
+        sys.stderr.write(f"{messages.PREFIX}a bug of ftlaunch's own, in the head of the job; please report it:\n")
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
-def wait(pid: int, code: int) -> int:
-    """Wait until the head has said its last words; returns `code`, or the head's own where it could not start."""
-    end = time.monotonic() + _PATIENCE
-    pidfd = os.pidfd_open(pid)
-    try:
-        import select  # noqa: PLC0415
-
-        select.select([pidfd], [], [], max(0.0, end - time.monotonic()))
-    finally:
-        os.close(pidfd)
-    return code
+def wait(head: int) -> None:
+    """Wait until the head has said its last words. head: its pidfd, or -1."""
+    if head >= 0:
+        select.select([head], [], [], _PATIENCE)
+        os.close(head)
 
 
 def _run(spec: JobSpec, token: bytes, write: int) -> int:
     """The head. write: is told whether it listens."""
     loop = EventLoop[Event](time.monotonic)
-    waiting: list[Connection] = []
-    said: list[str] = []
+    door = _Door()
     address = _own_address(spec)
     try:
         if address is None:
             return 0
         listener = Listener(
-            loop, time.monotonic, address, spec.nodes.port, token, waiting.append, said.append,
+            loop, time.monotonic, address, spec.nodes.port, token, door.accept, door.tell,
             version=cluster_messages.VERSION,
         )  # fmt: skip
     except OSError:  # another one's address, or another head listens
         return 0
-    os.write(write, b"1")
+    os.write(write, b"%d\n" % os.getpid())
     os.close(write)
     processes.become_subreaper()
     world = replace(spec, launch=replace(spec.launch, nproc=spec.nodes.most * spec.launch.nproc))
@@ -99,9 +106,25 @@ def _run(spec: JobSpec, token: bytes, write: int) -> int:
     try:
         with Signals(spec.launch.stop_signals) as signals:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            return _serve(spec, world, loop, listener, waiting, terminal, signals)
+            return _serve(spec, world, loop, door, terminal, signals)
     finally:
+        listener.close()
         terminal.close()
+
+
+class _Door:
+    """What is done with peers and sentences of the listener. Both are set before the loop runs: nothing comes earlier."""
+
+    accepted: Callable[[Connection], None]
+    say: Callable[[str], None]
+
+    def accept(self, peer: Connection) -> None:
+        """A peer has come."""
+        self.accepted(peer)
+
+    def tell(self, sentence: str) -> None:
+        """The listener has something to say."""
+        self.say(sentence)
 
 
 def _own_address(spec: JobSpec) -> str | None:
@@ -116,8 +139,7 @@ def _own_address(spec: JobSpec) -> str | None:
 
 
 def _serve(
-    spec: JobSpec, world: JobSpec, loop: EventLoop[Event], listener: Listener, waiting: list[Connection],
-    terminal: Terminal, signals: Signals,
+    spec: JobSpec, world: JobSpec, loop: EventLoop[Event], door: _Door, terminal: Terminal, signals: Signals
 ) -> int:  # fmt: skip
     def make_pages(directory: Path) -> ClusterPages:
         pages = ClusterPages(directory, world.launch.nproc)
@@ -129,11 +151,8 @@ def _serve(
     reporter = Reporter(world, workspace.journal, NotifierLink(helpers, world, dict(os.environ)), terminal)
     engine_main.tell_of_start(world, workspace, reporter)
     job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random)
-    listener.hand_over(job.cluster.accepted)
-    for connection in waiting:
-        job.cluster.accepted(connection)
+    door.accepted, door.say = job.cluster.accepted, reporter.say
     code = job.run()
-    listener.close()
     reporter.tell(job.supervisor.ended(code))
     if unsaved := job.supervisor.unsaved():
         reporter.say(unsaved)

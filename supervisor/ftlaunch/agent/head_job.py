@@ -55,8 +55,8 @@ class HeadJob:
         assert isinstance(pages, ClusterPages)
         self._pages = pages
         around = Around(
-            pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait, time.monotonic,
-            reporter.say, lambda why: self._requests.stop(why), lambda: loop.post(Event.HURRY), _is_dead,
+            pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
+            time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), _is_dead,
         )  # fmt: skip
         self.cluster = cluster = Cluster(around)
         self._control = Control(workspace.memory_dir)
@@ -84,6 +84,9 @@ class HeadJob:
         self.supervisor = Supervisor(context, edges)
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
         self._ended = 0.0  # when the agents were told that the job is over
+
+    def _stop(self, why: str) -> None:
+        self._requests.stop(why)
 
     # --- for the event loop -----------------------------------------------------------------------------------
 

@@ -40,16 +40,17 @@ _MOST_AGENTS = 64  # of one job on one machine
 
 def run(spec: JobSpec) -> int:
     """Take part in a job of several nodes until it is over; returns the exit code. Raises Unusable."""
-    processes.become_subreaper()
     try:
         spec.run_dir.mkdir(parents=True, exist_ok=True)
         token = spec.nodes.token.encode() if spec.nodes.token else job_token.read_or_make(spec.run_dir / TOKEN)
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
-    child = head.start(spec, token)
+    own_head = head.start(spec, token)
+    processes.become_subreaper()
     with Signals(spec.launch.stop_signals) as signals:
         code = _Node(spec, token, signals).run()
-    return head.wait(child, code) if child else code
+    head.wait(own_head)
+    return code
 
 
 def say(sentence: str) -> None:

@@ -92,7 +92,9 @@ class NodeRanks:
             self._gone = False
             group.spawn()
         except OSError as error:
-            self._node.tell("cannot_start", attempt=attempt, rank=place.first, why=f"{error.filename}: {error.strerror}")
+            self._node.tell(
+                "cannot_start", attempt=attempt, rank=place.first, why=f"{error.filename}: {error.strerror}"
+            )
             return
         except SpawnFailed as failed:
             self._node.tell("cannot_start", attempt=attempt, rank=failed.rank, why=failed.reason)
@@ -152,12 +154,10 @@ class NodeRanks:
     def look(self) -> None:
         """Tell what the ranks have written, and that all have gone."""
         group = self._group
-        if group is None:
-            return
-        if not self._gone:
+        if group is not None and not self._gone:
             group.notice(self._node.clock())
         self.tell_words()
-        if not self._gone and group.empty and group.sweep(self._node.helpers.pids):
+        if group is not None and not self._gone and group.empty and group.sweep(self._node.helpers.pids):
             self._gone = True
             self._node.tell("gone", attempt=group.attempt, port=self.free_port())
             if self._next is not None:

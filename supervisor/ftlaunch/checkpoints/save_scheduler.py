@@ -21,9 +21,7 @@ Answer = dict[str, Any]
 class SaveScheduler:
     """Holds the saver. One request at a time; what falls due meanwhile is done afterwards from newer snapshots."""
 
-    def __init__(
-        self, spec: JobSpec, pages: Pages, start: Callable[[], Saver], abnormal: Callable[[int], str]
-    ) -> None:
+    def __init__(self, spec: JobSpec, pages: Pages, start: Callable[[], Saver], abnormal: Callable[[int], str]) -> None:
         """start: makes a new saver, also after one has died. abnormal: what is held against a step's numbers."""
         self._abnormal = abnormal
         self.spec, self.pages, self._start = spec, pages, start

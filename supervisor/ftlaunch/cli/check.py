@@ -11,7 +11,7 @@ import click
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.spec.job_spec import JobSpec, SpecError
 from ftlaunch.spec.resolve import resolve
-from ftlaunch.system.device_count import count_gpus
+from ftlaunch.system.resources import count_gpus
 from ftlaunch.tools.preflight import checks, view
 from ftlaunch.tools.preflight.rules import could_run
 from ftlaunch_contract.protocol import EXIT_USAGE

@@ -21,8 +21,14 @@ Answer = dict[str, Any]
 class ClusterSaver:
     """Like SaverLink. Everything but `save` is the head's saver's own business."""
 
-    def __init__(self, own: SaverLink, cluster: Cluster, pages: Pages, listen: Callable[[int, Callable[[], None]], None],
-                 ignore: Callable[[int], None]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        own: SaverLink,
+        cluster: Cluster,
+        pages: Pages,
+        listen: Callable[[int, Callable[[], None]], None],
+        ignore: Callable[[int], None],
+    ) -> None:
         """own: the head's saver. listen, ignore: wait for a descriptor in the event loop, and no longer."""
         self._own, self._cluster, self._pages, self._ignore = own, cluster, pages, ignore
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -19,8 +19,8 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # `slots`: rank -> steps; `probe`: a port at which nobody listens any more once the agent has ended
     "hello": {"job": _TEXT, "host": _TEXT, "rank": _INT, "probe": _INT, "port": _INT, "held": _LIST, "slots": _MAP},
     "ready": {},  # ranks can be forked, or it is known that they cannot
-    # `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed in the ranks' halves of
-    # the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`: ranks that are stopped
+    # `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed in the ranks' halves
+    # of the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`: ranks that are stopped
     "beat": {"now": _NUMBER, "words": _LIST, "noted": _LIST, "stopped": _LIST},
     "started": {"attempt": _INT, "pids": _MAP, "log_from": _MAP},
     "cannot_start": {"attempt": _INT, "rank": _INT, "why": _TEXT},

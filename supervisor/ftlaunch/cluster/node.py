@@ -45,4 +45,3 @@ class Node:
     def here(self, moment: float) -> float:
         """A moment of the node's clock on the head's."""
         return moment + (self._ahead or 0.0)
-

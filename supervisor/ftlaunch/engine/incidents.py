@@ -23,7 +23,7 @@ from ftlaunch.reporting.events.base import Note
 from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.reporting.sinks import followed_ranks
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.system import disk_room
+from ftlaunch.system import resources
 from ftlaunch.system.kernel_log import Kernel
 from ftlaunch_contract.protocol import EXIT_STOPPED
 
@@ -95,10 +95,10 @@ class Incidents:
     def _backoff_over(self) -> None:
         context, spec = self._context, self._context.spec
         places = (spec.run_dir, spec.log_dir, spec.checkpoint_dir, Path.cwd(), Path(tempfile.gettempdir()))
-        full = disk_room.full(places) if self.cause is not None and self.cause.kind == "disk" else []
         if not context.may_start():
             context.loop.call_at(context.clock() + _LOOK_FOR_NODES, Event.BACKOFF_OVER, self._backoff_over)
             return
+        full = resources.full_disks(places) if self.cause is not None and self.cause.kind == "disk" else []
         if not full:
             context.loop.post(Event.BACKOFF_OVER)
             return
@@ -172,7 +172,7 @@ class Incidents:
     def _or_full_disk(self, cause: Cause) -> Cause:
         """The cause of a rank that has left no error: the full disk, where there was no room to write one."""
         spec = self._context.spec
-        full = disk_room.full((spec.log_dir, spec.run_dir))
+        full = resources.full_disks((spec.log_dir, spec.run_dir))
         if not full:
             return cause
         sentence = f"{cause.sentence}, and could write no error: No space left on device ({full[0]})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 
 class SpecError(ValueError):
@@ -46,6 +46,23 @@ class Origin:
         if self.kind == "environment":
             return f"cannot use {self.name}={shown(given)}:"
         return f"cannot use the default `{path}: {shown(given)}`:"
+
+
+class Given(NamedTuple):
+    """A parsed value, what a person wrote for it, and where."""
+
+    value: Any
+    raw: object
+    origin: Origin
+
+    def error(self, name: str, reason: str) -> SpecError:
+        """The error that says why this cannot be the value of the key `name`."""
+        return self.origin.error(name, self.raw, reason)
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody asked for it; otherwise it is the default."""
+        return self.origin.kind != "default"
 
 
 def shown(given: object) -> str:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ftlaunch.policy.fault_rules import FaultRule
+from ftlaunch.spec import shown
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.keys import YAML_KEYS, default
+from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.spec.notify_targets import NotifyTarget
-from ftlaunch.spec.parsers import StorageInterval
+from ftlaunch.spec.parsers import Endpoint, StorageInterval
 
 __all__ = ["JobSpec", "SpecError", "TargetKind", "resolved"]
 
@@ -139,6 +141,7 @@ class JobSpec:
     log_dir: Path
     """holds attempt_<n>/rank_<r>.log"""
     launch: LaunchSpec
+    nodes: NodesSpec = NodesSpec()  # noqa: RUF009 - it is frozen
     restarts: RestartSpec = RestartSpec()
     limits: LimitSpec = LimitSpec()
     numbers: NumberSpec = NumberSpec()
@@ -149,6 +152,7 @@ class JobSpec:
 
 PARTS: Mapping[str, type] = {
     "launch": LaunchSpec,
+    "nodes": NodesSpec,
     "restarts": RestartSpec,
     "limits": LimitSpec,
     "numbers": NumberSpec,
@@ -169,11 +173,16 @@ def resolved(spec: JobSpec) -> dict[str, object]:
     return {
         spec.launch.kind: spec.launch.target,
         **{key.name: key.show(value_of(spec, key.field)) for key in fitting},
-        "nnodes": 1,
+        **_meeting(spec.nodes),
         # given in words that depend on more than one field
         "log_dir": None if spec.log_dir == spec.run_dir / "logs" else str(spec.log_dir.parent),
         **_followed(spec.launch.tee_ranks),
     }
+
+
+def _meeting(nodes: NodesSpec) -> dict[str, object]:
+    where = None if nodes.address is None else str(Endpoint(nodes.address, nodes.port))
+    return {"nnodes": shown.node_range(nodes.least, nodes.most), "rdzv_endpoint": where}
 
 
 def _followed(ranks: frozenset[int] | None) -> dict[str, object]:

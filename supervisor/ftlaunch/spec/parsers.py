@@ -19,6 +19,7 @@ from ftlaunch.spec.errors import RefusedError
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%\w+)?\])(:(?P<port>[^:]*))?", re.ASCII)
 _JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 # What the supervisor tells every rank: a spec that set one of these would be overruled, or break the job.
@@ -100,15 +101,15 @@ def switch_or_auto(raw: object) -> bool | str:
     return "auto" if raw == "auto" else switch(raw)
 
 
-def duration(zero: bool = False) -> Callable[[object], float]:
-    """Seconds above 0; from 0 where `zero` makes sense."""
+def duration(zero: bool = False, least: float = 0.0) -> Callable[[object], float]:
+    """Seconds above 0, `least` or more; from 0 where `zero` makes sense."""
 
     def parse(raw: object) -> float:
         try:
             seconds = parse_duration(text(raw))
         except ValueError:
             raise RefusedError from None
-        if seconds == 0 and not zero:
+        if (seconds == 0 and not zero) or seconds < least:
             raise RefusedError
         return seconds
 
@@ -175,9 +176,40 @@ def threads(raw: object) -> int | str:
 
 def node_range(raw: object) -> tuple[int, int]:
     """(least, most) nodes, from `N` or `MIN:MAX`."""
-    least, colon, most = word(raw).partition(":")
-    low = whole(1)(least)
-    return low, whole(low)(most) if colon else low
+    first, colon, second = word(raw).partition(":")
+    least = whole(1)(first)
+    most = whole(1)(second) if colon else least
+    if least > most:
+        raise RefusedError("MIN must not be above MAX in MIN:MAX")
+    return least, most
+
+
+class Endpoint(NamedTuple):
+    """Where nodes meet; no port is the default one, port 0 a free one."""
+
+    host: str
+    port: int | None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port is None else f"{host}:{self.port}"
+
+
+def endpoint(raw: object) -> Endpoint | None:
+    """`HOST` or `HOST:PORT`, an IPv6 address in brackets; None for the empty text, which is torchrun's default."""
+    if raw == "":
+        return None
+    found = _ENDPOINT.fullmatch(word(raw))
+    if found is None:
+        raise RefusedError("it names no host" if word(raw).startswith(":") else None)
+    return Endpoint(found["host"].strip("[]"), None if found["port"] is None else whole(0, 65535)(found["port"]))
+
+
+def backend(raw: object) -> str:
+    """torchrun's name of a way to meet."""
+    if raw in ("etcd", "etcd-v2"):
+        raise RefusedError(f"{raw} is not available yet; use c10d or static")
+    return one_of("c10d", "static")(raw)
 
 
 def port(raw: object) -> int | None:

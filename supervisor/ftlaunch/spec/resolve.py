@@ -6,30 +6,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ftlaunch.spec.checks import check_target, why_not_writable
-from ftlaunch.spec.errors import Origin, RefusedError, SpecError, one_line
+from ftlaunch.spec.errors import Given, Origin, RefusedError, SpecError, one_line
 from ftlaunch.spec.job_spec import PARTS, JobSpec, TargetKind
 from ftlaunch.spec.keys import OPTIONS, SETTINGS, YAML_KEYS, Key
+from ftlaunch.spec.nodes import meeting
+from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.spec.yaml_file import read_spec_file
-from ftlaunch.system.device_count import count_cpus, count_gpus
+from ftlaunch.system.resources import count_cpus, count_gpus
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import default_job_id
 
-
-class _Given(NamedTuple):
-    """A parsed value, what a person wrote for it, and where."""
-
-    value: Any
-    raw: object
-    origin: Origin
-
-    def error(self, name: str, reason: str) -> SpecError:
-        return self.origin.error(name, self.raw, reason)
-
-
-_Layer = dict[str, _Given]
+_Layer = dict[str, Given]
 
 
 def is_spec_file(target: str) -> bool:
@@ -51,6 +41,7 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
     else:
         kind = _wanted_kind(layers)
     asked = _merged(layers)
+    asked |= meeting.from_slurm(asked, environ)
     _check_combinations(asked)
     spec = _build(kind, target, tuple(args), asked, environ)
     check_target(kind, target, environ)
@@ -61,9 +52,9 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
     return spec
 
 
-def _parsed(key: Key, raw: object, origin: Origin) -> _Given:
+def _parsed(key: Key, raw: object, origin: Origin) -> Given:
     try:
-        return _Given(key.read(raw), raw, origin)
+        return Given(key.read(raw), raw, origin)
     except RefusedError as refused:
         raise origin.error(key.name + refused.at, refused.given, str(refused.allowed)) from None
 
@@ -107,7 +98,7 @@ def _with_grace(layer: _Layer) -> _Layer:
 
 def _merged(layers: Sequence[_Layer]) -> _Layer:
     """For every setting the value of the first layer that has one, else its default."""
-    asked = {name: _Given(key.default_value, key.default, Origin("default")) for name, key in SETTINGS.items()}
+    asked = {name: Given(key.default_value, key.default, Origin("default")) for name, key in SETTINGS.items()}
     for layer in reversed(layers):
         asked.update(layer)
     return asked
@@ -138,10 +129,6 @@ def _target_of_file(path: str, layer: _Layer) -> tuple[TargetKind, str]:
 
 
 def _check_combinations(asked: _Layer) -> None:
-    if asked["nnodes"].value[1] > 1:
-        raise asked["nnodes"].error("nnodes", "more than one node is not available yet; use 1")
-    if asked["node_rank"].value > 0:
-        raise asked["node_rank"].error("node_rank", "more than one node is not available yet; use 0")
     weights_only = not asked["resume_training"].value
     if weights_only and asked["load_checkpoint"].value is None:
         reason = "only the weights of what? give `load_checkpoint` too; `fresh` starts without any"
@@ -172,6 +159,7 @@ def _build(
     run_dir = Path(cwd, value["run_dir"] or f"runs/{job_id}")
     checkpoint_dir = Path(cwd, value["checkpoint_dir"] or run_dir / "checkpoints")
     nproc = _nproc(asked["nproc_per_node"], {**environ, **env})
+    nodes = meeting.nodes_spec(asked, environ)
     derived = {
         "kind": kind, "target": target, "args": args, "env": env, "job_id": job_id, "nproc": nproc,
         "run_dir": run_dir,
@@ -179,7 +167,7 @@ def _build(
         "load_checkpoint": _load_checkpoint(value["load_checkpoint"], checkpoint_dir, cwd),
         "log_dir": Path(cwd, value["log_dir"], job_id) if value["log_dir"] else run_dir / "logs",
         "run_id": (not value["standalone"] and value["rdzv_id"]) or job_id,
-        "master_port": None if value["standalone"] else value["master_port"],
+        "master_port": _master_port(value, nodes),
         "max_hang_restarts": _or(value["max_hang_restarts"], value["max_restarts"]),
         "fault_rules": value["fault_rules"] or (),
         "backoff_first": min(value["backoff_first"], value["backoff_max"]),
@@ -190,9 +178,15 @@ def _build(
         "notify": value["notify"] or (),
         "preload": value["preload"] or (),
     }  # fmt: skip
-    every = {**value, **derived}
+    every = {**value, **derived, **vars(nodes)}
     parts = {name: part(**{item.name: every[item.name] for item in fields(part)}) for name, part in PARTS.items()}
     return JobSpec(**parts, **{item.name: every[item.name] for item in fields(JobSpec) if item.name not in PARTS})
+
+
+def _master_port(value: Mapping[str, Any], nodes: NodesSpec) -> int | None:
+    """MASTER_PORT of the ranks: never the port at which several nodes meet, which is taken."""
+    meets = nodes.several and (nodes.backend == "static" or value["master_port"] == nodes.port)
+    return None if value["standalone"] or meets else value["master_port"]
 
 
 def _or(value: int | None, otherwise: int) -> int:
@@ -212,7 +206,7 @@ def _current_directory() -> str:
         raise SpecError(f"cannot tell the current directory: {str(error.strerror).lower()}") from None
 
 
-def _nproc(given: _Given, environ: Mapping[str, str]) -> int:
+def _nproc(given: Given, environ: Mapping[str, str]) -> int:
     if isinstance(given.value, int):
         return given.value
     gpus = 0 if given.value == "cpu" else count_gpus(environ)

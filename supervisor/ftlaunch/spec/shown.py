@@ -54,6 +54,11 @@ def number(value: float) -> str:
     return f"{value:g}"
 
 
+def node_range(least: int, most: int) -> object:
+    """A number of nodes, or MIN:MAX."""
+    return least if least == most else f"{least}:{most}"
+
+
 def items(value: Iterable[str]) -> list[str] | None:
     """A list; None where it is empty."""
     return list(value) or None

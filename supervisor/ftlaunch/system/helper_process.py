@@ -21,6 +21,7 @@ from subprocess import DEVNULL, PIPE
 from typing import IO, Any
 
 from ftlaunch.system import processes
+from ftlaunch.system.job_token import without_token
 
 _DYING = 5.0  # seconds that a process may take to die of SIGKILL
 
@@ -68,7 +69,8 @@ class HelperProcesses:
     ) -> HelperProcess:
         """Start a helper in a session of its own: a signal to the supervisor's group is not meant for it.
 
-        stderr, env: None is ours. pass_fds: descriptors that stay open in it; no other does.
+        stderr, env: None is ours; the job's token is left out of every environment.
+        pass_fds: descriptors that stay open in it; no other does.
         outlives_us: what it has begun is finished after a SIGKILL to us; otherwise it is killed with us, and then must
         be started in the main thread: the kernel takes the end of the thread that forked for the end of the parent.
         Raises OSError.
@@ -78,7 +80,7 @@ class HelperProcesses:
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env=None if env is None else dict(env),
+            env=without_token(os.environ if env is None else env),
             pass_fds=pass_fds,
             start_new_session=True,
             preexec_fn=None if outlives_us else processes.dies_with(os.getpid()),

@@ -54,10 +54,10 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
         (["--keep"], "cannot use `--keep`: it needs a value"),
         (["--fresh=1", "train.py"], "cannot use `--fresh`: it takes no value"),
         (["--grace", "3x", "train.py"], "cannot use `--grace 3x`: it must be a duration"),
-        (["--nnodes", "2", "train.py"],
+        (["--nnodes", "2", "--rdzv-endpoint", "localhost", "train.py"],
          "cannot use `--nnodes 2`: more than one node is not available yet; use 1"),
         (["--node-rank=1", "train.py"],
-         "cannot use `--node-rank 1`: more than one node is not available yet"),
+         "cannot use `--node-rank 1`: it must be below the number of nodes, which is 1"),
         (["--preload", "a-b", "train.py"], "cannot use `--preload a-b`: it must be names of modules with commas"),
         (["--restart-policy", "maybe", "train.py"], "it must be on-failure, by-cause or never"),
         (["--fault-rules", "x", "train.py"], "cannot use `--fault-rules`: there is no such option"),
@@ -101,6 +101,20 @@ def test_what_dry_run_prints_is_a_spec_of_the_same_job(capsys, place: Path) -> N
     _, printed, _ = ftlaunch(capsys, "--dry-run", "--keep", "9", "good.yaml")
     (place / "again.yaml").write_text(printed)
     assert ftlaunch(capsys, "--dry-run", "again.yaml") == (0, printed, "")
+
+
+def test_dry_run_shows_where_several_nodes_meet_and_no_token(capsys, monkeypatch, runner) -> None:
+    monkeypatch.setenv("FTLAUNCH_TOKEN", "5ecret-of-the-job")
+    flags = ["--nnodes", "2:4", "--node-rank", "1", "--rdzv-endpoint", "h", "--node-wait", "90s"]
+    code, out, err = ftlaunch(capsys, "--dry-run", *flags, "train.py")
+    printed = yaml.safe_load(out)
+    names = ("nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "node_timeout", "node_wait")
+    assert [str(printed[name]) for name in names] == ["2:4", "1", "c10d", "h:29400", "2s", "1m30s"]
+    assert (code, err, "5ecret" in out) == (0, "", False)
+    code, out, err = ftlaunch(capsys, *flags, "train.py")
+    assert (code, out) == (2, "")
+    assert err == "ftlaunch: cannot use `--nnodes 2:4`: more than one node is not available yet; use 1\n"
+    assert runner.specs == []
 
 
 def test_dry_run_after_the_script_is_the_scripts(capsys, runner) -> None:

@@ -16,14 +16,17 @@ SPELLINGS = [(action, spelling) for action in ACTIONS for spelling in action.opt
 # Defaults that differ on purpose, or say the same in other words.
 OTHER_DEFAULTS = {
     "max_restarts": "a job is kept alive unless told otherwise",
-    "nnodes": "1 is 1:1",
+    "nnodes": "1:1, where Slurm does not say",
+    "node_rank": "0, which is the only one of a single node; of several the one that nobody gave is chosen",
+    "rdzv_backend": "static, where no endpoint is given; without one of several nodes that is the same",
+    "rdzv_endpoint": "none is the empty text",
     "local_ranks_filter": "none is the empty text",
 }
 SAMPLES = {
     "nnodes": "1:1", "nproc_per_node": "2", "max_restarts": "4", "monitor_interval": "0.5",
     "start_method": "fork",
     "redirects": "0:1,1:2", "tee": "3", "local_ranks_filter": "0,1", "node_rank": "0", "master_port": "29400",
-    "numa_binding": "node", "signals_to_handle": "SIGTERM,SIGUSR1", "shutdown_timeout": "5",
+    "numa_binding": "node", "rdzv_backend": "c10d", "signals_to_handle": "SIGTERM,SIGUSR1", "shutdown_timeout": "5",
 }  # fmt: skip
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.ranks.environment import rank_env
+from ftlaunch.ranks.environment import rank_env, warm_env
 from ftlaunch.ranks.placement import on_one_node
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.resolve import resolve
+from ftlaunch.system.job_token import TOKEN_VARIABLE
 
 
 def spec(tmp_path: Path, environ: dict[str, str]) -> JobSpec:
@@ -31,6 +32,16 @@ def test_a_rank_sees_its_own_of_the_visible_gpus(tmp_path: Path, environ: dict[s
     found = [rank_env(job, environ, rank, 0, place, tmp_path, tmp_path, restarts=0) for rank in range(2)]
     assert [env["CUDA_VISIBLE_DEVICES"] for env in found] == seen
     assert {env["LOCAL_RANK"] for env in found} == {"0"}
+
+
+def test_neither_a_rank_nor_the_warm_parent_gets_the_token(tmp_path: Path) -> None:
+    environ = {TOKEN_VARIABLE: "5ecret-of-the-job", "CUDA_VISIBLE_DEVICES": "0,1", "MINE": "x"}
+    job = spec(tmp_path, environ)
+    assert job.nodes.token is not None
+    rank = rank_env(job, environ, 0, 0, on_one_node(job), tmp_path, tmp_path, restarts=0)
+    warm = warm_env(job, environ, tmp_path)
+    assert "5ecret" not in f"{rank}{warm}"
+    assert (rank["MINE"], warm["MINE"]) == ("x", "x")
 
 
 @pytest.mark.parametrize("visible", ["3", ""])

@@ -53,8 +53,8 @@ def refusal(flags=None, environ=None, *, target="train.py", spec: str | bytes | 
         ("env: {A: }", '`env.A` is empty; it must be text; "" stands for an empty one'),
         ("env: {WORLD_SIZE: 2}", "`env.WORLD_SIZE` is set; ftlaunch itself tells that to the ranks"),
         ("job_id: a/b", "`job_id` is a/b; it must be 1 to 64 letters"),
-        ("nnodes: 2", "`nnodes` is 2; more than one node is not available yet"),
-        ("nnodes: 1:4", "`nnodes` is 1:4; more than one node is not available yet"),
+        ("nnodes: 2", "`nnodes` is 2; where do the nodes meet? give `--rdzv-endpoint HOST:PORT`"),
+        ("nnodes: 4:1", "`nnodes` is 4:1; MIN must not be above MAX in MIN:MAX"),
         ("restart_policy: sometimes", "`restart_policy` is sometimes; it must be on-failure, by-cause or never"),
         ("max_hang_restarts: off", "`max_hang_restarts` is off; it must be a whole number, 0 or more"),
         ("restart_window: 0", "`restart_window` is 0; it must be off or a duration above zero"),
@@ -131,9 +131,7 @@ def test_a_spec_that_cannot_be_opened(place: Path) -> None:
     [
         ({"grace": "3x"}, "cannot use `--grace 3x`: it must be a duration such as 30s or 2m; 0 is allowed"),
         ({"max_restarts": "-1"}, "cannot use `--max-restarts -1`: it must be a whole number, 0 or more"),
-        ({"nnodes": "2"}, "cannot use `--nnodes 2`: more than one node is not available yet; use 1"),
-        ({"nnodes": "0"}, "cannot use `--nnodes 0`: it must be 1 or 1:1"),
-        ({"node_rank": "1"}, "cannot use `--node-rank 1`: more than one node is not available yet; use 0"),
+        ({"nnodes": "0"}, "cannot use `--nnodes 0`: it must be a number of nodes, 1 or more, or MIN:MAX"),
         ({"start_method": "thread"},
          "cannot use `--start-method thread`: it must be spawn, fork, forkserver"),
         ({"tee": "9"}, "cannot use `--tee 9`: it must be 0 (none), 1 (stdout), 2 (stderr) or 3 (both)"),
@@ -155,7 +153,7 @@ def test_gpu_without_a_gpu() -> None:
 
 def test_a_bad_variable() -> None:
     assert refusal({}, {"PET_MAX_RESTARTS": "x"}).startswith("cannot use PET_MAX_RESTARTS=x: it must be")
-    assert refusal({}, {"PET_NNODES": "2"}).startswith("cannot use PET_NNODES=2: more than one node")
+    assert refusal({}, {"PET_NNODES": "2"}).startswith("cannot use PET_NNODES=2: where do the nodes meet?")
     assert refusal({}, {"PET_STANDALONE": ""}).startswith("cannot use PET_STANDALONE='': it must be true or false")
 
 

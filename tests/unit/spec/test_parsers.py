@@ -8,7 +8,7 @@ from ftlaunch.common.durations import format_duration, parse_duration
 from ftlaunch.common.masking import is_secret, masked_args, masked_env
 from ftlaunch.spec import parsers as p
 from ftlaunch.spec.errors import RefusedError, did_you_mean, shown
-from ftlaunch.system.device_count import count_cpus, count_gpus
+from ftlaunch.system.resources import count_cpus, count_gpus
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
-from ftlaunch.system.device_count import count_gpus
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.resources import count_gpus
 from ftlaunch.tools.preflight import disk, kernel, machine, ranks, rules, view
 from ftlaunch.tools.preflight.rules import Check
 from ftlaunch_contract.protocol import memory_root

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.system import disk_room
+from ftlaunch.system import resources
 
 
 def disk(blocks: int, free: int, files: int = 0, inodes: int = 0) -> os.statvfs_result:
@@ -24,4 +24,4 @@ def test_room_and_inodes_count(
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: told)
     places = [tmp_path / "missing" / "deep", tmp_path]
-    assert disk_room.full(places) == ([tmp_path] if is_full else []), "each file system once, where it is there"
+    assert resources.full_disks(places) == ([tmp_path] if is_full else []), "each file system once, where it is there"

@@ -1,11 +1,13 @@
-"""How many GPUs and CPUs this node offers, without torch."""
+"""What this node offers, without torch: how many GPUs and CPUs, and which disks are full."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+_ROOM = 1 << 20  # bytes: with less a disk is full
 
 
 def count_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> int:
@@ -25,6 +27,19 @@ def count_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> int:
 def count_cpus() -> int:
     """CPUs that this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def full_disks(places: Iterable[Path]) -> list[Path]:
+    """Those of the places whose file system has no room, or no inodes, left: one place of each file system."""
+    found: dict[int, Path] = {}
+    for place in places:
+        there = next((part for part in (place, *place.parents) if part.exists()), None)
+        if there is None:
+            continue
+        told = os.statvfs(there)
+        if (told.f_blocks and told.f_bavail * told.f_frsize < _ROOM) or (told.f_files and not told.f_favail):
+            found.setdefault(there.stat().st_dev, there)
+    return list(found.values())
 
 
 def _listed(folder: Path) -> list[str]:

@@ -1,0 +1,36 @@
+"""What a job spec says about nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ftlaunch.spec.keys import default
+
+PORTS = {"c10d": 29400, "static": 29500}
+"""torchrun's default ports by backend"""
+
+
+@dataclass(frozen=True)
+class NodesSpec:
+    """How many nodes a job has, which of them this is, and where they meet. One node meets nobody."""
+
+    least: int = 1
+    most: int = 1
+    rank: int | None = None
+    """this node's place; None is as they come"""
+    address: str | None = None
+    """the host at which the nodes meet; None for one node only"""
+    port: int = PORTS["c10d"]
+    backend: str = "c10d"
+    """c10d or static: they differ in where address and port were given"""
+    wait: float = default("node_wait")
+    """seconds for which the job waits for the nodes it needs"""
+    timeout: float = default("node_timeout")
+    """seconds of silence after which a node counts as lost"""
+    token: str | None = field(default=None, repr=False)
+    """the secret by which nodes know each other; None where none was given"""
+
+    @property
+    def several(self) -> bool:
+        """Whether the job may have more than one node."""
+        return self.most > 1
