@@ -15,7 +15,7 @@ fails says why in "error" and deletes nothing.
 
     {"do": "prepare", TARGET}: make the directory, empty
         -> {"did": "prepare", "step", "why"}
-    {"do": "write", TARGET, "ranks": {"RANK": slot directory, ...}, "bandwidth"}: into the directory, which must be there
+    {"do": "write", TARGET, "ranks": {"RANK": slot directory, ...}, "bandwidth"}: into that directory
         -> {"did": "write", "step", "why", "bytes", "seconds"}
     {"do": "commit", TARGET, "keep", "keep_every"}: once all ranks' shards are written
         -> {"did": "commit", ...}, else as "save" answers
@@ -63,7 +63,7 @@ def save(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
     """Commit one step from the slots named; the answer says what was done or why not."""
     began = time.monotonic()
     target = _target(request, len(request["ranks"]))
-    answer = _about(request)
+    answer = _about("save", target)
     try:
         writer.prepare(target)
         _write(target, dict(enumerate(request["ranks"])), request, hurry)
@@ -80,26 +80,30 @@ def save(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
 
 def prepare(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     """Make the directory for the shards, empty."""
+    target = _target(request)
     try:
-        writer.prepare(_target(request))
+        writer.prepare(target)
     except _Problems as error:
-        return {**_about(request), "error": _reason(error)}
-    return _about(request)
+        return {**_about("prepare", target), "error": _reason(error)}
+    return _about("prepare", target)
 
 
 def write(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
-    """Write the shards of some ranks from the slots named; it may be asked for again."""
+    """Write the shards of some ranks from the slots named; what an earlier try has left of them is replaced."""
     began, target = time.monotonic(), _target(request)
     slots = {int(rank): slot for rank, slot in request["ranks"].items()}
     if not (directory := layout.incomplete_dir(target.checkpoint_dir, target.step)).is_dir():
-        return {**_about(request), "error": f"{directory} is not there: it was given up, or is on no shared storage"}
+        return {
+            **_about("write", target),
+            "error": f"{directory} is not there: it was given up, or is on no shared storage",
+        }
     try:
         for rank in slots:
             writer.withdraw_shard(target, rank)
         size = _write(target, slots, request, hurry)
     except _Problems as error:
-        return {**_about(request), "error": _reason(error)}
-    return {**_about(request), "bytes": size, "seconds": round(time.monotonic() - began, 4)}
+        return {**_about("write", target), "error": _reason(error)}
+    return {**_about("write", target), "bytes": size, "seconds": round(time.monotonic() - began, 4)}
 
 
 def commit(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
@@ -108,19 +112,20 @@ def commit(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     try:
         done = _commit(target)
     except _Problems as error:
-        return {**_about(request), "error": _reason(error)}
+        return {**_about("commit", target), "error": _reason(error)}
     deleted, notes = _retire(target, request["keep"], request.get("keep_every"))
     seconds = round(time.monotonic() - began, 4)
-    return {**_about(request), **done, "seconds": seconds, "deleted": deleted, "notes": notes}
+    return {**_about("commit", target), **done, "seconds": seconds, "deleted": deleted, "notes": notes}
 
 
 def discard(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     """Delete what was written of a checkpoint that will not be committed."""
+    target = _target(request)
     try:
-        writer.discard(_target(request))
+        writer.discard(target)
     except OSError as error:
-        return {**_about(request), "error": _reason(error)}
-    return _about(request)
+        return {**_about("discard", target), "error": _reason(error)}
+    return _about("discard", target)
 
 
 # --- what the answers are made of ----------------------------------------------------------------------------------
@@ -137,8 +142,8 @@ def _target(request: dict[str, Any], world_size: int | None = None) -> writer.Sa
     )
 
 
-def _about(request: dict[str, Any]) -> dict[str, Any]:
-    return {"did": request["do"], "step": request["step"], "why": request["why"]}
+def _about(did: str, target: writer.SaveTarget) -> dict[str, Any]:
+    return {"did": did, "step": target.step, "why": target.why}
 
 
 def _write(target: writer.SaveTarget, slots: Mapping[int, str], request: dict[str, Any], hurry: Hurry) -> int:
