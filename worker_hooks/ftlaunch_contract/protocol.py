@@ -26,6 +26,7 @@ ENV_JOB_ID = "FTLAUNCH_JOB_ID"  # without a supervisor from the command and its 
 ENV_NODE_RANKS = "FTLAUNCH_NODE_RANKS"  # "FIRST:COUNT": the ranks of this node; not set where all ranks are on it
 ENV_ATTEMPT = "FTLAUNCH_ATTEMPT"  # the first is 0
 ENV_SUPERVISOR = "FTLAUNCH_SUPERVISOR"  # pid:start time in clock ticks, which tells a reused pid
+ENV_NODE_RANKS = "FTLAUNCH_NODE_RANKS"  # first:count of the ranks on this node; not set: all of them
 ENV_CONTROL = "FTLAUNCH_CONTROL"  # unix socket on which a rank reports a SIGTERM that it got
 ENV_MEMORY_INTERVAL = "FTLAUNCH_MEMORY_INTERVAL"  # steps, or auto; 0 is off
 ENV_STORAGE_INTERVAL = "FTLAUNCH_STORAGE_INTERVAL"  # steps or a duration in seconds with an s: 100, 600s, off

@@ -8,7 +8,21 @@ ends what that supervisor left running and leaves: no rank outlives its supervis
      "bandwidth": bytes a second or null, "abnormal": what is held against its numbers}
         -> {"did": "save", "step", "path", "bytes", "seconds", "health", "deleted": [...], "notes": [...]}
         or {..., "error"}
-    {"do": "hurry"}: the save under way, if there is one, is no longer held to its bandwidth; no answer
+
+A checkpoint of several nodes is written in parts, by the savers of all nodes into one directory. TARGET stands for
+"step", "why", "checkpoint_dir", "prefix", "world_size", "abnormal", the same in all requests of one checkpoint. What
+fails says why in "error" and deletes nothing.
+
+    {"do": "prepare", TARGET}: make the directory, empty
+        -> {"did": "prepare", "step", "why"}
+    {"do": "write", TARGET, "ranks": {"RANK": slot directory, ...}, "bandwidth"}: into that directory
+        -> {"did": "write", "step", "why", "bytes", "seconds"}
+    {"do": "commit", TARGET, "keep", "keep_every"}: once all ranks' shards are written
+        -> {"did": "commit", ...}, else as "save" answers
+    {"do": "discard", TARGET}: delete what was written
+        -> {"did": "discard", "step", "why"}
+
+    {"do": "hurry"}: the save or write under way, if there is one, is no longer held to its bandwidth; no answer
     {"do": "find", "checkpoint_dir"}
         -> {"did": "find", "step", "rejected": [{"step", "why", "to"}]}; step -1: there is none
     {"do": "find", "checkpoint_dir", "healthy_before": step}: likewise, but only what is older and marked healthy
@@ -24,7 +38,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -33,41 +47,114 @@ from typing import Any
 import psutil
 
 from ftlaunch.system.processes import kill_marked
-from ftlaunch_contract.checkpoint import health_mark, initial, retention, tensor_file, verify, writer
+from ftlaunch_contract.checkpoint import health_mark, initial, layout, retention, tensor_file, verify, writer
 from ftlaunch_contract.files.rate_limit import Bandwidth
 
 _IDLE_NICE = 19
 _GROUP_NICE = 10  # a tenth of an equal share; at 19 a save of 10 ms took 600 ms on a busy machine
 
 
-def save(request: dict[str, Any], hurry: Callable[[float], bool] = lambda _: True) -> dict[str, Any]:
-    """Commit one step from the slots named; the answer says what was done or why not.
+Hurry = Callable[[float], bool]  # waits so many seconds for a reason not to keep to the bandwidth; True: there is one
+_STEADY: Hurry = lambda _: True  # noqa: E731 - what hurries from the beginning
+_Problems = (OSError, tensor_file.Damaged)
 
-    hurry: waits so many seconds for a reason not to keep to the bandwidth asked for; True when there is one.
-    """
+
+def save(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
+    """Commit one step from the slots named; the answer says what was done or why not."""
     began = time.monotonic()
-    target = writer.SaveTarget(
+    target = _target(request, len(request["ranks"]))
+    answer = _about("save", target)
+    try:
+        writer.prepare(target)
+        _write(target, dict(enumerate(request["ranks"])), request, hurry)
+        done = _commit(target)
+    except _Problems as error:
+        return {**answer, "error": _reason(error) + _discard(target)}
+    deleted, notes = _retire(target, request["keep"], request.get("keep_every"))
+    seconds = round(time.monotonic() - began, 4)
+    return {**answer, **done, "seconds": seconds, "deleted": deleted, "notes": notes}
+
+
+# --- a checkpoint of several nodes: one saver prepares and commits, the saver of each node writes ------------------
+
+
+def prepare(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
+    """Make the directory for the shards, empty."""
+    target = _target(request)
+    try:
+        writer.prepare(target)
+    except _Problems as error:
+        return {**_about("prepare", target), "error": _reason(error)}
+    return _about("prepare", target)
+
+
+def write(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
+    """Write the shards of some ranks from the slots named; what an earlier try has left of them is replaced."""
+    began, target = time.monotonic(), _target(request)
+    slots = {int(rank): slot for rank, slot in request["ranks"].items()}
+    if not (directory := layout.incomplete_dir(target.checkpoint_dir, target.step)).is_dir():
+        return {
+            **_about("write", target),
+            "error": f"{directory} is not there: it was given up, or is on no shared storage",
+        }
+    try:
+        for rank in slots:
+            writer.withdraw_shard(target, rank)
+        size = _write(target, slots, request, hurry)
+    except _Problems as error:
+        return {**_about("write", target), "error": _reason(error)}
+    return {**_about("write", target), "bytes": size, "seconds": round(time.monotonic() - began, 4)}
+
+
+def commit(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
+    """Commit what the savers of all nodes have written."""
+    began, target = time.monotonic(), _target(request)
+    try:
+        done = _commit(target)
+    except _Problems as error:
+        return {**_about("commit", target), "error": _reason(error)}
+    deleted, notes = _retire(target, request["keep"], request.get("keep_every"))
+    seconds = round(time.monotonic() - began, 4)
+    return {**_about("commit", target), **done, "seconds": seconds, "deleted": deleted, "notes": notes}
+
+
+def discard(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
+    """Delete what was written of a checkpoint that will not be committed."""
+    target = _target(request)
+    try:
+        writer.discard(target)
+    except OSError as error:
+        return {**_about("discard", target), "error": _reason(error)}
+    return _about("discard", target)
+
+
+# --- what the answers are made of ----------------------------------------------------------------------------------
+
+
+def _target(request: dict[str, Any], world_size: int | None = None) -> writer.SaveTarget:
+    return writer.SaveTarget(
         Path(request["checkpoint_dir"]),
         request["step"],
         request["why"],
         request["prefix"],
-        len(request["ranks"]),
+        request["world_size"] if world_size is None else world_size,
         request.get("abnormal", ""),
     )
-    answer = {"did": "save", "step": target.step, "why": target.why}
+
+
+def _about(did: str, target: writer.SaveTarget) -> dict[str, Any]:
+    return {"did": did, "step": target.step, "why": target.why}
+
+
+def _write(target: writer.SaveTarget, slots: Mapping[int, str], request: dict[str, Any], hurry: Hurry) -> int:
+    """Write the shards of the ranks named; returns their bytes. Raises what `writer.write_shard_of` raises."""
     bound = Bandwidth(request["bandwidth"], hurry).spent if request.get("bandwidth") else None
-    try:
-        writer.prepare(target)
-        for rank, directory in enumerate(request["ranks"]):
-            writer.write_shard_of(target, rank, Path(directory), bound)
-        path, size = writer.commit(target)
-        health = health_mark.of(verify.read_metadata(path))
-    except (OSError, tensor_file.Damaged) as error:
-        return {**answer, "error": _explain(error, target)}
-    deleted, notes = _retire(target, request["keep"], request.get("keep_every"))
-    seconds = round(time.monotonic() - began, 4)
-    done = {"path": str(path), "bytes": size, "health": health, "seconds": seconds}
-    return {**answer, **done, "deleted": deleted, "notes": notes}
+    return sum(writer.write_shard_of(target, rank, Path(slot), bound) for rank, slot in slots.items())
+
+
+def _commit(target: writer.SaveTarget) -> dict[str, Any]:
+    path, size = writer.commit(target)
+    return {"path": str(path), "bytes": size, "health": health_mark.of(verify.read_metadata(path))}
 
 
 def _retire(target: writer.SaveTarget, keep: int, keep_every: int | None) -> tuple[list[int], list[str]]:
@@ -82,23 +169,29 @@ def _retire(target: writer.SaveTarget, keep: int, keep_every: int | None) -> tup
     return deleted, notes
 
 
-def _explain(error: Exception, target: writer.SaveTarget) -> str:
-    """Delete what was written so far; returns the error in words."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _discard(target: writer.SaveTarget) -> str:
+    """Delete what was written so far; returns words on what could not be deleted."""
     try:
         writer.discard(target)
-    except OSError as second:
-        reason += f" (and the incomplete checkpoint could not be removed: {second.strerror})"
-    return reason
+    except OSError as error:
+        return f" (and the incomplete checkpoint could not be removed: {error.strerror})"
+    return ""
 
 
-def find(request: dict[str, Any]) -> dict[str, Any]:
+def find(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     """The newest checkpoint that verifies, and what was refused on the way."""
     if "load" in request:
         step, refusals = initial.find(Path(request["load"]))
     else:
         step, refusals = verify.newest_verified(Path(request["checkpoint_dir"]), request.get("healthy_before"))
     return {**request, "did": "find", "step": step, "rejected": [asdict(refusal) for refusal in refusals]}
+
+
+_DOERS = {"save": save, "prepare": prepare, "write": write, "commit": commit, "discard": discard, "find": find}
 
 
 class Requests:
@@ -138,8 +231,8 @@ def main() -> int:
         if request["do"] == "leave":
             return 0
         if request["do"] == "hurry":
-            continue  # the save that it was about is over
-        answer = save(request, requests.waiting) if request["do"] == "save" else find(request)
+            continue  # what it was about is over
+        answer = _DOERS[request["do"]](request, requests.waiting)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     kill_marked(marker)

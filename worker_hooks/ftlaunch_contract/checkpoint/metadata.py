@@ -65,6 +65,30 @@ def check_common(common: object, step: int) -> None:
         mapping(state, f"the state of rank {rank[:20]}")
 
 
+def join_tensors(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """`tensors` of metadata.json, of the chunks that each rank has written.
+
+    Of a chunk that several ranks have written (each node saves all that is replicated) it names the lowest rank's.
+    Raises ValueError where two ranks have written parts of different tensors under one key.
+    """
+    tensors: dict[str, Any] = {}
+    named: set[tuple[str, tuple[int, ...], tuple[int, ...]]] = set()
+    for rank, chunks in enumerate(ranks):
+        for chunk in chunks:
+            key, dtype, shape = chunk["key"], chunk["dtype"], chunk["whole"]
+            tensor = tensors.setdefault(key, {"dtype": dtype, "shape": shape, "chunks": []})
+            if (tensor["dtype"], tensor["shape"]) != (dtype, shape):
+                raise ValueError(
+                    f"rank {rank} has saved the tensor {key} as {dtype} of shape {shape}, a rank before it as "
+                    f"{tensor['dtype']} of shape {tensor['shape']}"
+                )
+            place = key, tuple(chunk["offset"]), tuple(chunk["shape"])
+            if place not in named:
+                named.add(place)
+                tensor["chunks"].append({k: chunk[k] for k in ("offset", "shape", "file", "name")})
+    return tensors
+
+
 def check_saved(states: Sequence[Mapping[str, Any]], tensors: Mapping[str, Any]) -> None:
     """Raises ValueError unless every tensor that a rank's state names was saved, and every tensor whole.
 

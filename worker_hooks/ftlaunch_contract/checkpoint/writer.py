@@ -1,6 +1,6 @@
 """Writes a checkpoint to storage from snapshot slots, and commits it. Without torch: bytes are copied, not tensors.
 
-The saver process writes the shards of all ranks; a rank without a supervisor writes its own. A crash at any
+The saver process writes the shards of all ranks of its node; a rank without a supervisor writes its own. A crash at any
 system call leaves the newest committed checkpoint whole: everything is written and synced under a name
 that no reader takes for a checkpoint, metadata.json last, and one rename commits it.
 """
@@ -52,11 +52,11 @@ def prepare(target: SaveTarget) -> Path:
 
 def write_shard(
     target: SaveTarget, rank: int, files: Mapping[str, int], common: bytes, spent: Spent | None = None
-) -> None:
-    """Write one rank's shard: copy and checksum, fsync, and leave a part file for `commit`.
+) -> int:
+    """Write one rank's shard: copy and checksum, fsync, and leave a part file for `commit`; returns the shard's bytes.
 
-    files: group -> descriptor of the slot's tensor file. common: the slot's common.json. Raises OSError,
-    or tensor_file.Damaged when the slot does not hold what its headers say.
+    files: group -> descriptor of the slot's tensor file. common: the slot's common.json. Raises OSError (also where
+    the directory is not there any more), or tensor_file.Damaged when the slot does not hold what its headers say.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part: dict[str, Any] = {"files": {}, "chunks": [], "common": _common_of(common, target, rank)}
@@ -70,9 +70,18 @@ def write_shard(
             entry = {"key": chunk.key, "dtype": chunk.dtype, "whole": chunk.whole, "offset": chunk.offset}
             part["chunks"].append({**entry, "shape": chunk.shape, "file": name, "name": chunk.name})
     atomic.write_durable(directory / PART.format(rank=rank), json.dumps(part).encode())
+    return sum(entry["bytes"] for entry in part["files"].values())
 
 
-def write_shard_of(target: SaveTarget, rank: int, slot: Path, spent: Spent | None = None) -> None:
+def withdraw_shard(target: SaveTarget, rank: int) -> None:
+    """Delete what an earlier try has written of a rank's shard, the part file first. Raises OSError."""
+    directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
+    names = [layout.shard_name(target.prefix, group, rank, target.world_size) for group in layout.GROUPS]
+    for name in (PART.format(rank=rank), *names):
+        (directory / name).unlink(missing_ok=True)
+
+
+def write_shard_of(target: SaveTarget, rank: int, slot: Path, spent: Spent | None = None) -> int:
     """`write_shard` from a snapshot slot's directory. Raises OSError or tensor_file.Damaged."""
     with ExitStack() as stack:
         files = {}
@@ -80,7 +89,7 @@ def write_shard_of(target: SaveTarget, rank: int, slot: Path, spent: Spent | Non
             fd = os.open(layout.slot_file(slot, group), os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, fd)
             files[group] = fd
-        write_shard(target, rank, files, (slot / layout.COMMON).read_bytes(), spent)
+        return write_shard(target, rank, files, (slot / layout.COMMON).read_bytes(), spent)
 
 
 def _common_of(common: bytes, target: SaveTarget, rank: int) -> dict[str, Any]:
@@ -127,14 +136,17 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
 def commit(target: SaveTarget) -> tuple[Path, int]:
     """Join the ranks' parts and commit: returns the checkpoint's path and its bytes.
 
-    Raises OSError, or tensor_file.Damaged where a rank's state names a tensor that no rank has saved. All shards must
-    have been written. The rename commits: before it there is no checkpoint, after it there is.
+    Raises OSError, or tensor_file.Damaged where a shard is missing, a rank's state names a tensor that no rank has
+    saved, or two ranks have saved different tensors under one key. The rename commits: before it there is no
+    checkpoint, after it there is.
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part_paths = [directory / PART.format(rank=rank) for rank in range(target.world_size)]
+    if directory.is_dir() and (missing := [rank for rank, path in enumerate(part_paths) if not path.exists()]):
+        raise tensor_file.Damaged(f"the shard of rank {missing[0]} is not there ({len(missing)} are missing)")
     parts = [json.loads(path.read_bytes()) for path in part_paths]
-    tensors = _join_tensors(parts)
     try:
+        tensors = metadata.join_tensors([part["chunks"] for part in parts])
         metadata.check_saved([part["common"]["state"] for part in parts], tensors)
     except ValueError as error:
         raise tensor_file.Damaged(str(error)) from error
@@ -179,15 +191,6 @@ def _join_common(target: SaveTarget, commons: Sequence[Mapping[str, Any]]) -> di
         "state": first["state"],
         "ranks": ranks,  # only those that differ from rank 0's
     }
-
-
-def _join_tensors(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    tensors: dict[str, Any] = {}
-    for part in parts:
-        for chunk in part["chunks"]:
-            tensor = tensors.setdefault(chunk["key"], {"dtype": chunk["dtype"], "shape": chunk["whole"], "chunks": []})
-            tensor["chunks"].append({k: chunk[k] for k in ("offset", "shape", "file", "name")})
-    return tensors
 
 
 def discard(target: SaveTarget) -> None:

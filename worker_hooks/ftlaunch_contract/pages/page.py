@@ -31,7 +31,7 @@ MAGIC = 0x4547415048435446  # b"FTCHPAGE"
 _STEP, _BEAT, _STEP_NS, _SEEN = (int(row) for row in (words.STEP, words.BEAT, words.STEP_NS, words.SEEN_STEPS))
 _FLAGS, _PHASE = int(words.FLAGS), int(words.PHASE)
 _OWN_STEPS, _OWN_NS = int(words.OWN_STEPS), int(words.OWN_NS)
-_REQUESTS = slice(8 * words.STOP_AT, 8 * words.GRANTED)
+_REQUESTS = slice(8 * words.STOP_AT, 8 * words.EVERY_FROM.end)
 _SLOT_STEPS = slice(int(words.SLOT_STEPS), words.SLOT_STEPS.end)
 
 
@@ -112,6 +112,7 @@ class Page:
     want_save = IntWord(words.WANT_SAVE)
     stop_wanted = IntWord(words.STOP_WANTED)
     shard_step = IntWord(words.SHARD_STEP)
+    wanted = IntWord(words.WANTED)
 
     def begin(self, attempt: int, pid: int, start_time: int) -> None:
         """A new process takes the page: it empties what the process before it said of itself. The slots stay."""
@@ -225,6 +226,20 @@ class Page:
     reading = IntWord(words.READING)
     granted = IntWord(words.GRANTED)
 
+    @property
+    def announced_interval(self) -> tuple[int, int]:
+        """Steps between snapshots on all nodes, 0 before they are announced, and the step from which that holds."""
+        every = self.q[words.EVERY]  # first: where it is the new one, the step is, too
+        return every, self.q[words.EVERY_FROM]
+
+    def announce_interval(self, every: int, first: int) -> None:
+        """Steps between snapshots on all nodes, from the step `first` on, which no rank may have reached.
+
+        What was announced before must hold already: until `first` a rank goes on with it.
+        """
+        self.q[words.EVERY_FROM] = first
+        self.q[words.EVERY] = every
+
     def requests(self) -> bytes:
         """All that is asked of the rank, to be compared with what was asked before."""
         return self._map[_REQUESTS]
@@ -246,11 +261,11 @@ class Page:
         return Resume(self.q[words.RESUME_KIND]), self.q[words.RESUME_STEP]
 
 
-def open_pages(directory: Path, ranks: int) -> list[Page]:
-    """Map the pages of all ranks; closes what it opened when one fails."""
+def open_pages(directory: Path, ranks: int, first: int = 0) -> list[Page]:
+    """Map the pages of so many ranks, from the rank `first` on; closes what it opened when one fails."""
     with contextlib.ExitStack() as stack:
         pages = []
-        for rank in range(ranks):
+        for rank in range(first, first + ranks):
             page = Page(page_path(directory, rank))
             stack.callback(page.close)
             pages.append(page)

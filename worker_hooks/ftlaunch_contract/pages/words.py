@@ -113,7 +113,7 @@ SLOT_STEPS = _rank(
     lifetime=Lifetime.PAGE,
     empty=NONE,
 )
-MEMORY = _rank("memory", 52, "(Rank 0) `Memory`: what the ranks have agreed on.", count=4)
+MEMORY = _rank("memory", 52, "(First rank of a node) `Memory`: what the ranks have agreed on.", count=4)
 OWN_STEPS = _rank("own_steps", 232, "Steps whose own part was measured.")
 OWN_NS = _rank("own_ns", 233, "Sum of these own parts, nanoseconds.")
 
@@ -121,9 +121,9 @@ OWN_NS = _rank("own_ns", 233, "Sum of these own parts, nanoseconds.")
 NEED = _rank("need", 40, "Bytes of one snapshot of this rank.")
 HELD = _rank("held", 41, "Bytes that this rank's slots take.")
 SIZED = _rank("sized", 42, "Step + 1 at whose boundary `need` and `held` were written.")
-AGREED = _rank("agreed", 46, "(Rank 0) step + 1 at whose boundary the ranks have agreed on the memory.")
-AGREED_SLOTS = _rank("agreed_slots", 47, "(Rank 0) slots in memory from then on.")
-AGREED_BASE = _rank("agreed_base", 48, "(Rank 0) step + 1 of the newest snapshot that all ranks have.")
+AGREED = _rank("agreed", 46, "(First rank of a node) step + 1 at whose boundary the ranks have agreed on the memory.")
+AGREED_SLOTS = _rank("agreed_slots", 47, "(First rank of a node) slots in memory from then on.")
+AGREED_BASE = _rank("agreed_base", 48, "(First rank of a node) step + 1 of the newest snapshot that all ranks have.")
 
 # --- the rank's half: peer_progress.py, steps as step + 1 ----------------------------------------------------------
 ASKED = _rank("asked", 43, "Why this rank asks for a new agreement on the memory, in bits; 0 when it does not.")
@@ -133,8 +133,17 @@ INTENT = _rank(
     "intent", 49, "The steps that the script's loop is to make: 16 bits of the loop's number, 48 of the total."
 )
 
+# --- the rank's half: interval.py --------------------------------------------------------------------------
+WANTED = _rank(
+    "wanted",
+    50,
+    "(First rank of a node, where there are others) steps between snapshots that the node wants; 0: not said.",
+)
+
 # --- the rank's half: other rooms --------------------------------------------------------------------------
-SCHEDULE = _rank("schedule", 64, "(Rank 0) what happens at each boundary, a ring: step_schedule.py.", count=64)
+SCHEDULE = _rank(
+    "schedule", 64, "(First rank of a node) what happens at each boundary, a ring: step_schedule.py.", count=64
+)
 REPLICAS = _rank(
     "replicas", 128, "Digests of the replicated tensors that this rank holds: replica_agreement.py.", count=34
 )
@@ -162,6 +171,8 @@ GRANTED = _supervisor(
     "granted", 264, "(No supervisor) the step for whose shards rank 0 has made room on storage, or NONE.",
     lifetime=Lifetime.PAGE, empty=NONE,
 )  # fmt: skip
+EVERY = _supervisor("every", 265, "Steps between snapshots, the same on all nodes of the job; 0: not announced.")
+EVERY_FROM = _supervisor("every_from", 266, "The step from which `every` holds, or NONE.", empty=NONE)
 
 TABLE = tuple(sorted(_rows))
 

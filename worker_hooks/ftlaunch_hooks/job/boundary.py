@@ -26,8 +26,14 @@ class Boundary:
         self._state, self._snapshots, self._watch, self._losses = state, snapshots, watch, losses
         self._even, self._progress = coordinator.even, snapshots.budget.progress
         self._pace = AdaptiveInterval(*coordinator.memory_interval)
+        node = coordinator.node
         self._schedule = StepSchedule(
-            coordinator.rank, coordinator.peers, coordinator.orders, self._pace, snapshots.budget
+            node.place(coordinator.rank),
+            coordinator.peers,
+            coordinator.orders,
+            self._pace,
+            snapshots.budget,
+            common=not node.whole_job,
         )
         self._spent = 0.0, 0.0
         self._began_ns = time.monotonic_ns()
@@ -44,7 +50,7 @@ class Boundary:
         self._spent = self._snapshots.spent, self._snapshots.laying_out
 
     def announce(self, step: int) -> None:
-        """Rank 0: write the first order, for `step`."""
+        """The node's first rank: write the first order, for `step`."""
         self._schedule.write(step)
 
     def begin(self, now_ns: int) -> None:

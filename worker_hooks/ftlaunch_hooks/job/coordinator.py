@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
+from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import MemoryInterval, Resume, Why
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
@@ -18,12 +19,13 @@ class Coordinator(Protocol):
 
     rank: int
     world_size: int
+    node: NodeRanks  # the ranks that are on this rank's node
     even: bool  # all ranks must make the same number of steps
     patience_ns: int  # how much later than at the next boundary a rank without peers may see what it is asked
     attempt: int
     memory_interval: MemoryInterval
     page: Page
-    peers: list[Page]  # of all ranks, this one's included
+    peers: list[Page]  # of the node's ranks, this one's included
     orders: Page  # its second half holds what this rank is asked to do
     memory_dir: Path
     checkpoint_dir: Path

@@ -43,7 +43,7 @@ class Job:
         self._coordinator, self._page = coordinator, coordinator.page
         self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
         ranks = coordinator.rank, coordinator.world_size, coordinator.peers
-        self._state = RankState(objects, frozen, *ranks, found)
+        self._state = RankState(objects, frozen, *ranks, found, coordinator.node)
         self._positions = Positions(objects, frozen)
         kind, step = coordinator.resume()
         restored = restore(self._state, self._positions, kind, step, coordinator)
@@ -180,7 +180,7 @@ class Job:
         coordinator = self._coordinator
         every = int(os.environ.get(protocol.ENV_COMPARE_REPLICAS, "0"))
         if every and coordinator.world_size > 1:
-            directory = coordinator.memory_dir if coordinator.rank == 0 else None
+            directory = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
             self._snapshots.digests = ReplicaDigests(self._page, every, directory)
 
     def _begin(self, kind: Resume) -> None:

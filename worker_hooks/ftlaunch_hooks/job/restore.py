@@ -50,7 +50,8 @@ def skip_bad_data(positions: Positions, directory: Path) -> None:
 
 def _load(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
     if kind == Resume.MEMORY:
-        slots = {rank: page.slot_steps().index(step) for rank, page in enumerate(coordinator.peers)}
+        pages = zip(coordinator.node.ranks, coordinator.peers, strict=True)
+        slots = {rank: page.slot_steps().index(step) for rank, page in pages}
         reader: SavedTensors = MemoryReader(coordinator.memory_dir, step, coordinator.world_size, slots)
     elif kind == Resume.STORAGE:
         reader = _open(layout.iteration_dir(coordinator.checkpoint_dir, step))

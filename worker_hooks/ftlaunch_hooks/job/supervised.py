@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from ftlaunch_contract import protocol
+from ftlaunch_contract import node_ranks, protocol
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, Page, open_pages
 from ftlaunch_contract.pages.waiting import wait_until
@@ -32,18 +32,19 @@ class Supervised:
     patience_ns = 10_000_000
 
     def __init__(self, page: Page) -> None:
-        """page: this rank's. Raises OSError when the memory directory is gone."""
+        """page: this rank's. Raises OSError when the memory directory is gone, ValueError for what cannot be read."""
         environ = os.environ
         self.page = self.orders = page
         self.rank = int(environ["RANK"])
         self.world_size = int(environ["WORLD_SIZE"])
+        self.node = node_ranks.parse(environ.get(protocol.ENV_NODE_RANKS), self.world_size)
         self.attempt = int(environ[protocol.ENV_ATTEMPT])
         self.memory_interval = protocol.memory_interval(environ[protocol.ENV_MEMORY_INTERVAL])
         self.memory_dir = Path(environ[protocol.ENV_MEMORY_DIR])
         self.checkpoint_dir = Path(environ[protocol.ENV_CHECKPOINT_DIR])
         self.storage_slots = layout.storage_slots(self.checkpoint_dir, environ[protocol.ENV_JOB_ID])
         self.load_path = Path(environ[protocol.ENV_LOAD_CHECKPOINT])
-        self.peers = open_pages(self.memory_dir, self.world_size)
+        self.peers = open_pages(self.memory_dir, self.node.count, self.node.first)
         self.watched_lock = threading.Lock()
 
     def resume(self) -> tuple[Resume, int]:
@@ -69,7 +70,7 @@ class Supervised:
             connection.recv(64)
 
     def _lags(self) -> bool:
-        """Whether another rank has the snapshot of a step of which this rank has none yet.
+        """Whether another rank of the node has the snapshot of a step of which this rank has none yet.
 
         That rank has passed the step's collectives, so this one will soon end the step, too. Without this rank's
         snapshot the step would be lost to all.

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from statistics import median
 
+from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.protocol import MEMORY_SHARE
 
 MOST = 1_000_000  # steps between snapshots, however much they cost
@@ -16,7 +17,7 @@ _SLACK = 0.2  # part by which another interval must differ: none that is settled
 
 
 class AdaptiveInterval:
-    """The interval between snapshots. Rank 0 measures it, all ranks follow."""
+    """The interval between snapshots. The node's first rank measures it, all its ranks follow."""
 
     def __init__(self, interval: int, auto: bool) -> None:
         """interval: steps, 0 is never. auto: begin with `interval`, and adapt it."""
@@ -47,6 +48,29 @@ class AdaptiveInterval:
         least = min(wanted(typical, median(self._steps)), _GROWTH * self.interval)
         if abs(least - self.interval) > _SLACK * self.interval:
             self.interval = least
+
+
+class AnnouncedInterval:
+    """The interval of a job on several nodes: the supervisor announces it, so that all nodes have the same steps.
+
+    Of snapshots at other steps on each node no step would be common to all.
+    """
+
+    def __init__(self, first: int, orders: Page) -> None:
+        """first: holds until another is announced. orders: see Coordinator."""
+        self._holds, self._orders = first, orders
+
+    def at(self, step: int) -> int:
+        """The interval that holds at `step`; to be asked step after step."""
+        every, begin = self._orders.announced_interval
+        if every and self._holds and NONE != begin <= step:
+            self._holds = every
+        return self._holds
+
+    def changes_after(self, step: int) -> int | None:
+        """The step after `step` from which another interval holds, where one is announced."""
+        every, begin = self._orders.announced_interval
+        return begin if every and begin > step else None
 
 
 def wanted(stall: float, step: float) -> int:

@@ -1,5 +1,7 @@
 """How many snapshot slots there is room for in memory. Rank 0 decides from what every rank needs; all follow.
 
+"Rank 0" and "all ranks" are those of this node: the node's first rank leads, and other nodes have memory of their own.
+
 With three slots a crash costs no step. With two, a crash while a copy runs beside a save costs the steps since the
 one that is being saved. A single slot is overwritten where it lies: a crash during the copy goes back to storage.
 With none, only the snapshots that are for the saver are written, to storage. Writing to tmpfs past its end would be
@@ -36,11 +38,11 @@ _ONE_SLOT = 10  # steps between snapshots, at least, where each destroys the one
 class MemoryBudget:
     """The memory for snapshots, as one rank knows it."""
 
-    def __init__(self, rank: int, peers: Sequence[Page], directory: Path) -> None:
-        """peers: the pages of all ranks, this one's included. directory: where the slots lie."""
+    def __init__(self, rank: int, peers: Sequence[Page], directory: Path, first: int = 0) -> None:
+        """peers: the pages of the node's ranks, from the rank `first` on. directory: where the slots lie."""
         self.slots = MEMORY_SLOTS  # how many of them are in memory; 0: the one on storage is used
-        self.progress = PeerProgress(rank, peers)
-        self._page, self._leads, self._peers = peers[rank], rank == 0, peers
+        self.progress = PeerProgress(rank, peers, first)
+        self._page, self._leads, self._peers = peers[rank - first], rank == first, peers
         self._directory = directory
         self._planned = self._asked = 0
         self._most = MEMORY_SLOTS
@@ -58,11 +60,15 @@ class MemoryBudget:
         Now and then it looks whether memory has become short: call it again once it is `look_ns`.
         """
         self._look_at_memory()
-        self._asked, every = interval, _spaced(interval, self.slots)
+        self._asked, every = interval, self.allowed(interval)
         memory = self._page.memory
         if memory.interval != every:
             self._page.memory = memory._replace(interval=every)
         return every
+
+    def allowed(self, interval: int) -> int:
+        """The interval that the memory allows where `interval` was asked for."""
+        return _spaced(interval, self.slots)
 
     def _look_at_memory(self) -> None:
         now = time.monotonic_ns()

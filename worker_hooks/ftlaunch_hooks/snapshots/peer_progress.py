@@ -1,4 +1,4 @@
-"""How far the ranks of a job are with their snapshots, each as it says in its own page.
+"""How far the ranks of a node are with their snapshots, each as it says in its own page.
 
 Every rank writes its own words and reads those of all. Steps are written as step + 1: an empty word is no step.
 """
@@ -21,9 +21,9 @@ _FLAGS, _STEP, _LOOP_LEFT = int(FLAGS), int(STEP), int(Flag.LOOP_LEFT)
 class PeerProgress:
     """What one rank says of its snapshots, and what all ranks say."""
 
-    def __init__(self, rank: int, peers: Sequence[Page]) -> None:
-        """peers: the pages of all ranks, this one's included."""
-        self._page, self._peers = peers[rank], peers
+    def __init__(self, rank: int, peers: Sequence[Page], first: int = 0) -> None:
+        """peers: the pages of the node's ranks, this one's included, from the rank `first` on."""
+        self._page, self._peers, self._first = peers[rank - first], peers, first
         self.alike = True  # all ranks are known to make the same number of steps
 
     def intend(self, total: int) -> None:
@@ -41,7 +41,7 @@ class PeerProgress:
             return
         own = self._page.q[INTENT]
         others = [peer.q[INTENT] if peer.attempt == self._page.attempt else 0 for peer in self._peers]
-        for rank, other in enumerate(others):
+        for rank, other in enumerate(others, self._first):
             if other != own and other >> 48 == own >> 48:
                 raise StateError(
                     f"cannot go on: this rank is to make {own & _MOST} steps and rank {rank} {other & _MOST}; all ranks"
@@ -61,7 +61,7 @@ class PeerProgress:
     def left_before(self, step: int) -> int | None:
         """A rank that has left its loop before `step`: it will never have a snapshot of it. None: there is none."""
         attempt = self._page.attempt
-        for rank, peer in enumerate(self._peers):
+        for rank, peer in enumerate(self._peers, self._first):
             if peer.q[_FLAGS] & _LOOP_LEFT and peer.q[_STEP] < step and peer.attempt == attempt:
                 return rank
         return None

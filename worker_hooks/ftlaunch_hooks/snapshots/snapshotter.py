@@ -57,14 +57,14 @@ class Snapshotter:
         base: int = NONE,
         storage: Path | None = None,
     ) -> None:
-        """peers: the pages of all ranks, this one's included. directory: of pages and slots.
+        """peers: the pages of the node's ranks, this one's included. directory: of pages and slots.
 
         base: the step that all ranks have just restored from memory; it counts as the newest snapshot. Other steps
         in the page are of an earlier attempt, and are withdrawn here. storage: the directory for a slot on
         storage, where there is no room in memory; made when it is needed.
         """
         self._state, self._page = state, page
-        self.budget = MemoryBudget(rank, peers, directory)
+        self.budget = MemoryBudget(rank, peers, directory, state.node.first)
         self._progress = self.budget.progress
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
         self.digests: ReplicaDigests | None = None  # set where replicas are compared

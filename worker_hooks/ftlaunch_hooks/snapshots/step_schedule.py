@@ -1,5 +1,8 @@
 """The order for each step boundary: rank 0 decides it one step ahead, all ranks follow it.
 
+"Rank 0" and "all ranks" are those of this node. What is common to all nodes of a job (where to stop, what to hold for
+the saver, how many steps lie between snapshots) the supervisor announces on each of them, ahead of the step.
+
 If each rank decided by itself (by looking at its orders, at the saver, at its own clock), two ranks could decide
 differently: a step would be held on one of them only, or one would wait for a snapshot that the other never
 takes. So rank 0 writes an order for each step into its page, and all ranks follow it. In a job whose ranks step
@@ -19,7 +22,7 @@ from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.pages.words import ASKED, SCHEDULE
 from ftlaunch_contract.protocol import Flag, Why
-from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
+from ftlaunch_hooks.snapshots.interval import AdaptiveInterval, AnnouncedInterval
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 
 _TAKE, _AGREE = 1, 2
@@ -61,21 +64,32 @@ def unpack(word: int) -> tuple[int, BoundaryOrder]:
 
 
 class StepSchedule:
-    """The orders, in rank 0's page."""
+    """The orders, in the page of the node's first rank."""
 
     def __init__(
-        self, rank: int, peers: Sequence[Page], orders: Page, pace: AdaptiveInterval, budget: MemoryBudget
+        self,
+        place: int,
+        peers: Sequence[Page],
+        orders: Page,
+        pace: AdaptiveInterval,
+        budget: MemoryBudget,
+        *,
+        common: bool = False,
     ) -> None:
-        """peers: the pages of all ranks, this one's included. orders: see Coordinator."""
-        self._page, self._peers, self._orders = peers[rank], peers, orders
-        self._leads, self._alone = rank == 0, len(peers) == 1
+        """peers: the pages of the node's ranks; this one's is at `place`. orders: see Coordinator.
+
+        common: there are ranks on other nodes, and all follow the interval that is announced to all nodes.
+        """
+        self._page, self._peers, self._orders = peers[place], peers, orders
+        self._leads, self._alone = place == 0, len(peers) == 1
         self._pace, self._budget = pace, budget
+        self._announced = AnnouncedInterval(pace.interval, orders) if common else None
         self._served = self._held = NONE
         self._all_pages = [page.q for page in peers]
         self._passed = 0  # a step that every rank has completed
         self._idle_before, self._requests = 0, b""  # with these requests no order for an earlier step asks for anything
         if self._leads:
-            budget.spaced(pace.interval)
+            self._interval(NONE)
 
     def idle(self, step: int, now_ns: int) -> bool:
         """Whether nothing is to be done at the boundary of `step`, and nothing is to be waited for.
@@ -146,7 +160,7 @@ class StepSchedule:
 
     def _decide(self, step: int) -> BoundaryOrder:
         self._requests = self._orders.requests()  # before they are read one by one: what comes now is seen next time
-        every = self._budget.spaced(self._pace.interval)
+        every = self._interval(step)
         hold = self._hold(step)
         keep = max(self._held, self._page.save_step)
         if keep <= self._page.saved:
@@ -159,12 +173,21 @@ class StepSchedule:
         self._idle_before = 0 if order.asks or keep != NONE else self._next(step, every)
         return order
 
+    def _interval(self, step: int) -> int:
+        """The interval that holds at `step`. What this node by itself would have is told to the supervisor."""
+        if self._announced is None:
+            return self._budget.spaced(self._pace.interval)
+        self._page.wanted = self._budget.allowed(self._pace.interval) or self._pace.interval
+        return self._budget.spaced(self._announced.at(step))
+
     def _next(self, step: int, every: int) -> int:
         """The first step after `step` that has something to be done, as far as is known."""
         orders = self._orders
         known = [step - step % every + every if every else _NEVER]
         known += [orders.stop_at] if orders.stop_at != NONE else []
         known += [orders.persist_at] if orders.persist_at not in (NONE, self._served) else []
+        change = self._announced.changes_after(step) if self._announced is not None else None
+        known += [change] if change is not None else []
         return min(known)
 
     def _hold(self, step: int) -> Why | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.private_dir import NotPrivate
+from ftlaunch_contract.node_ranks import one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
@@ -51,7 +52,7 @@ class Standalone:
 
     def __init__(self, rank: int, world_size: int, chosen: Settings) -> None:
         """Meet the other ranks. Raises AloneError."""
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size, self.node = rank, world_size, one_node(world_size)
         self.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self.memory_interval, self.checkpoint_dir = chosen.memory_interval, chosen.checkpoint_dir
         self.storage_slots = layout.storage_slots(chosen.checkpoint_dir, chosen.prefix)

@@ -5,6 +5,9 @@ its optimizer state) is the same on every rank: one rank saves it, where all ran
 it (replica_agreement.py); otherwise every rank saves its own. Of a *sharded* tensor (a DTensor) every rank saves
 its shard; of equal shards the first rank's is saved. Of any other tensor every rank saves *its own*: rank 0 under the
 plain key, rank r under `key@r`.
+
+Each node by itself saves all that is replicated: its ranks agree among themselves, and share it out. What rank r saves
+as its own is named by its number in the job.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
+from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of, own_key
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
@@ -72,9 +76,9 @@ Taken = dict[str, _Known]
 class Collector:
     """Collects a rank's tensors, step after step; a tensor that is the same as last time costs one comparison."""
 
-    def __init__(self, rank: int, world_size: int, agreement: ReplicaAgreement | None = None) -> None:
-        """agreement: of all ranks on the replicated tensors; without one every rank saves its own."""
-        self.rank, self.world_size = rank, world_size
+    def __init__(self, rank: int, node: NodeRanks, agreement: ReplicaAgreement | None = None) -> None:
+        """agreement: of the node's ranks on the replicated tensors; without one every rank saves its own."""
+        self.rank, self.node = rank, node
         self._agreement = agreement
         self._agreed: Held = {}  # as `_items` has it
         self._found: list[tuple[TensorItem, Replica | None]] = []
@@ -143,7 +147,7 @@ class Collector:
     ) -> str:
         """Put a tensor in; returns its key without a rank.
 
-        owner: the rank that saves a replicated tensor. settled: see TensorItem. key: instead of the path's.
+        owner: who saves a replicated tensor, see share_out. settled: see TensorItem. key: instead of the path's.
         Raises StateError for a tensor that cannot be saved, or a key that is already taken.
         """
         if key is None:
@@ -176,22 +180,22 @@ class Collector:
     def _make_item(self, path: Path, key: str, tensor: Tensor, owner: int | None) -> TensorItem | None:
         """None for an empty shard."""
         if is_sharded(tensor):
-            return _sharded_item(path, key, tensor)
+            return _sharded_item(path, key, tensor, self.node)
         check_plain(path, tensor)
         if owner is None:
             key, owned = own_key(key, self.rank), True
         else:
-            owned = owner == self.rank
+            owned = owner == self.node.place(self.rank)
         local = tensor.detach()
         return TensorItem(key, local, (0,) * local.dim(), tuple(local.shape), owned, replicated=owner is not None)
 
 
-def _sharded_item(path: Path, key: str, tensor: Tensor) -> TensorItem | None:
+def _sharded_item(path: Path, key: str, tensor: Tensor, node: NodeRanks) -> TensorItem | None:
     from ftlaunch_hooks.tensors.dtensor import place_of  # noqa: PLC0415 - see is_sharded
 
     local = local_of(tensor).detach()
     check_plain(path, local)
-    place = place_of(path, tensor)
+    place = place_of(path, tensor, node)
     if place is None or (local.numel() == 0 and tensor.numel() > 0):
         return None
     return TensorItem(key, local, place.offset, tuple(tensor.shape), place.first)
@@ -219,12 +223,13 @@ def check_plain(path: Path, tensor: Tensor) -> None:
         raise StateError(f"cannot save `{show(path)}`: {problem}")
 
 
-def share_out(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
-    """The rank that saves each replicated tensor: the largest first, each to the rank with the least so far.
+def share_out(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
+    """The owner of each replicated tensor, which saves it: the largest first, each to the rank with the least so far.
 
-    sizes: key -> bytes. The same on every rank that asks with the same sizes.
+    sizes: key -> bytes. ranks: of the node; an owner is a place among them. The same on every rank that asks with the
+    same sizes.
     """
-    load, owners = [0] * world_size, {}
+    load, owners = [0] * ranks, {}
     for key in sorted(sizes, key=lambda key: (-sizes[key], key)):
         owner = load.index(min(load))
         owners[key] = owner
@@ -232,10 +237,10 @@ def share_out(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
     return owners
 
 
-def owner_of_slot(owner: int, slot: str, world_size: int) -> int:
-    """The rank that saves an optimizer state tensor of a parameter that `owner` saves.
+def owner_of_slot(owner: int, slot: str, ranks: int) -> int:
+    """The owner, of the node's `ranks` ranks, of an optimizer state tensor of a parameter that `owner` saves.
 
     It depends on the two names alone, so every tensor has one owner, also when ranks disagree on which state exists
     already. The slot's name spreads the state of one large parameter over the ranks.
     """
-    return (owner + zlib.crc32(slot.encode())) % world_size
+    return (owner + zlib.crc32(slot.encode())) % ranks

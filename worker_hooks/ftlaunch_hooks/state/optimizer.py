@@ -153,7 +153,7 @@ class OptimizerPart:
     def _collect_slots(self, label: str, parameter: Tensor, slots: Mapping[str, Any], collector: Collector) -> _Slots:
         known = self._known.get(label)
         if known is None or not known.fits(parameter, slots):
-            known = self._known[label] = self._describe(label, parameter, slots, collector.world_size)
+            known = self._known[label] = self._describe(label, parameter, slots, collector.node.count)
         for slot, key, owner in known.tensors:
             collector.put((self.name, label, slot), slots[slot], owner=owner, settled=True, key=key)
         if len(known.tensors) == len(slots):
@@ -162,7 +162,7 @@ class OptimizerPart:
         tree.update(known.tree)
         for slot, value in slots.items():
             if slot not in known.tree:  # not a tensor: it may change at every step
-                owner = self._slot_owner(label, parameter, slot, collector.world_size)
+                owner = self._slot_owner(label, parameter, slot, collector.node.count)
 
                 def put(path: Path, tensor: Tensor, owner: int | None = owner) -> str:
                     return collector.put(path, tensor, owner=owner, settled=True)
@@ -170,18 +170,18 @@ class OptimizerPart:
                 tree[slot] = encode(value, (self.name, "state", label, slot), put)
         return tree
 
-    def _describe(self, label: str, parameter: Tensor, slots: Mapping[str, Any], world_size: int) -> _Described:
+    def _describe(self, label: str, parameter: Tensor, slots: Mapping[str, Any], ranks: int) -> _Described:
         start = f"{self.name}.state.{label}."
         tensors = [
-            (slot, start + str(slot).replace("@", "@@"), self._slot_owner(label, parameter, slot, world_size))
+            (slot, start + str(slot).replace("@", "@@"), self._slot_owner(label, parameter, slot, ranks))
             for slot, value in slots.items()
             if isinstance(value, Tensor)
         ]
         return _Described(parameter, tuple(slots), tensors, {slot: {"__tensor__": key} for slot, key, _ in tensors})
 
-    def _slot_owner(self, label: str, parameter: Tensor, slot: str, world_size: int) -> int | None:
+    def _slot_owner(self, label: str, parameter: Tensor, slot: str, ranks: int) -> int | None:
         owner = self._names.owner(parameter, label) if self._replicable else None
-        return None if owner is None else owner_of_slot(owner, str(slot), world_size)
+        return None if owner is None else owner_of_slot(owner, str(slot), ranks)
 
     # --- restoring -----------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class Names:
 
     def __init__(self, replicated: Mapping[int, nn.Parameter], modules: Sequence[nn.Module] = ()) -> None:
         self.replicated, self._modules = replicated, modules
-        self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> the rank that saves it
+        self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> owner, see share_out
         self.keys: dict[int, str] = {}  # id of a parameter -> its key
         self.stepped: set[int] = set()  # ids of the parameters of attached optimizers
 
@@ -43,7 +43,7 @@ class Names:
         return {self.keys[id(parameter)]: parameter for parameter in found if id(parameter) in self.keys}
 
     def owner(self, parameter: object, key: str) -> int | None:
-        """The rank that saves a replicated parameter; None when it is not one."""
+        """Who saves a replicated parameter, see share_out; None when it is not one."""
         return self.owners.get(key) if id(parameter) in self.replicated else None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_hooks.state import gradients, rng
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
@@ -42,18 +43,20 @@ class RankState:
         world_size: int,
         peers: Sequence[Page] = (),
         found: Mapping[str, Any] | None = None,
+        node: NodeRanks | None = None,
     ) -> None:
         """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
 
-        peers: the pages of all ranks, in which they agree on what is replicated; without pages nothing counts as it.
-        found: generators that the script has made and not attached, see generators.find.
+        peers: the pages of the node's ranks, in which they agree on what is replicated; without pages nothing counts
+        as it. found: generators that the script has made and not attached, see generators.find. node: the ranks that
+        are on this rank's node, all of them if not given.
         Raises StateError for an object without the two methods, or a name that is not one.
         """
         if unknown := set(frozen) - set(objects):
             raise StateError(f"cannot attach: frozen names {few(unknown)}, which is not an argument")
         for name, target in objects.items():
             _check(name, target)
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size, self.node = rank, world_size, node or one_node(world_size)
         self.optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
         kept = {name: target for name, target in objects.items() if name not in frozen}
         attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
@@ -63,8 +66,8 @@ class RankState:
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
         self._gradients = _gradients(kept, self._names)
-        agreement = ReplicaAgreement(rank, peers, self._parts) if world_size > 1 and peers else None
-        self._collector = Collector(rank, world_size, agreement)
+        agreement = ReplicaAgreement(self.node.place(rank), peers, self._parts) if world_size > 1 and peers else None
+        self._collector = Collector(rank, self.node, agreement)
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
         self._generators, self._rng_buffers = rng.Generators(own), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
@@ -74,14 +77,14 @@ class RankState:
         self._share_out()
 
     def _share_out(self) -> None:
-        """Decide, the same on every rank, who saves which replicated parameter."""
+        """Decide, the same on every rank of the node, who saves which replicated parameter."""
         sizes = {}
         for part in self._parts.values():
             if isinstance(part, ModulePart):
                 for name, tensor in part.tensors()[0].items():
                     if id(tensor) in self._names.replicated:
                         sizes[part.key(name)] = tensor.nbytes
-        self._names.owners = share_out(sizes, self.world_size)
+        self._names.owners = share_out(sizes, self.node.count)
 
     def collect(self, step: int | None = None) -> Collected:
         """The state now, RNG included. Tensors are not copied: they change when training goes on.

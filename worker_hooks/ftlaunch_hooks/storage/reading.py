@@ -7,24 +7,28 @@ goes through torch.distributed.checkpoint's own planner (dcp_reader.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
 
 import torch
 from torch import Tensor
 
+from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
 from ftlaunch_hooks.storage.saved_tensors import SavedChunk, SavedTensors
-from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, own_key
+from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of, own_key
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 def read(saved: SavedTensors, wanted: Mapping[str, Tensor]) -> None:
-    """Fill tensors, plain ones or DTensors, with what was saved. Raises KeyError.
+    """Fill tensors, plain ones or DTensors, with what was saved. Raises KeyError, and StateError for a missing part.
 
     Shapes and dtypes must be those of `saved.info`.
     """
     planned, filling = {}, Filling()
     for key, target in wanted.items():
+        if saved.partial:
+            _check_there(saved, key, target)
         piece = None if is_sharded(target) else _only_piece(saved, key)
         if piece is None:
             planned[key] = target
@@ -42,6 +46,31 @@ def read(saved: SavedTensors, wanted: Mapping[str, Tensor]) -> None:
 def _only_piece(saved: SavedTensors, key: str) -> SavedChunk | None:
     first, *others = saved.pieces(key)
     return None if others else first
+
+
+def _check_there(saved: SavedTensors, key: str, target: Tensor) -> None:
+    """Raises StateError unless every value of the target was saved: other nodes' snapshots are not in this memory."""
+    offset, shape = (0,) * target.dim(), tuple(target.shape)
+    if is_sharded(target):
+        from ftlaunch_hooks.tensors.dtensor import offset_of  # noqa: PLC0415 - see is_sharded
+
+        offset, shape = offset_of(target), tuple(local_of(target).shape)
+    if not prod(shape):
+        return
+    there = sum(prod(_overlap(offset, shape, piece.chunk)) for piece in saved.pieces(key))
+    if there < prod(shape):
+        raise StateError(
+            f"cannot restore `{key}`: of its {prod(shape)} values {there} are in what was saved here; the others are"
+            " in the memory of other nodes only"
+        )
+
+
+def _overlap(offset: Sequence[int], shape: Sequence[int], chunk: Chunk) -> list[int]:
+    """How far the part at `offset` and a chunk overlap, in each dimension."""
+    return [
+        max(min(one + extent, other + more) - max(one, other), 0)
+        for one, extent, other, more in zip(offset, shape, chunk.offset, chunk.shape, strict=True)
+    ]
 
 
 class Lookup:

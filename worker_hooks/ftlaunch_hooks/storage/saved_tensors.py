@@ -36,6 +36,7 @@ class SavedTensors:
     step: int
     consumed_samples: int
     world_size: int
+    partial = False  # tensors may be missing, or parts of them
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[SavedChunk]] = {}
@@ -43,10 +44,10 @@ class SavedTensors:
     def _add(self, file: MappedFile) -> None:
         for chunk, offset in zip(file.chunks, file.offsets, strict=True):
             pieces = self._pieces.setdefault(chunk.key, [])
-            if any(piece.chunk.offset == chunk.offset for piece in pieces):
-                continue  # two ranks have saved the same shard, each without knowing of the other
             if pieces and (pieces[0].chunk.whole, pieces[0].chunk.dtype) != (chunk.whole, chunk.dtype):
                 raise Damaged(f"the shards of {chunk.key} do not fit together")
+            if any(piece.chunk.offset == chunk.offset for piece in pieces):
+                continue  # two ranks have saved the same shard, each without knowing of the other; or two nodes have
             pieces.append(SavedChunk(chunk, offset, file))
 
     def _check_whole(self) -> None:
@@ -75,19 +76,22 @@ class SavedTensors:
         return self._pieces[key]
 
     def state(self, rank: int) -> dict[str, Any]:
-        """What is not a tensor, of `rank`; of rank 0 when there was no such rank."""
+        """What is not a tensor, of `rank`; of the first rank when there is none of that rank."""
         raise NotImplementedError
 
 
 class MemoryReader(SavedTensors):
-    """The snapshots of one step in memory, of all ranks of the job that made them."""
+    """The snapshots of one step in the memory of a node, of all of its ranks.
+
+    Where the job has ranks on other nodes, tensors may be missing, or parts of them: reading.py refuses to read those.
+    """
 
     def __init__(self, directory: Path, step: int, world_size: int, slots: Mapping[int, int]) -> None:
-        """slots: rank -> slot that holds `step`. Raises OSError, or Damaged when a slot does not hold it."""
+        """slots: rank -> slot that holds `step`, for the node's ranks. Raises OSError, or Damaged when one does not."""
         super().__init__()
         self.step, self.world_size = step, world_size
-        self._common = []
-        for rank in range(world_size):
+        self._common = {}
+        for rank in sorted(slots):
             slot = layout.slot_dir(directory, rank, slots[rank])
             try:
                 common = json.loads((slot / layout.COMMON).read_bytes())
@@ -95,15 +99,18 @@ class MemoryReader(SavedTensors):
                 raise Damaged(f"the snapshot of rank {rank} cannot be read ({error})") from error
             if common["step"] != step:
                 raise Damaged(f"the snapshot of rank {rank} is of step {common['step']}, not {step}")
-            self._common.append(common)
+            self._common[rank] = common
             for group in layout.GROUPS:
                 self._add(MappedFile(layout.slot_file(slot, group)))
-        self._check_whole()
-        self.consumed_samples = self._common[0]["consumed_samples"]
+        self.partial = len(slots) < world_size
+        if not self.partial:
+            self._check_whole()
+        self._first = min(slots)
+        self.consumed_samples = self._common[self._first]["consumed_samples"]
 
     def state(self, rank: int) -> dict[str, Any]:
         """See SavedTensors."""
-        state: dict[str, Any] = self._common[rank if rank < self.world_size else 0]["state"]
+        state: dict[str, Any] = self._common.get(rank, self._common[self._first])["state"]
         return state
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_hooks.tensors.json_codec import Path, StateError, show
 
 
@@ -16,10 +18,10 @@ class ShardPlace:
     """The place of a rank's shard in the whole tensor."""
 
     offset: tuple[int, ...]
-    first: bool  # whether this rank is the first of those that hold this shard
+    first: bool  # whether this rank is the first on its node of those that hold this shard
 
 
-def place_of(path: Path, tensor: Any) -> ShardPlace | None:
+def place_of(path: Path, tensor: Any, node: NodeRanks) -> ShardPlace | None:
     """Where this rank's shard of a DTensor lies; None when the rank is not in its mesh.
 
     Raises StateError for a placement that is neither a shard nor a replica (a pending sum).
@@ -30,8 +32,20 @@ def place_of(path: Path, tensor: Any) -> ShardPlace | None:
             raise StateError(f"cannot save `{show(path)}`: a DTensor with the placement {placement}")
     if coordinate is None:
         return None
+    return ShardPlace(offset_of(tensor), _is_first(tensor, coordinate, node))
+
+
+def offset_of(tensor: Any) -> tuple[int, ...]:
+    """Where this rank's shard of a DTensor begins in the whole."""
     _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    first = all(
-        at == 0 for at, placement in zip(coordinate, tensor.placements, strict=True) if isinstance(placement, Replicate)
-    )
-    return ShardPlace(tuple(offset), first)
+    return tuple(offset)
+
+
+def _is_first(tensor: Any, coordinate: Sequence[int], node: NodeRanks) -> bool:
+    replicated = [isinstance(placement, Replicate) for placement in tensor.placements]
+    if node.whole_job:
+        return all(at == 0 for at, alike in zip(coordinate, replicated, strict=True) if alike)
+    mesh = tensor.device_mesh.mesh
+    holders = mesh[tuple(slice(None) if alike else at for at, alike in zip(coordinate, replicated, strict=True))]
+    here = [rank for rank in holders.flatten().tolist() if rank in node.ranks]
+    return bool(here[0] == mesh[tuple(coordinate)].item())

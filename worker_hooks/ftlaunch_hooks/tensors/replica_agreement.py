@@ -1,5 +1,7 @@
 """Which replicated tensors all ranks hold: the ranks agree on it in their pages, boundary by boundary.
 
+The ranks of each node agree among themselves: "all ranks" are the node's, and its memory holds all that is replicated.
+
 A tensor is saved by one rank for all only where every rank holds it. Otherwise the rank that was to save it may be one
 that does not hold it (an optimizer that splits its work between the ranks), and the tensor would be in no snapshot.
 
@@ -41,7 +43,7 @@ class Replica(NamedTuple):
     """A replicated tensor as one rank holds it."""
 
     part: str  # the attached object that it belongs to
-    owner: int  # the rank that saves it
+    owner: int  # the place, among the node's ranks, of the one that saves it
     dtype: str
     shape: tuple[int, ...]
 
@@ -52,10 +54,10 @@ Held = Mapping[str, Replica]  # key -> replica
 class ReplicaAgreement:
     """What one rank holds, and what all ranks have agreed on."""
 
-    def __init__(self, rank: int, peers: Sequence[Page], parts: Iterable[str]) -> None:
-        """peers: the pages of all ranks, this one's included. parts: the names of the attached objects."""
+    def __init__(self, place: int, peers: Sequence[Page], parts: Iterable[str]) -> None:
+        """peers: the pages of the node's ranks; this one's is at `place`. parts: the names of the attached objects."""
         self.agreed: Held = {}  # another object whenever it has changed
-        self._page, self._peers = peers[rank], peers
+        self._page, self._peers = peers[place], peers
         self._buckets = {part: number % _BUCKETS for number, part in enumerate(sorted(parts))}
         self._round = 0
         self._last = NONE  # the step of the round before
