@@ -19,7 +19,7 @@ from ftlaunch.spec.errors import RefusedError
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%\w+)?\])(:(?P<port>[^:]*))?", re.ASCII)
+_ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%[\w.-]+)?\])(:(?P<port>[^:]*))?", re.ASCII)
 _JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 # What the supervisor tells every rank: a spec that set one of these would be overruled, or break the job.

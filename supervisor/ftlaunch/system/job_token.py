@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,9 +36,9 @@ def read_or_make(path: Path) -> bytes:
     """
     with contextlib.suppress(FileNotFoundError):
         return _read(path)
-    written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    written = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        _write(written, secrets.token_hex(_BYTES).encode())
+        _write(written, os.urandom(_BYTES).hex().encode())
         with contextlib.suppress(FileExistsError):  # another node was first
             os.link(written, path, follow_symlinks=False)
     finally:

@@ -41,7 +41,7 @@ def test_one_node_meets_nobody() -> None:
         ({"nnodes": "2:4", "rdzv_endpoint": "h:7"}, (2, 4, "h", 7, "c10d")),
         ({"nnodes": "1:4", "rdzv_endpoint": "h:7", "rdzv_backend": "c10d"}, (1, 4, "h", 7, "c10d")),
         ({"nnodes": "2", "rdzv_endpoint": "localhost:7"}, (2, 2, "localhost", 7, "c10d")),
-        ({"nnodes": "2", "rdzv_endpoint": "[fe80::1%eth0]:7"}, (2, 2, "fe80::1%eth0", 7, "c10d")),
+        ({"nnodes": "2", "rdzv_endpoint": "[fe80::1%br-1.2]:7"}, (2, 2, "fe80::1%br-1.2", 7, "c10d")),
         ({"nnodes": "2", "rdzv_endpoint": "[::1]"}, (2, 2, "::1", 29400, "c10d")),
         ({"nnodes": "2", "master_addr": "m"}, (2, 2, "m", 29500, "static")),
         ({"nnodes": "2", "master_addr": "m", "master_port": "9"}, (2, 2, "m", 9, "static")),
