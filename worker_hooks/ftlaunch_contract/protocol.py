@@ -23,7 +23,6 @@ ENV_MEMORY_DIR = "FTLAUNCH_MEMORY_DIR"  # pages and snapshots; set only under a 
 ENV_RUN_DIR = "FTLAUNCH_RUN_DIR"  # where logs and journal lie; without a supervisor runs/<job-id>
 ENV_CHECKPOINT_DIR = "FTLAUNCH_CHECKPOINT_DIR"  # without a supervisor <run-dir>/checkpoints
 ENV_JOB_ID = "FTLAUNCH_JOB_ID"  # without a supervisor from the command and its directory
-ENV_NODE_RANKS = "FTLAUNCH_NODE_RANKS"  # "FIRST:COUNT": the ranks of this node; not set where all ranks are on it
 ENV_ATTEMPT = "FTLAUNCH_ATTEMPT"  # the first is 0
 ENV_SUPERVISOR = "FTLAUNCH_SUPERVISOR"  # pid:start time in clock ticks, which tells a reused pid
 ENV_NODE_RANKS = "FTLAUNCH_NODE_RANKS"  # first:count of the ranks on this node; not set: all of them

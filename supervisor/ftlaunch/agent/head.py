@@ -109,6 +109,7 @@ def _run(spec: JobSpec, token: bytes, write: int) -> int:
             return _serve(spec, world, loop, door, terminal, signals)
     finally:
         listener.close()
+        loop.close()
         terminal.close()
 
 

@@ -162,5 +162,6 @@ class _Node:
         if not self.agent.keep:
             remove_memory(self._memory.directory)
         self._memory.lock.release()
+        self._loop.close()
         assert self.agent.code is not None
         return self.agent.code

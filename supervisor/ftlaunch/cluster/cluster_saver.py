@@ -113,7 +113,12 @@ class ClusterSaver:
         parts = self._cluster.part(slots)
         self._awaited = set(parts)
         for place, ranks in parts.items():
-            told = {"do": "write", **self._target(request), "slots": ranks, "bandwidth": request.get("bandwidth")}
+            told = {
+                "do": "write",
+                **self._target(request),
+                "slots": {str(rank): slot for rank, slot in ranks.items()},
+                "bandwidth": request.get("bandwidth"),
+            }
             if not self._cluster.tell_place(place, "saver", request=told):
                 self._on_lost(place)
                 return

@@ -92,6 +92,9 @@ class EventLoop(Generic[Posted]):
                 self._call_ready(key, events)
             self._call_due()
             handler.look()
+
+    def close(self) -> None:
+        """Give the selector back; nothing can be registered any more."""
         self._selector.close()
 
     def _patience(self, next_look: float) -> float:

@@ -157,6 +157,7 @@ class _Job:
         self.storage_answers = supervisor.saving.work() is None
         supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
         self._fork_server.close()
+        self._loop.close()
         return exit_code(supervisor.state, supervisor.saving.committed)
 
 
