@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 from tests.support.channels import HEAD, HERE, Place, python
 
+from ftlaunch.channel import listener as listener_module
+from ftlaunch.channel import stream as stream_module
 from ftlaunch.channel.framing import LONGEST_MESSAGE
-from ftlaunch.channel.listener import Listener
+from ftlaunch.channel.listener import MOST_STRANGERS, Listener
 from ftlaunch.channel.stream import MOST_QUEUED
 
 ROOT = Path(__file__).parents[2]
@@ -75,22 +77,34 @@ def test_the_kernel_watches_both_ends(place: Place) -> None:
         assert connection.getsockopt(tcp, socket.TCP_NODELAY) == 1
 
 
-def test_many_agents_at_once(place: Place) -> None:
-    """None of them is dropped for another: without FAIR_CHANCE most of them were."""
+def test_many_agents_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is dropped for another while it has had no chance to answer: without FAIR_CHANCE most of them were."""
+    monkeypatch.setattr(listener_module, "FAIR_CHANCE", 60.0)
     listener = place.listen()
-    ends = [place.connect(listener.port) for _ in range(200)]
-    place.until(lambda: len(place.accepted) == 200 and all(end.was_ready for end in ends), "all agents")
+    agents = Place()  # with a loop of its own, which stands still while the head accepts
+    ends = [agents.connect(listener.port) for _ in range(200)]
+    place.until(lambda: place.paused or place.said, "more agents than may wait")
+    assert len(place.strangers) == MOST_STRANGERS
+
+    def all_ready() -> bool:
+        agents.turn()
+        return len(place.accepted) == 200 and all(end.was_ready for end in ends)
+
+    place.until(all_ready, "all agents")
+    agents.close()
     assert place.said == []
 
 
-def test_an_end_is_told_once_with_what_was_sent_before_it(place: Place) -> None:
+def test_an_end_is_told_once_with_what_was_sent_before_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without _read_out the error of the second send was the end, and the last message was lost."""
     near, far = place.pair()
-    far.connection.send({"done": 0})
+    monkeypatch.setattr(stream_module, "_CHUNK", 64)  # more than one is there to be read
+    far.connection.send({"done": 0, "why": "x" * 500})
     far.connection.close()
     near.connection.send({"beat": 1})  # into a connection that the other side has closed
     near.connection.send({"beat": 2})
     place.until(lambda: near.ends, "the end")
-    assert near.heard == [{"done": 0}]
+    assert near.heard == [{"done": 0, "why": "x" * 500}]
     assert near.ends == [f"the connection to {near.connection.peer} has ended: it was closed by the other side"]
     assert not near.connection.ready
     near.connection.send({"beat": 3})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
 import struct
 from collections.abc import Iterator
@@ -141,3 +142,25 @@ def test_a_listener_that_closes_lets_its_agents_be(place: Place) -> None:
         place.hung_up(stranger)
     far.connection.send({"plan": 1})
     place.until(lambda: near.heard, "a plan")
+
+
+def test_no_descriptor_left_pauses_accepting(place: Place) -> None:
+    """Without the pause the listener would be readable in every turn, and the loop would never rest."""
+    near, far = place.pair()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with place.stranger() as stranger:
+        with contextlib.closing(socket.socket()) as free:
+            lowest_free = free.fileno()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+        try:
+            place.until(lambda: place.said, "a line")
+            near.connection.send({"beat": 1})
+            place.until(lambda: far.heard, "a beat meanwhile")
+            turn = place.loop.turn
+            assert place.paused
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        place.until(lambda: place.strangers, "the stranger, accepted in the end")
+        assert place.loop.turn - turn < 100
+        stranger.close()
+    assert place.said == ["refused a connection: a connection cannot be accepted: Too many open files"]

@@ -101,6 +101,11 @@ class Place:
         self.loop.run(self)
         assert condition(), f"waited {seconds:.0f} s in vain for {what}"
 
+    def turn(self) -> None:
+        """Turn the loop once, or a few times."""
+        before = self.loop.turn
+        self.until(lambda: self.loop.turn > before, "a turn")
+
     @property
     def listen_port(self) -> int:
         assert self.listener is not None
