@@ -18,6 +18,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
+from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
@@ -65,10 +66,10 @@ class NodeRank:
         """All that is saved."""
         return [self.model.state_dict(), self.optimizer.state_dict(), self.own.content]
 
-    def snapshot(self, step: int) -> None:
+    def snapshot(self, step: int, hold: Why | None = None) -> None:
         """What a boundary does."""
         assert self.state.agree(step)
-        assert self.snapshots.take(step)
+        assert self.snapshots.take(step, hold)
         self.snapshots.settle()
 
     def close(self) -> None:
