@@ -34,6 +34,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
+from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_USAGE
 
 _PATIENCE = 10.0  # seconds that an agent waits for its head to have said its last words
@@ -58,7 +59,7 @@ def start(spec: JobSpec, token: bytes) -> int:
     os.waitpid(child, 0)
     with os.fdopen(read, "rb") as told:
         pid = told.readline()
-    return processes.open_end(int(pid)) if pid else -1
+    return open_end(int(pid)) if pid else -1
 
 
 def _be_head(spec: JobSpec, token: bytes, write: int) -> None:
@@ -114,7 +115,7 @@ def _run(spec: JobSpec, token: bytes, write: int) -> int:
 
 
 class _Door:
-    """What is done with peers and sentences of the listener. Both are set before the loop runs: nothing comes earlier."""
+    """What is done with peers and sentences of the listener: set before the loop runs, and nothing comes earlier."""
 
     accepted: Callable[[Connection], None]
     say: Callable[[str], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 
@@ -56,7 +55,7 @@ class HeadJob:
         self._pages = pages
         around = Around(
             pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
-            time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), _is_dead,
+            time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY),
         )  # fmt: skip
         self.cluster = cluster = Cluster(around)
         self._control = Control(workspace.memory_dir)
@@ -127,14 +126,3 @@ class HeadJob:
         self.storage_answers = self.supervisor.saving.work() is None
         self.supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
         return self.code
-
-
-def _is_dead(address: str, port: int) -> bool:
-    """Whether an agent has ended: nobody listens at the port that it has told. A silent machine gives no answer."""
-    try:
-        with socket.create_connection((address, port), timeout=0.2):
-            return False
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False

@@ -34,7 +34,7 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.files.dirlock import Locked
 from ftlaunch_contract.files.private_dir import NotPrivate
 
-TOKEN = "token"
+TOKEN = "token"  # noqa: S105 - the name of the file in the run dir
 _MOST_AGENTS = 64  # of one job on one machine
 
 
@@ -43,6 +43,8 @@ def run(spec: JobSpec) -> int:
     try:
         spec.run_dir.mkdir(parents=True, exist_ok=True)
         token = spec.nodes.token.encode() if spec.nodes.token else job_token.read_or_make(spec.run_dir / TOKEN)
+    except job_token.TokenRefused as error:
+        raise Unusable(str(error)) from error
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
     own_head = head.start(spec, token)
@@ -60,7 +62,7 @@ def say(sentence: str) -> None:
 
 
 def _take_memory(spec: JobSpec) -> MemoryTaken:
-    """The memory directory of this agent: of its node rank, or the first one that no other agent has. Raises Unusable."""
+    """The memory directory of this agent: of its node rank, or the first that no other agent has. Raises Unusable."""
     try:
         places = places_of(spec.run_dir, spec.checkpoint_dir)
         numbers = range(_MOST_AGENTS) if spec.nodes.rank is None else [spec.nodes.rank]

@@ -84,10 +84,12 @@ class NodeRanks:
             self._next = message
             return
         attempt, place = int(message["attempt"]), Placement(**message["place"])
-        kind, step, persist_at = message["resume"]
+        kind, step, persist_at, every = message["resume"]
         try:
             pages = self._take_pages(place)
             pages.prepare(Resume(kind), step, persist_at)
+            if every:
+                pages.announce_interval(every, max(step, 0))
             self._group = group = LocalRanks(self._around(pages), attempt, self._on_exit, place)
             self._gone = False
             group.spawn()
@@ -105,7 +107,8 @@ class NodeRanks:
     def _around(self, pages: Pages) -> Surroundings:
         node = self._node
         return Surroundings(
-            node.spec, pages, self._gpus, node.fork_server, node.base_env, node.control, node.marker, node.loop, node.clock
+            node.spec, pages, self._gpus, node.fork_server, node.base_env, node.control, node.marker, node.loop,
+            node.clock,
         )  # fmt: skip
 
     def _take_pages(self, place: Placement) -> Pages:

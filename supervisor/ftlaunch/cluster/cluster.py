@@ -11,9 +11,12 @@ from ftlaunch.channel.connection import Connection
 from ftlaunch.cluster import messages
 from ftlaunch.cluster.cluster_pages import ClusterPages
 from ftlaunch.cluster.cluster_ranks import ClusterRanks
+from ftlaunch.cluster.common_interval import CommonInterval
+from ftlaunch.cluster.fences import Fences
 from ftlaunch.cluster.node import Node
 from ftlaunch.cluster.roster import Member, Roster
 from ftlaunch.ranks.placement import Placement
+from ftlaunch.ranks.view import front
 
 FENCE = 1.0  # seconds after the node timeout in which an agent without a head ends its ranks
 _SLACK = 1.1  # clocks of two machines may run so differently
@@ -39,8 +42,6 @@ class Around:
     stop: Callable[[str], None]
     """ask the job to stop, and why"""
     hurry: Callable[[], None]
-    is_dead: Callable[[str, int], bool]
-    """whether nobody listens at an address and port any more; never waits for long"""
 
 
 class Cluster:
@@ -52,7 +53,8 @@ class Cluster:
         self._nodes: dict[int, Node] = {}
         self._last_key = 0
         self._group: ClusterRanks | None = None
-        self._fenced_until = 0.0  # until then a lost node may be at work
+        self._fences = Fences()
+        self._interval = CommonInterval(around.pages, around.ranks_each)
         self._short_since: float | None = around.clock()
         self._dying: set[int] = set()
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -78,8 +80,8 @@ class Cluster:
             connection.close()
             return
         if message["job"] != self._around.job:
-            why = f"the job at this endpoint is another one ({self._around.job}; this node was started for {message['job']})"
-            connection.send({"do": "refused", "why": why})
+            why = f"the job at this endpoint is another one ({self._around.job}"
+            connection.send({"do": "refused", "why": f"{why}; this node was started for {message['job']})"})
             self._around.say(f"a node at {connection.peer} is turned away: it was started for {message['job']}")
             return
         self._last_key += 1
@@ -89,7 +91,7 @@ class Cluster:
         self._nodes[key] = node
         self.roster.join(member)
         connection.on_message = lambda told: self._on_message(node, told)
-        connection.on_end = lambda why: self._on_end(node, why)
+        connection.on_end = lambda why: self._lose(node, why)
         node.slots = {int(rank): [int(step) for step in steps] for rank, steps in message["slots"].items()}
 
     def _held_place(self, hello: Mapping[str, Any]) -> int:
@@ -97,12 +99,7 @@ class Cluster:
         fits = len(held) == 2 and all(isinstance(one, int) for one in held) and held[1] == each
         return held[0] // each if fits and held[0] % each == 0 and 0 <= held[0] // each < self._around.wanted else -1
 
-    def _on_end(self, node: Node, why: str) -> None:
-        dead = self._around.is_dead(node.address, node.probe)
-        self._lose(node, "its agent has ended" if dead else why, dead=dead)
-
-    def _lose(self, node: Node, why: str, *, dead: bool) -> None:
-        """dead: it is certain that its agent does not live."""
+    def _lose(self, node: Node, why: str) -> None:
         if self._nodes.pop(node.member.key, None) is None:
             return
         around, place = self._around, node.member.place
@@ -111,9 +108,7 @@ class Cluster:
         if place < 0:
             around.say(f"{node.name} is gone: {why}")
             return
-        if not dead:
-            end = node.heard + (around.timeout + FENCE) * _SLACK
-            self._fenced_until = max(self._fenced_until, end)
+        self._fences.add(node.address, node.probe, node.heard + (around.timeout + FENCE) * _SLACK)
         ranks = self._ranks_of(place)
         around.pages.forget(ranks.start, len(ranks))
         self.on_lost(place)
@@ -127,7 +122,9 @@ class Cluster:
         for node in list(self._nodes.values()):
             silent = now - node.heard
             if silent > self._around.timeout:
-                self._lose(node, f"no sign of life for {silent:.1f} s", dead=False)
+                self._lose(node, f"no sign of life for {silent:.1f} s")
+        if self._group is not None:
+            self._interval.look(*front(self._group.views()))
         if not self.roster.vacant:
             self._short_since = None
         elif self._short_since is None:
@@ -166,6 +163,8 @@ class Cluster:
             self._end_missing(group)
             return 0
         kind, step, persist_at = self._around.pages.prepared
+        resume = [int(kind), step, persist_at, self._around.pages.every]
+        self._interval.begin()
         each, wanted = self._around.ranks_each, self._around.wanted
         for place in range(wanted):
             node = self._at(place)
@@ -173,7 +172,7 @@ class Cluster:
                 continue
             node.gone = False
             given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)
-            node.send("spawn", attempt=group.attempt, place=asdict(given), resume=[int(kind), step, persist_at])
+            node.send("spawn", attempt=group.attempt, place=asdict(given), resume=resume)
         self._end_missing(group)
         return first.port
 
@@ -201,7 +200,7 @@ class Cluster:
     def cleared(self) -> bool:
         """Whether no process of the attempt is left on any node, and none on a lost one can be at work any more."""
         gone = all(node.gone for node in self._nodes.values() if node.member.place >= 0)
-        return gone and self._around.clock() >= self._fenced_until
+        return self._fences.all_down(self._around.clock()) and gone
 
     def heard(self) -> list[int]:
         """The ranks that have begun to die."""
@@ -245,7 +244,7 @@ class Cluster:
             name = messages.check(message, messages.UP)
             self._take(node, name, message)
         except (ValueError, KeyError, TypeError) as error:
-            self._lose(node, f"its agent has sent {error}", dead=False)
+            self._lose(node, f"its agent has sent {error}")
 
     def _take(self, node: Node, name: str, message: dict[str, Any]) -> None:
         handler = getattr(self, f"_on_{name}", None)

@@ -24,6 +24,8 @@ class ClusterPages(Pages):
         self.send: Send = lambda verb, values: None
         self.prepared: tuple[Resume, int, int] = (Resume.UNDECIDED, NONE, NONE)
         """what the next attempt is told of where it resumes: kind, step, first step to be held"""
+        self.every = 0
+        """the steps between snapshots that were announced; 0: none were"""
 
     def forget(self, first: int, count: int) -> None:
         """The memory of these ranks is lost."""
@@ -57,6 +59,12 @@ class ClusterPages(Pages):
         super().hold_at(step)
         self.send("hold", [step])
 
+    def announce_interval(self, every: int, first: int) -> None:
+        """See Pages."""
+        self.every = every
+        super().announce_interval(every, first)
+        self.send("every", [every, first])
+
     def reading(self, step: int) -> None:
         """See Pages."""
         super().reading(step)
@@ -81,6 +89,8 @@ def perform(pages: Pages, verb: str, values: list[Any]) -> None:
         pages.decide(Resume(values[0]), values[1], values[2])
     elif verb == "stop" and len(values) == 2:
         pages.ask_stop(values[0], time.monotonic_ns() + values[1])
+    elif verb == "every" and len(values) == 2:
+        pages.announce_interval(values[0], values[1])
     elif verb == "leave" and not values:
         pages.ask_leave()
     elif verb in ("hold", "reading", "release", "went_back") and len(values) == 1:

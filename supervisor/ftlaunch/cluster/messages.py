@@ -34,7 +34,8 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 }
 # from the head to an agent
 DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
-    # `place`: the fields of Placement; `resume`: kind, step, and the first step to be held for the saver
+    # `place`: the fields of Placement; `resume`: kind, step, the first step to be held for the saver, and the steps
+    # between snapshots, or 0
     "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST},
     "pages": {"verb": _TEXT, "values": _LIST},  # what Pages does to all pages, see cluster_pages.py
     "leave": {},  # SIGTERM to the ranks

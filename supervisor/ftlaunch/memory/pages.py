@@ -87,6 +87,11 @@ class Pages:
         for page in self.pages:
             page.persist_at = step
 
+    def announce_interval(self, every: int, first: int) -> None:
+        """Announce the steps between snapshots from the step `first` on."""
+        for page in self.pages:
+            page.announce_interval(every, first)
+
     def reading(self, step: int) -> None:
         """Note which step the saver reads now (NONE: none): ranks keep off its slots."""
         for page in self.pages:

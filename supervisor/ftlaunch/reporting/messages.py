@@ -29,6 +29,12 @@ def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> st
     return f"resumed at step {step} from {kind}{cost}{after}"
 
 
+def begun_again(lost: int) -> str:
+    """Said where neither memory nor storage has anything of the steps that were made."""
+    steps = "1 step is lost" if lost == 1 else f"{lost} steps are lost"
+    return f"beginning again: {steps}, for no step of all ranks is left in memory, and no checkpoint was saved"
+
+
 def complete(step: int, since: str, checkpoint_dir: Path) -> str:
     """The last line of a job that was complete before it was run. since: when its last step was committed."""
     what = f"nothing was left to train: the job is complete at step {step}, since {since} ({checkpoint_dir})"

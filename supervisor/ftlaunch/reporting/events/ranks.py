@@ -142,9 +142,12 @@ class Resumed(JobEvent):
         }
 
     def sentence(self) -> str:
-        """The same for people; a fresh start is not spoken of."""
-        source = RESTORED_FROM.get(self.news.kind)
-        return "" if source is None else messages.resumed(source, self.news.step, self.news.lost, self.news.seconds)
+        """The same for people; a fresh start is not spoken of, unless something was lost."""
+        news = self.news
+        source = RESTORED_FROM.get(news.kind)
+        if source is None:
+            return messages.begun_again(news.lost) if news.lost else ""
+        return messages.resumed(source, news.step, news.lost, news.seconds)
 
 
 @dataclass(frozen=True)

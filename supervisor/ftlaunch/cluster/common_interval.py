@@ -1,0 +1,35 @@
+"""One interval between snapshots for all nodes: the longest that a node wants, announced for a step that is ahead.
+
+Snapshots of different steps on two nodes are of no use: a resume needs one step of all.
+"""
+
+from __future__ import annotations
+
+from ftlaunch.cluster.cluster_pages import ClusterPages
+from ftlaunch_contract.protocol import announce_step
+
+_SLACK = 0.2  # part by which another interval must differ
+
+
+class CommonInterval:
+    """Of one job."""
+
+    def __init__(self, pages: ClusterPages, ranks_each: int) -> None:
+        """ranks_each: of a node; its first one says what the node wants."""
+        self._pages, self._each = pages, ranks_each
+        self._from = 0  # the step from which the announced one holds
+
+    def look(self, newest: int, step_seconds: float) -> None:
+        """Announce another interval where the nodes want one. newest: step of any rank, step_seconds: the shortest."""
+        wanted = [page.wanted for page in self._pages.pages[:: self._each]]
+        if not all(wanted) or newest < self._from:
+            return
+        every, before = max(wanted), self._pages.every
+        if before and abs(every - before) <= _SLACK * before:
+            return
+        self._from = announce_step(newest, step_seconds)
+        self._pages.announce_interval(every, self._from)
+
+    def begin(self) -> None:
+        """Another attempt begins."""
+        self._from = 0

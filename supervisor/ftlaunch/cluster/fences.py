@@ -1,0 +1,60 @@
+"""Lost nodes whose agents may live: for how long their ranks may be at work, and whether they are known to be dead.
+
+An agent without a head ends its ranks. Until that time has passed no other ranks take their place, unless the agent is
+known to have ended: then nobody listens any more at the port that it has told, which its kernel says at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+
+
+class _Fence:
+    """One lost node."""
+
+    def __init__(self, address: str, port: int, until: float) -> None:
+        self.until = until
+        self._target = address, port
+        self._socket: socket.socket | None = None
+
+    def is_dead(self) -> bool:
+        """Whether a connection to the agent's port has been refused. Never waits; a silent machine gives no answer."""
+        if self._socket is None:
+            family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
+            self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            return self._judge(self._socket.connect_ex(self._target))
+        if not select.select([], [self._socket], [], 0)[1]:
+            return False
+        return self._judge(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+    def _judge(self, error: int) -> bool:
+        if error != errno.EINPROGRESS:
+            self.close()  # it is asked again at the next look
+        return error == errno.ECONNREFUSED
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class Fences:
+    """Of one job."""
+
+    def __init__(self) -> None:
+        self._fences: list[_Fence] = []
+
+    def add(self, address: str, port: int, until: float) -> None:
+        """A node is lost; `until` this monotonic time its ranks may be at work. port: see `hello`."""
+        self._fences.append(_Fence(address, port, until))
+
+    def all_down(self, now: float) -> bool:
+        """Whether no lost node can be at work any more."""
+        for fence in list(self._fences):
+            if now >= fence.until or fence.is_dead():
+                fence.close()
+                self._fences.remove(fence)
+        return not self._fences
