@@ -78,6 +78,13 @@ def _be_head(spec: JobSpec, token: bytes, write: int) -> None:
         os._exit(code)
 
 
+def dismiss(head: int) -> None:
+    """This node cannot take part: end the head that it has started. head: its pidfd, or -1."""
+    if head >= 0:
+        signal.pidfd_send_signal(head, signal.SIGTERM)
+        wait(head)
+
+
 def wait(head: int) -> None:
     """Wait until the head has said its last words. head: its pidfd, or -1."""
     if head >= 0:

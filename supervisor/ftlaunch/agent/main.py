@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from ftlaunch.agent import head
@@ -32,7 +35,7 @@ from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
 from ftlaunch_contract.files.dirlock import Locked
-from ftlaunch_contract.files.private_dir import NotPrivate
+from ftlaunch_contract.files.private_dir import NotPrivate, make_private
 
 TOKEN = "token"  # noqa: S105 - the name of the file in the run dir
 _MOST_AGENTS = 64  # of one job on one machine
@@ -50,7 +53,12 @@ def run(spec: JobSpec) -> int:
     own_head = head.start(spec, token)
     processes.become_subreaper()
     with Signals(spec.launch.stop_signals) as signals:
-        code = _Node(spec, token, signals).run()
+        try:
+            node = _Node(spec, token, signals)
+        except BaseException:
+            head.dismiss(own_head)
+            raise
+        code = node.run()
     head.wait(own_head)
     return code
 
@@ -63,20 +71,33 @@ def say(sentence: str) -> None:
 
 def _take_memory(spec: JobSpec) -> MemoryTaken:
     """The memory directory of this agent: of its node rank, or the first that no other agent has. Raises Unusable."""
+    numbers = range(_MOST_AGENTS) if spec.nodes.rank is None else [spec.nodes.rank]
     try:
         places = places_of(spec.run_dir, spec.checkpoint_dir)
-        numbers = range(_MOST_AGENTS) if spec.nodes.rank is None else [spec.nodes.rank]
-        for number in numbers:
-            try:
-                return memory_owner.take(f"{spec.job_id}.node{number}", places, lambda _: None, say)
-            except Locked:
-                if number == numbers[-1]:
-                    raise
-        raise AssertionError("there is a number")
-    except (Locked, NotPrivate) as error:
+        with _one_agent_at_a_time():
+            for number in numbers:
+                with contextlib.suppress(Locked):
+                    return memory_owner.take(f"{spec.job_id}.node{number}", places, lambda _: None, say)
+    except NotPrivate as error:
         raise Unusable(f"cannot start: {error}") from error
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename}: {error.strerror}") from error
+    if spec.nodes.rank is not None:
+        raise Unusable(f"cannot start: another agent of this job has --node-rank {spec.nodes.rank} on this machine")
+    raise Unusable(f"cannot start: {_MOST_AGENTS} agents of this job run on this machine")
+
+
+@contextlib.contextmanager
+def _one_agent_at_a_time() -> Iterator[None]:
+    """Agents of one job that start together look for their memory one after another."""
+    root = protocol.memory_root(os.getuid()) / "@agents"  # no job id has an @
+    make_private(root)
+    opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 class _Node:

@@ -129,11 +129,19 @@ class Cluster:
             self._short_since = None
         elif self._short_since is None:
             self._short_since = now
+            self._tell_of_waiting()
         elif now - self._short_since > self._around.wait:
             self._short_since = now
             missing = len(self.roster.vacant)
             nodes = "1 node is" if missing == 1 else f"{missing} nodes are"
             self._around.stop(f"{nodes} missing, and none has come in {self._around.wait:g} s (--node-wait)")
+
+    def _tell_of_waiting(self) -> None:
+        if len(self.roster.standing_by) < len(self.roster.vacant):
+            places = ", ".join(map(str, self.roster.vacant))
+            self._around.say(
+                f"waiting for a node for place {places}, for {self._around.wait:g} s at most (--node-wait)"
+            )
 
     def settled(self) -> bool:
         """Whether an attempt may begin: every place has a node whose ranks can be started."""
