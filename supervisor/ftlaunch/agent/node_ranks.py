@@ -14,9 +14,9 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
-from ftlaunch.ranks.placement import Placement
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch.system import processes
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses

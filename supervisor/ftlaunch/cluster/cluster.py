@@ -15,8 +15,8 @@ from ftlaunch.cluster.common_interval import CommonInterval
 from ftlaunch.cluster.fences import Fences
 from ftlaunch.cluster.node import Node
 from ftlaunch.cluster.roster import Member, Roster
-from ftlaunch.ranks.placement import Placement
 from ftlaunch.ranks.view import front
+from ftlaunch.spec.nodes.placement import Placement
 
 FENCE = 1.0  # seconds after the node timeout in which an agent without a head ends its ranks
 _SLACK = 1.1  # clocks of two machines may run so differently

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ftlaunch.ranks.placement import Placement
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch.system.job_token import without_token
 from ftlaunch_contract import protocol
 

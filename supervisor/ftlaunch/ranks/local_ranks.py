@@ -16,10 +16,10 @@ from ftlaunch.ranks.activity_monitor import ActivityMonitor
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.ranks.group import Exited
 from ftlaunch.ranks.log_files import log_path
-from ftlaunch.ranks.placement import Placement, on_one_node
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.nodes.placement import Placement, on_one_node
 from ftlaunch.system import processes
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch_contract.pages.page import Page

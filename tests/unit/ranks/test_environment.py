@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ftlaunch.ranks.environment import rank_env, warm_env
-from ftlaunch.ranks.placement import on_one_node
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.nodes.placement import on_one_node
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.job_token import TOKEN_VARIABLE
 

@@ -18,8 +18,8 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.log_files import tail
-from ftlaunch.ranks.placement import on_one_node
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.nodes.placement import on_one_node
 from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.programs import program
