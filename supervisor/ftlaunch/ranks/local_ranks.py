@@ -65,7 +65,8 @@ class LocalRanks:
         self.started = around.clock()
         self.ranks: dict[int, Rank] = {}
         self._leaders: dict[int, processes.Leader] = {}
-        self._place = place or on_one_node(around.spec)
+        launch = around.spec.launch
+        self._place = place or on_one_node(launch.nproc, launch.master_addr, launch.master_port)
         self.port = self._place.port
         self._restarts: dict[int, int] = {}  # of each rank that was started again alone
         self._activity = ActivityMonitor(around.spec, around.gpus, self.started)

@@ -28,7 +28,7 @@ def spec(tmp_path: Path, environ: dict[str, str]) -> JobSpec:
 def test_a_rank_sees_its_own_of_the_visible_gpus(tmp_path: Path, environ: dict[str, str], seen: list[str]) -> None:
     """Taken out: every rank sees the GPU of its number, which may be another job's."""
     job = spec(tmp_path, environ)
-    place = on_one_node(job)
+    place = on_one_node(2, "127.0.0.1", 1)
     found = [rank_env(job, environ, rank, 0, place, tmp_path, tmp_path, restarts=0) for rank in range(2)]
     assert [env["CUDA_VISIBLE_DEVICES"] for env in found] == seen
     assert {env["LOCAL_RANK"] for env in found} == {"0"}
@@ -38,7 +38,7 @@ def test_neither_a_rank_nor_the_warm_parent_gets_the_token(tmp_path: Path) -> No
     environ = {TOKEN_VARIABLE: "5ecret-of-the-job", "CUDA_VISIBLE_DEVICES": "0,1", "MINE": "x"}
     job = spec(tmp_path, environ)
     assert job.nodes.token is not None
-    rank = rank_env(job, environ, 0, 0, on_one_node(job), tmp_path, tmp_path, restarts=0)
+    rank = rank_env(job, environ, 0, 0, on_one_node(2, "127.0.0.1", 1), tmp_path, tmp_path, restarts=0)
     warm = warm_env(job, environ, tmp_path)
     assert "5ecret" not in f"{rank}{warm}"
     assert (rank["MINE"], warm["MINE"]) == ("x", "x")

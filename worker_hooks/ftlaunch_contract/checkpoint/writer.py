@@ -142,9 +142,7 @@ def commit(target: SaveTarget) -> tuple[Path, int]:
     """
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part_paths = [directory / PART.format(rank=rank) for rank in range(target.world_size)]
-    if directory.is_dir() and (missing := [rank for rank, path in enumerate(part_paths) if not path.exists()]):
-        raise tensor_file.Damaged(f"the shard of rank {missing[0]} is not there ({len(missing)} are missing)")
-    parts = [json.loads(path.read_bytes()) for path in part_paths]
+    parts = _read_parts(directory, part_paths)
     try:
         tensors = metadata.join_tensors([part["chunks"] for part in parts])
         metadata.check_saved([part["common"]["state"] for part in parts], tensors)
@@ -175,6 +173,12 @@ def commit(target: SaveTarget) -> tuple[Path, int]:
     with suppress(OSError):
         atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
     return final, sum(entry["bytes"] for entry in files.values())
+
+
+def _read_parts(directory: Path, paths: Sequence[Path]) -> list[dict[str, Any]]:
+    if directory.is_dir() and (missing := [rank for rank, path in enumerate(paths) if not path.exists()]):
+        raise tensor_file.Damaged(f"the shard of rank {missing[0]} is not there ({len(missing)} are missing)")
+    return [json.loads(path.read_bytes()) for path in paths]
 
 
 def _join_common(target: SaveTarget, commons: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

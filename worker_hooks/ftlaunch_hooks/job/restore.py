@@ -35,6 +35,8 @@ def restore(
         if restored is not None:
             positions.check_ranks(restored.world_size, coordinator.world_size)
     except StateError as error:
+        if kind == Resume.MEMORY and not coordinator.node.whole_job:
+            raise StateError(f"{error} (step {step}, from the memory of this node)") from None
         raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
     return restored
 

@@ -178,7 +178,7 @@ class Collector:
             )
 
     def _make_item(self, path: Path, key: str, tensor: Tensor, owner: int | None) -> TensorItem | None:
-        """None for an empty shard."""
+        """None for an empty shard, unless there are other nodes."""
         if is_sharded(tensor):
             return _sharded_item(path, key, tensor, self.node)
         check_plain(path, tensor)
@@ -196,8 +196,8 @@ def _sharded_item(path: Path, key: str, tensor: Tensor, node: NodeRanks) -> Tens
     local = local_of(tensor).detach()
     check_plain(path, local)
     place = place_of(path, tensor, node)
-    if place is None or (local.numel() == 0 and tensor.numel() > 0):
-        return None
+    if place is None or (node.whole_job and local.numel() == 0 and tensor.numel() > 0):
+        return None  # elsewhere this node's memory must tell of the tensor though all of it may lie on other nodes
     return TensorItem(key, local, place.offset, tuple(tensor.shape), place.first)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ftlaunch.spec.job_spec import JobSpec
-
 
 @dataclass(frozen=True)
 class Placement:
@@ -31,7 +29,6 @@ class Placement:
         return range(self.first, self.first + self.count)
 
 
-def on_one_node(spec: JobSpec) -> Placement:
-    """All ranks of the job are here."""
-    launch = spec.launch
-    return Placement(0, launch.nproc, launch.nproc, 0, 1, launch.master_addr, launch.master_port or 0)
+def on_one_node(ranks: int, address: str, port: int | None) -> Placement:
+    """All ranks of the job are here. port: None is any."""
+    return Placement(0, ranks, ranks, 0, 1, address, port or 0)

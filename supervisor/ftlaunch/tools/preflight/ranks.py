@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def _uninterrupted() -> Iterator[None]:
 
 def _start(spec: JobSpec, what: str, rank: int, port: int, folder: Path) -> processes.RankProcess:
     argv = [spec.launch.python, str(_PROBE), what, str(folder / f"{rank}.json")]
-    place = replace(on_one_node(spec), port=port)
+    place = on_one_node(spec.launch.nproc, spec.launch.master_addr, port)
     env = environment.rank_env(spec, os.environ, rank, 0, place, folder, folder / "none", restarts=0)
     return processes.RankProcess(rank, argv, env, folder / f"{rank}.log", f"{protocol.ENV_MEMORY_DIR}={folder}")
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 from tests.support.checkpoints import image
 from tests.support.nodes import WORLD, Node, NodeRank, process_group
-from tests.support.snapshots import Box, equal
+from tests.support.snapshots import Box, equal, write_slot
 
-from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.reading import Lookup
-from ftlaunch_hooks.storage.saved_tensors import MemoryReader
+from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader
 
 STEP = 3
 
@@ -91,7 +91,7 @@ def test_what_no_rank_of_the_node_has_saved_is_refused_and_nothing_has_changed(n
     fresh.close()
 
 
-def slot(directory: Path, rank: int, chunk: Chunk) -> None:
+def make_slot(directory: Path, rank: int, chunk: Chunk) -> None:
     where = layout.slot_dir(directory, rank, 0)
     where.mkdir()
     data = torch.arange(chunk.nbytes // 4, dtype=torch.float32).numpy().tobytes()
@@ -102,8 +102,8 @@ def slot(directory: Path, rank: int, chunk: Chunk) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2], ids=["a piece that would be repeated", "a piece that ends too early"])
 def test_a_tensor_of_which_other_nodes_have_the_rest_is_refused(memory: Path, rows: int) -> None:
-    slot(memory, 2, Chunk("w", "F32", (rows, 2), "w", (2, 0), (8, 2)))
-    slot(memory, 3, Chunk("w", "F32", (4, 2), "w", (4, 0), (8, 2)))
+    make_slot(memory, 2, Chunk("w", "F32", (rows, 2), "w", (2, 0), (8, 2)))
+    make_slot(memory, 3, Chunk("w", "F32", (4, 2), "w", (4, 0), (8, 2)))
     lookup = Lookup(MemoryReader(memory, STEP, WORLD, {2: 0, 3: 0}), 2)
     with pytest.raises(StateError, match=rf"of its 16 values {2 * rows + 8} are in what was saved here"):
         lookup.get("w", "cpu")
@@ -117,7 +117,7 @@ def test_a_shard_that_lies_on_this_node_is_read_though_others_do_not(memory: Pat
 
     here = [rank // 2 * 2, rank // 2 * 2 + 1]
     for one in here:
-        slot(memory, one, Chunk("w", "F32", (2, 2), "w", (2 * one, 0), (8, 2)))
+        make_slot(memory, one, Chunk("w", "F32", (2, 2), "w", (2 * one, 0), (8, 2)))
     with process_group(rank):
         mesh = init_device_mesh("cpu", (WORLD,))
         target = DTensor.from_local(torch.full((2, 2), -1.0), mesh, [Shard(0)], run_check=False)
@@ -128,6 +128,41 @@ def test_a_shard_that_lies_on_this_node_is_read_though_others_do_not(memory: Pat
             if one == rank:
                 with pytest.raises(StateError, match="of its 4 values 0 are"):
                     Lookup(MemoryReader(memory, STEP, WORLD, slots), rank).fill({"w": target})
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8])
+def test_a_tensor_of_fewer_rows_than_ranks_is_restored_on_a_node_that_has_none_of_it(memory: Path, rows: int) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    nodes = [NodeRanks(first, 2, WORLD) for first in (0, 2)]
+    slots: list[Path] = []
+
+    def state_of(rank: int, box: Box, value: float) -> RankState:
+        mesh = init_device_mesh("cpu", (WORLD,))
+        size = -(-rows // WORLD)
+        held = torch.full((max(min(size, rows - size * rank), 0), 2), value)
+        box.content = {"w": DTensor.from_local(held, mesh, [Shard(0)], run_check=False, shape=(rows, 2), stride=(2, 1))}
+        return RankState({"box": box}, (), rank, WORLD, (), None, nodes[rank // 2])
+
+    for rank in range(WORLD):
+        with process_group(rank):
+            slots.append(write_slot(state_of(rank, Box(), rank + 1.0), memory, STEP))
+    for rank in range(WORLD):
+        with process_group(rank):
+            box = Box()
+            state = state_of(rank, box, -1.0)
+            state.restore(MemoryReader(memory, STEP, WORLD, dict.fromkeys(nodes[rank // 2].ranks, 0)))
+            local = box.content["w"].to_local()
+            assert local.tolist() == [[rank + 1.0] * 2] * local.shape[0]
+    target = writer.SaveTarget(memory / "checkpoints", STEP, "interval", "net", WORLD)
+    writer.prepare(target)
+    for rank, slot in enumerate(slots):
+        writer.write_shard_of(target, rank, slot)
+    directory, _ = writer.commit(target)
+    verify.verify(directory)
+    whole = Lookup(CheckpointReader(directory), 0).get("box.w", "cpu")
+    assert whole.tolist() == [[1.0 + row // -(-rows // WORLD)] * 2 for row in range(rows)]
 
 
 @pytest.mark.parametrize(
