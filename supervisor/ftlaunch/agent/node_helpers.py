@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ftlaunch.autopsy.client import Collect, Collector
+from ftlaunch.autopsy.client import Collect, DumpCollector
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.engine.event_loop import EventLoop
 
@@ -28,7 +28,7 @@ class NodeHelpers:
         self._loop, self._start_saver, self._collect, self._tell = loop, start_saver, collect, tell
         self.may_begin = may_begin
         """whether ranks can be started by now: the fork server is ready, or it is known that there is none"""
-        self._collectors: dict[int, Collector] = {}
+        self._collectors: dict[int, DumpCollector] = {}
         self._waiting: list[Request] = []
         self._link = start_saver()
         loop.register(self._link.fd, self._on_saver)

@@ -21,7 +21,7 @@ _OURS = re.compile(r"\.?(?:rank_\d+\.(?:stack\.txt|proc\.json|flight\.json)|gpu\
 _NAME = re.compile(r"attempt_(\d+)")
 
 
-class Collector(Protocol):
+class DumpCollector(Protocol):
     """Collects what an autopsy is made of: a process, or one on each node."""
 
     def poll(self) -> int | None:
@@ -31,7 +31,7 @@ class Collector(Protocol):
         """End it."""
 
 
-Collect = Callable[[dict[str, Any]], Collector]
+Collect = Callable[[dict[str, Any]], DumpCollector]
 """Starts a collector for a request: `directory` and `ranks`. Raises OSError."""
 
 
@@ -52,7 +52,7 @@ class Autopsy:
         self.directory = run_dir / "autopsy" / name
         self.error = ""
         self._ranks = [entry["rank"] for entry in ranks]
-        self._process: Collector | None = None
+        self._process: DumpCollector | None = None
         self._until = time.monotonic() + TIME
         try:
             _make_room(self.directory)

@@ -35,7 +35,7 @@ class ClusterCollectors:
 
 
 class Collection:
-    """See autopsy.client.Collector."""
+    """See autopsy.client.DumpCollector."""
 
     def __init__(self, cluster: Cluster, number: int, awaited: set[int]) -> None:
         self._cluster, self._number = cluster, number

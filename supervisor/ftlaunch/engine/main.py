@@ -127,9 +127,8 @@ class _Job:
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         collect = collect_here(helpers, workspace.memory_dir)
-        context = Context(
-            spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules, collect
-        )
+        told = spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules, collect
+        context = Context(*told)
         around = Surroundings(
             spec, workspace.pages, Gpus(), fork_server, base_env, self._control.path, marker, loop, time.monotonic
         )

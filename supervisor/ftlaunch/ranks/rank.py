@@ -23,7 +23,7 @@ class SpawnFailed(Exception):
         self.rank, self.reason = rank, reason
 
 
-class Process(Protocol):
+class ProcessOfRank(Protocol):
     """A rank's process: a child of ours (`Leader`), or one on another machine."""
 
     pid: int
@@ -46,7 +46,7 @@ class Process(Protocol):
 class Rank:
     """A rank as the supervisor sees it."""
 
-    def __init__(self, number: int, process: Process, page: Page, attempt: int, log_from: int, started: float) -> None:
+    def __init__(self, number: int, process: ProcessOfRank, page: Page, attempt: int, log_from: int, started: float) -> None:
         """log_from: where in the log this attempt begins, in bytes: an earlier run may have used the same file."""
         self.number, self.process, self.started = number, process, started
         self._page, self._attempt, self.log_from = page, attempt, log_from
