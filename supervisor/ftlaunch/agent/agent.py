@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ftlaunch.agent.head_link import HeadLink
+from ftlaunch.agent.lease import Lease
 from ftlaunch.agent.node_helpers import NodeHelpers
 from ftlaunch.agent.node_ranks import NodeRanks
 from ftlaunch.cluster.cluster import FENCE
@@ -43,6 +44,8 @@ class Agent:
         """memory holds what storage does not"""
         self._looked = 0.0
         self._settled = self._told_ready = self._interrupted = self._stopping = False
+        self._lease = Lease(spec.nodes.timeout + FENCE, clock())
+        self._expired = False  # the lease is over, and the ranks were killed for it
         self._ending: int | None = None  # the ranks are being ended; then it is over with this code
         self.link = make_link(self._on_message, self._on_head)
 
@@ -76,7 +79,7 @@ class Agent:
         if now >= self._looked + (_FAST_TICK if self._is_hurried() else _TICK) or not self._ranks.cleared:
             self._looked = now
             if self.link.alone_since is None:
-                self._ranks.look()
+                self._lease.sent(self._ranks.look(), now)
         self._helpers.look()
         self._watch_head(now)
 
@@ -88,21 +91,28 @@ class Agent:
             self.link.send("ready")
 
     def _watch_head(self, now: float) -> None:
-        """An agent without a head ends its ranks, in time for the head to start others: see CLUSTER FENCE."""
-        since = self.link.alone_since
-        if since is None:
+        """An agent that no head hears ends its ranks before the head starts others in their place: see `Lease`."""
+        nodes, since = self._spec.nodes, self.link.alone_since
+        if not self._ranks.cleared and not self._expired and self._lease.is_over(now):
+            self._expired = True
+            self._say(
+                f"no head has heard this node for {nodes.timeout + FENCE:g} s ({self.link.why}): ending its ranks;"
+                " their newest steps stay in memory"
+            )
+            self._ranks.kill()
+            self.link.renew("it did not hear this node")
+        if since is None or not self._ranks.cleared:
             return
-        nodes = self._spec.nodes
         if not self.link.was_met:
             if now - since > nodes.wait:
                 self._say(f"cannot join: nobody answers at {self.link.endpoint} for {nodes.wait:g} s ({self.link.why})")
                 self.code = EXIT_GIVEN_UP
-        elif now - since > nodes.timeout + FENCE and self._ending is None:
+        elif now - since > (nodes.timeout + FENCE if self.link.refused else nodes.wait):
             self._say(
-                f"the head at {self.link.endpoint} is gone ({self.link.why}): ending this node's ranks; their newest"
-                " steps stay in memory, and the same command goes on from there"
+                f"the head at {self.link.endpoint} is gone ({self.link.why}): the newest steps of this node's ranks stay in"
+                " memory, and the same command goes on from there"
             )
-            self._end(EXIT_SAVED)
+            self.code = EXIT_SAVED
 
     def _end(self, code: int) -> None:
         """Kill the ranks; the agent is over once they are gone."""
@@ -116,13 +126,17 @@ class Agent:
         self._ranks.kill()
         self._ranks.tell_all_words_again()
         held, slots = self._ranks.held()
-        self._told_ready = False
-        self.link.send("hello", **self._hello, port=self._ranks.free_port(), held=held, slots=slots)
+        self._told_ready = self._expired = False
+        self._lease = Lease(self._spec.nodes.timeout + FENCE, self._clock())
+        memory = {"held": held, "slots": slots, "lineage": self._ranks.lineage()}
+        self.link.send("hello", **self._hello, port=self._ranks.free_port(), **memory)
 
     def _on_message(self, message: dict[str, Any]) -> None:
         ranks, do = self._ranks, message["do"]
         if do == "spawn":
             ranks.spawn(message)
+        elif do == "heard":
+            self._lease.heard(message["number"])
         elif do == "pages":
             self._stopping = self._stopping or message["verb"] in ("stop", "leave")
             ranks.perform(message["verb"], message["values"])

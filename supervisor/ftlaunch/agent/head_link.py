@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,7 @@ from ftlaunch.cluster import messages
 _PATIENCE = 2.0  # seconds for one try
 _AGAIN = 0.1  # seconds between tries; then half as long again each time, up to the next
 _SELDOM = 2.0
+_REFUSED = os.strerror(errno.ECONNREFUSED)
 
 
 class HeadLink:
@@ -34,6 +37,8 @@ class HeadLink:
         """there has been a head"""
         self.why = "it has not been tried yet"
         """why the last try has failed, or the connection has ended"""
+        self.refused = False
+        """the machine of the endpoint answers, and nobody listens there"""
         self._try()
 
     def send(self, do: str, **fields: Any) -> None:
@@ -46,6 +51,11 @@ class HeadLink:
         """For people."""
         address, port = self._endpoint
         return f"{address}:{port}"
+
+    def renew(self, why: str) -> None:
+        """End the connection, and make another."""
+        if self.alone_since is None:
+            self._lost(why)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -88,6 +98,7 @@ class HeadLink:
 
     def _failed(self, why: str) -> None:
         self._connection, self.why = None, why
+        self.refused = why.endswith(_REFUSED)
         if self.alone_since is None:
             self.alone_since = self._clock()
         self._loop.call_at(self._clock() + self._pause, (self, "again"), self._try)

@@ -53,6 +53,8 @@ class NodeRanks:
         self._changes: dict[int, Changes] = {}
         self._deaths: ExitWatch | None = None
         self._gone = True
+        self._beats = 0
+        self._lineage = node.memory_dir / "lineage"  # of which attempt the steps in memory are
         self._next: Mapping[str, Any] | None = None  # an attempt to be started once the last one's processes are gone
 
     # --- what its memory has ----------------------------------------------------------------------------------
@@ -72,6 +74,13 @@ class NodeRanks:
             return [], {}
         return [min(slots), len(slots)], slots
 
+    def lineage(self) -> str:
+        """Of which attempt the steps in memory are; empty where that is not known."""
+        try:
+            return self._lineage.read_text()[:100]
+        except OSError:
+            return ""
+
     def free_port(self) -> int:
         """A port at which the ranks of the next attempt may meet."""
         return self._node.spec.launch.master_port or processes.free_port("")
@@ -88,6 +97,7 @@ class NodeRanks:
         try:
             pages = self._take_pages(place)
             pages.prepare(Resume(kind), step, persist_at)
+            self._lineage.write_text(message["lineage"])
             if every:
                 pages.announce_interval(every, max(step, 0))
             self._group = group = LocalRanks(self._around(pages), attempt, self._on_exit, place)
@@ -154,28 +164,32 @@ class NodeRanks:
         """Whether no process of the last attempt is left."""
         return self._gone
 
-    def look(self) -> None:
-        """Tell what the ranks have written, and that all have gone."""
+    def look(self) -> int:
+        """Tell what the ranks have written, and that all have gone; returns the number of the beat."""
         group = self._group
         if group is not None and not self._gone:
             group.notice(self._node.clock())
-        self.tell_words()
+        beat = self.tell_words()
         if group is not None and not self._gone and group.empty and group.sweep(self._node.helpers.pids):
             self._gone = True
             self._node.tell("gone", attempt=group.attempt, port=self.free_port())
             if self._next is not None:
                 waited, self._next = self._next, None
                 self.spawn(waited)
+        return beat
 
-    def tell_words(self) -> None:
-        """Tell the head what has changed in the pages. It is a sign of life."""
+    def tell_words(self) -> int:
+        """Tell the head what has changed in the pages. It is a sign of life; returns its number."""
+        self._beats += 1
         words = [[rank, changes] for rank, found in self._changes.items() if (changes := found.look())]
         group, noted, stopped = self._group, [], []
         if group is not None and not self._gone:
             views = group.views()
             noted = [[v.rank, v.active, v.logged, v.busy] for v in views if not v.attached and not v.observed]
             stopped = sorted(group.stopped())
-        self._node.tell("beat", now=self._node.clock(), words=words, noted=noted, stopped=stopped)
+        told = {"words": words, "noted": noted, "stopped": stopped}
+        self._node.tell("beat", number=self._beats, now=self._node.clock(), **told)
+        return self._beats
 
     def tell_all_words_again(self) -> None:
         """There is another head: it knows nothing yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from ftlaunch.spec.nodes.placement import Placement
 FENCE = 1.0  # seconds after the node timeout in which an agent without a head ends its ranks
 _SLACK = 1.1  # clocks of two machines may run so differently
 _KILLED = -9
+_TELL_HEARD = 0.25  # seconds between two words to a node that it is heard
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Cluster:
         self._nodes: dict[int, Node] = {}
         self._last_key = 0
         self._group: ClusterRanks | None = None
+        self._run = secrets.token_hex(8)
+        self._lineage = ""  # of the newest attempt; none: no attempt was begun by this head
         self._fences = Fences()
         self._interval = CommonInterval(around.pages, around.ranks_each)
         self._short_since: float | None = around.clock()
@@ -156,6 +160,10 @@ class Cluster:
         slots, node.slots = node.slots, None
         if slots is None or node.member.held != node.member.place:
             return
+        if not self._lineage:
+            self._lineage = node.lineage
+        if node.lineage != self._lineage:  # its steps were made in another attempt: never to be mixed with these
+            return
         for rank in self._ranks_of(node.member.place):
             for slot, step in enumerate(slots.get(rank, ())):
                 self._around.pages[rank].set_slot(slot, step)
@@ -171,6 +179,7 @@ class Cluster:
             self._end_missing(group)
             return 0
         kind, step, persist_at = self._around.pages.prepared
+        self._lineage = f"{self._run}:{group.attempt}"
         resume = [int(kind), step, persist_at, self._around.pages.every]
         self._interval.begin()
         each, wanted = self._around.ranks_each, self._around.wanted
@@ -180,7 +189,7 @@ class Cluster:
                 continue
             node.gone = False
             given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)
-            node.send("spawn", attempt=group.attempt, place=asdict(given), resume=resume)
+            node.send("spawn", attempt=group.attempt, place=asdict(given), resume=resume, lineage=self._lineage)
         self._end_missing(group)
         return first.port
 
@@ -256,6 +265,9 @@ class Cluster:
 
     def _take(self, node: Node, name: str, message: dict[str, Any]) -> None:
         handler = getattr(self, f"_on_{name}", None)
+        if name == "beat" and node.heard >= node.told_heard + _TELL_HEARD:
+            node.told_heard = node.heard
+            node.send("heard", number=message["number"])
         if name == "ready":
             node.member.ready = True
         elif name == "stop":

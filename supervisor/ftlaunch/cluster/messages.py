@@ -16,12 +16,22 @@ _INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, floa
 # from an agent to the head
 UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # the first one: who it is, and what its memory holds of the job. `held`: first rank and number of ranks, or [];
-    # `slots`: rank -> steps; `probe`: a port at which nobody listens any more once the agent has ended
-    "hello": {"job": _TEXT, "host": _TEXT, "rank": _INT, "probe": _INT, "port": _INT, "held": _LIST, "slots": _MAP},
+    # `slots`: rank -> steps; `lineage`: of which attempt they are; `probe`: a port at which nobody listens any more once
+    # the agent has ended
+    "hello": {
+        "job": _TEXT,
+        "host": _TEXT,
+        "rank": _INT,
+        "probe": _INT,
+        "port": _INT,
+        "held": _LIST,
+        "slots": _MAP,
+        "lineage": _TEXT,
+    },  # fmt: skip
     "ready": {},  # ranks can be forked, or it is known that they cannot
-    # `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed in the ranks' halves
+    # `number`: counts up; `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed in the ranks' halves
     # of the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`: ranks that are stopped
-    "beat": {"now": _NUMBER, "words": _LIST, "noted": _LIST, "stopped": _LIST},
+    "beat": {"number": _INT, "now": _NUMBER, "words": _LIST, "noted": _LIST, "stopped": _LIST},
     "started": {"attempt": _INT, "pids": _MAP, "log_from": _MAP},
     "cannot_start": {"attempt": _INT, "rank": _INT, "why": _TEXT},
     "dying": {"attempt": _INT, "ranks": _MAP},  # rank -> the signal that is ending it
@@ -36,7 +46,8 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # `place`: the fields of Placement; `resume`: kind, step, the first step to be held for the saver, and the steps
     # between snapshots, or 0
-    "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST},
+    "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST, "lineage": _TEXT},
+    "heard": {"number": _INT},  # the beat that was heard: from its sending on the node's ranks may go on for a while
     "pages": {"verb": _TEXT, "values": _LIST},  # what Pages does to all pages, see cluster_pages.py
     "leave": {},  # SIGTERM to the ranks
     "kill": {},

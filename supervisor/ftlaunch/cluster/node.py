@@ -17,8 +17,10 @@ class Node:
     def __init__(self, connection: Connection, member: Member, hello: Mapping[str, Any], now: float) -> None:
         self.connection, self.member = connection, member
         self.host, self.address = str(hello["host"]), connection.peer.rpartition(":")[0].strip("[]")
+        self.lineage = str(hello["lineage"])
         self.probe, self.port = int(hello["probe"]), int(hello["port"])
         self.heard = now  # when it was last heard, on the head's clock
+        self.told_heard = 0.0  # when it was last told that it is heard
         self.gone = True  # no rank of it is left
         self._ahead: float | None = None  # how far the head's clock is ahead of the node's, seconds
         self.slots: dict[int, list[int]] | None = None  # rank -> steps that its memory held when it came

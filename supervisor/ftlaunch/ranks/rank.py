@@ -46,7 +46,9 @@ class ProcessOfRank(Protocol):
 class Rank:
     """A rank as the supervisor sees it."""
 
-    def __init__(self, number: int, process: ProcessOfRank, page: Page, attempt: int, log_from: int, started: float) -> None:
+    def __init__(
+        self, number: int, process: ProcessOfRank, page: Page, attempt: int, log_from: int, started: float
+    ) -> None:
         """log_from: where in the log this attempt begins, in bytes: an earlier run may have used the same file."""
         self.number, self.process, self.started = number, process, started
         self._page, self._attempt, self.log_from = page, attempt, log_from
