@@ -109,8 +109,8 @@ class Agent:
                 self.code = EXIT_GIVEN_UP
         elif now - since > (nodes.timeout + FENCE if self.link.refused else nodes.wait):
             self._say(
-                f"the head at {self.link.endpoint} is gone ({self.link.why}): the newest steps of this node's ranks stay in"
-                " memory, and the same command goes on from there"
+                f"the head at {self.link.endpoint} is gone ({self.link.why}): the newest steps of this node's ranks"
+                " stay in memory, and the same command goes on from there"
             )
             self.code = EXIT_SAVED
 
