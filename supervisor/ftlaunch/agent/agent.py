@@ -20,6 +20,7 @@ from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, 
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while ranks start or end
+_HEADLESS = 30.0  # seconds that another head may take to begin where the machine of the last one lives
 
 
 class Agent:
@@ -93,12 +94,11 @@ class Agent:
     def _watch_head(self, now: float) -> None:
         """An agent that no head hears ends its ranks before the head starts others in their place: see `Lease`."""
         nodes, since = self._spec.nodes, self.link.alone_since
+        if since is not None and self.link.refused and now - since < _HEADLESS:
+            self._lease.renew(self.link.tried_at)
         if not self._ranks.cleared and not self._expired and self._lease.is_over(now):
             self._expired = True
-            self._say(
-                f"no head has heard this node for {nodes.timeout + FENCE:g} s ({self.link.why}): ending its ranks;"
-                " their newest steps stay in memory"
-            )
+            self._say(f"no head hears this node ({self.link.why}): ending its ranks; their newest steps stay in memory")
             self._ranks.kill()
             self.link.renew("it did not hear this node")
         if since is None or not self._ranks.cleared:
@@ -107,7 +107,7 @@ class Agent:
             if now - since > nodes.wait:
                 self._say(f"cannot join: nobody answers at {self.link.endpoint} for {nodes.wait:g} s ({self.link.why})")
                 self.code = EXIT_GIVEN_UP
-        elif now - since > (nodes.timeout + FENCE if self.link.refused else nodes.wait):
+        elif now - since > (_HEADLESS if self.link.refused else nodes.wait):
             self._say(
                 f"the head at {self.link.endpoint} is gone ({self.link.why}): the newest steps of this node's ranks"
                 " stay in memory, and the same command goes on from there"
@@ -122,13 +122,13 @@ class Agent:
     # --- what the head says -----------------------------------------------------------------------------------
 
     def _on_head(self) -> None:
-        """There is a head that knows nothing of this node: what still runs here is of no attempt of it."""
-        self._ranks.kill()
+        """There is a head that knows nothing of this node; what still runs here it takes up, or has killed."""
         self._ranks.tell_all_words_again()
         held, slots = self._ranks.held()
         self._told_ready = self._expired = False
         self._lease = Lease(self._spec.nodes.timeout + FENCE, self._clock())
         memory = {"held": held, "slots": slots, "lineage": self._ranks.lineage()}
+        memory["running"] = self._ranks.running()
         self.link.send("hello", **self._hello, port=self._ranks.free_port(), **memory)
 
     def _on_message(self, message: dict[str, Any]) -> None:

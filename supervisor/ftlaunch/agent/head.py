@@ -5,6 +5,7 @@ The first agent at the endpoint starts it. It outlives that agent: its ranks are
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import select
@@ -40,26 +41,65 @@ from ftlaunch_contract.protocol import EXIT_BUG, EXIT_USAGE
 _PATIENCE = 10.0  # seconds that an agent waits for its head to have said its last words
 
 
-def start(spec: JobSpec, token: bytes) -> int:
-    """Start the head where the endpoint is this machine's, and no head listens there; returns a pidfd of it, or -1.
+class HeadStarter:
+    """A process from which heads of a job are forked; it was forked itself before the agent had threads.
 
-    Must be called while this process has no threads, and before it adopts orphans: the head is nobody's child, so no
-    agent takes it for something that a rank has left behind. Returns once the head listens, or it is known that none
-    does.
+    It is nobody's child, as are the heads: no agent takes them for something that a rank has left behind. It ends with
+    the agent; a head outlives both.
     """
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(read)
-        os.setsid()  # a signal to the agent's group is not meant for the head
+
+    def __init__(self, spec: JobSpec, token: bytes) -> None:
+        """Must be made while this process has no threads, and before it adopts orphans."""
+        orders, self._orders = os.pipe()
+        self._answers, answers = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(self._orders)
+            os.close(self._answers)
+            os.setsid()  # a signal to the agent's group is not meant for the head
+            if not os.fork():
+                _fork_heads(spec, token, orders, answers)
+            os._exit(0)
+        os.close(orders)
+        os.close(answers)
+        os.waitpid(child, 0)
+
+    def start(self) -> int:
+        """Start a head where the endpoint is this machine's, and none listens there; returns its pidfd, or -1."""
+        self.start_soon()
+        told = b""
+        while not told.endswith(b"\n") and (block := os.read(self._answers, 64)):
+            told += block
+        pid = int(told or b"0")
+        return open_end(pid) if pid else -1
+
+    def start_soon(self) -> None:
+        """The same, without waiting for what becomes of it."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._orders, b"+")
+
+    def close(self) -> None:
+        """Start no more."""
+        os.close(self._orders)
+        os.close(self._answers)
+
+
+def _fork_heads(spec: JobSpec, token: bytes, orders: int, answers: int) -> None:
+    """Fork a head for each order; the answer is its pid, or 0 where it does not listen."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a head has ended
+    while os.read(orders, 1):
+        read, write = os.pipe()
         if not os.fork():
+            os.close(read)
+            os.close(orders)
+            os.close(answers)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _be_head(spec, token, write)
-        os._exit(0)
-    os.close(write)
-    os.waitpid(child, 0)
-    with os.fdopen(read, "rb") as told:
-        pid = told.readline()
-    return open_end(int(pid)) if pid else -1
+        os.close(write)
+        with os.fdopen(read, "rb") as told, contextlib.suppress(BrokenPipeError):
+            os.write(answers, told.readline() or b"0\n")
+    os._exit(0)
 
 
 def _be_head(spec: JobSpec, token: bytes, write: int) -> None:

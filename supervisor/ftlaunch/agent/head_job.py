@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.cluster import plan
 from ftlaunch.cluster.cluster import Around, Cluster
 from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
 from ftlaunch.cluster.cluster_pages import ClusterPages
 from ftlaunch.cluster.cluster_ranks import ClusterRanks
 from ftlaunch.cluster.cluster_saver import ClusterSaver
 from ftlaunch.cluster.fingerprint import job_of
+from ftlaunch.cluster.plan import Plan
 from ftlaunch.engine.context import Context
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import exit_code
@@ -20,6 +23,7 @@ from ftlaunch.engine.stop_requests import StopRequests
 from ftlaunch.engine.supervisor import Edges, Supervisor
 from ftlaunch.engine.workspace import Workspace
 from ftlaunch.policy.states import Event
+from ftlaunch.ranks.group import RankGroup
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.spec import rule_parser
 from ftlaunch.spec.job_spec import JobSpec
@@ -52,10 +56,10 @@ class HeadJob:
         self._spec, self._loop, self._reporter = spec, loop, reporter
         pages = workspace.pages
         assert isinstance(pages, ClusterPages)
-        self._pages = pages
+        self._pages, self._plan = pages, plan.read(spec.run_dir)
         around = Around(
             pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
-            time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY),
+            time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), self._plan, self._note_plan,
         )  # fmt: skip
         self.cluster = cluster = Cluster(around)
         self._control = Control(workspace.memory_dir)
@@ -79,6 +83,8 @@ class HeadJob:
             processor_time=time.thread_time,
             inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
             reached=-1,
+            adoptable=self._adoptable,
+            adopt=self._adopt,
         )
         self.supervisor = Supervisor(context, edges)
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
@@ -86,6 +92,23 @@ class HeadJob:
 
     def _stop(self, why: str) -> None:
         self._requests.stop(why)
+
+    def _adoptable(self) -> int | None:
+        attempt = self.cluster.adoptable()
+        if attempt is not None and self._plan is not None:
+            self.supervisor.incidents.budget = self._plan.budget
+        return attempt
+
+    def _adopt(self, group: RankGroup) -> None:
+        assert isinstance(group, ClusterRanks)
+        group.adopt(self.cluster.adopt)
+
+    def _note_plan(self, run: str, attempt: int) -> None:
+        """Note what another head must know, should this one die."""
+        try:
+            plan.write(self._spec.run_dir, Plan(run, attempt, self._pages.every, self.supervisor.incidents.budget))
+        except OSError as error:
+            self._reporter.say(f"cannot write {self._spec.run_dir / plan.NAME}: {error.strerror}")
 
     # --- for the event loop -----------------------------------------------------------------------------------
 
@@ -123,6 +146,8 @@ class HeadJob:
         self._loop.run(self)
         self.supervisor.close()
         self._control.close()
+        with contextlib.suppress(OSError):  # a later head finds no node that runs its attempt
+            plan.forget(self._spec.run_dir)
         self.storage_answers = self.supervisor.saving.work() is None
         self.supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
         return self.code

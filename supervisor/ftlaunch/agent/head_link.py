@@ -12,7 +12,7 @@ from ftlaunch.channel.connection import Connection, connect
 from ftlaunch.channel.stream import Clock, Loop
 from ftlaunch.cluster import messages
 
-_PATIENCE = 2.0  # seconds for one try
+_PATIENCE = 5.0  # seconds for one try: a head that begins may be waiting for what an earlier one has left
 _AGAIN = 0.1  # seconds between tries; then half as long again each time, up to the next
 _SELDOM = 2.0
 _REFUSED = os.strerror(errno.ECONNREFUSED)
@@ -23,11 +23,11 @@ class HeadLink:
 
     def __init__(
         self, loop: Loop, clock: Clock, endpoint: tuple[str, int], token: bytes,
-        heard: Callable[[dict[str, Any]], None], met: Callable[[], None],
+        heard: Callable[[dict[str, Any]], None], met: Callable[[], None], missed: Callable[[], None],
     ) -> None:  # fmt: skip
-        """heard: takes messages of `messages.DOWN`. met: a connection is ready."""
+        """heard: takes messages of `messages.DOWN`. met: a connection is ready. missed: nobody listens there now."""
         self._loop, self._clock, self._endpoint, self._token = loop, clock, endpoint, token
-        self._heard, self._met = heard, met
+        self._heard, self._met, self._missed = heard, met, missed
         self._connection: Connection | None = None
         self._pause = _AGAIN
         self._numeric = ""  # the endpoint's address, once it is known
@@ -39,6 +39,8 @@ class HeadLink:
         """why the last try has failed, or the connection has ended"""
         self.refused = False
         """the machine of the endpoint answers, and nobody listens there"""
+        self.tried_at = clock()
+        """when the last try was begun"""
         self._try()
 
     def send(self, do: str, **fields: Any) -> None:
@@ -66,6 +68,7 @@ class HeadLink:
 
     def _try(self) -> None:
         address, port = self._endpoint
+        self.tried_at = self._clock()
         try:
             if not self.was_met:  # afterwards its ranks may run, and a resolver may take its time
                 self._numeric = str(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0])
@@ -99,6 +102,8 @@ class HeadLink:
     def _failed(self, why: str) -> None:
         self._connection, self.why = None, why
         self.refused = why.endswith(_REFUSED)
+        if self.refused and self.was_met:
+            self._missed()
         if self.alone_since is None:
             self.alone_since = self._clock()
         self._loop.call_at(self._clock() + self._pause, (self, "again"), self._try)

@@ -32,6 +32,10 @@ class Lease:
             for older in [number for number in self._sent if number <= beat]:
                 del self._sent[older]
 
+    def renew(self, moment: float) -> None:
+        """At this moment there was no head at all: one that begins later waits as long as a lease for those it misses."""
+        self._since = max(self._since, moment)
+
     def is_over(self, now: float) -> bool:
         """Whether the ranks must end."""
         return now - self._since > self._seconds

@@ -13,6 +13,7 @@ from typing import Any
 
 from ftlaunch.agent import head
 from ftlaunch.agent.agent import Agent
+from ftlaunch.agent.head import HeadStarter
 from ftlaunch.agent.head_link import HeadLink
 from ftlaunch.agent.node_helpers import NodeHelpers
 from ftlaunch.agent.node_ranks import Node, NodeRanks
@@ -50,11 +51,12 @@ def run(spec: JobSpec) -> int:
         raise Unusable(str(error)) from error
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
-    own_head = head.start(spec, token)
+    starter = HeadStarter(spec, token)
+    own_head = starter.start()
     processes.become_subreaper()
     with Signals(spec.launch.stop_signals) as signals:
         try:
-            node = _Node(spec, token, signals)
+            node = _Node(spec, token, signals, starter)
         except BaseException:
             head.dismiss(own_head)
             raise
@@ -103,7 +105,7 @@ def _one_agent_at_a_time() -> Iterator[None]:
 class _Node:
     """The agent, and what it works with."""
 
-    def __init__(self, spec: JobSpec, token: bytes, signals: Signals) -> None:
+    def __init__(self, spec: JobSpec, token: bytes, signals: Signals, starter: HeadStarter) -> None:
         self._spec, self._memory = spec, _take_memory(spec)
         memory = self._memory
         marker = f"{protocol.ENV_MEMORY_DIR}={memory.directory}"
@@ -138,7 +140,7 @@ class _Node:
         self.agent = Agent(
             spec,
             time.monotonic,
-            lambda heard, met: HeadLink(loop, time.monotonic, endpoint, token, heard, met),
+            lambda heard, met: HeadLink(loop, time.monotonic, endpoint, token, heard, met, starter.start_soon),
             ranks,
             self._node_helpers,
             hello,

@@ -15,6 +15,7 @@ from ftlaunch.cluster.cluster_ranks import ClusterRanks
 from ftlaunch.cluster.common_interval import CommonInterval
 from ftlaunch.cluster.fences import Fences
 from ftlaunch.cluster.node import Node
+from ftlaunch.cluster.plan import Plan
 from ftlaunch.cluster.roster import Member, Roster
 from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
@@ -44,6 +45,10 @@ class Around:
     stop: Callable[[str], None]
     """ask the job to stop, and why"""
     hurry: Callable[[], None]
+    plan: Plan | None
+    """of a head that has died: its attempt is taken up where nodes say that its ranks run on"""
+    begun: Callable[[str, int], None]
+    """told the run and the number of each attempt before its ranks are started"""
 
 
 class Cluster:
@@ -55,7 +60,8 @@ class Cluster:
         self._nodes: dict[int, Node] = {}
         self._last_key = 0
         self._group: ClusterRanks | None = None
-        self._run = secrets.token_hex(8)
+        self._run = around.plan.run if around.plan is not None else secrets.token_hex(8)
+        self._adopts_since: float | None = None  # a node has said that it runs the plan's attempt
         self._lineage = ""  # of the newest attempt; none: no attempt was begun by this head
         self._fences = Fences()
         self._interval = CommonInterval(around.pages, around.ranks_each)
@@ -96,7 +102,44 @@ class Cluster:
         self.roster.join(member)
         connection.on_message = lambda told: self._on_message(node, told)
         connection.on_end = lambda why: self._lose(node, why)
+        self._heed_running(node)
         node.slots = {int(rank): [int(step) for step in steps] for rank, steps in message["slots"].items()}
+
+    def _heed_running(self, node: Node) -> None:
+        """Ranks of the attempt that is to be taken up run on; all others are of no use any more."""
+        running, plan, place = node.running, self._around.plan, node.running.get("place")
+        mine = plan is not None and self._group is None and node.lineage == plan.lineage
+        if running and mine and isinstance(place, int) and place in self.roster.vacant:
+            node.member.place, node.member.ready = place, True
+            if self._adopts_since is None:
+                self._adopts_since = self._around.clock()
+        elif running:
+            node.send("kill")
+
+    def adoptable(self) -> int | None:
+        """The attempt to be taken up now: all its nodes are here, or had the time to come; None: there is none, yet."""
+        since, around = self._adopts_since, self._around
+        if since is None or around.plan is None:
+            return None
+        late = around.clock() > since + around.timeout + FENCE
+        return around.plan.attempt if not self.roster.vacant or late else None
+
+    def adopt(self, group: ClusterRanks) -> None:
+        """Take up the ranks that run on; those of a node that has not come count as lost."""
+        around, now = self._around, self._around.clock()
+        assert around.plan is not None
+        self._group, self._adopts_since, self._lineage = group, None, around.plan.lineage
+        around.pages.every = around.plan.every
+        for place in range(around.wanted):
+            node = self._at(place)
+            if node is None:
+                self._fences.wait(now + (around.timeout + FENCE) * _SLACK)
+                continue
+            node.gone, node.slots, running = False, None, node.running
+            group.on_started({int(rank): int(pid) for rank, pid in running["pids"].items()}, {})
+            for rank, code in running["ended"].items():
+                group.on_exit(int(rank), int(code))
+        self._end_missing(group)
 
     def _held_place(self, hello: Mapping[str, Any]) -> int:
         held, each = hello["held"], self._around.ranks_each
@@ -149,6 +192,8 @@ class Cluster:
 
     def settled(self) -> bool:
         """Whether an attempt may begin: every place has a node whose ranks can be started."""
+        if self._adopts_since is not None:
+            return False
         full = self.roster.fill()
         for node in self._nodes.values():
             if node.member.place >= 0 and node.slots is not None:
@@ -179,6 +224,7 @@ class Cluster:
             self._end_missing(group)
             return 0
         kind, step, persist_at = self._around.pages.prepared
+        self._around.begun(self._run, group.attempt)
         self._lineage = f"{self._run}:{group.attempt}"
         resume = [int(kind), step, persist_at, self._around.pages.every]
         self._interval.begin()

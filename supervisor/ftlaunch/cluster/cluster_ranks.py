@@ -52,11 +52,19 @@ class ClusterRanks:
 
     def spawn(self) -> None:
         """Have the nodes start their ranks."""
+        self._know_ranks()
+        self.port = self._nodes.begin(self)
+
+    def _know_ranks(self) -> None:
         for number in range(self._spec.launch.nproc):
             process = RemoteProcess(number, log_path(self._spec.log_dir, self.attempt, number))
             self._processes[number] = process
             self.ranks[number] = Rank(number, process, self._pages[number], self.attempt, 0, self.started)
-        self.port = self._nodes.begin(self)
+
+    def adopt(self, adopt: Callable[[ClusterRanks], None]) -> None:
+        """Take up ranks that run already. adopt: tells which."""
+        self._know_ranks()
+        adopt(self)
 
     def replace(self, rank: int, due: float) -> None:
         """Never called: `restart_scope: rank` is refused where there are several nodes."""

@@ -46,10 +46,15 @@ class Fences:
 
     def __init__(self) -> None:
         self._fences: list[_Fence] = []
+        self._unknown = 0.0
 
     def add(self, address: str, port: int, until: float) -> None:
         """A node is lost; `until` this monotonic time its ranks may be at work. port: see `hello`."""
         self._fences.append(_Fence(address, port, until))
+
+    def wait(self, until: float) -> None:
+        """A node that nobody knows may be at work until this monotonic time."""
+        self._unknown = max(self._unknown, until)
 
     def all_down(self, now: float) -> bool:
         """Whether no lost node can be at work any more."""
@@ -57,4 +62,4 @@ class Fences:
             if now >= fence.until or fence.is_dead():
                 fence.close()
                 self._fences.remove(fence)
-        return not self._fences
+        return not self._fences and now >= self._unknown

@@ -16,8 +16,8 @@ _INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, floa
 # from an agent to the head
 UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # the first one: who it is, and what its memory holds of the job. `held`: first rank and number of ranks, or [];
-    # `slots`: rank -> steps; `lineage`: of which attempt they are; `probe`: a port at which nobody listens any more once
-    # the agent has ended
+    # `slots`: rank -> steps; `lineage`: of which attempt they are; `running`: that attempt's place, processes and ends,
+    # where its ranks run on; `probe`: a port at which nobody listens any more once the agent has ended
     "hello": {
         "job": _TEXT,
         "host": _TEXT,
@@ -27,10 +27,11 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "held": _LIST,
         "slots": _MAP,
         "lineage": _TEXT,
-    },  # fmt: skip
+        "running": _MAP,
+    },
     "ready": {},  # ranks can be forked, or it is known that they cannot
-    # `number`: counts up; `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed in the ranks' halves
-    # of the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`: ranks that are stopped
+    # `number`: counts up; `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed in
+    # the ranks' halves of the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`: ranks that are stopped
     "beat": {"number": _INT, "now": _NUMBER, "words": _LIST, "noted": _LIST, "stopped": _LIST},
     "started": {"attempt": _INT, "pids": _MAP, "log_from": _MAP},
     "cannot_start": {"attempt": _INT, "rank": _INT, "why": _TEXT},

@@ -20,6 +20,7 @@ class Node:
         self.lineage = str(hello["lineage"])
         self.probe, self.port = int(hello["probe"]), int(hello["port"])
         self.heard = now  # when it was last heard, on the head's clock
+        self.running: Mapping[str, Any] = hello["running"]
         self.told_heard = 0.0  # when it was last told that it is heard
         self.gone = True  # no rank of it is left
         self._ahead: float | None = None  # how far the head's clock is ahead of the node's, seconds

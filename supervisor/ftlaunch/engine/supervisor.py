@@ -25,10 +25,12 @@ from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.policy import state_machine
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
+from ftlaunch.ranks.group import RankGroup
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import Note
 from ftlaunch.reporting.events.job import JobEnded, JobFailed, JobFinished, JobStopped, StopAnnounced
+from ftlaunch.reporting.events.ranks import AttemptAdopted
 from ftlaunch.reporting.overview import Overview, of_rank
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Why
@@ -65,6 +67,10 @@ class Edges:
     inherited: Inherited
     reached: int
     """the newest step that the ranks of a killed supervisor had all completed; -1: not known"""
+    adoptable: Callable[[], int | None] = lambda: None
+    """the number of a running attempt that is to be taken up now"""
+    adopt: Callable[[RankGroup], None] = lambda group: None
+    """makes a group know the ranks of that attempt"""
 
 
 class Supervisor:
@@ -112,7 +118,11 @@ class Supervisor:
     def begin_when_ready(self) -> None:
         """Begin once ranks can be forked, or are known not to be."""
         settled = self._edges.may_begin(self._context.clock())
-        if self.state is JobState.READY and settled:
+        if self.state is not JobState.READY:
+            return
+        if self._edges.adoptable() is not None:
+            self._context.loop.post(Event.ADOPT)
+        elif settled:
             self._context.loop.post(Event.START)
 
     def next_look(self) -> float:
@@ -147,18 +157,29 @@ class Supervisor:
 
     # --- actions ----------------------------------------------------------------------------------------------
 
-    def _spawn(self) -> None:
-        context, now = self._context, self._context.clock()
-        self._number += 1
-        group = self._edges.make_group(self._number, self._on_exit)
-        progress = AttemptProgress(self._progress, context.spec.launch.nproc, first=self._number == 0)
-        self.attempt = attempt = Attempt(context, self._number, group, progress, self._learning.of_attempt())
+    def _begin(self, number: int) -> Attempt:
+        context, self._number = self._context, number
+        group = self._edges.make_group(number, self._on_exit)
+        progress = AttemptProgress(self._progress, context.spec.launch.nproc, first=number == 0)
+        self.attempt = Attempt(context, number, group, progress, self._learning.of_attempt())
         self._edges.deaths.forget()
         self._numbers.begin_attempt(group.pages)
+        self.saving.start_clock(context.clock())
+        self.incidents.kernel.begin()
+        return self.attempt
+
+    def _adopt(self) -> None:
+        number = self._edges.adoptable()
+        assert number is not None
+        attempt = self._begin(number)
+        attempt.progress.adopted()
+        self._edges.adopt(attempt.group)
+        self._context.tell(AttemptAdopted(number))
+
+    def _spawn(self) -> None:
+        context, attempt = self._context, self._begin(self._number + 1)
         kind, step = self._resume.decide(first=self._number == 0)
         context.pages.prepare(kind, step, self.saving.first_due(max(step, 0)))
-        self.saving.start_clock(now)
-        self.incidents.kernel.begin()
         try:
             attempt.spawn()
         except SpawnFailed as failed:
@@ -233,6 +254,7 @@ class Supervisor:
 
     _perform: Mapping[Action, Callable[[Supervisor], None]] = {
         Action.SPAWN: _spawn,
+        Action.ADOPT: _adopt,
         Action.REPLACE_RANK: _replace_rank,
         Action.EXAMINE: _examine,
         Action.END_RANKS: _end_ranks,

@@ -88,6 +88,11 @@ class AttemptProgress:
         own = self._resumed_from in (Resume.MEMORY, Resume.PEER, Resume.STORAGE)
         return self._resumed_step if own and self._job.reached == self._resumed_step else None
 
+    def adopted(self) -> None:
+        """The attempt was running already: its resume was told of."""
+        self.resume_awaited, self.made = False, True
+        self._resumed_step = 0
+
     def rank_restarted(self) -> None:
         """One rank was started again, the others go on."""
         self.made = False

@@ -15,6 +15,7 @@ _SAVE_AND_STOP: Step = (JobState.LAST_GASP, (Action.SAVE_NEWEST,))
 _TABLE: dict[JobState, dict[Event, Step]] = {
     JobState.READY: {
         Event.START: (JobState.RUNNING, (Action.SPAWN,)),
+        Event.ADOPT: (JobState.RUNNING, (Action.ADOPT,)),
         Event.STOP: _SAVE_AND_STOP,  # a killed supervisor may have left snapshots in memory
         Event.HURRY: _SAVE_AND_STOP,
     },
@@ -86,20 +87,21 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
 _E = Event
 _SAVER_NEWS = {_E.SAVED, _E.SAVE_FAILED}  # of interval saves: they are in the journal already
 _RANK_NEWS = {_E.FAILURE_RETRY, _E.RANK_RETRY, _E.FAILURE_FATAL, _E.HANG, _E.ALL_DONE}
+_BEGINNINGS = {_E.START, _E.ADOPT}
 _TIMERS = {_E.GRACE_OVER, _E.BACKOFF_OVER}
 
 IGNORED: dict[JobState, set[Event]] = {
     JobState.READY: _SAVER_NEWS | _RANK_NEWS | _TIMERS | {_E.ALL_GONE},
-    JobState.RUNNING: _SAVER_NEWS | _TIMERS | {_E.START, _E.ALL_GONE},
-    JobState.EXAMINING: _SAVER_NEWS | _TIMERS | {_E.START, _E.HANG, _E.ALL_DONE, _E.ALL_GONE},
-    JobState.CLEARING: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.BACKOFF_OVER},
-    JobState.ABANDONING: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.BACKOFF_OVER, _E.STOP},
-    JobState.BACKOFF: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.ALL_GONE, _E.GRACE_OVER},
-    JobState.STOPPING: _SAVER_NEWS | (_RANK_NEWS - {_E.ALL_DONE}) | {_E.START, _E.STOP, _E.BACKOFF_OVER},
-    JobState.LEAVING: _SAVER_NEWS | _RANK_NEWS | {_E.START, _E.STOP, _E.BACKOFF_OVER},
-    JobState.LAST_GASP: _RANK_NEWS | {_E.START, _E.ALL_GONE, _E.STOP, _E.BACKOFF_OVER},
-    JobState.SALVAGE: _RANK_NEWS | {_E.START, _E.ALL_GONE, _E.BACKOFF_OVER},
-    JobState.WRAP_UP: _RANK_NEWS | {_E.START, _E.ALL_GONE, _E.BACKOFF_OVER},
+    JobState.RUNNING: _SAVER_NEWS | _TIMERS | _BEGINNINGS | {_E.ALL_GONE},
+    JobState.EXAMINING: _SAVER_NEWS | _TIMERS | _BEGINNINGS | {_E.HANG, _E.ALL_DONE, _E.ALL_GONE},
+    JobState.CLEARING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | {_E.BACKOFF_OVER},
+    JobState.ABANDONING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | {_E.BACKOFF_OVER, _E.STOP},
+    JobState.BACKOFF: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | {_E.ALL_GONE, _E.GRACE_OVER},
+    JobState.STOPPING: _SAVER_NEWS | (_RANK_NEWS - {_E.ALL_DONE}) | _BEGINNINGS | {_E.STOP, _E.BACKOFF_OVER},
+    JobState.LEAVING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | {_E.STOP, _E.BACKOFF_OVER},
+    JobState.LAST_GASP: _RANK_NEWS | _BEGINNINGS | {_E.ALL_GONE, _E.STOP, _E.BACKOFF_OVER},
+    JobState.SALVAGE: _RANK_NEWS | _BEGINNINGS | {_E.ALL_GONE, _E.BACKOFF_OVER},
+    JobState.WRAP_UP: _RANK_NEWS | _BEGINNINGS | {_E.ALL_GONE, _E.BACKOFF_OVER},
 } | {end: set(Event) for end in ENDS}
 
 

@@ -31,6 +31,7 @@ class Event(enum.Enum):
     """What happens to the job."""
 
     START = "start"
+    ADOPT = "a head that has died has left a running attempt"
     FAILURE_RETRY = "failure, to be retried"  # a rank failed (or could not be started), policy says: again
     RANK_RETRY = "failure of one rank, to be retried alone"  # restart_scope: rank
     FAILURE_FATAL = "failure, for good"  # likewise, policy says: give up
@@ -49,6 +50,7 @@ class Action(enum.Enum):
     """What the supervisor does about it."""
 
     SPAWN = "start an attempt"
+    ADOPT = "take up the running attempt"
     REPLACE_RANK = "end the rank that failed, and start it again after its delay"
     EXAMINE = "take the stacks of all ranks"
     END_RANKS = "tell all ranks to leave; SIGKILL after the grace"

@@ -33,6 +33,22 @@ class AttemptStarted(JobEvent):
 
 
 @dataclass(frozen=True)
+class AttemptAdopted(JobEvent):
+    """The head of the job has died, and another one has taken up its ranks."""
+
+    name = "attempt_adopted"
+    attempt: int
+
+    def fields(self) -> dict[str, Any]:
+        """Which attempt."""
+        return {"attempt": self.attempt}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        return "the head of the job has died: another one has taken its place, and no rank was restarted for it"
+
+
+@dataclass(frozen=True)
 class RankRestarted(JobEvent):
     """One rank was started again, the others go on."""
 
