@@ -12,9 +12,9 @@ from typing import Any
 
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
-from ftlaunch.engine.context import Context
+from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
-from ftlaunch.engine.supervisor import Edges, Supervisor
+from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.group import Exited

@@ -12,7 +12,7 @@ from typing import Any
 from ftlaunch.agent.head_link import HeadLink
 from ftlaunch.agent.lease import Lease
 from ftlaunch.agent.node_helpers import NodeHelpers
-from ftlaunch.agent.node_ranks import NodeRanks
+from ftlaunch.agent.node_ranks import AgentRanks
 from ftlaunch.cluster.cluster import FENCE
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.spec.job_spec import JobSpec
@@ -31,7 +31,7 @@ class Agent:
         spec: JobSpec,
         clock: Callable[[], float],
         make_link: Callable[[Callable[[dict[str, Any]], None], Callable[[], None]], HeadLink],
-        ranks: NodeRanks,
+        ranks: AgentRanks,
         helpers: NodeHelpers,
         hello: Mapping[str, Any],
         say: Callable[[str], None],

@@ -22,7 +22,7 @@ from ftlaunch.agent.head_job import HeadJob
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.listener import Listener
 from ftlaunch.cluster import messages as cluster_messages
-from ftlaunch.cluster.cluster_pages import ClusterPages
+from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.engine import main as engine_main
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.workspace import Unusable, Workspace

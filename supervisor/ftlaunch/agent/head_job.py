@@ -8,19 +8,20 @@ from collections.abc import Callable
 
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
-from ftlaunch.cluster import plan
-from ftlaunch.cluster.cluster import Around, Cluster
+from ftlaunch.cluster.around import Around
+from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
-from ftlaunch.cluster.cluster_pages import ClusterPages
-from ftlaunch.cluster.cluster_ranks import ClusterRanks
 from ftlaunch.cluster.cluster_saver import ClusterSaver
-from ftlaunch.cluster.fingerprint import job_of
-from ftlaunch.cluster.plan import Plan
-from ftlaunch.engine.context import Context
+from ftlaunch.cluster.membership import plan
+from ftlaunch.cluster.membership.fingerprint import job_of
+from ftlaunch.cluster.membership.plan import Plan
+from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import exit_code
 from ftlaunch.engine.stop_requests import StopRequests
-from ftlaunch.engine.supervisor import Edges, Supervisor
+from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.engine.workspace import Workspace
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.group import RankGroup
@@ -68,27 +69,30 @@ class HeadJob:
             world, pages, reporter.tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
             cluster.settled,
         )  # fmt: skip
+        self.supervisor = Supervisor(context, self._edges(context, workspace))
+        self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
+        self._ended = 0.0  # when the agents were told that the job is over
+
+    def _edges(self, context: Context, workspace: Workspace) -> Edges:
+        world, loop, pages, cluster = context.spec, self._loop, self._pages, self.cluster
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
 
         def start_saver() -> ClusterSaver:
-            own = SaverLink(helpers, marker, workspace.locks)
+            own = SaverLink(context.helpers, marker, workspace.locks)
             return ClusterSaver(own, cluster, pages, loop.register, loop.unregister)
 
-        edges = Edges(
+        return Edges(
             make_group=lambda number, exited: ClusterRanks(world, pages, cluster, time.monotonic, number, exited),
             start_saver=start_saver,
             may_begin=lambda _: cluster.settled(),
-            deaths=cluster,
-            tell_outcomes=reporter.tell_outcomes,
+            deaths=cluster.reports,
+            tell_outcomes=self._reporter.tell_outcomes,
             processor_time=time.thread_time,
             inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
             reached=-1,
             adoptable=self._adoptable,
             adopt=self._adopt,
         )
-        self.supervisor = Supervisor(context, edges)
-        self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
-        self._ended = 0.0  # when the agents were told that the job is over
 
     def _stop(self, why: str) -> None:
         self._requests.stop(why)

@@ -33,7 +33,7 @@ class Lease:
                 del self._sent[older]
 
     def renew(self, moment: float) -> None:
-        """At this moment there was no head at all: one that begins later waits as long as a lease for those it misses."""
+        """At this moment there was no head: one that begins later waits as long as a lease for those it misses."""
         self._since = max(self._since, moment)
 
     def is_over(self, now: float) -> bool:

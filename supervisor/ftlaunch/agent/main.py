@@ -16,10 +16,10 @@ from ftlaunch.agent.agent import Agent
 from ftlaunch.agent.head import HeadStarter
 from ftlaunch.agent.head_link import HeadLink
 from ftlaunch.agent.node_helpers import NodeHelpers
-from ftlaunch.agent.node_ranks import Node, NodeRanks
+from ftlaunch.agent.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.saver_client import SaverLink
-from ftlaunch.cluster.fingerprint import job_of
+from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.workspace import Unusable
 from ftlaunch.memory import memory_owner
@@ -120,7 +120,7 @@ class _Node:
         self._fork_server = fork_server = Warm(helpers, spec, fork_env, log, lambda *_, **__: None)
         self._control = Control(memory.directory)
         told = spec, memory.directory, fork_server, base_env, self._control.path, marker, loop, time.monotonic, helpers
-        self._ranks = ranks = NodeRanks(Node(*told, self._tell))
+        self._ranks = AgentRanks(AgentSurroundings(*told, self._tell))
         self._node_helpers = NodeHelpers(
             loop,
             lambda: SaverLink(helpers, marker, [memory.lock.fd]),
@@ -129,6 +129,12 @@ class _Node:
             self._tell,
         )
         self._probe = socket.create_server(("", 0))
+        self.agent = self._make_agent(token, starter)
+        loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
+        loop.register(self._control.fd, self._on_connect)
+
+    def _make_agent(self, token: bytes, starter: HeadStarter) -> Agent:
+        spec = self._spec
         hello = {
             "job": job_of(spec),
             "host": socket.gethostname(),
@@ -137,17 +143,15 @@ class _Node:
         }
         assert spec.nodes.address is not None
         endpoint = spec.nodes.address, spec.nodes.port
-        self.agent = Agent(
+        return Agent(
             spec,
             time.monotonic,
-            lambda heard, met: HeadLink(loop, time.monotonic, endpoint, token, heard, met, starter.start_soon),
-            ranks,
+            lambda heard, met: HeadLink(self._loop, time.monotonic, endpoint, token, heard, met, starter.start_soon),
+            self._ranks,
             self._node_helpers,
             hello,
             say,
         )
-        loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
-        loop.register(self._control.fd, self._on_connect)
 
     def _tell(self, do: str, **fields: Any) -> None:
         self.agent.link.send(do, **fields)

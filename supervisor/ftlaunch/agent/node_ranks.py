@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.cluster import cluster_pages
-from ftlaunch.cluster.page_words import Changes
+from ftlaunch.cluster.mirrors import cluster_pages
+from ftlaunch.cluster.mirrors.page_words import Changes
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.memory.pages import Pages
 from ftlaunch.ranks.exit_watch import ExitWatch
@@ -26,7 +26,7 @@ from ftlaunch_contract.protocol import Resume
 
 
 @dataclass(frozen=True)
-class Node:
+class AgentSurroundings:
     """What the ranks of a node are started with."""
 
     spec: JobSpec
@@ -42,10 +42,10 @@ class Node:
     """sends a message of `messages.UP`"""
 
 
-class NodeRanks:
+class AgentRanks:
     """Of one attempt at a time."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: AgentSurroundings) -> None:
         self._node, self._gpus = node, Gpus()
         self.pages: Pages | None = None
         self._group: LocalRanks | None = None

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from ftlaunch.channel.connection import Connection
 from ftlaunch.cluster import messages
-from ftlaunch.cluster.cluster_pages import ClusterPages
-from ftlaunch.cluster.cluster_ranks import ClusterRanks
+from ftlaunch.cluster.around import Around
 from ftlaunch.cluster.common_interval import CommonInterval
-from ftlaunch.cluster.fences import Fences
+from ftlaunch.cluster.membership.fences import Fences
+from ftlaunch.cluster.membership.roster import Member, Roster
+from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.cluster.node import Node
-from ftlaunch.cluster.plan import Plan
-from ftlaunch.cluster.roster import Member, Roster
+from ftlaunch.cluster.reports import Reports
 from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
 
@@ -26,48 +25,21 @@ _KILLED = -9
 _TELL_HEARD = 0.25  # seconds between two words to a node that it is heard
 
 
-@dataclass(frozen=True)
-class Around:
-    """What the nodes' part of the head works with."""
-
-    pages: ClusterPages
-    wanted: int
-    """nodes of the job"""
-    ranks_each: int
-    job: str
-    """what all nodes must agree on"""
-    timeout: float
-    """seconds of silence after which a node counts as lost"""
-    wait: float
-    """seconds that the job waits for the nodes it needs"""
-    clock: Callable[[], float]
-    say: Callable[[str], None]
-    stop: Callable[[str], None]
-    """ask the job to stop, and why"""
-    hurry: Callable[[], None]
-    plan: Plan | None
-    """of a head that has died: its attempt is taken up where nodes say that its ranks run on"""
-    begun: Callable[[str, int], None]
-    """told the run and the number of each attempt before its ranks are started"""
-
-
 class Cluster:
-    """See Nodes in cluster_ranks.py. Its descriptor `fd` is readable when ranks begin to die."""
+    """See Nodes in cluster_ranks.py."""
 
     def __init__(self, around: Around) -> None:
         self._around = around
         self.roster = Roster(around.wanted)
         self._nodes: dict[int, Node] = {}
         self._last_key = 0
-        self._group: ClusterRanks | None = None
+        self.reports = Reports(around.pages, around.clock)
         self._run = around.plan.run if around.plan is not None else secrets.token_hex(8)
         self._adopts_since: float | None = None  # a node has said that it runs the plan's attempt
         self._lineage = ""  # of the newest attempt; none: no attempt was begun by this head
         self._fences = Fences()
         self._interval = CommonInterval(around.pages, around.ranks_each)
         self._short_since: float | None = around.clock()
-        self._dying: set[int] = set()
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
         """told what the saver of a place has answered"""
         self.on_collected: Callable[[int, int], None] = lambda place, number: None
@@ -108,7 +80,7 @@ class Cluster:
     def _heed_running(self, node: Node) -> None:
         """Ranks of the attempt that is to be taken up run on; all others are of no use any more."""
         running, plan, place = node.running, self._around.plan, node.running.get("place")
-        mine = plan is not None and self._group is None and node.lineage == plan.lineage
+        mine = plan is not None and self.reports.group is None and node.lineage == plan.lineage
         if running and mine and isinstance(place, int) and place in self.roster.vacant:
             node.member.place, node.member.ready = place, True
             if self._adopts_since is None:
@@ -128,7 +100,7 @@ class Cluster:
         """Take up the ranks that run on; those of a node that has not come count as lost."""
         around, now = self._around, self._around.clock()
         assert around.plan is not None
-        self._group, self._adopts_since, self._lineage = group, None, around.plan.lineage
+        self.reports.group, self._adopts_since, self._lineage = group, None, around.plan.lineage
         around.pages.every = around.plan.every
         for place in range(around.wanted):
             node = self._at(place)
@@ -159,9 +131,9 @@ class Cluster:
         ranks = self._ranks_of(place)
         around.pages.forget(ranks.start, len(ranks))
         self.on_lost(place)
-        if self._group is not None:
+        if self.reports.group is not None:
             for rank in ranks:
-                self._group.on_exit(rank, _KILLED, f"{node.name} is lost: {why}")
+                self.reports.group.on_exit(rank, _KILLED, f"{node.name} is lost: {why}")
 
     def look(self) -> None:
         """See who has fallen silent, and whether nodes that are needed have not come in their time."""
@@ -170,8 +142,8 @@ class Cluster:
             silent = now - node.heard
             if silent > self._around.timeout:
                 self._lose(node, f"no sign of life for {silent:.1f} s")
-        if self._group is not None:
-            self._interval.look(*front(self._group.views()))
+        if self.reports.group is not None:
+            self._interval.look(*front(self.reports.group.views()))
         if not self.roster.vacant:
             self._short_since = None
         elif self._short_since is None:
@@ -217,8 +189,8 @@ class Cluster:
 
     def begin(self, group: ClusterRanks) -> int:
         """Have the ranks of a group started; returns MASTER_PORT."""
-        self._group = group
-        self._dying.clear()
+        self.reports.group = group
+        self.reports.forget()
         first = self._at(0)
         if first is None:  # lost since the attempt was decided upon
             self._end_missing(group)
@@ -265,15 +237,6 @@ class Cluster:
         gone = all(node.gone for node in self._nodes.values() if node.member.place >= 0)
         return self._fences.all_down(self._around.clock()) and gone
 
-    def heard(self) -> list[int]:
-        """The ranks that have begun to die."""
-        os.eventfd_read(self.fd)
-        return sorted(self._dying)
-
-    def forget(self) -> None:
-        """No rank lives: what was heard is over."""
-        self._dying.clear()
-
     def part(self, values: Mapping[int, Any]) -> dict[int, dict[int, Any]]:
         """By place: what is given by rank."""
         parts: dict[int, dict[int, Any]] = {}
@@ -310,7 +273,6 @@ class Cluster:
             self._lose(node, f"its agent has sent {error}")
 
     def _take(self, node: Node, name: str, message: dict[str, Any]) -> None:
-        handler = getattr(self, f"_on_{name}", None)
         if name == "beat" and node.heard >= node.told_heard + _TELL_HEARD:
             node.told_heard = node.heard
             node.send("heard", number=message["number"])
@@ -324,43 +286,5 @@ class Cluster:
             self.on_saver(node.member.place, message["answer"])
         elif name == "collected":
             self.on_collected(node.member.place, message["number"])
-        elif handler is not None and node.member.place >= 0:
-            handler(node, message, self._ranks_of(node.member.place))
-
-    def _on_beat(self, node: Node, message: dict[str, Any], ranks: range) -> None:
-        node.beat(message, self._around.clock(), self._around.pages, ranks)
-        if self._group is None:
-            return
-        self._group.on_stopped(ranks, [rank for rank in message["stopped"] if rank in ranks])
-        for rank, active, logged, busy in message["noted"]:
-            if rank in ranks:
-                self._group.on_noted(rank, node.here(float(active)), node.here(float(logged)), busy=bool(busy))
-
-    def _of_attempt(self, message: Mapping[str, Any]) -> ClusterRanks | None:
-        """The running attempt, where the message is about it: what is older is dropped."""
-        return self._group if self._group is not None and message["attempt"] == self._group.attempt else None
-
-    def _on_started(self, node: Node, message: dict[str, Any], ranks: range) -> None:
-        if (group := self._of_attempt(message)) is not None:
-            pids = {int(rank): int(pid) for rank, pid in message["pids"].items() if int(rank) in ranks}
-            group.on_started(pids, {int(rank): int(size) for rank, size in message["log_from"].items()})
-
-    def _on_cannot_start(self, node: Node, message: dict[str, Any], ranks: range) -> None:
-        if (group := self._of_attempt(message)) is not None and message["rank"] in ranks:
-            for rank in ranks:
-                group.on_exit(rank, 1, f"rank {message['rank']} could not be started on {node.name}: {message['why']}")
-
-    def _on_dying(self, node: Node, message: dict[str, Any], ranks: range) -> None:
-        if (group := self._of_attempt(message)) is not None:
-            ending = {int(rank): int(signum) for rank, signum in message["ranks"].items() if int(rank) in ranks}
-            group.on_dying(ending)
-            self._dying |= ending.keys()
-            os.eventfd_write(self.fd, 1)
-
-    def _on_exit(self, node: Node, message: dict[str, Any], ranks: range) -> None:
-        if (group := self._of_attempt(message)) is not None and message["rank"] in ranks:
-            group.on_exit(message["rank"], message["code"])
-
-    def _on_gone(self, node: Node, message: dict[str, Any], ranks: range) -> None:
-        if self._of_attempt(message) is not None:
-            node.gone, node.port = True, message["port"]
+        elif node.member.place >= 0:
+            self.reports.take(node, name, message, self._ranks_of(node.member.place))

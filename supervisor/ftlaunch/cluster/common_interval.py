@@ -5,7 +5,7 @@ Snapshots of different steps on two nodes are of no use: a resume needs one step
 
 from __future__ import annotations
 
-from ftlaunch.cluster.cluster_pages import ClusterPages
+from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch_contract.protocol import announce_step
 
 _SLACK = 0.2  # part by which another interval must differ

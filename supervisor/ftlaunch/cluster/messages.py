@@ -30,8 +30,9 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "running": _MAP,
     },
     "ready": {},  # ranks can be forked, or it is known that they cannot
-    # `number`: counts up; `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed in
-    # the ranks' halves of the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`: ranks that are stopped
+    # `number`: counts up; `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed
+    # in the ranks' halves of the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`:
+    # ranks that are stopped
     "beat": {"number": _INT, "now": _NUMBER, "words": _LIST, "noted": _LIST, "stopped": _LIST},
     "started": {"attempt": _INT, "pids": _MAP, "log_from": _MAP},
     "cannot_start": {"attempt": _INT, "rank": _INT, "why": _TEXT},

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftlaunch.channel.connection import Connection
-from ftlaunch.cluster import page_words
-from ftlaunch.cluster.cluster_pages import ClusterPages
-from ftlaunch.cluster.roster import Member
+from ftlaunch.cluster.membership.roster import Member
+from ftlaunch.cluster.mirrors import page_words
+from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 
 
 class Node:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ftlaunch.autopsy.client import Collect
+from ftlaunch.checkpoints.resume import Inherited
+from ftlaunch.checkpoints.saver_client import Saver
 from ftlaunch.engine.event_loop import Clock, EventLoop
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.fault_rules import FaultRule
@@ -42,3 +45,37 @@ class Context:
     def memory_dir(self) -> Path:
         """Where pages and snapshots lie."""
         return self.pages.directory
+
+
+class DeathNotices(Protocol):
+    """Hears that ranks begin to die, before their processes have ended: see ranks/exit_watch.py."""
+
+    fd: int
+
+    def forget(self) -> None:
+        """No rank lives: what was heard is over."""
+
+    def heard(self) -> list[int]:
+        """The ranks that have begun to die."""
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Where the engine touches the world; tests put fakes here, and nowhere else."""
+
+    make_group: MakeGroup
+    start_saver: Callable[[], Saver]
+    """raises OSError"""
+    may_begin: Callable[[float], bool]
+    """whether the first attempt may begin: the fork server is ready, or it is known that there is none"""
+    deaths: DeathNotices
+    tell_outcomes: Callable[[], None]
+    """tells what became of notices"""
+    processor_time: Clock
+    inherited: Inherited
+    reached: int
+    """the newest step that the ranks of a killed supervisor had all completed; -1: not known"""
+    adoptable: Callable[[], int | None] = lambda: None
+    """the number of a running attempt that is to be taken up now"""
+    adopt: Callable[[RankGroup], None] = lambda group: None
+    """makes a group know the ranks of that attempt"""

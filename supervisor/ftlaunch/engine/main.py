@@ -10,10 +10,10 @@ import time
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
-from ftlaunch.engine.context import Context
+from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.stop_requests import StopRequests
-from ftlaunch.engine.supervisor import Edges, Supervisor
+from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.notify.client import NotifierLink
@@ -117,18 +117,16 @@ class _Job:
         base_env = dict(os.environ)
         # before all else that takes time: the first attempt waits for it
         fork_env = environment.warm_env(spec, base_env, workspace.memory_dir)
-        log = spec.log_dir / "warm.log"
 
         def tell_of_server(_: str, **details: object) -> None:
             reporter.tell(ForkServerNews(details))
 
-        self._fork_server = fork_server = Warm(helpers, spec, fork_env, log, tell_of_server)
+        self._fork_server = fork_server = Warm(helpers, spec, fork_env, spec.log_dir / "warm.log", tell_of_server)
         self._loop = loop = EventLoop[Event](time.monotonic)
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
-        collect = collect_here(helpers, workspace.memory_dir)
-        told = spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules, collect
-        context = Context(*told)
+        told = spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules
+        context = Context(*told, collect_here(helpers, workspace.memory_dir))
         around = Surroundings(
             spec, workspace.pages, Gpus(), fork_server, base_env, self._control.path, marker, loop, time.monotonic
         )

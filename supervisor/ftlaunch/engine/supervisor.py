@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
 from ftlaunch.checkpoints.final_save import FinalSave
-from ftlaunch.checkpoints.resume import Inherited, ResumeDecision
+from ftlaunch.checkpoints.resume import ResumeDecision
 from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
-from ftlaunch.checkpoints.saver_client import Saver
 from ftlaunch.checkpoints.saver_silence import SaverSilence
 from ftlaunch.checkpoints.saver_watch import SaverWatch
 from ftlaunch.engine.attempt import Attempt
-from ftlaunch.engine.context import Context, MakeGroup
-from ftlaunch.engine.event_loop import Clock
+from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.incidents import Incidents
 from ftlaunch.engine.watch import Watch
 from ftlaunch.health.limit_learning import LimitLearning
@@ -25,7 +21,6 @@ from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.policy import state_machine
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
-from ftlaunch.ranks.group import RankGroup
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import Note
@@ -37,40 +32,6 @@ from ftlaunch_contract.protocol import Why
 
 _LONG = 600.0  # seconds without a sign of work, after which storage is taken for one that does not answer
 _MOMENT = 5.0  # the same where somebody has asked to hurry
-
-
-class DeathNotices(Protocol):
-    """Hears that ranks begin to die, before their processes have ended: see ranks/exit_watch.py."""
-
-    fd: int
-
-    def forget(self) -> None:
-        """No rank lives: what was heard is over."""
-
-    def heard(self) -> list[int]:
-        """The ranks that have begun to die."""
-
-
-@dataclass(frozen=True)
-class Edges:
-    """Where the engine touches the world; tests put fakes here, and nowhere else."""
-
-    make_group: MakeGroup
-    start_saver: Callable[[], Saver]
-    """raises OSError"""
-    may_begin: Callable[[float], bool]
-    """whether the first attempt may begin: the fork server is ready, or it is known that there is none"""
-    deaths: DeathNotices
-    tell_outcomes: Callable[[], None]
-    """tells what became of notices"""
-    processor_time: Clock
-    inherited: Inherited
-    reached: int
-    """the newest step that the ranks of a killed supervisor had all completed; -1: not known"""
-    adoptable: Callable[[], int | None] = lambda: None
-    """the number of a running attempt that is to be taken up now"""
-    adopt: Callable[[RankGroup], None] = lambda group: None
-    """makes a group know the ranks of that attempt"""
 
 
 class Supervisor:

@@ -1,0 +1,34 @@
+"""What the nodes' part of the head works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ftlaunch.cluster.membership.plan import Plan
+from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
+
+
+@dataclass(frozen=True)
+class Around:
+    """What the nodes' part of the head works with."""
+
+    pages: ClusterPages
+    wanted: int
+    """nodes of the job"""
+    ranks_each: int
+    job: str
+    """what all nodes must agree on"""
+    timeout: float
+    """seconds of silence after which a node counts as lost"""
+    wait: float
+    """seconds that the job waits for the nodes it needs"""
+    clock: Callable[[], float]
+    say: Callable[[str], None]
+    stop: Callable[[str], None]
+    """ask the job to stop, and why"""
+    hurry: Callable[[], None]
+    plan: Plan | None
+    """of a head that has died: its attempt is taken up where nodes say that its ranks run on"""
+    begun: Callable[[str, int], None]
+    """told the run and the number of each attempt before its ranks are started"""
