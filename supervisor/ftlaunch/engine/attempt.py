@@ -10,10 +10,11 @@ from ftlaunch.health.progress import AttemptProgress
 from ftlaunch.health.stragglers import Stragglers
 from ftlaunch.policy.failure_diagnosis import Cause, aborts_over_timeout
 from ftlaunch.ranks.group import RankGroup
-from ftlaunch.ranks.log_files import tail
+from ftlaunch.ranks.log_files import size, tail
 from ftlaunch.ranks.rank import Rank
 from ftlaunch.ranks.view import all_attached, any_attached, front
 from ftlaunch.reporting.events.ranks import (
+    AttemptAdopted,
     AttemptStarted,
     RankCrashedAtEnd,
     RankDying,
@@ -55,6 +56,13 @@ class Attempt:
             logs = {number: (rank.log, rank.log_from) for number, rank in ranks.items()}
             pids = [rank.process.pid for rank in ranks.values()]
             self._context.tell(AttemptStarted(self.number, pids, self.group.port, logs))
+
+    def adopt(self) -> None:
+        """The ranks run already, and the group knows them. Their logs are followed from here on."""
+        ranks = self.group.ranks
+        logs = {number: (rank.log, size(rank.log)) for number, rank in ranks.items()}
+        pids = [rank.process.pid for rank in ranks.values()]
+        self._context.tell(AttemptAdopted(self.number, pids, self.group.port, logs))
 
     def refill(self, now: float) -> None:
         """Start the ranks again whose time has come. Raises SpawnFailed."""

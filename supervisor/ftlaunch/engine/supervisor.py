@@ -25,7 +25,6 @@ from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import Note
 from ftlaunch.reporting.events.job import JobEnded, JobFailed, JobFinished, JobStopped, StopAnnounced
-from ftlaunch.reporting.events.ranks import AttemptAdopted
 from ftlaunch.reporting.overview import Overview, of_rank
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Why
@@ -135,7 +134,7 @@ class Supervisor:
         attempt = self._begin(number)
         attempt.progress.adopted()
         self._edges.adopt(attempt.group)
-        self._context.tell(AttemptAdopted(number))
+        attempt.adopt()
 
     def _spawn(self) -> None:
         context, attempt = self._context, self._begin(self._number + 1)

@@ -15,7 +15,7 @@ from ftlaunch.ranks import environment
 from ftlaunch.ranks.activity_monitor import ActivityMonitor
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.ranks.group import Exited
-from ftlaunch.ranks.log_files import log_path
+from ftlaunch.ranks.log_files import log_path, size
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec
@@ -115,7 +115,7 @@ class LocalRanks:
         for number in numbers:
             env = environment.rank_env(spec, around.base_env, number, self.attempt, *places, restarts=restarts)
             orders[number] = ForkOrder(env, self._log(number))
-        log_from = {number: _size(order.log) for number, order in orders.items()}
+        log_from = {number: size(order.log) for number, order in orders.items()}
         with _failing_at(min(orders), "a rank cannot be forked"):
             for number in orders:
                 environment.error_file(spec, self.attempt, number).unlink(missing_ok=True)  # of an earlier run
@@ -244,10 +244,3 @@ def _failing_at(rank: int, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise SpawnFailed(rank, f"{what}: {error.strerror}") from error
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0

@@ -22,3 +22,11 @@ def tail(path: Path, start: int = 0) -> str:
             return file.read(_TAIL).decode(errors="replace")
     except FileNotFoundError:
         return ""
+
+
+def size(path: Path) -> int:
+    """Bytes of a log; 0 when there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

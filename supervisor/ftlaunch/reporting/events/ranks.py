@@ -33,15 +33,10 @@ class AttemptStarted(JobEvent):
 
 
 @dataclass(frozen=True)
-class AttemptAdopted(JobEvent):
+class AttemptAdopted(AttemptStarted):
     """The head of the job has died, and another one has taken up its ranks."""
 
     name = "attempt_adopted"
-    attempt: int
-
-    def fields(self) -> dict[str, Any]:
-        """Which attempt."""
-        return {"attempt": self.attempt}
 
     def sentence(self) -> str:
         """The same for people."""
