@@ -13,6 +13,7 @@ from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
 from ftlaunch.cluster.cluster_saver import ClusterSaver
 from ftlaunch.cluster.membership import plan
+from ftlaunch.cluster.membership.fences import PortProbe
 from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
@@ -60,7 +61,8 @@ class HeadJob:
         self._pages, self._plan = pages, plan.read(spec.run_dir)
         around = Around(
             pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
-            time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), self._plan, self._note_plan,
+            time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), PortProbe, self._plan,
+            self._note_plan,
         )  # fmt: skip
         self.cluster = cluster = Cluster(around)
         self._control = Control(workspace.memory_dir)

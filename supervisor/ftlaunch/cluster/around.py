@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ftlaunch.cluster.membership.fences import Probe
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 
@@ -28,6 +29,8 @@ class Around:
     stop: Callable[[str], None]
     """ask the job to stop, and why"""
     hurry: Callable[[], None]
+    make_probe: Callable[[str, int], Probe]
+    """asks whether an agent has ended, by its address and the port that it has told"""
     plan: Plan | None
     """of a head that has died: its attempt is taken up where nodes say that its ranks run on"""
     begun: Callable[[str, int], None]

@@ -37,7 +37,7 @@ class Cluster:
         self._run = around.plan.run if around.plan is not None else secrets.token_hex(8)
         self._adopts_since: float | None = None  # a node has said that it runs the plan's attempt
         self._lineage = ""  # of the newest attempt; none: no attempt was begun by this head
-        self._fences = Fences()
+        self._fences = Fences(around.make_probe)
         self._interval = CommonInterval(around.pages, around.ranks_each)
         self._short_since: float | None = around.clock()
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None

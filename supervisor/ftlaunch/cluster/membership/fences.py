@@ -9,18 +9,30 @@ from __future__ import annotations
 import errno
 import select
 import socket
+from collections.abc import Callable
+from typing import Protocol
 
 
-class _Fence:
-    """One lost node."""
+class Probe(Protocol):
+    """Asks whether an agent has ended. Never waits."""
 
-    def __init__(self, address: str, port: int, until: float) -> None:
-        self.until = until
+    def is_dead(self) -> bool:
+        """Whether it is certain by now that the agent has ended."""
+
+    def close(self) -> None:
+        """Ask no more."""
+
+
+class PortProbe:
+    """Connects to the port at which an agent listens as long as it lives; a silent machine gives no answer."""
+
+    def __init__(self, address: str, port: int) -> None:
+        """address: a numeric one."""
         self._target = address, port
         self._socket: socket.socket | None = None
 
     def is_dead(self) -> bool:
-        """Whether a connection to the agent's port has been refused. Never waits; a silent machine gives no answer."""
+        """Whether a connection has been refused."""
         if self._socket is None:
             family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
             self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -44,13 +56,15 @@ class _Fence:
 class Fences:
     """Of one job."""
 
-    def __init__(self) -> None:
-        self._fences: list[_Fence] = []
+    def __init__(self, make_probe: Callable[[str, int], Probe] = PortProbe) -> None:
+        """make_probe: given the address and the port that an agent has told."""
+        self._make_probe = make_probe
+        self._fences: list[tuple[float, Probe]] = []
         self._unknown = 0.0
 
     def add(self, address: str, port: int, until: float) -> None:
         """A node is lost; `until` this monotonic time its ranks may be at work. port: see `hello`."""
-        self._fences.append(_Fence(address, port, until))
+        self._fences.append((until, self._make_probe(address, port)))
 
     def wait(self, until: float) -> None:
         """A node that nobody knows may be at work until this monotonic time."""
@@ -59,7 +73,8 @@ class Fences:
     def all_down(self, now: float) -> bool:
         """Whether no lost node can be at work any more."""
         for fence in list(self._fences):
-            if now >= fence.until or fence.is_dead():
-                fence.close()
+            until, probe = fence
+            if now >= until or probe.is_dead():
+                probe.close()
                 self._fences.remove(fence)
         return not self._fences and now >= self._unknown
