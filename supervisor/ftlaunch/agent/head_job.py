@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Callable
 
@@ -62,7 +63,7 @@ class HeadJob:
         around = Around(
             pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
             time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), PortProbe, self._plan,
-            self._note_plan,
+            secrets.token_hex(8), self._note_plan,
         )  # fmt: skip
         self.cluster = cluster = Cluster(around)
         self._control = Control(workspace.memory_dir)

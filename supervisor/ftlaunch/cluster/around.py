@@ -33,5 +33,7 @@ class Around:
     """asks whether an agent has ended, by its address and the port that it has told"""
     plan: Plan | None
     """of a head that has died: its attempt is taken up where nodes say that its ranks run on"""
+    run: str
+    """names this life of the job, where there is no plan"""
     begun: Callable[[str, int], None]
     """told the run and the number of each attempt before its ranks are started"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -34,7 +33,7 @@ class Cluster:
         self._nodes: dict[int, Node] = {}
         self._last_key = 0
         self.reports = Reports(around.pages, around.clock)
-        self._run = around.plan.run if around.plan is not None else secrets.token_hex(8)
+        self._run = around.plan.run if around.plan is not None else around.run
         self._adopts_since: float | None = None  # a node has said that it runs the plan's attempt
         self._lineage = ""  # of the newest attempt; none: no attempt was begun by this head
         self._fences = Fences(around.make_probe)

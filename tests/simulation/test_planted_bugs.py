@@ -1,0 +1,108 @@
+"""The simulation finds what it is for: each of these bugs, planted, ends some story badly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.simulation.test_simulation import simulate
+
+from ftlaunch.agent.lease import Lease
+from ftlaunch.cluster.cluster import Cluster
+from ftlaunch.cluster.membership.fences import Fences
+from ftlaunch.cluster.membership.roster import Roster
+from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.cluster.reports import Reports
+
+MOST_SEEDS = 60
+
+
+def _no_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Fences, "all_down", lambda self, now: True)
+
+
+def _no_lease(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lease, "is_over", lambda self, now: False)
+
+
+def _lease_of_any_word(patch: pytest.MonkeyPatch) -> None:
+    """The lease is renewed by whatever is sent, heard or not."""
+
+    def sent(self: Lease, beat: int, now: float) -> None:
+        self.renew(now)
+
+    patch.setattr(Lease, "sent", sent)
+
+
+def _any_lineage(patch: pytest.MonkeyPatch) -> None:
+    """A node's memory counts whatever attempt it is of."""
+    real = Cluster._take_up
+
+    def take_up(self: Cluster, node: Any) -> None:
+        node.lineage = self._lineage or node.lineage
+        real(self, node)
+
+    patch.setattr(Cluster, "_take_up", take_up)
+
+
+def _older_attempts_are_heard(patch: pytest.MonkeyPatch) -> None:
+    real = Reports.take
+
+    def take(self: Reports, node: Any, name: str, message: dict[str, Any], ranks: range) -> None:
+        if self.group is not None and "attempt" in message:
+            message = {**message, "attempt": self.group.attempt}
+        real(self, node, name, message, ranks)
+
+    patch.setattr(Reports, "take", take)
+
+
+def _two_nodes_in_a_place(patch: pytest.MonkeyPatch) -> None:
+    """A node that has come back gets the place that it had, whoever has it now."""
+    real = Roster.join
+
+    def join(self: Roster, member: Any) -> None:
+        member.place = member.held
+        real(self, member)
+
+    patch.setattr(Roster, "join", join)
+
+
+def _memory_of_the_lost_counts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClusterPages, "forget", lambda self, first, count: None)
+
+
+def _a_head_adopts_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A new head begins at once, beside ranks that run on."""
+
+    def heed(self: Cluster, node: Any) -> None:
+        return
+
+    patch.setattr(Cluster, "_heed_running", heed)
+
+
+BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "no fence": _no_fence,
+    "no lease": _no_lease,
+    "a lease that any word renews": _lease_of_any_word,
+    "memory of any attempt": _any_lineage,
+    "messages of older attempts": _older_attempts_are_heard,
+    "two nodes in a place": _two_nodes_in_a_place,
+    "the memory of a lost node counts": _memory_of_the_lost_counts,
+    "a head that adopts nobody": _a_head_adopts_nobody,
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    BUGS[bug](monkeypatch)
+    for seed in range(MOST_SEEDS):
+        home = tmp_path / str(seed)
+        home.mkdir()
+        try:
+            simulate(seed, home)
+        except Exception:  # noqa: BLE001 - whatever goes wrong, the bug is found
+            return
+    pytest.fail(f"{MOST_SEEDS} stories end well with this bug")

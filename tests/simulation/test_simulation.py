@@ -1,0 +1,57 @@
+"""Jobs of several nodes under random faults, in simulated time: the same seed tells the same story."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.simulation.job import Job
+from tests.support.simulation.world import World
+
+
+def simulate(seed: int, home: Path, *, faults: int = 5, nodes: int = 3, standbys: int = 1) -> Job:
+    """A job with that many faults; a failing one leaves its story in the error."""
+    world = World(seed)
+    job = Job(world, home, nodes=nodes, standbys=standbys, steps=150)
+    job.plan_faults(faults, until=30.0)
+    try:
+        job.run(until=400.0)
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}\n" + "\n".join(world.story[-60:])) from error
+    finally:
+        job.close()
+    return job
+
+
+def test_without_faults_nothing_is_restarted(tmp_path: Path) -> None:
+    job = simulate(1, tmp_path, faults=0)
+    assert not any("restart" in line for line in job.world.story)
+    assert {machine.code for machine in job.machines} == {0}
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_every_story_ends_well(first: int, tmp_path: Path) -> None:
+    fired = set()
+    for seed in range(first, first + 10):
+        home = tmp_path / str(seed)
+        home.mkdir()
+        fired |= set(simulate(seed, home).fired)
+    assert fired == {"rank", "crash", "freeze", "cut", "head"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 3000, 50))
+def test_two_thousand_stories(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + 50):
+        home = tmp_path / str(seed)
+        home.mkdir()
+        simulate(seed, home, faults=seed % 9, nodes=2 + seed % 3, standbys=seed % 2)
+
+
+def test_the_same_seed_tells_the_same_story(tmp_path: Path) -> None:
+    stories = []
+    for turn in ("first", "second"):
+        (tmp_path / turn).mkdir()
+        story = simulate(7, tmp_path / turn).world.story
+        stories.append([line.replace(turn, "") for line in story])
+    assert stories[0] == stories[1]

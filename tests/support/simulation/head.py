@@ -1,0 +1,170 @@
+"""The head: the real supervisor and cluster, stepped by the world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ftlaunch.checkpoints.resume import Inherited
+from ftlaunch.cluster.around import Around
+from ftlaunch.cluster.cluster import Cluster
+from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
+from ftlaunch.cluster.membership import plan
+from ftlaunch.cluster.membership.fingerprint import job_of
+from ftlaunch.cluster.membership.plan import Plan
+from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.engine.context import Context, Edges
+from ftlaunch.engine.main import exit_code
+from ftlaunch.engine.supervisor import Supervisor
+from ftlaunch.policy.states import Event
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.spec import rule_parser
+from ftlaunch.system.helper_process import HelperProcesses
+from tests.support.simulation.network import End
+from tests.support.simulation.world import MachineClock, StepLoop
+
+if TYPE_CHECKING:
+    from tests.support.simulation.job import Job
+
+
+class _Saver:
+    """It has saved a moment after it was asked."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        head.savers += 1
+        self.fd, self.pid = -100 - head.savers, 5000
+        self.pending: dict[str, Any] | None = None
+        self.closed = False
+        self._said: list[dict[str, Any]] = []
+
+    def ask(self, request: dict[str, Any]) -> None:
+        """Take a request."""
+        self.pending = request
+        self._head.job.world.after(0.2, lambda: self._answer(request))
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        saved = {"path": "x", "bytes": 1, "health": {"status": "normal"}, "seconds": 0.1, "deleted": [], "notes": []}
+        self._said.append({"did": request["do"], "step": request.get("step", -1), "why": request.get("why"), **saved})
+        self.pending = None
+        if self.fd in self._head.loop.handlers:
+            self._head.loop.handlers[self.fd]()
+
+    def hurry(self) -> None:
+        """It cannot go faster."""
+
+    def answers(self) -> list[dict[str, Any]]:
+        """What it has said."""
+        said, self._said = self._said, []
+        return said
+
+    def work(self) -> object:
+        """It works."""
+        return self._head.job.world.now
+
+    def close(self, timeout: float) -> int:
+        """It is over."""
+        self.closed = True
+        return 0
+
+
+class _Alive:
+    """A probe that never learns that an agent has ended: the fence itself is tried."""
+
+    def __init__(self, address: str, port: int) -> None:
+        """Of no account."""
+
+    def is_dead(self) -> bool:
+        """Not known."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Head:
+    """One life of the head."""
+
+    def __init__(self, job: Job, memory: Path) -> None:
+        self.job, self.lives, self.savers = job, True, 0
+        world, spec = job.world, job.spec
+        self.clock = MachineClock(world, world.random.uniform(0.97, 1.03))
+        self.loop = loop = StepLoop(self.clock)
+        self.pages = pages = ClusterPages(memory, job.whole.launch.nproc)
+        self._plan, self._ends = plan.read(spec.run_dir), []  # type: ignore[var-annotated]
+        around = Around(
+            pages, job.nodes, job.ranks_each, "sim", spec.nodes.timeout, spec.nodes.wait, self.clock, self._say,
+            lambda why: loop.post(Event.STOP), lambda: None, _Alive, self._plan,
+            memory.name, self._begun,
+        )  # fmt: skip
+        assert job_of(spec)
+        self.cluster = cluster = Cluster(around)
+        context = Context(
+            job.whole, pages, self._tell, loop, self.clock, world.random.random, HelperProcesses(),  # type: ignore[arg-type]
+            rule_parser.builtin(), ClusterCollectors(cluster), cluster.settled,
+        )  # fmt: skip
+        edges = Edges(
+            make_group=lambda number, exited: ClusterRanks(job.whole, pages, cluster, self.clock, number, exited),
+            start_saver=lambda: _Saver(self),  # type: ignore[arg-type, return-value]
+            may_begin=lambda _: cluster.settled(),
+            deaths=cluster.reports,
+            tell_outcomes=lambda: None,
+            processor_time=lambda: 0.0,
+            inherited=Inherited(None, ()),
+            reached=-1,
+            adoptable=self._adoptable,
+            adopt=lambda group: group.adopt(cluster.adopt),  # type: ignore[attr-defined]
+        )
+        self.supervisor = Supervisor(context, edges)
+        self._done = False
+        self._tick()
+
+    def _adoptable(self) -> int | None:
+        attempt = self.cluster.adoptable()
+        if attempt is not None and self._plan is not None:
+            self.supervisor.incidents.budget = self._plan.budget
+        return attempt
+
+    def _begun(self, run: str, attempt: int) -> None:
+        plan.write(self.job.spec.run_dir, Plan(run, attempt, self.pages.every, self.supervisor.incidents.budget))
+
+    def _say(self, sentence: str) -> None:
+        self.job.world.tell(f"head: {sentence}")
+
+    def _tell(self, event: JobEvent) -> None:
+        if sentence := event.sentence():
+            self._say(sentence)
+
+    def accept(self, end: End) -> None:
+        """A connection has come; only while the head lives does it hear."""
+        self._ends.append(end)
+        self.cluster.accepted(end)  # type: ignore[arg-type]
+
+    def die(self) -> None:
+        """SIGKILL."""
+        self.lives = False
+        for end in self._ends:
+            end.on_message, end.on_end = lambda message: None, lambda why: None
+            end.close()
+        self.close()
+
+    def close(self) -> None:
+        """Give the pages back."""
+        self.pages.close()
+
+    def _tick(self) -> None:
+        if not self.lives:
+            return
+        supervisor = self.supervisor
+        self.loop.step(supervisor.take)  # type: ignore[arg-type]
+        if not supervisor.over:
+            self.cluster.look()
+            supervisor.look()
+        elif not self._done:
+            self._done = True
+            self.cluster.end(exit_code(supervisor.state, supervisor.saving.committed), keep=False)
+            plan.forget(self.job.spec.run_dir)
+            self.job.world.tell(f"head: {supervisor.state.value}")
+            self.job.over = True
+        self.job.world.after(self.job.world.random.uniform(0.005, 0.1), self._tick)

@@ -1,0 +1,167 @@
+"""One job on simulated nodes, and what must hold of it at every moment."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+from ftlaunch.spec.resolve import resolve
+from tests.support.simulation.head import Head
+from tests.support.simulation.machine import Machine
+from tests.support.simulation.network import End, Link
+from tests.support.simulation.world import World
+
+STEP = 0.1  # seconds
+_AFTER_THAW = 0.5  # seconds in which ranks that were stopped may not know yet that they are over
+
+
+class Broken(AssertionError):
+    """Something does not hold that must."""
+
+
+class Job:
+    """Nodes, standbys, and the head."""
+
+    def __init__(self, world: World, home: Path, *, nodes: int, standbys: int, steps: int) -> None:
+        """home: an empty directory."""
+        self.world, self.steps, self.stop_at, self.ranks_each = world, steps, 1 << 40, 2
+        (home / "train.py").touch()
+        flags = {
+            "nnodes": str(nodes), "nproc_per_node": str(self.ranks_each), "rdzv_endpoint": "h:1", "job_id": "sim",
+            "run_dir": str(home / "run"), "storage_interval": "off", "memory_interval": "1", "max_restarts": "1000",
+            "hang_timeout": "1h", "grace": "1s", "backoff_first": "0.1s", "backoff_max": "0.2s", "node_wait": "300s",
+            "max_same_error": "off",
+        }  # fmt: skip
+        self.spec = resolve(str(home / "train.py"), [], flags, {})
+        self.spec.run_dir.mkdir()
+        self.whole = replace(self.spec, launch=replace(self.spec.launch, nproc=nodes * self.ranks_each))
+        self.nodes, self._home = nodes, home
+        self.head: Head | None = None
+        self._heads, self._head_comes = 0, False
+        self.over = False
+        self.fired: list[str] = []
+        self.start_head()
+        rates = [world.random.uniform(0.97, 1.03) for _ in range(nodes + standbys)]
+        self.machines = [Machine(self, f"m{number}", rate) for number, rate in enumerate(rates)]
+        for machine in self.machines:
+            world.after(world.random.uniform(0.0, 3.0), machine.start)
+        world.after(STEP, self._train)
+
+    # --- the head ---------------------------------------------------------------------------------------------
+
+    @property
+    def head_lives(self) -> bool:
+        """Whether somebody listens at the endpoint."""
+        return self.head is not None and self.head.lives
+
+    def start_head(self) -> None:
+        """Whoever comes first binds the endpoint."""
+        self._head_comes = False
+        if self.head_lives or self.over:
+            return
+        self._heads += 1
+        memory = self._home / f"head{self._heads}"
+        memory.mkdir()
+        self.head = Head(self, memory)
+
+    def start_head_soon(self) -> None:
+        """An agent on the head's machine has found nobody at the endpoint."""
+        if not self._head_comes and not self.over:
+            self._head_comes = True
+            self.world.after(self.world.random.uniform(0.05, 1.5), self.start_head)
+
+    def kill_head(self) -> None:
+        """SIGKILL: its connections end."""
+        if self.head_lives:
+            self.world.tell("the head is killed")
+            assert self.head is not None
+            self.head.die()
+
+    def way(self, machine: Machine) -> Link:
+        """A node's link to the head's machine, and to the others."""
+        return Link(self.world)
+
+    def accept(self, machine: Machine, end: End) -> None:
+        """A connection has come to the head."""
+        assert self.head is not None
+        self.head.accept(end)
+
+    # --- training ---------------------------------------------------------------------------------------------
+
+    def on_spawn(self, machine: Machine) -> None:
+        """A node starts its ranks."""
+        ranks = machine.ranks
+        self.world.tell(f"{machine.name} starts place {ranks.place} of {machine.memory.lineage} at step {ranks.step}")
+
+    def broken(self, why: str) -> None:
+        """Something does not hold."""
+        raise Broken(why)
+
+    def _train(self) -> None:
+        if self.over:
+            return
+        at_work = [machine for machine in self.machines if machine.ranks.trains]
+        self._check_places(at_work)
+        for lineage in sorted({machine.memory.lineage for machine in at_work}):
+            self._step([machine for machine in at_work if machine.memory.lineage == lineage])
+        self.world.after(STEP, self._train)
+
+    def _check_places(self, at_work: list[Machine]) -> None:
+        """At most one node's ranks are at work in a place."""
+        seen: dict[int, Machine] = {}
+        for machine in at_work:
+            if machine.thawed_at > self.world.now - _AFTER_THAW:
+                continue
+            other = seen.setdefault(machine.ranks.place, machine)
+            if other is not machine:
+                self.broken(f"{other.name} and {machine.name} both work in place {machine.ranks.place}")
+
+    def _step(self, together: list[Machine]) -> None:
+        """A collective: all places, over links that carry."""
+        if {machine.ranks.place for machine in together} != set(range(self.nodes)) or len(together) != self.nodes:
+            return
+        if not all(machine.way.up and machine.way.down for machine in together):
+            return
+        if len({(machine.ranks.history, machine.ranks.step) for machine in together}) > 1:
+            told = [(machine.name, machine.ranks.step, machine.ranks.history) for machine in together]
+            self.broken(f"states of different histories train together: {told}")
+        for machine in together:
+            if machine.ranks.step >= self.steps:
+                machine.ranks.die(0)
+            else:
+                machine.ranks.train()
+
+    # --- a story ----------------------------------------------------------------------------------------------
+
+    def plan_faults(self, count: int, until: float) -> None:
+        """Faults at random moments, and none later than `until`."""
+        random = self.world.random
+        for _ in range(count):
+            machine, seconds = random.choice(self.machines), random.choice((0.3, 1.0, 2.2, 3.5, 8.0))
+            up, down = random.choice(((True, True), (True, False), (False, True)))
+            kind, fault = random.choice((
+                ("rank", lambda m=machine: m.ranks.die(1) if m.ranks.trains else None),
+                ("crash", lambda m=machine, s=seconds: m.crash(s)),
+                ("freeze", lambda m=machine, s=seconds: m.freeze(s)),
+                ("cut", lambda m=machine, s=seconds, u=up, d=down: m.cut(up=u, down=d, seconds=s)),
+                ("head", self.kill_head),
+            ))  # fmt: skip
+            self.fired.append(kind)
+            self.world.after(random.uniform(4.0, until), fault)
+
+    def run(self, until: float) -> None:
+        """To the end, which must come in time, with the same code for all."""
+        self.world.run(until, lambda: self.over)
+        if not self.over:
+            self.broken(f"the job has not ended after {until:g} s")
+        self.world.run(self.world.now + 60.0, lambda: not any(machine.lives for machine in self.machines))
+        codes = {machine.code for machine in self.machines if machine.code is not None}
+        if codes - {0}:
+            self.broken(f"agents have ended with {sorted(codes)}")
+
+    def close(self) -> None:
+        """Give pages back."""
+        with contextlib.suppress(AttributeError):
+            assert self.head is not None
+            self.head.close()

@@ -1,0 +1,382 @@
+"""A node: the real agent, over ranks that only count, whose memory outlives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ftlaunch.agent.agent import Agent
+from ftlaunch_contract.pages import words
+from ftlaunch_contract.protocol import Flag, Phase, Resume
+from tests.support.simulation.world import MachineClock
+
+if TYPE_CHECKING:
+    from tests.support.simulation.job import Job
+
+SLOTS = 3
+
+
+class Memory:
+    """What outlives ranks and agent: for each slot a step, and of which history it is."""
+
+    def __init__(self) -> None:
+        self.place = -1
+        self.slots: list[tuple[int, str]] = []
+        self.lineage = ""
+
+    def keep(self, step: int, history: str) -> None:
+        """A snapshot."""
+        self.slots = [*self.slots, (step, history)][-SLOTS:]
+
+
+class Ranks:
+    """Like AgentRanks: all ranks of the node as one."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.attempt, self.place, self.step, self.resumed = -1, -1, -1, -1
+        self.alive = self.started = False
+        self.cleared = True
+        self.history = ""
+        self._beats = 0
+        self._next: Mapping[str, Any] | None = None
+        self._told: dict[int, int] = {}
+        self._life = 0
+
+    # --- what the agent does ----------------------------------------------------------------------------------
+
+    def spawn(self, message: Mapping[str, Any]) -> None:
+        """Start."""
+        if not self.cleared:
+            self._next = message
+            return
+        machine, memory = self._machine, self._machine.memory
+        kind, step, _, _ = message["resume"]
+        self.attempt, self.place = message["attempt"], message["place"]["node"]
+        if memory.place != self.place:
+            memory.slots = []
+        memory.place, memory.lineage = self.place, message["lineage"]
+        memory.slots = [slot for slot in memory.slots if kind == Resume.MEMORY and slot[0] == step]
+        found = dict(memory.slots).get(step)
+        self.history = found if kind == Resume.MEMORY and found is not None else f"began in {message['lineage']}"
+        if kind == Resume.MEMORY and found is None:
+            machine.job.broken(f"{machine.name} is to resume at step {step}, which its memory has not")
+        self.resumed = self.step = max(step, 0)
+        self.alive, self.cleared, self.started = True, False, False
+        self._life += 1
+        life = self._life
+        machine.world.after(machine.world.random.uniform(0.05, 0.6), lambda: self._begin(life))
+        machine.job.on_spawn(machine)
+        machine.link.send("started", attempt=self.attempt, pids={r: 1000 + r for r in self._ranks()}, log_from={})
+
+    def _begin(self, life: int) -> None:
+        if life == self._life and self.alive:
+            self.started = True
+
+    def perform(self, verb: str, values: list[int]) -> None:
+        """Nothing is asked of ranks that only count, but to stop."""
+        if verb == "stop":
+            self._machine.job.stop_at = values[0]
+
+    def leave(self) -> None:
+        """SIGTERM."""
+        self._machine.world.after(0.02, lambda life=self._life: self._end(life, 143))
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if not self.cleared:
+            self._machine.world.after(0.01, lambda life=self._life: self._end(life, -9))
+
+    def _end(self, life: int, code: int) -> None:
+        if life == self._life and self.alive and self._machine.awake:
+            self.die(code)
+        elif life == self._life and self.alive:
+            self._machine.world.after(0.05, lambda: self._end(life, code))
+
+    def die(self, code: int) -> None:
+        """All ranks of the node end."""
+        self.alive = False
+        self.tell_words()
+        for rank in self._ranks():
+            self._machine.link.send("exit", attempt=self.attempt, rank=rank, code=code)
+        life = self._life
+        self._machine.world.after(0.02, lambda: self._clear(life))
+
+    def _clear(self, life: int) -> None:
+        if life != self._life or self.cleared:
+            return
+        self.cleared = True
+        self._machine.link.send("gone", attempt=self.attempt, port=1)
+        if self._next is not None:
+            waited, self._next = self._next, None
+            self.spawn(waited)
+
+    # --- what it tells ----------------------------------------------------------------------------------------
+
+    def _ranks(self) -> range:
+        each = self._machine.job.ranks_each
+        return range(self.place * each, (self.place + 1) * each)
+
+    def look(self) -> int:
+        """A beat."""
+        return self.tell_words()
+
+    def tell_words(self) -> int:
+        """What has changed in the pages."""
+        self._beats += 1
+        found = []
+        if self.place >= 0 and self.attempt >= 0:
+            for rank in self._ranks():
+                changes = [[word, value] for word, value in self._page().items()]
+                found.append([rank, changes])
+        clock = self._machine.clock()
+        self._machine.link.send("beat", number=self._beats, now=clock, words=found, noted=[], stopped=[])
+        return self._beats
+
+    def _page(self) -> dict[int, int]:
+        flags = Flag.ATTACHED
+        done = self.step >= self._machine.job.steps
+        if done or self.step >= self._machine.job.stop_at:
+            flags |= Flag.LOOP_LEFT if done else Flag.STOPPED | Flag.LOOP_LEFT
+        page = {
+            int(words.ATTEMPT): self.attempt,
+            int(words.STEP): self.step,
+            int(words.BEAT): int(self._machine.clock() * 1e9),
+            int(words.FLAGS): int(flags),
+            int(words.PHASE): int(Phase.TRAIN),
+            int(words.RESUMED_STEP): self.resumed,
+            int(words.RESUMED_FROM): int(Resume.MEMORY if self.resumed else Resume.FRESH),
+        }
+        held = [step for step, _ in self._machine.memory.slots]
+        for slot in range(words.SLOT_STEPS.count):
+            page[int(words.SLOT_STEPS) + slot] = held[slot] if slot < len(held) else -1
+        return page
+
+    def tell_all_words_again(self) -> None:
+        """They are always all told."""
+
+    def held(self) -> tuple[list[int], dict[int, list[int]]]:
+        """See AgentRanks."""
+        memory, each = self._machine.memory, self._machine.job.ranks_each
+        if memory.place < 0:
+            return [], {}
+        first = memory.place * each
+        steps = [step for step, _ in memory.slots] + [-1] * (words.SLOT_STEPS.count - len(memory.slots))
+        return [first, each], dict.fromkeys(range(first, first + each), steps)
+
+    def running(self) -> dict[str, Any]:
+        """See AgentRanks."""
+        if not self.alive:
+            return {}
+        return {"place": self.place, "pids": {rank: 1000 + rank for rank in self._ranks()}, "ended": {}}
+
+    def lineage(self) -> str:
+        """See AgentRanks."""
+        return self._machine.memory.lineage
+
+    def free_port(self) -> int:
+        """See AgentRanks."""
+        return 1
+
+    def slot_dirs(self, slots: Mapping[str, int]) -> dict[str, str]:
+        """See AgentRanks."""
+        return {}
+
+    # --- training ---------------------------------------------------------------------------------------------
+
+    @property
+    def trains(self) -> bool:
+        """Its ranks are at work."""
+        return self.alive and self.started and self._machine.awake
+
+    def train(self) -> None:
+        """One step, and its snapshot."""
+        self.step += 1
+        self._machine.memory.keep(self.step, self.history)
+
+
+class Helpers:
+    """Like NodeHelpers: all is done at once."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def may_begin(self, now: float) -> bool:
+        """The fork server is ready."""
+        return True
+
+    def ask_saver(self, request: dict[str, Any], slot_dirs: object) -> None:
+        """It saves."""
+
+    def collect(self, number: int, request: object) -> None:
+        """Collected."""
+        self._machine.link.send("collected", number=number)
+
+    def collect_no_more(self, number: int) -> None:
+        """Nothing is under way."""
+
+    def look(self) -> None:
+        """Nothing is to be told."""
+
+
+class SimLink:
+    """Like HeadLink: it tries again and again."""
+
+    def __init__(self, machine: Machine, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> None:
+        self._machine, self._heard, self._met = machine, heard, met
+        self._end: Any = None
+        self.alone_since: float | None = machine.clock()
+        self.was_met = self.refused = False
+        self.why, self.endpoint, self.tried_at = "not tried yet", "head:1", machine.clock()
+        self._pause = 0.1
+        self._try()
+
+    def send(self, do: str, **fields: Any) -> None:
+        """See HeadLink."""
+        if self._end is not None and self._end.open:
+            self._end.send({"do": do, **fields})
+
+    def _try(self) -> None:
+        machine = self._machine
+        if not machine.lives or machine.link is not self:
+            return
+        if not machine.awake:
+            machine.world.after(0.1, self._try)
+            return
+        self.tried_at = machine.clock()
+        reachable = machine.way.up and machine.way.down
+        if not reachable:
+            machine.world.after(5.0, lambda: self._failed("timed out", refused=False))
+        elif not machine.job.head_lives:
+            if self.was_met:
+                machine.job.start_head_soon()
+            self._failed("refused", refused=True)
+        else:
+            machine.world.after(0.002, self._open)
+
+    def _open(self) -> None:
+        machine = self._machine
+        if not (machine.job.head_lives and machine.way.up and machine.way.down and machine.lives):
+            self._failed("broken off", refused=False)
+            return
+        self._end, theirs = machine.way.connect(machine.name)
+        self._end.on_message = machine.when_awake(self._heard)
+        self._end.on_end = lambda why: self._failed(why, refused=False)
+        self.alone_since, self.was_met, self.refused, self._pause = None, True, False, 0.1
+        machine.job.accept(machine, theirs)
+        self._met()
+
+    def renew(self, why: str) -> None:
+        """See HeadLink."""
+        if self.alone_since is None:
+            end, self._end = self._end, None
+            if end is not None:
+                end.close()
+            self._failed(why, refused=False)
+
+    def close(self) -> None:
+        """The agent ends."""
+        if self._end is not None:
+            self._end.close()
+
+    def _failed(self, why: str, *, refused: bool) -> None:
+        machine = self._machine
+        self._end, self.why, self.refused = None, why, refused
+        if self.alone_since is None:
+            self.alone_since = machine.clock()
+        machine.world.after(self._pause, self._try)
+        self._pause = min(1.5 * self._pause, 2.0)
+
+
+class Machine:
+    """One node."""
+
+    def __init__(self, job: Job, name: str, rate: float) -> None:
+        self.job, self.name, self.world = job, name, job.world
+        self.clock = MachineClock(job.world, rate)
+        self.way = job.way(self)
+        self.memory = Memory()
+        self.lives, self._frozen = False, 0
+        self.ranks = Ranks(self)
+        self.code: int | None = None
+        self._waiting: list[Callable[[], None]] = []
+        self.thawed_at = -1.0
+
+    @property
+    def awake(self) -> bool:
+        """Its processes run."""
+        return self.lives and not self._frozen
+
+    def when_awake(self, handler: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+        """What comes while it is frozen is heard afterwards."""
+
+        def heard(message: dict[str, Any]) -> None:
+            if self.awake:
+                handler(message)
+            elif self.lives:
+                self._waiting.append(lambda: handler(message))
+
+        return heard
+
+    def start(self) -> None:
+        """Start the agent; what an earlier one has left running was ended with it."""
+        self.lives, self.code = True, None
+        self.ranks = Ranks(self)
+        hello = {"job": "sim", "host": self.name, "rank": -1, "probe": 1}
+        agent = Agent(
+            self.job.spec, self.clock, self._make_link, self.ranks, Helpers(self), hello, self.say  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.agent = agent
+        self._tick(agent)
+
+    def say(self, sentence: str) -> None:
+        """On its terminal."""
+        self.world.tell(f"{self.name}: {sentence}")
+
+    def _make_link(self, heard: Any, met: Any) -> Any:
+        self.link = SimLink.__new__(SimLink)
+        self.link.__init__(self, heard, met)  # type: ignore[misc] - the link asks for itself while it is made
+        return self.link
+
+    def _tick(self, agent: Agent) -> None:
+        if agent is not self.agent or not self.lives:
+            return
+        if self.awake:
+            agent.look()
+            if agent.over:
+                self.code, self.lives = agent.code, False
+                self.ranks.alive = False
+                self.link.close()
+                self.world.tell(f"{self.name} ends with {self.code}")
+                return
+        self.world.after(self.world.random.uniform(0.01, 0.1), lambda: self._tick(agent))
+
+    # --- faults -----------------------------------------------------------------------------------------------
+
+    def crash(self, back_after: float) -> None:
+        """Agent and ranks are killed; the agent is started again later, with its memory."""
+        if not self.lives:
+            return
+        self.world.tell(f"{self.name} is killed")
+        self.lives = self.ranks.alive = False
+        self.link.close()
+        self.world.after(back_after, lambda: None if self.job.over else self.start())
+
+    def cut(self, *, up: bool, down: bool, seconds: float) -> None:
+        """Its link carries nothing in one or both directions for a while."""
+        self.world.tell(f"the link of {self.name} is cut (up: {up}, down: {down}) for {seconds:.1f} s")
+        self.way.cut(up=up, down=down, seconds=seconds)
+
+    def freeze(self, seconds: float) -> None:
+        """Everything on it stops for a while."""
+        self.world.tell(f"{self.name} freezes for {seconds:.1f} s")
+        self._frozen += 1
+        self.world.after(seconds, self._thaw)
+
+    def _thaw(self) -> None:
+        self._frozen -= 1
+        self.thawed_at = self.world.now
+        if self.awake:
+            waiting, self._waiting = self._waiting, []
+            for happen in waiting:
+                happen()

@@ -1,0 +1,100 @@
+"""Links between the agents and the head: delay, cuts in one or both directions, and what TCP makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.simulation.world import World
+
+_GIVES_UP = 2.0, 3.0  # seconds in which TCP gives up a peer of which it hears nothing
+
+
+class Link:
+    """The way between a node and the machine of the head."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.up = self.down = True  # from the node, and to it
+        self._pairs: list[tuple[End, End]] = []
+
+    def connect(self, name: str) -> tuple[End, End]:
+        """A connection: the node's end, and the head's."""
+        ends = End(self, True, name), End(self, False, name)
+        ends[0].other, ends[1].other = ends[1], ends[0]
+        self._pairs.append(ends)
+        return ends
+
+    def cut(self, *, up: bool, down: bool, seconds: float) -> None:
+        """Nothing gets through for a while. Whoever sends gives the connection up, if that lasts."""
+        self.up, self.down = self.up and not up, self.down and not down
+        pairs = list(self._pairs)
+        for end in (end for pair in pairs for end in pair):
+            self.world.after(self.world.random.uniform(*_GIVES_UP), lambda end=end: self._give_up(end))
+        self.world.after(seconds, self._heal)
+
+    def _give_up(self, end: End) -> None:
+        if not (self.up and self.down):
+            end.end("timed out")
+
+    def _heal(self) -> None:
+        self.up = self.down = True
+        for end in (end for pair in self._pairs for end in pair):
+            end.flush()
+
+    def carries(self, from_node: bool) -> bool:
+        """Whether a message gets through now."""
+        return self.up if from_node else self.down
+
+
+class End:
+    """One end of a connection: like channel.Connection."""
+
+    other: End
+
+    def __init__(self, link: Link, of_node: bool, name: str) -> None:
+        self._link, self._of_node, self.peer = link, of_node, f"{name}:1"
+        self.ready, self.open = True, True
+        self._waiting: list[str] = []
+        self._arrives = 0.0
+        self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
+        self.on_end: Callable[[str], None] = lambda why: None
+        self.owner_lives: Callable[[], bool] = lambda: True
+
+    def send(self, message: dict[str, Any]) -> None:
+        """In order, or not at all."""
+        if self.open:
+            self._waiting.append(json.dumps(message))
+            self.flush()
+
+    def flush(self) -> None:
+        """What waits goes on its way, if the link carries it."""
+        world = self._link.world
+        while self.open and self._waiting and self._link.carries(self._of_node):
+            text = self._waiting.pop(0)
+            self._arrives = max(self._arrives, world.now + world.random.uniform(0.0002, 0.02))
+            world.after(self._arrives - world.now, lambda text=text: self.other.deliver(text))
+
+    def deliver(self, text: str) -> None:
+        """It has arrived."""
+        if self.open:
+            self.on_message(json.loads(text))
+
+    def end(self, why: str) -> None:
+        """This side gives up; the other hears of it if the link carries that."""
+        if not self.open:
+            return
+        self.open = self.ready = False
+        self._tell_other()
+        self.on_end(why)
+
+    def close(self) -> None:
+        """The owner closes it."""
+        if self.open:
+            self.open = self.ready = False
+            self._tell_other()
+
+    def _tell_other(self) -> None:
+        if self._link.carries(self._of_node):
+            self._link.world.after(0.001, lambda: self.other.end("closed by the other side"))
