@@ -127,6 +127,7 @@ def status(name: str | None, as_json: bool) -> int:
 def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     """Ask a job to save its newest step and stop; wait until it has."""
     run = find(name)
+    _check_here(run)
     try:
         pidfd = open_end(run.pid)
     except ProcessLookupError:
@@ -206,8 +207,18 @@ def _memory_of(name: str | None) -> list[Path]:
     return [directory] if run.has_memory else []
 
 
+def _check_here(run: Run) -> None:
+    """Raises Cannot where only another machine could answer."""
+    if run.elsewhere:
+        raise Cannot(
+            f"cannot ask job {run.job_id}: it was started on {run.elsewhere} and has told no end; ask there, or send"
+            " SIGTERM to the agent on this node to stop it"
+        )
+
+
 def _ask(run: Run, request: dict[str, Any]) -> dict[str, Any]:
     """Ask the supervisor. Raises _NotRunning or Cannot."""
+    _check_here(run)
     deadline = time.monotonic() + _LISTENS
     while True:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import socket
 import time
 
 from ftlaunch.autopsy.client import collect_here
@@ -87,7 +88,8 @@ def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> in
     anew = workspace.begins_anew(reached)
     killed = (reached, time.monotonic() - beat) if reached >= 0 else None
     pid = os.getpid()
-    reporter.tell(JobStarted(spec, workspace.memory_dir, pid, process_start_time(pid), killed))
+    told = workspace.memory_dir, pid, process_start_time(pid), killed, socket.gethostname()
+    reporter.tell(JobStarted(spec, *told))
     for step in workspace.checkpoints.unfinished:
         reporter.tell(CheckpointUnfinished(step))
     reporter.say(messages.opening(spec, spec.run_dir))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +68,14 @@ class Run:
         return int(self.start["pid"])
 
     @property
+    def elsewhere(self) -> str:
+        """The host on which that supervisor was started, where it is another one than this and has told no end."""
+        host = str(self.start.get("host", ""))
+        return host if host not in ("", socket.gethostname()) and self.end is None else ""
+
+    @property
     def alive(self) -> bool:
-        """Whether that supervisor lives."""
+        """Whether that supervisor lives, if it runs on this machine."""
         return process_start_time(self.pid) == self.start.get("start_time") != 0
 
     def again(self) -> Run:

@@ -28,6 +28,8 @@ class JobStarted(JobEvent):
     start_time: int
     killed_at: tuple[int, float] | None
     """of a supervisor that was killed: the newest step of its ranks, and the seconds since their newest beat"""
+    host: str
+    """where the supervisor runs: of several nodes the one that answers `ftctl`"""
 
     def fields(self) -> dict[str, Any]:
         """The job as it was asked for, secrets masked."""
@@ -36,6 +38,7 @@ class JobStarted(JobEvent):
             "job_id": spec.job_id,
             "pid": self.pid,
             "start_time": self.start_time,
+            "host": self.host,
             "command": [spec.launch.target, *masked_args(spec.launch.args)],
             "ranks": spec.launch.nproc,
             "run_dir": str(spec.run_dir),

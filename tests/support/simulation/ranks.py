@@ -1,0 +1,193 @@
+"""Ranks that only count, and their memory, which outlives them and their agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ftlaunch_contract.pages import words
+from ftlaunch_contract.protocol import Flag, Phase, Resume
+
+if TYPE_CHECKING:
+    from tests.support.simulation.machine import Machine
+
+SLOTS = 3
+
+
+class Memory:
+    """What outlives ranks and agent: for each slot a step, and of which history it is."""
+
+    def __init__(self) -> None:
+        self.place = -1
+        self.slots: list[tuple[int, str]] = []
+        self.lineage = ""
+
+    def keep(self, step: int, history: str) -> None:
+        """A snapshot."""
+        self.slots = [*self.slots, (step, history)][-SLOTS:]
+
+
+class Ranks:
+    """Like AgentRanks: all ranks of the node as one."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.attempt, self.place, self.step, self.resumed = -1, -1, -1, -1
+        self.alive = self.started = False
+        self.cleared = True
+        self.history = ""
+        self._beats = 0
+        self._next: Mapping[str, Any] | None = None
+        self._told: dict[int, int] = {}
+        self._life = 0
+
+    # --- what the agent does ----------------------------------------------------------------------------------
+
+    def spawn(self, message: Mapping[str, Any]) -> None:
+        """Start."""
+        if not self.cleared:
+            self._next = message
+            return
+        machine, memory = self._machine, self._machine.memory
+        kind, step, _, _ = message["resume"]
+        self.attempt, self.place = message["attempt"], message["place"]["node"]
+        if memory.place != self.place:
+            memory.slots = []
+        memory.place, memory.lineage = self.place, message["lineage"]
+        memory.slots = [slot for slot in memory.slots if kind == Resume.MEMORY and slot[0] == step]
+        found = dict(memory.slots).get(step)
+        self.history = found if kind == Resume.MEMORY and found is not None else f"began in {message['lineage']}"
+        if kind == Resume.MEMORY and found is None:
+            machine.job.broken(f"{machine.name} is to resume at step {step}, which its memory has not")
+        self.resumed = self.step = max(step, 0)
+        self.alive, self.cleared, self.started = True, False, False
+        self._life += 1
+        life = self._life
+        machine.world.after(machine.world.random.uniform(0.05, 0.6), lambda: self._begin(life))
+        machine.job.on_spawn(machine)
+        machine.link.send("started", attempt=self.attempt, pids={r: 1000 + r for r in self._ranks()}, log_from={})
+
+    def _begin(self, life: int) -> None:
+        if life == self._life and self.alive:
+            self.started = True
+
+    def perform(self, verb: str, values: list[int]) -> None:
+        """Nothing is asked of ranks that only count, but to stop."""
+        if verb == "stop":
+            self._machine.job.stop_at = values[0]
+
+    def leave(self) -> None:
+        """SIGTERM."""
+        self._machine.world.after(0.02, lambda life=self._life: self._end(life, 143))
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if not self.cleared:
+            self._machine.world.after(0.01, lambda life=self._life: self._end(life, -9))
+
+    def _end(self, life: int, code: int) -> None:
+        if life == self._life and self.alive and self._machine.awake:
+            self.die(code)
+        elif life == self._life and self.alive:
+            self._machine.world.after(0.05, lambda: self._end(life, code))
+
+    def die(self, code: int) -> None:
+        """All ranks of the node end."""
+        self.alive = False
+        self.tell_words()
+        for rank in self._ranks():
+            self._machine.link.send("exit", attempt=self.attempt, rank=rank, code=code)
+        life = self._life
+        self._machine.world.after(0.02, lambda: self._clear(life))
+
+    def _clear(self, life: int) -> None:
+        if life != self._life or self.cleared:
+            return
+        self.cleared = True
+        self._machine.link.send("gone", attempt=self.attempt, port=1)
+        if self._next is not None:
+            waited, self._next = self._next, None
+            self.spawn(waited)
+
+    # --- what it tells ----------------------------------------------------------------------------------------
+
+    def _ranks(self) -> range:
+        each = self._machine.job.ranks_each
+        return range(self.place * each, (self.place + 1) * each)
+
+    def look(self) -> int:
+        """A beat."""
+        return self.tell_words()
+
+    def tell_words(self) -> int:
+        """What has changed in the pages."""
+        self._beats += 1
+        found = []
+        if self.place >= 0 and self.attempt >= 0:
+            for rank in self._ranks():
+                changes = [[word, value] for word, value in self._page().items()]
+                found.append([rank, changes])
+        clock = self._machine.clock()
+        self._machine.link.send("beat", number=self._beats, now=clock, words=found, noted=[], stopped=[])
+        return self._beats
+
+    def _page(self) -> dict[int, int]:
+        flags = Flag.ATTACHED
+        done = self.step >= self._machine.job.steps
+        if done or self.step >= self._machine.job.stop_at:
+            flags |= Flag.LOOP_LEFT if done else Flag.STOPPED | Flag.LOOP_LEFT
+        page = {
+            int(words.ATTEMPT): self.attempt,
+            int(words.STEP): self.step,
+            int(words.BEAT): int(self._machine.clock() * 1e9),
+            int(words.FLAGS): int(flags),
+            int(words.PHASE): int(Phase.TRAIN),
+            int(words.RESUMED_STEP): self.resumed,
+            int(words.RESUMED_FROM): int(Resume.MEMORY if self.resumed else Resume.FRESH),
+        }
+        held = [step for step, _ in self._machine.memory.slots]
+        for slot in range(words.SLOT_STEPS.count):
+            page[int(words.SLOT_STEPS) + slot] = held[slot] if slot < len(held) else -1
+        return page
+
+    def tell_all_words_again(self) -> None:
+        """They are always all told."""
+
+    def held(self) -> tuple[list[int], dict[int, list[int]]]:
+        """See AgentRanks."""
+        memory, each = self._machine.memory, self._machine.job.ranks_each
+        if memory.place < 0:
+            return [], {}
+        first = memory.place * each
+        steps = [step for step, _ in memory.slots] + [-1] * (words.SLOT_STEPS.count - len(memory.slots))
+        return [first, each], dict.fromkeys(range(first, first + each), steps)
+
+    def running(self) -> dict[str, Any]:
+        """See AgentRanks."""
+        if not self.alive:
+            return {}
+        return {"place": self.place, "pids": {rank: 1000 + rank for rank in self._ranks()}, "ended": {}}
+
+    def lineage(self) -> str:
+        """See AgentRanks."""
+        return self._machine.memory.lineage
+
+    def free_port(self) -> int:
+        """See AgentRanks."""
+        return 1
+
+    def slot_dirs(self, slots: Mapping[str, int]) -> dict[str, str]:
+        """See AgentRanks."""
+        return {}
+
+    # --- training ---------------------------------------------------------------------------------------------
+
+    @property
+    def trains(self) -> bool:
+        """Its ranks are at work."""
+        return self.alive and self.started and self._machine.awake
+
+    def train(self) -> None:
+        """One step, and its snapshot."""
+        self.step += 1
+        self._machine.memory.keep(self.step, self.history)
