@@ -79,8 +79,9 @@ class Agent:
             return
         if now >= self._looked + (_FAST_TICK if self._is_hurried() else _TICK) or not self._ranks.cleared:
             self._looked = now
+            beat = self._ranks.look()
             if self.link.alone_since is None:
-                self._lease.sent(self._ranks.look(), now)
+                self._lease.sent(beat, now)
         self._helpers.look()
         self._watch_head(now)
 
