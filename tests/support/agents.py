@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from ftlaunch_contract.protocol import memory_root
 from tests.support.harness import FtJob
 from tests.support.leftovers import alive, carriers
@@ -119,6 +121,21 @@ class NodesJob(FtJob):
 
         return wait_for(reached, f"step {step}")
 
+    def wait_joined(self, count: int) -> None:
+        """Wait until the head has so many connections from agents."""
+        head = psutil.Process(self.head)
+
+        def joined() -> bool:
+            ours = [one for one in head.net_connections("tcp") if one.laddr and one.laddr.port == self.port]
+            return sum(one.status == psutil.CONN_ESTABLISHED for one in ours) >= count
+
+        wait_for(joined, f"{count} agents at the head")
+
+    def wait_fired(self) -> None:
+        """Wait until the fault has happened. Of the kinds that never go on, `deaf`, all ranks wait in that step."""
+        self.wait_event("attempt_started")
+        wait_for(self.fired, "the fault")
+
     # --- nodes ------------------------------------------------------------------------------------------------
 
     def memory_of(self, node: int) -> Path:
@@ -138,6 +155,19 @@ class NodesJob(FtJob):
     def wait_gone(self, pids: list[int], seconds: float = DEADLINE) -> None:
         """Wait until none of these processes lives."""
         wait_for(lambda: not any(map(alive, pids)), f"the end of {pids}", seconds)
+
+    def assert_same_end(self, undisturbed: FtJob) -> None:
+        """Every loss of every rank, and the final state, bit for bit."""
+        ranks = range(self.nodes * self.ranks)
+        for rank in ranks:
+            assert self.losses(rank) == undisturbed.losses(rank), f"rank {rank}"
+        assert self.final() == undisturbed.final()
+        assert len(self.final()) == len(ranks)
+
+    def resumed(self) -> tuple[str, int, int]:
+        """From where the last attempt has begun, its step, and the steps that were lost."""
+        last = self.events("resumed")[-1]
+        return last["source"], last["step"], last["steps_lost"]
 
     # --- the end ----------------------------------------------------------------------------------------------
 
