@@ -47,12 +47,17 @@ class HeadJob:
         helpers: HelperProcesses,
         loop: EventLoop[Event],
         random: Callable[[], float],
+        reached: int,
     ) -> None:
-        """spec: as every node has it. world: its ranks are all those of the job. Raises OSError."""
+        """spec: as every node has it. world: its ranks are all those of the job. Raises OSError.
+
+        reached: the newest step that a killed head knew of, or -1.
+        """
         self._spec, self._loop, self._reporter = spec, loop, reporter
         pages = workspace.pages
         assert isinstance(pages, ClusterPages)
         self._pages = pages
+        pages.forget(0, len(pages))  # a killed head's: the nodes say what their memory holds
         around = Around(
             pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
             time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY),
@@ -78,7 +83,7 @@ class HeadJob:
             tell_outcomes=reporter.tell_outcomes,
             processor_time=time.thread_time,
             inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
-            reached=-1,
+            reached=reached,
         )
         self.supervisor = Supervisor(context, edges)
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
