@@ -165,7 +165,7 @@ def _serve(
     door.accepted, door.say = job.cluster.accepted, reporter.say
     code = job.run()
     reporter.tell(job.supervisor.ended(code))
-    if unsaved := job.supervisor.unsaved():
+    if unsaved := job.supervisor.unsaved() or job.kept():
         reporter.say(unsaved)
     reporter.farewell()
     workspace.leave(keep_memory=False, storage_answers=job.storage_answers)

@@ -27,6 +27,7 @@ from ftlaunch.system.control_socket import Control
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
+from ftlaunch_contract.pages.page import NONE
 
 _FAREWELL = 3.0  # seconds that the agents are given to hear that the job is over
 
@@ -88,6 +89,7 @@ class HeadJob:
         self.supervisor = Supervisor(context, edges)
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
         self._ended = 0.0  # when the agents were told that the job is over
+        self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
 
     def _stop(self, why: str) -> None:
         self._requests.stop(why)
@@ -109,7 +111,23 @@ class HeadJob:
             self.supervisor.look()
         elif not self._ended:
             self._ended = time.monotonic()
-            self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error))
+            self._held = self._newest_apart()
+            self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error) or self._held != NONE)
+
+    def _newest_apart(self) -> int:
+        """The newest step that nodes hold and storage does not, where others are missing that may hold it, too."""
+        newest = max(max(page.slot_steps()) for page in self._pages.pages)
+        apart = self.cluster.roster.vacant and newest > max(self.supervisor.saving.committed, 0)
+        return newest if apart else NONE
+
+    def kept(self) -> str:
+        """A sentence on what is in memory only, where nodes are missing; else nothing."""
+        if self._held == NONE:
+            return ""
+        return (
+            f"step {self._held} could not be saved without the missing nodes: the memory of the others is kept, and the"
+            " same command goes on from there if the missing ones come back with theirs"
+        )
 
     @property
     def over(self) -> bool:
@@ -120,7 +138,8 @@ class HeadJob:
     @property
     def code(self) -> int:
         """The exit code of a job that has ended: of every agent."""
-        return exit_code(self.supervisor.state, self.supervisor.saving.committed)
+        code = exit_code(self.supervisor.state, self.supervisor.saving.committed)
+        return protocol.EXIT_SAVED if code == protocol.EXIT_STOPPED and self._held != NONE else code
 
     def run(self) -> int:
         """Run to the end; returns the exit code."""
