@@ -42,7 +42,7 @@ def test_strangers_are_turned_away_and_the_job_goes_on(nodes: NodesJob, alone: F
     nodes.env["FAULT"] = "deaf 3 12"
     nodes.options = (*nodes.options, "--hang-timeout", "100s")
     nodes.begin()
-    nodes.wait_fired()
+    nodes.wait_held(12)
     held = nodes.ranks_of(1)[1]
     strangers = {
         2: nodes.agent("--no-warm", words=("--steps", "31")),

@@ -35,7 +35,7 @@ def test_a_killed_agent_that_is_started_again_has_its_memory_still(nodes: NodesJ
     """The agent that had started the head: the head lives on. Taken out: without `held` in hello all is lost."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
     nodes.begin()
-    nodes.wait_fired()
+    nodes.wait_held(AT)
     lost = nodes.speaker
     lose(nodes, lost)
     nodes.wait_said(lost, f"waiting for a node for place {lost}")
@@ -55,7 +55,7 @@ def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJ
     nodes.env["FAULT"] = f"deaf 3 {AT}"
     nodes.options = (*nodes.options, "--storage-interval", "10")
     nodes.begin()
-    nodes.wait_fired()
+    nodes.wait_held(AT)
     assert nodes.wait_event("checkpoint_committed")["step"] == 10
     nodes.agent()
     nodes.wait_joined(3)
@@ -68,17 +68,25 @@ def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJ
 
 
 @pytest.mark.long
-def test_where_nobody_comes_the_job_ends_and_says_what_is_lost(nodes: NodesJob) -> None:
+def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob, alone: FtJob) -> None:
+    """Taken out: with `keep` 0 the node that was not lost deletes its part of a step that the other still has."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
     nodes.options = (*nodes.options, "--node-wait", "3s", "--node-timeout", "1s")
     nodes.begin()
-    nodes.wait_fired()
+    nodes.wait_held(AT)
     speaker = nodes.speaker
     lose(nodes, 1)
     assert nodes.codes() == [75, -signal.SIGKILL], nodes.told
     assert_lost(nodes, 1)
     assert "1 node is missing, and none has come in 3 s (--node-wait)" in nodes.said(speaker)
+    assert f"step {AT} could not be saved without the missing nodes" in nodes.said(speaker)
     nodes.assert_clean(".node0", ".node1")
+    del nodes.env["FAULT"]
+    nodes.begin()
+    assert nodes.codes()[2:] == [0, 0], nodes.told
+    assert nodes.resumed()[:2] == ("memory", AT)
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
 
 
 @pytest.mark.long
@@ -87,7 +95,7 @@ def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob,
     nodes.options = (*nodes.options, "--storage-interval", "10", "--node-timeout", "1s")
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.begin()
-    nodes.wait_fired()
+    nodes.wait_held(AT)
     assert nodes.wait_event("checkpoint_committed")["step"] == 10
     nodes.agent()
     nodes.wait_joined(3)
@@ -113,7 +121,7 @@ def test_without_a_head_every_agent_ends_its_ranks_and_the_same_command_goes_on(
     nodes.env["FAULT"] = f"deaf 3 {AT}"
     nodes.options = (*nodes.options, "--node-timeout", "1s")
     nodes.begin()
-    nodes.wait_fired()
+    nodes.wait_held(AT)
     ranks = nodes.ranks_of(0) + nodes.ranks_of(1)
     os.kill(nodes.head, signal.SIGKILL)
     nodes.wait_gone(ranks, 20.0)

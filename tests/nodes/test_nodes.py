@@ -6,6 +6,7 @@ import pytest
 from tests.support.agents import NodesJob
 from tests.support.harness import FtJob
 
+
 def test_two_nodes_train_to_what_one_node_trains_to(nodes: NodesJob, alone: FtJob) -> None:
     nodes.begin()
     assert nodes.codes() == [0, 0], nodes.told

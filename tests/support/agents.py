@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from ftlaunch_contract.pages.page import Page, page_path
 from ftlaunch_contract.protocol import memory_root
 from tests.support.harness import FtJob
 from tests.support.leftovers import alive, carriers
@@ -131,10 +132,18 @@ class NodesJob(FtJob):
 
         wait_for(joined, f"{count} agents at the head")
 
-    def wait_fired(self) -> None:
-        """Wait until the fault has happened. Of the kinds that never go on, `deaf`, all ranks wait in that step."""
-        self.wait_event("attempt_started")
+    def wait_held(self, step: int) -> None:
+        """Wait until the fault, which never goes on, holds all ranks in the body of this step, and memory has it."""
+        self.wait_step(step)
         wait_for(self.fired, "the fault")
+        pages = [Page(page_path(self.memory_of(node), rank)) for node in range(self.nodes) for rank in self.own(node)]
+        wait_for(lambda: all(step in page.slot_steps() for page in pages), f"snapshots of step {step}")
+        for page in pages:
+            page.close()
+
+    def own(self, node: int) -> range:
+        """The ranks of the node of this `--node-rank`."""
+        return range(node * self.ranks, (node + 1) * self.ranks)
 
     # --- nodes ------------------------------------------------------------------------------------------------
 
@@ -144,10 +153,9 @@ class NodesJob(FtJob):
 
     def ranks_of(self, node: int) -> list[int]:
         """Pids of a node's ranks."""
-        mine = range(node * self.ranks, (node + 1) * self.ranks)
         status = self.status()
         assert status is not None, self.told
-        pids = [rank["pid"] for rank in status["ranks"] if rank["rank"] in mine]
+        pids = [rank["pid"] for rank in status["ranks"] if rank["rank"] in self.own(node)]
         assert len(pids) == self.ranks, status
         assert all(pids), status
         return pids

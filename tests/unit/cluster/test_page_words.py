@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ftlaunch.cluster.page_words import Changes, write
 from ftlaunch_contract.pages import words
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.pages.words import Writer
-from hypothesis import given
-from hypothesis import strategies as st
 
 HALF = len(Writer.RANK.value)
 VALUES = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -70,7 +71,7 @@ def test_the_heartbeat_is_moved_to_the_mirrors_clock(tmp_path: Path) -> None:
 def test_what_is_no_change_of_a_word_is_refused(tmp_path: Path, change: tuple[object, ...]) -> None:
     mirror = page(tmp_path)
     before = list(mirror.q)
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         write(mirror, [change], 1)  # type: ignore[list-item]
     assert list(mirror.q) == before
     mirror.close()
