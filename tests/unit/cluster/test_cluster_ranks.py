@@ -14,6 +14,9 @@ from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import Flag, Phase, Resume
 
 
+NO_FLAG = Flag(0)
+
+
 class FakeNodes:
     """Nodes that do what they are told at once, and say nothing."""
 
@@ -50,7 +53,7 @@ class Job:
     def _exited(self, rank: Rank) -> None:
         self.ended.append(rank.number)
 
-    def attach(self, rank: int, flags: Flag = Flag(0)) -> None:
+    def attach(self, rank: int, flags: Flag = NO_FLAG) -> None:
         """What a rank writes, mirrored."""
         page = self.pages[rank]
         page.begin(4, 100 + rank, 1)
@@ -113,7 +116,7 @@ def test_a_node_that_is_lost_after_its_ranks_have_ended_loses_nothing(job: Job) 
     ("flags", "code", "done"),
     [
         (Flag.LOOP_LEFT, 0, True),
-        (Flag(0), 0, False),  # before its loop was over
+        (NO_FLAG, 0, False),  # before its loop was over
         (Flag.LOOP_LEFT, 1, False),
         (Flag.LOOP_LEFT | Flag.STOPPED, 0, False),
         (Flag.LOOP_LEFT | Flag.ENDED_WELL, -6, True),  # its interpreter's end has failed, not its script
