@@ -10,6 +10,7 @@ import socket
 import pytest
 from tests.support.agents import NodesJob, taken_port
 from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
 
 SHORT = ("--node-wait", "2s", "--node-timeout", "1s", "--no-warm")
 
@@ -20,7 +21,18 @@ def test_nobody_answers_at_the_endpoint(nodes: NodesJob) -> None:
         nodes.agent(*SHORT)
         assert nodes.codes() == [1], nodes.told
     assert f"cannot join: nobody answers at 127.0.0.1:{nodes.port} for 2 s" in nodes.said(0)
-    nodes.assert_clean(".node0")
+    nodes.assert_clean()
+
+
+def test_an_agent_of_any_node_leaves_the_memory_of_a_named_one_alone(nodes: NodesJob) -> None:
+    """Taken out: where the first has the memory of node 0, the second is told that there is another node 0."""
+    with taken_port() as nodes.port:
+        nodes.agent(*SHORT)
+        wait_for(lambda: nodes.memories(), "the memory of the first")
+        nodes.agent(*SHORT, "--node-rank", "0")
+        assert nodes.codes() == [1, 1], nodes.told
+    assert "cannot join: nobody answers" in nodes.said(1)
+    nodes.assert_clean()
 
 
 def garbage(port: int) -> None:
@@ -68,4 +80,4 @@ def test_strangers_are_turned_away_and_the_job_goes_on(nodes: NodesJob, alone: F
     assert nodes.fired() == ["deaf 3 0"]
     assert nodes.resumed() == ("memory", 12, 0)
     nodes.assert_same_end(alone)
-    assert set(nodes.memories()) & {".node0", ".node1"} == set()
+    nodes.assert_clean()

@@ -13,7 +13,6 @@ from ftlaunch.ranks.rank import Rank
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import Flag, Phase, Resume
 
-
 NO_FLAG = Flag(0)
 
 
