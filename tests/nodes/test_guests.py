@@ -28,7 +28,7 @@ def test_an_agent_of_any_node_leaves_the_memory_of_a_named_one_alone(nodes: Node
     """Taken out: where the first has the memory of node 0, the second is told that there is another node 0."""
     with taken_port() as nodes.port:
         nodes.agent(*SHORT)
-        wait_for(lambda: nodes.memories(), "the memory of the first")
+        wait_for(nodes.memories, "the memory of the first")
         nodes.agent(*SHORT, "--node-rank", "0")
         assert nodes.codes() == [1, 1], nodes.told
     assert "cannot join: nobody answers" in nodes.said(1)
