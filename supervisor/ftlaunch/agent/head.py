@@ -36,7 +36,8 @@ from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract.files.kernel_files import open_end
-from ftlaunch_contract.protocol import EXIT_BUG, EXIT_USAGE
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_USAGE, Resume
 
 _PATIENCE = 10.0  # seconds that an agent waits for its head to have said its last words
 
@@ -192,18 +193,19 @@ def _serve(
 ) -> int:  # fmt: skip
     def make_pages(directory: Path) -> ClusterPages:
         pages = ClusterPages(directory, world.launch.nproc)
-        pages.forget(0, len(pages))
+        pages.reading(NONE)
+        pages.decide(Resume.FRESH, NONE, NONE)  # a killed head's: what memory holds, the nodes say
         return pages
 
     workspace = Workspace(world, lambda line: terminal.say(messages.PREFIX + line), make_pages)
     helpers = HelperProcesses()
     reporter = Reporter(world, workspace.journal, NotifierLink(helpers, world, dict(os.environ)), terminal)
-    engine_main.tell_of_start(world, workspace, reporter)
-    job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random)
+    reached = engine_main.tell_of_start(world, workspace, reporter)
+    job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random, reached)
     door.accepted, door.say = job.cluster.accepted, reporter.say
     code = job.run()
     reporter.tell(job.supervisor.ended(code))
-    if unsaved := job.supervisor.unsaved():
+    if unsaved := job.supervisor.unsaved() or job.kept():
         reporter.say(unsaved)
     reporter.farewell()
     workspace.leave(keep_memory=False, storage_answers=job.storage_answers)

@@ -34,6 +34,7 @@ from ftlaunch.system.control_socket import Control
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
+from ftlaunch_contract.pages.page import NONE
 
 _FAREWELL = 3.0  # seconds that the agents are given to hear that the job is over
 
@@ -54,12 +55,17 @@ class HeadJob:
         helpers: HelperProcesses,
         loop: EventLoop[Event],
         random: Callable[[], float],
+        reached: int,
     ) -> None:
-        """spec: as every node has it. world: its ranks are all those of the job. Raises OSError."""
+        """spec: as every node has it. world: its ranks are all those of the job. Raises OSError.
+
+        reached: the newest step that a killed head knew of, or -1.
+        """
         self._spec, self._loop, self._reporter = spec, loop, reporter
         pages = workspace.pages
         assert isinstance(pages, ClusterPages)
-        self._pages, self._plan = pages, plan.read(spec.run_dir)
+        self._pages, self._plan, self._reached = pages, plan.read(spec.run_dir), reached
+        pages.forget(0, len(pages))  # a killed head's: the nodes say what their memory holds
         around = Around(
             pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
             time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), PortProbe, self._plan,
@@ -75,6 +81,7 @@ class HeadJob:
         self.supervisor = Supervisor(context, self._edges(context, workspace))
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
         self._ended = 0.0  # when the agents were told that the job is over
+        self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:
         world, loop, pages, cluster = context.spec, self._loop, self._pages, self.cluster
@@ -92,7 +99,7 @@ class HeadJob:
             tell_outcomes=self._reporter.tell_outcomes,
             processor_time=time.thread_time,
             inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
-            reached=-1,
+            reached=self._reached,
             adoptable=self._adoptable,
             adopt=self._adopt,
         )
@@ -134,7 +141,23 @@ class HeadJob:
             self.supervisor.look()
         elif not self._ended:
             self._ended = time.monotonic()
-            self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error))
+            self._held = self._newest_apart()
+            self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error) or self._held != NONE)
+
+    def _newest_apart(self) -> int:
+        """The newest step that nodes hold and storage does not, where others are missing that may hold it, too."""
+        newest = max(max(page.slot_steps()) for page in self._pages.pages)
+        apart = self.cluster.roster.vacant and newest > max(self.supervisor.saving.committed, 0)
+        return newest if apart else NONE
+
+    def kept(self) -> str:
+        """A sentence on what is in memory only, where nodes are missing; else nothing."""
+        if self._held == NONE:
+            return ""
+        return (
+            f"step {self._held} could not be saved without the missing nodes: the memory of the others is kept, and the"
+            " same command goes on from there if the missing ones come back with theirs"
+        )
 
     @property
     def over(self) -> bool:
@@ -145,7 +168,8 @@ class HeadJob:
     @property
     def code(self) -> int:
         """The exit code of a job that has ended: of every agent."""
-        return exit_code(self.supervisor.state, self.supervisor.saving.committed)
+        code = exit_code(self.supervisor.state, self.supervisor.saving.committed)
+        return protocol.EXIT_SAVED if code == protocol.EXIT_STOPPED and self._held != NONE else code
 
     def run(self) -> int:
         """Run to the end; returns the exit code."""

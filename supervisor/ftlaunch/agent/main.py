@@ -23,7 +23,7 @@ from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.workspace import Unusable
 from ftlaunch.memory import memory_owner
-from ftlaunch.memory.directory import forget_snapshots, places_of, remove_memory
+from ftlaunch.memory.directory import count_pages, forget_snapshots, places_of, remove_memory
 from ftlaunch.memory.memory_owner import MemoryTaken
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.fork_client import Warm
@@ -73,7 +73,8 @@ def say(sentence: str) -> None:
 
 def _take_memory(spec: JobSpec) -> MemoryTaken:
     """The memory directory of this agent: of its node rank, or the first that no other agent has. Raises Unusable."""
-    numbers = range(_MOST_AGENTS) if spec.nodes.rank is None else [spec.nodes.rank]
+    most, rank = spec.nodes.most, spec.nodes.rank  # a rank is below `most`: no other agent takes its directory
+    numbers = range(most, most + _MOST_AGENTS) if rank is None else [rank]
     try:
         places = places_of(spec.run_dir, spec.checkpoint_dir)
         with _one_agent_at_a_time():
@@ -188,7 +189,7 @@ class _Node:
         self._probe.close()
         self._node_helpers.close(self._spec.grace)
         self._fork_server.close()
-        if not self.agent.keep:
+        if not self.agent.keep or not count_pages(self._memory.directory):
             remove_memory(self._memory.directory)
         self._memory.lock.release()
         self._loop.close()

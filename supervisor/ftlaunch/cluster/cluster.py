@@ -39,6 +39,7 @@ class Cluster:
         self._fences = Fences(around.make_probe)
         self._interval = CommonInterval(around.pages, around.ranks_each)
         self._short_since: float | None = around.clock()
+        self._ended = False  # all have been told that the job is over
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
         """told what the saver of a place has answered"""
         self.on_collected: Callable[[int, int], None] = lambda place, number: None
@@ -56,7 +57,8 @@ class Cluster:
             if messages.check(message, messages.UP) != "hello":
                 raise ValueError(f"a message `{message['do']}` before any hello")
             held = self._held_place(message)
-        except ValueError as error:
+            slots = {int(rank): [int(step) for step in steps] for rank, steps in message["slots"].items()}
+        except (ValueError, TypeError) as error:
             self._around.say(f"a node at {connection.peer} is turned away: it has sent {error}")
             connection.close()
             return
@@ -64,6 +66,7 @@ class Cluster:
             why = f"the job at this endpoint is another one ({self._around.job}"
             connection.send({"do": "refused", "why": f"{why}; this node was started for {message['job']})"})
             self._around.say(f"a node at {connection.peer} is turned away: it was started for {message['job']}")
+            connection.on_message = lambda _: None  # until it has read that, and ends
             return
         self._last_key += 1
         key = self._last_key
@@ -74,7 +77,7 @@ class Cluster:
         connection.on_message = lambda told: self._on_message(node, told)
         connection.on_end = lambda why: self._lose(node, why)
         self._heed_running(node)
-        node.slots = {int(rank): [int(step) for step in steps] for rank, steps in message["slots"].items()}
+        node.slots = slots
 
     def _heed_running(self, node: Node) -> None:
         """Ranks of the attempt that is to be taken up run on; all others are of no use any more."""
@@ -123,6 +126,8 @@ class Cluster:
         around, place = self._around, node.member.place
         node.connection.close()
         self.roster.leave(node.member.key)
+        if self._ended:
+            return
         if place < 0:
             around.say(f"{node.name} is gone: {why}")
             return
@@ -143,23 +148,20 @@ class Cluster:
                 self._lose(node, f"no sign of life for {silent:.1f} s")
         if self.reports.group is not None:
             self._interval.look(*front(self.reports.group.views()))
-        if not self.roster.vacant:
+        missing = self.roster.wanted - len(self.roster.members)
+        if missing <= 0:  # a node that gets ready is not missing
             self._short_since = None
         elif self._short_since is None:
             self._short_since = now
             self._tell_of_waiting()
         elif now - self._short_since > self._around.wait:
             self._short_since = now
-            missing = len(self.roster.vacant)
             nodes = "1 node is" if missing == 1 else f"{missing} nodes are"
             self._around.stop(f"{nodes} missing, and none has come in {self._around.wait:g} s (--node-wait)")
 
     def _tell_of_waiting(self) -> None:
-        if len(self.roster.standing_by) < len(self.roster.vacant):
-            places = ", ".join(map(str, self.roster.vacant))
-            self._around.say(
-                f"waiting for a node for place {places}, for {self._around.wait:g} s at most (--node-wait)"
-            )
+        places = ", ".join(map(str, self.roster.vacant))
+        self._around.say(f"waiting for a node for place {places}, for {self._around.wait:g} s at most (--node-wait)")
 
     def settled(self) -> bool:
         """Whether an attempt may begin: every place has a node whose ranks can be started."""
@@ -245,6 +247,7 @@ class Cluster:
 
     def end(self, code: int, *, keep: bool) -> None:
         """The job is over: every agent ends with this code. keep: memory holds what storage does not."""
+        self._ended = True
         for node in self._nodes.values():
             node.send("done", code=code, keep=int(keep))
 
@@ -268,7 +271,7 @@ class Cluster:
         try:
             name = messages.check(message, messages.UP)
             self._take(node, name, message)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             self._lose(node, f"its agent has sent {error}")
 
     def _take(self, node: Node, name: str, message: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from ftlaunch.policy.states import JobState
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch_contract.protocol import EXIT_SAVED
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ class JobStopped(JobEnded):
         """The same for people."""
         step = self.committed
         where = f"the same command goes on from step {step}" if step >= 0 else "there was nothing to save"
+        if step < 0 and self.code == EXIT_SAVED:
+            where = "storage has no step"
         return f"stopped; {where} (exit code {self.code})"
 
 

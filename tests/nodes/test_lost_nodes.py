@@ -1,0 +1,157 @@
+"""A node is lost: its agent is killed, or frozen. Another one takes its place, or it comes back, or nobody comes.
+
+In these jobs the fault holds all ranks in the body of a step, so that what the test does falls into that step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from tests.support.agents import NodesJob
+from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
+
+AT = 15
+
+
+def lose(nodes: NodesJob, number: int) -> None:
+    """SIGKILL to an agent; its ranks die with it."""
+    pids = nodes.ranks_of(number)
+    nodes.supervisors[number].kill()
+    nodes.wait_gone(pids)
+
+
+def assert_lost(nodes: NodesJob, node: int) -> None:
+    """One incident, and it names the node."""
+    (incident,) = nodes.events("incident")
+    assert incident["kind"] == "node-lost", incident
+    assert f"node {node} (" in incident["sentence"]
+    assert "is lost" in incident["sentence"]
+
+
+def test_a_killed_agent_that_is_started_again_has_its_memory_still(nodes: NodesJob, alone: FtJob) -> None:
+    """The agent that had started the head: the head lives on. Taken out: without `held` in hello all is lost."""
+    nodes.env["FAULT"] = f"deaf 3 {AT}"
+    nodes.begin()
+    nodes.wait_held(AT)
+    lost = nodes.speaker
+    lose(nodes, lost)
+    nodes.wait_said(lost, f"waiting for a node for place {lost}")
+    nodes.agent("--node-rank", str(lost))
+    codes = nodes.codes()
+    assert codes.pop(lost) == -signal.SIGKILL
+    assert codes == [0, 0], nodes.told
+    assert_lost(nodes, lost)
+    assert nodes.resumed() == ("memory", AT, 0)
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
+
+
+@pytest.mark.long
+def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJob) -> None:
+    """The lost node's memory is lost, too: it goes on from the newest checkpoint."""
+    nodes.env["FAULT"] = f"deaf 3 {AT}"
+    nodes.options = (*nodes.options, "--storage-interval", "10")
+    nodes.begin()
+    nodes.wait_held(AT)
+    assert nodes.wait_event("checkpoint_committed")["step"] == 10
+    nodes.agent()
+    nodes.wait_joined(3)
+    lose(nodes, 1)
+    assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
+    assert_lost(nodes, 1)
+    assert nodes.resumed() == ("storage", 10, 5)
+    nodes.assert_same_end(alone)
+    nodes.assert_clean(".node1")
+
+
+@pytest.mark.long
+def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob, alone: FtJob) -> None:
+    """Taken out: with `keep` 0 the node that was not lost deletes its part of a step that the other still has."""
+    nodes.env["FAULT"] = f"deaf 3 {AT}"
+    nodes.options = (*nodes.options, "--node-wait", "3s", "--node-timeout", "1s")
+    nodes.begin()
+    nodes.wait_held(AT)
+    speaker = nodes.speaker
+    lose(nodes, 1)
+    assert nodes.codes() == [75, -signal.SIGKILL], nodes.told
+    assert_lost(nodes, 1)
+    assert "1 node is missing, and none has come in 3 s (--node-wait)" in nodes.said(speaker)
+    assert f"step {AT} could not be saved without the missing nodes" in nodes.said(speaker)
+    nodes.assert_clean(".node0", ".node1")
+    del nodes.env["FAULT"]
+    nodes.begin()
+    assert nodes.codes()[2:] == [0, 0], nodes.told
+    assert nodes.resumed()[:2] == ("memory", AT)
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
+
+
+@pytest.mark.long
+def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob, alone: FtJob) -> None:
+    nodes.env["FAULT"] = f"deaf 0 {AT}"
+    nodes.options = (*nodes.options, "--storage-interval", "10", "--node-timeout", "1s")
+    nodes.words = ("--steps", "30", "--step-time", "0.2")
+    nodes.begin()
+    nodes.wait_held(AT)
+    assert nodes.wait_event("checkpoint_committed")["step"] == 10
+    nodes.agent()
+    nodes.wait_joined(3)
+    agent, ranks = nodes.supervisors[1], nodes.ranks_of(1)
+    for pid in (agent.pid, *ranks):
+        os.kill(pid, signal.SIGSTOP)
+    nodes.wait_event("incident")
+    nodes.wait_event("resumed", 2)
+    for pid in (agent.pid, *ranks):
+        os.kill(pid, signal.SIGCONT)
+    nodes.wait_gone(ranks)
+    assert not nodes.events("job_finished"), "the test came too late"
+    assert nodes.codes() == [0, 0, 0], nodes.told
+    assert_lost(nodes, 1)
+    assert "no sign of life for" in nodes.events("incident")[0]["sentence"]
+    assert nodes.resumed() == ("storage", 10, 5)
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
+
+
+@pytest.mark.long
+def test_without_a_head_every_agent_ends_its_ranks_and_the_same_command_goes_on(nodes: NodesJob, alone: FtJob) -> None:
+    nodes.env["FAULT"] = f"deaf 3 {AT}"
+    nodes.options = (*nodes.options, "--node-timeout", "1s")
+    nodes.begin()
+    nodes.wait_held(AT)
+    ranks = nodes.ranks_of(0) + nodes.ranks_of(1)
+    os.kill(nodes.head, signal.SIGKILL)
+    nodes.wait_gone(ranks, 20.0)
+    assert nodes.codes(20.0) == [75, 75], nodes.told
+    for number in range(2):
+        assert "is gone" in nodes.said(number)
+        assert "their newest steps stay in memory" in nodes.said(number)
+    del nodes.env["FAULT"]
+    nodes.begin()
+    assert nodes.codes()[2:] == [0, 0], nodes.told
+    assert nodes.resumed() == ("memory", AT, 0)
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
+
+
+@pytest.mark.long
+def test_a_signal_to_any_agent_stops_all_nodes_at_one_step(nodes: NodesJob, alone: FtJob) -> None:
+    nodes.words = ("--steps", "30", "--step-time", "0.2")
+    nodes.begin()
+    nodes.wait_step(5)
+    other = 1 - nodes.speaker
+    nodes.supervisors[other].terminate()
+    assert nodes.codes() == [75, 75], nodes.told
+    (committed,) = nodes.events("checkpoint_committed")
+    assert 5 <= committed["step"] < 30, committed
+    assert {max(nodes.losses(rank)) for rank in range(4)} == {committed["step"] - 1}, "not all stopped at one step"
+    nodes.assert_clean()
+    nodes.begin()
+    assert nodes.codes()[2:] == [0, 0], nodes.told
+    assert nodes.resumed()[:2] == ("storage", committed["step"])
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
+    wait_for(lambda: nodes.events("job_finished"), "the end in the journal")

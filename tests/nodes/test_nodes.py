@@ -1,0 +1,51 @@
+"""Two nodes train as one does; a rank that fails on one of them costs what it costs on one node."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.agents import NodesJob
+from tests.support.harness import FtJob
+
+
+def test_two_nodes_train_to_what_one_node_trains_to(nodes: NodesJob, alone: FtJob) -> None:
+    nodes.begin()
+    assert nodes.codes() == [0, 0], nodes.told
+    nodes.assert_same_end(alone)
+    (committed,) = nodes.events("checkpoint_committed")
+    assert (committed["step"], committed["why"]) == (30, "end")
+    assert nodes.events("job_finished")[-1]["code"] == 0
+    loud = [nodes.said(number) for number in range(2) if nodes.said(number)]
+    assert len(loud) == 1, "only the head's terminal speaks"
+    assert "done; 0 of 3 restarts used" in loud[0]
+    nodes.assert_clean()
+
+
+def test_a_killed_rank_of_another_node_costs_no_step(nodes: NodesJob, alone: FtJob) -> None:
+    """Twice, on either node. Taken out: without the snapshots in memory it begins with step 0."""
+    nodes.env["FAULT"] = "sigkill 3 12; exception 0 20"
+    nodes.begin()
+    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.fired() == ["sigkill 3 0", "exception 0 1"]
+    killed, raised = nodes.events("incident")
+    assert (killed["kind"], killed["rank"]) == ("killed", 3)
+    assert (raised["kind"], raised["rank"]) == ("exception", 0)
+    assert "ZeroDivisionError" in raised["sentence"]
+    after = nodes.events("resumed")[1:]
+    assert [(one["source"], one["step"], one["steps_lost"]) for one in after] == [("memory", 12, 0), ("memory", 20, 0)]
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
+
+
+@pytest.mark.long
+def test_a_hang_names_the_rank_and_who_waits_for_it_on_both_nodes(nodes: NodesJob, alone: FtJob) -> None:
+    nodes.env["FAULT"] = "spin 2 12"
+    nodes.begin("--hang-timeout", "3s")
+    assert nodes.codes() == [0, 0], nodes.told
+    assert nodes.fired() == ["spin 2 0"]
+    (incident,) = nodes.events("incident")
+    assert (incident["kind"], incident["rank"]) == ("hang", 2), incident
+    assert "ranks 0, 1 and 3 wait for it in all_reduce" in incident["cause"]
+    assert "(in spin)" in incident["cause"]
+    assert nodes.resumed() == ("memory", 12, 0)
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()

@@ -1,0 +1,84 @@
+"""Whether the agent of a lost node is dead: its kernel says so, or the time does."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from tests.support.waiting import wait_for
+
+from ftlaunch.cluster.membership.fences import Fences
+
+NOW, UNTIL = 100.0, 105.0
+
+
+@pytest.fixture
+def agent() -> Iterator[socket.socket]:
+    """The port at which an agent listens as long as it lives."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def fenced(agent: socket.socket) -> Fences:
+    fences = Fences()
+    fences.add("127.0.0.1", agent.getsockname()[1], UNTIL)
+    return fences
+
+
+def test_without_a_lost_node_there_is_nothing_to_wait_for() -> None:
+    assert Fences().all_down(NOW)
+
+
+def test_an_agent_that_lives_may_have_ranks_until_the_time_is_over(agent: socket.socket) -> None:
+    fences = fenced(agent)
+    for _ in range(20):
+        assert not fences.all_down(NOW)
+    assert not fences.all_down(UNTIL - 0.01)
+    assert fences.all_down(UNTIL)
+
+
+def test_a_dead_agent_is_known_at_once(agent: socket.socket) -> None:
+    fences = fenced(agent)
+    assert not fences.all_down(NOW)
+    agent.close()
+    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens", 10.0)
+
+
+def test_an_agent_that_accepts_nothing_is_not_dead() -> None:
+    """A stopped process: its kernel completes the first connections for it, then answers no more."""
+    with socket.socket() as agent:
+        agent.bind(("127.0.0.1", 0))
+        agent.listen(0)
+        fences = fenced(agent)
+        for _ in range(20):
+            assert not fences.all_down(NOW)
+        assert fences.all_down(UNTIL)
+
+
+def test_each_lost_node_is_waited_for(agent: socket.socket) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        fences = fenced(agent)
+        fences.add("127.0.0.1", other.getsockname()[1], UNTIL + 10.0)
+        agent.close()
+        assert not fences.all_down(UNTIL)
+    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens", 10.0)
+
+
+def test_a_network_that_is_not_there_is_no_death() -> None:
+    fences = Fences()
+    fences.add("192.0.2.1", 9, UNTIL)  # of no network
+    assert not fences.all_down(NOW)
+    assert fences.all_down(UNTIL)
+
+
+def test_ipv6(agent: socket.socket) -> None:
+    try:
+        listening = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with listening:
+        fences = Fences()
+        fences.add("::1", listening.getsockname()[1], UNTIL)
+        assert not fences.all_down(NOW)
+    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens", 10.0)

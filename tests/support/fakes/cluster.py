@@ -1,0 +1,129 @@
+"""The head's side of a job of two nodes with two ranks each: agents that say what a test says, a clock that jumps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.cluster.cluster import Around, Cluster
+from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.ranks.rank import Rank
+from ftlaunch.spec.resolve import resolve
+from ftlaunch_contract.pages.page import Page, create_page, page_path
+from tests.support.fakes.clock import Clock
+
+JOB = "the job"
+WAIT, TIMEOUT = 60.0, 2.0
+
+
+class FakeAgent:
+    """An agent at the other end of a connection; `told` is what the head has sent to it."""
+
+    def __init__(self, head: Head, number: int) -> None:
+        self.head, self.peer = head, f"10.0.0.{number}:{4000 + number}"
+        self.on_message: Any = None
+        self.on_end: Any = None
+        self.told: list[dict[str, Any]] = []
+        self.closed = False
+
+    # --- Connection -------------------------------------------------------------------------------------------
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Take a message of the head."""
+        assert not self.closed
+        self.told.append(message)
+
+    def close(self) -> None:
+        """The head has ended the connection."""
+        self.closed = True
+
+    # --- what a test does -------------------------------------------------------------------------------------
+
+    def say(self, do: str, **fields: Any) -> None:
+        """Send a message to the head."""
+        assert not self.closed
+        self.on_message({"do": do, **fields})
+
+    def hello(self, **other: Any) -> None:
+        """Say who it is. other: what is not as usual."""
+        usual = {"job": JOB, "host": "here", "rank": -1, "probe": 1, "port": 29500, "held": [], "slots": {}}
+        self.say("hello", **{**usual, **other})
+
+    def beat(self, words: list[Any] | None = None, **other: Any) -> None:
+        """A sign of life."""
+        self.say("beat", **{"now": self.head.clock(), "words": words or [], "noted": [], "stopped": [], **other})
+
+    def names(self) -> list[str]:
+        """The names of what it was told."""
+        return [message["do"] for message in self.told]
+
+    def heard(self, do: str) -> dict[str, Any]:
+        """The last message of a name."""
+        return next(message for message in reversed(self.told) if message["do"] == do)
+
+
+class Head:
+    """What a head has of its nodes."""
+
+    def __init__(self, home: Path, nodes: int = 2, each: int = 2) -> None:
+        (home / "train.py").touch()
+        (home / "mirrors").mkdir()
+        flags = {"nproc_per_node": str(nodes * each), "run_dir": str(home / "run"), "job_id": "fake"}
+        self.spec = resolve(str(home / "train.py"), [], flags, {})
+        self.home, self.clock, self.pages = home, Clock(), ClusterPages(home / "mirrors", nodes * each)
+        self.said: list[str] = []
+        self.stops: list[str] = []
+        self.hurried = 0
+        self.exited: list[int] = []
+        around = Around(
+            self.pages, nodes, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append, self.stops.append, self._hurry
+        )
+        self.cluster = Cluster(around)
+        self.agents: list[FakeAgent] = []
+
+    def _hurry(self) -> None:
+        self.hurried += 1
+
+    def agent(self, *, ready: bool = True, **hello: Any) -> FakeAgent:
+        """An agent that comes and says hello."""
+        agent: Any = FakeAgent(self, len(self.agents))
+        self.agents.append(agent)
+        self.cluster.accepted(agent)
+        agent.hello(**hello)
+        if ready and agent.on_end is not None:
+            agent.say("ready")
+        made: FakeAgent = agent
+        return made
+
+    def attempt(self, number: int = 0) -> ClusterRanks:
+        """Start an attempt."""
+        told = self.spec, self.pages, self.cluster, self.clock, number
+        group = ClusterRanks(*told, self._exited)
+        group.spawn()
+        return group
+
+    def running(self) -> ClusterRanks:
+        """Two agents have come, and their ranks run."""
+        for _ in range(2):
+            self.agent()
+        assert self.cluster.settled()
+        group = self.attempt()
+        for node, agent in enumerate(self.agents):
+            pids = {str(rank): 100 + rank for rank in (2 * node, 2 * node + 1)}
+            agent.say("started", attempt=0, pids=pids, log_from={})
+        return group
+
+    def _exited(self, rank: Rank) -> None:
+        self.exited.append(rank.number)
+
+    def page_of(self, rank: int) -> Page:
+        """A page like that of a rank on its node."""
+        path = page_path(self.home, rank)
+        create_page(path)
+        return Page(path)
+
+
+def lost(group: ClusterRanks) -> dict[int, str]:
+    """Rank -> why its node is lost."""
+    return {evidence.rank: evidence.lost for evidence in group.failed() if evidence.lost}
