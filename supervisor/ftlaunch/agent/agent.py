@@ -13,12 +13,14 @@ from ftlaunch.agent.head_link import HeadLink
 from ftlaunch.agent.node_helpers import NodeHelpers
 from ftlaunch.agent.node_ranks import NodeRanks
 from ftlaunch.cluster.cluster import FENCE
+from ftlaunch.cluster.fences import Fences
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while ranks start or end
+_RETURN = 30.0  # seconds for which an agent that has lost its head looks for it, unless the head is known to be dead
 
 
 class Agent:
@@ -42,6 +44,8 @@ class Agent:
         self.keep = True
         """memory holds what storage does not"""
         self._looked = 0.0
+        self._answered = 0.0  # when the newest beat was sent that the head is known to have heard
+        self._lost: Fences | None = None  # the ranks are ended, for want of a head: until when it may come back
         self._settled = self._told_ready = self._interrupted = self._stopping = False
         self._ending: int | None = None  # the ranks are being ended; then it is over with this code
         self.link = make_link(self._on_message, self._on_head)
@@ -75,7 +79,7 @@ class Agent:
             return
         if now >= self._looked + (_FAST_TICK if self._is_hurried() else _TICK) or not self._ranks.cleared:
             self._looked = now
-            if self.link.alone_since is None:
+            if self.link.alone_since is None or self._lost is not None:
                 self._ranks.look()
         self._helpers.look()
         self._watch_head(now)
@@ -89,20 +93,23 @@ class Agent:
 
     def _watch_head(self, now: float) -> None:
         """An agent without a head ends its ranks, in time for the head to start others: see CLUSTER FENCE."""
-        since = self.link.alone_since
-        if since is None:
-            return
-        nodes = self._spec.nodes
-        if not self.link.was_met:
-            if now - since > nodes.wait:
-                self._say(f"cannot join: nobody answers at {self.link.endpoint} for {nodes.wait:g} s ({self.link.why})")
+        link, nodes = self.link, self._spec.nodes
+        if not link.was_met:
+            if link.alone_since is not None and now - link.alone_since > nodes.wait:
+                self._say(f"cannot join: nobody answers at {link.endpoint} for {nodes.wait:g} s ({link.why})")
                 self.code = EXIT_GIVEN_UP
-        elif now - since > nodes.timeout + FENCE and self._ending is None:
+        elif self._lost is not None:
+            if self._lost.all_down(now):
+                self._end(EXIT_SAVED)
+        elif now - self._answered > nodes.timeout + FENCE:
+            link.give_up(f"it has not answered for {now - self._answered:.1f} s")
             self._say(
-                f"the head at {self.link.endpoint} is gone ({self.link.why}): ending this node's ranks; their newest"
+                f"the head at {link.endpoint} is gone ({link.why}): ending this node's ranks; their newest"
                 " steps stay in memory, and the same command goes on from there"
             )
-            self._end(EXIT_SAVED)
+            self._ranks.kill()
+            self._lost = Fences()
+            self._lost.add(*link.target, now + min(_RETURN, nodes.wait))
 
     def _end(self, code: int) -> None:
         """Kill the ranks; the agent is over once they are gone."""
@@ -114,6 +121,7 @@ class Agent:
     def _on_head(self) -> None:
         """There is a head that knows nothing of this node: what still runs here is of no attempt of it."""
         self._ranks.kill()
+        self._answered, self._lost = self._clock(), None
         self._ranks.tell_all_words_again()
         held, slots = self._ranks.held()
         self._told_ready = False
@@ -123,6 +131,8 @@ class Agent:
         ranks, do = self._ranks, message["do"]
         if do == "spawn":
             ranks.spawn(message)
+        elif do == "heard":
+            self._answered = max(self._answered, message["now"])
         elif do == "pages":
             self._stopping = self._stopping or message["verb"] in ("stop", "leave")
             ranks.perform(message["verb"], message["values"])

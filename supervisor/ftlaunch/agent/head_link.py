@@ -47,6 +47,16 @@ class HeadLink:
         address, port = self._endpoint
         return f"{address}:{port}"
 
+    @property
+    def target(self) -> tuple[str, int]:
+        """The endpoint's address and port, once there has been a head."""
+        return self._numeric, self._endpoint[1]
+
+    def give_up(self, why: str) -> None:
+        """End a connection at whose other end nobody answers, and try anew."""
+        if self.alone_since is None:
+            self._lost(why)
+
     def close(self) -> None:
         """Give the connection back."""
         self._loop.cancel((self, "again"))

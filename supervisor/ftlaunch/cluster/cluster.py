@@ -18,7 +18,7 @@ from ftlaunch.cluster.roster import Member, Roster
 from ftlaunch.ranks.placement import Placement
 from ftlaunch.ranks.view import front
 
-FENCE = 1.0  # seconds after the node timeout in which an agent without a head ends its ranks
+FENCE = 1.0  # seconds after the node timeout in which an agent that is not heard ends its ranks
 _SLACK = 1.1  # clocks of two machines may run so differently
 _KILLED = -9
 
@@ -256,6 +256,8 @@ class Cluster:
 
     def _take(self, node: Node, name: str, message: dict[str, Any]) -> None:
         handler = getattr(self, f"_on_{name}", None)
+        if name == "beat":
+            node.answer(message)
         if name == "ready":
             node.member.ready = True
         elif name == "stop":

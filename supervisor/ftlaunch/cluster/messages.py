@@ -37,6 +37,7 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # `place`: the fields of Placement; `resume`: kind, step, the first step to be held for the saver, and the steps
     # between snapshots, or 0
     "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST},
+    "heard": {"now": _NUMBER},  # the agent's clock in the beat that this answers; not every beat is answered
     "pages": {"verb": _TEXT, "values": _LIST},  # what Pages does to all pages, see cluster_pages.py
     "leave": {},  # SIGTERM to the ranks
     "kill": {},

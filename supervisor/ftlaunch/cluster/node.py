@@ -10,6 +10,8 @@ from ftlaunch.cluster import page_words
 from ftlaunch.cluster.cluster_pages import ClusterPages
 from ftlaunch.cluster.roster import Member
 
+_ANSWER = 0.25  # seconds between answers to beats
+
 
 class Node:
     """A node that has said hello."""
@@ -20,6 +22,7 @@ class Node:
         self.probe, self.port = int(hello["probe"]), int(hello["port"])
         self.heard = now  # when it was last heard, on the head's clock
         self.gone = True  # no rank of it is left
+        self._answered = 0.0  # the newest beat that was answered, on the node's clock
         self._ahead: float | None = None  # how far the head's clock is ahead of the node's, seconds
         self.slots: dict[int, list[int]] | None = None  # rank -> steps that its memory held when it came
 
@@ -41,6 +44,12 @@ class Node:
             if rank not in ranks:
                 raise ValueError(f"words of rank {rank!r}, which is not its own")
             page_words.write(pages[rank], changes, int(self._ahead * 1e9))
+
+    def answer(self, message: Mapping[str, Any]) -> None:
+        """Have the agent know that its beat was heard: by that it knows for how long its ranks are let live."""
+        if message["now"] - self._answered >= _ANSWER:
+            self._answered = message["now"]
+            self.send("heard", now=self._answered)
 
     def here(self, moment: float) -> float:
         """A moment of the node's clock on the head's."""
