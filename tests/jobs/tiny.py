@@ -147,7 +147,8 @@ if WORLD > 1:
 torch.manual_seed(7 + RANK)
 model: nn.Module = nn.Sequential(nn.Linear(args.width, args.width), nn.Dropout(0.2), nn.Linear(args.width, 1))
 if WORLD > 1:
-    model = DistributedDataParallel(model)
+    # Otherwise buckets are made anew after an attempt's first step; of more than two ranks the sums depend on buckets.
+    model = DistributedDataParallel(model, find_unused_parameters=WORLD > 4)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9)
 extra = {}

@@ -104,7 +104,7 @@ def test_a_cut_machine_ends_its_ranks_before_others_begin(machines: Machines, tm
     assert ended < begun["mono"], f"ended after {ended - cut:.2f} s, others began after {begun['mono'] - cut:.2f} s"
     wait_for(lambda: clock() > cut + 10.0, "ten seconds", 20.0)
     machines[2].mend()
-    assert_ended_well(job, alone)
+    assert_ended_well(job, alone)  # all four: it has come back, and stood by
 
 
 @needs_nft
