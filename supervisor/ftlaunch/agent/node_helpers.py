@@ -56,9 +56,10 @@ class NodeHelpers:
             status = self._link.close(1.0)
             self._link = self._start_saver()
             self._loop.register(self._link.fd, self._on_saver)
-            answers = [] if pending is None else [{"step": pending["step"], "error": f"its saver has died ({status})"}]
+            answers = [] if pending is None else [{"error": f"its saver has died ({status})"}]
         for answer in answers:
-            self._tell("saver", answer=answer)
+            assert pending is not None
+            self._tell("saver", answer={**answer, "number": pending["number"]})
         self._ask()
 
     # --- autopsies --------------------------------------------------------------------------------------------

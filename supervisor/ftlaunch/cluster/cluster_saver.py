@@ -6,6 +6,7 @@ all have said that their shards are there; what a deposed or a lost node writes 
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from ftlaunch.memory.pages import Pages
 
 _TARGET = ("step", "why", "checkpoint_dir", "prefix", "world_size", "abnormal")
 Answer = dict[str, Any]
+_numbers = itertools.count(1)  # of writes: a saver that follows a dead one must not take the answers to its writes
 
 
 class ClusterSaver:
@@ -37,7 +39,8 @@ class ClusterSaver:
         self._answers: list[Answer] = []
         self._gone = False
         self._awaited: set[int] = set()  # places whose savers write
-        self._wrote = 0
+        self._number = 0  # of the write under way
+        self._failed: Answer | None = None  # is told once what was written has been discarded
         cluster.on_saver, cluster.on_lost = self._on_node, self._on_lost
         listen(own.fd, self._on_own)
 
@@ -67,6 +70,8 @@ class ClusterSaver:
         found, self._answers = self._answers, []
         if found:
             self.pending = None
+            if self._gone:
+                os.eventfd_write(self.fd, 1)  # that comes next
         return None if self._gone and not found else found
 
     def work(self) -> object:
@@ -102,12 +107,13 @@ class ClusterSaver:
         if answer["did"] == "prepare" and "error" not in answer:
             self._write()
         elif answer["did"] == "discard":
-            return
+            assert self._failed is not None
+            self._tell(self._failed)
         else:
             self._tell({**answer, "did": "save"} if answer["did"] in ("prepare", "commit") else answer)
 
     def _write(self) -> None:
-        request, self._wrote = self.pending, 0
+        request, self._number = self.pending, next(_numbers)
         assert request is not None
         slots = {rank: self._pages.slot_of(rank, request["step"]) for rank in range(len(self._pages))}
         parts = self._cluster.part(slots)
@@ -115,6 +121,7 @@ class ClusterSaver:
         for place, ranks in parts.items():
             told = {
                 "do": "write",
+                "number": self._number,
                 **self._target(request),
                 "slots": {str(rank): slot for rank, slot in ranks.items()},
                 "bandwidth": request.get("bandwidth"),
@@ -125,7 +132,7 @@ class ClusterSaver:
 
     def _on_node(self, place: int, answer: Mapping[str, Any]) -> None:
         request = self.pending
-        if place not in self._awaited or request is None or answer.get("step") != request["step"]:
+        if place not in self._awaited or request is None or answer.get("number") != self._number:
             return
         if "error" in answer:
             self._fail(f"node {place}: {answer['error']}")
@@ -143,8 +150,8 @@ class ClusterSaver:
         self._awaited = set()
         request = self.pending
         assert request is not None
+        self._failed = {"did": "save", "step": request["step"], "why": request["why"], "error": error}
         self._own.ask({"do": "discard", **self._target(request)})
-        self._tell({"did": "save", "step": request["step"], "why": request["why"], "error": error})
 
     def _tell(self, answer: Answer) -> None:
         self._answers.append(answer)

@@ -1,0 +1,76 @@
+"""A mirror follows a page, whatever is written there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from ftlaunch.cluster.page_words import Changes, write
+from ftlaunch_contract.pages import words
+from ftlaunch_contract.pages.page import Page, create_page, page_path
+from ftlaunch_contract.pages.words import Writer
+from hypothesis import given
+from hypothesis import strategies as st
+
+HALF = len(Writer.RANK.value)
+VALUES = st.integers(-(1 << 63), (1 << 63) - 1)
+WRITES = st.lists(st.lists(st.tuples(st.integers(0, HALF - 1), VALUES), max_size=8), max_size=6)
+BEAT = int(words.BEAT)
+
+
+def page(directory: Path) -> Page:
+    """A page of its own in every example."""
+    path = page_path(directory, 0)
+    path.unlink(missing_ok=True)
+    create_page(path)
+    return Page(path)
+
+
+@given(turns=WRITES)
+def test_a_mirror_follows(tmp_path_factory: pytest.TempPathFactory, turns: list[list[tuple[int, int]]]) -> None:
+    real, mirror = page(tmp_path_factory.mktemp("real")), page(tmp_path_factory.mktemp("mirror"))
+    changes, asked = Changes(real), list(mirror.q[HALF:])
+    write(mirror, changes.look(), 0)
+    for turn in turns:
+        for word, value in turn:
+            real.q[word] = value
+        write(mirror, json.loads(json.dumps(changes.look())), 0)
+        assert list(mirror.q[:HALF]) == list(real.q[:HALF])
+        assert list(mirror.q[HALF:]) == asked, "the half of what is asked is not the rank's"
+    assert changes.look() == [], "nothing has changed since"
+    real.close()
+    mirror.close()
+
+
+def test_only_what_has_changed_is_told(tmp_path: Path) -> None:
+    one = page(tmp_path)
+    changes = Changes(one)
+    assert len(changes.look()) == HALF, "all of them at first"
+    one.q[int(words.STEP)] = 7
+    one.q[HALF] = 7  # not the rank's
+    assert changes.look() == [(int(words.STEP), 7)]
+    assert changes.look() == []
+    one.close()
+
+
+def test_the_heartbeat_is_moved_to_the_mirrors_clock(tmp_path: Path) -> None:
+    mirror = page(tmp_path)
+    write(mirror, [(BEAT, 5_000)], -2_000)
+    assert mirror.beat_ns == 3_000
+    write(mirror, [(BEAT, 0)], 9)
+    assert mirror.beat_ns == 0, "0 is no time"
+    mirror.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [(HALF, 1), (-1, 1), ("1", 1), (1, "1"), (1, 0.5), (1, None), (1, 1 << 63), (BEAT, (1 << 63) - 1), (1,), (1, 2, 3)],
+)
+def test_what_is_no_change_of_a_word_is_refused(tmp_path: Path, change: tuple[object, ...]) -> None:
+    mirror = page(tmp_path)
+    before = list(mirror.q)
+    with pytest.raises(ValueError, match="."):
+        write(mirror, [change], 1)  # type: ignore[list-item]
+    assert list(mirror.q) == before
+    mirror.close()
