@@ -115,7 +115,11 @@ class ClusterSaver:
     def _write(self) -> None:
         request, self._number = self.pending, next(_numbers)
         assert request is not None
-        slots = {rank: self._pages.slot_of(rank, request["step"]) for rank in range(len(self._pages))}
+        try:
+            slots = {rank: self._pages.slot_of(rank, request["step"]) for rank in range(len(self._pages))}
+        except ValueError:  # while the directory was made
+            self._fail("a node, which held a part of it, is lost")
+            return
         parts = self._cluster.part(slots)
         self._awaited = set(parts)
         for place, ranks in parts.items():
