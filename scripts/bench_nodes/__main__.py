@@ -125,7 +125,9 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=RACERS, action="append", help="these launchers; all where none is given")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--keep", action="store_true", help="keep the run dirs and what was said")
     args = parser.parse_args()
     try:
         Machines(1).close()
@@ -133,19 +135,22 @@ def main() -> int:
         print(f"cannot measure: {error}", file=sys.stderr)
         return 1
     home, load = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-nodes-")), os.getloadavg()[0]
-    found: dict[str, list[Figures]] = {name: [] for name in RACERS}
+    found: dict[str, list[Figures]] = {name: [] for name in args.only or RACERS}
     wrong = []
     try:
         for number in range(args.rounds):
-            for name, race in RACERS.items():
+            for name in found:
                 found[name].append({})
                 try:
-                    race(home / f"{name}-{number}", found[name][-1])
+                    RACERS[name](home / f"{name}-{number}", found[name][-1])
                 except trial.Failed as failed:
                     wrong.append(f"{name}, round {number + 1}: {failed}")
             print(f"round {number + 1} of {args.rounds}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
     finally:
-        shutil.rmtree(home)
+        if args.keep:
+            print(f"kept: {home}", file=sys.stderr)
+        else:
+            shutil.rmtree(home)
     print(f"{machine()}; load {load:.1f} before, {os.getloadavg()[0]:.1f} after\n")
     print("\n".join([table(found), "", *wrong]))
     if args.json:

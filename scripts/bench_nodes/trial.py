@@ -17,7 +17,7 @@ from ftlaunch.history.journal import read_events
 
 JOB = Path(__file__).with_name("job.py")
 NODES, RANKS = 3, 2
-PATIENCE = 60.0  # seconds
+PATIENCE = 90.0  # seconds
 _LOOK = 0.002
 _OF_THIS_SHELL = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # not of those who are measured
 _CALM = 3.0  # seconds for which nothing happens before something is done, so that what is warmed up is warm
@@ -120,5 +120,5 @@ class TheirTrial(Trial):
         return (
             sys.executable, "-m", "torch.distributed.run", "--nnodes", str(NODES), "--nproc-per-node", str(RANKS),
             "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{self.machines[0].address}:{PORT}", "--rdzv-id", "bench",
-            "--local-addr", self.machines[number].address, "--max-restarts", "50", str(JOB),
+            "--rdzv-conf", f"is_host={int(number == 0)}", "--local-addr", self.machines[number].address, "--max-restarts", "50", str(JOB),
         )  # fmt: skip

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ftlaunch.cluster.cluster_pages import ClusterPages, perform
 from ftlaunch.memory.pages import Pages
 from ftlaunch_contract.pages import words
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.pages.words import Writer
 from ftlaunch_contract.protocol import Resume
-from hypothesis import given
-from hypothesis import strategies as st
 
 STEP = st.integers(-1, 1000)
 COUNT = st.integers(1, 50)
@@ -111,5 +112,3 @@ def test_a_node_does_nothing_else(tmp_path: Path, verb: str, values: list[Any]) 
         perform(job.nodes[0], verb, values)
     assert job.asked(job.nodes[0]) == before
     job.close()
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from ftlaunch.cluster.messages import DOWN, UP, check
 
 EXAMPLES: dict[type, Any] = {int: 1, str: "text", list: [], dict: {}, float: 0.5}
@@ -28,7 +29,9 @@ def test_each_field_must_be_there_and_of_its_kind(table: str) -> None:
         for field, kinds in fields.items():
             whole = message(table, name)
             for wrong in (WRONG[kinds[0]], None, True):
-                with pytest.raises(ValueError, match=f"a message `{name}` whose `{field}` is {wrong!r}".replace("[]", ".*")):
+                with pytest.raises(
+                    ValueError, match=f"a message `{name}` whose `{field}` is {wrong!r}".replace("[]", ".*")
+                ):
                     check({**whole, field: wrong}, TABLES[table])
             del whole[field]
             with pytest.raises(ValueError, match=f"`{field}` is None"):

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ftlaunch.cluster.page_words import Changes, write
 from ftlaunch_contract.pages import words
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.pages.words import Writer
-from hypothesis import given
-from hypothesis import strategies as st
 
 HALF = len(Writer.RANK.value)
 VALUES = st.integers(-(1 << 63), (1 << 63) - 1)

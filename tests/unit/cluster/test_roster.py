@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ftlaunch.cluster.roster import Member, Roster
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ftlaunch.cluster.roster import Member, Roster
 
 
 def roster(wanted: int, *members: Member) -> Roster:
@@ -63,7 +64,9 @@ def lives(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int, int]]]:
     """Number of places, and who comes, becomes ready, goes: name, which one, wish, held."""
     wanted = draw(st.integers(1, 4))
     place = st.integers(-1, wanted - 1)
-    event = st.tuples(st.sampled_from(["join", "join", "ready", "ready", "leave", "fill"]), st.integers(0, 9), place, place)
+    event = st.tuples(
+        st.sampled_from(["join", "join", "ready", "ready", "leave", "fill"]), st.integers(0, 9), place, place
+    )
     return wanted, draw(st.lists(event, max_size=60))
 
 
