@@ -57,19 +57,13 @@ def share_of_a_core(processes: dict[str, psutil.Process], figures: Figures) -> N
     """Of each, over the same seconds."""
 
     def used() -> dict[str, float]:
-        return {name: cpu_seconds(process) for name, process in processes.items()}
+        return {name: trial.cpu_seconds(process.pid) for name, process in processes.items()}
 
     before, began = used(), time.monotonic()
     time.sleep(_WATCHED)
     after, seconds = used(), time.monotonic() - began
     for name in processes:
         figures[f"{name}, while training"] = (after[name] - before[name]) / seconds
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    """Of all threads so far, as the scheduler counts it."""
-    tasks = Path(f"/proc/{process.pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def begin(run: trial.Trial, figures: Figures) -> None:
@@ -101,7 +95,7 @@ def ours(home: Path, figures: Figures) -> None:
         run = trial.OurTrial(home, machines)
         begin(run, figures)
         run.start(trial.NODES)
-        run.calm()
+        run.settle(trial.NODES)
         agent, head = run.process(1), run.head()
         memory(agent, "agent", figures)
         memory(head, "head", figures)
@@ -112,7 +106,7 @@ def ours(home: Path, figures: Figures) -> None:
         machines[2].kill_all()
         figures["a machine's agent and ranks killed to ready, standby"] = run.ready(killed, "standby") - killed
         run.start(2)
-        run.calm()
+        run.settle(2)
         cut = time.monotonic()
         machines[3].cut()
         figures["a machine silent to ready, standby"] = run.ready(cut, "second standby") - cut

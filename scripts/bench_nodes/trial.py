@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,17 @@ NODES, RANKS = 3, 2
 PATIENCE = 90.0  # seconds
 _LOOK = 0.002
 _OF_THIS_SHELL = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")  # not of those who are measured
+_IDLE = 0.05  # seconds of processor time in a second: beats, and no imports
 _CALM = 3.0  # seconds for which nothing happens before something is done, so that what is warmed up is warm
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all threads so far, as the scheduler counts it; nothing of a process that has gone."""
+    with suppress(OSError):
+        return (
+            sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
+        )
+    return 0.0
 
 
 class Failed(Exception):
@@ -87,6 +98,15 @@ class Trial:
         """Let it train."""
         time.sleep(_CALM)
 
+    def settle(self, number: int) -> None:
+        """Wait until a machine has nothing to do: its standby is warm. Raises Failed."""
+        until, used = time.monotonic() + PATIENCE, -1.0
+        while (now := sum(cpu_seconds(pid) for pid in self.machines[number].processes().values())) > used + _IDLE:
+            if time.monotonic() > until:
+                raise Failed(f"the standby is not ready within {PATIENCE:.0f} s")
+            used = now
+            time.sleep(1.0)
+
     def process(self, number: int) -> psutil.Process:
         """The agent of a machine."""
         return psutil.Process(self.agents[number].pid)
@@ -117,8 +137,9 @@ class TheirTrial(Trial):
     name = "torchrun"
 
     def command(self, number: int) -> Sequence[str]:
+        meeting = f"{self.machines[0].address}:{PORT}", "--rdzv-conf", f"is_host={int(number == 0)}"
         return (
             sys.executable, "-m", "torch.distributed.run", "--nnodes", str(NODES), "--nproc-per-node", str(RANKS),
-            "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{self.machines[0].address}:{PORT}", "--rdzv-id", "bench",
-            "--rdzv-conf", f"is_host={int(number == 0)}", "--local-addr", self.machines[number].address, "--max-restarts", "50", str(JOB),
+            "--rdzv-backend", "c10d", "--rdzv-id", "bench", "--local-addr", self.machines[number].address,
+            "--max-restarts", "50", "--rdzv-endpoint", *meeting, str(JOB),
         )  # fmt: skip
