@@ -26,7 +26,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long test-plain lint format bench bench-costs bench-checkpoints gpu gpu-wheels chaos sweep dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes gpu gpu-wheels chaos sweep dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ setup: $(STAMP)  ## make .venv and install everything into it
 
 demo: $(STAMP)  ## train a small GPT, break it on purpose, and watch it come back
 	$(BIN)/python scripts/demo.py
+
+demo-nodes: $(STAMP)  ## the same on three machines, made of namespaces (as root), of which one is lost
+	$(BIN)/python scripts/demo_nodes.py
 
 # Tests start hundreds of Pythons: what one has compiled the next need not compile again, whatever the shell says.
 test test-long test-plain sweep: export PYTHONDONTWRITEBYTECODE :=
@@ -66,6 +69,9 @@ bench-costs: $(STAMP)  ## measure what the supervisor and the hooks cost: size, 
 
 bench-checkpoints: $(STAMP)  ## measure checkpoints against torch's and plain copies (some minutes)
 	$(BIN)/python scripts/bench_checkpoint
+
+bench-nodes: $(STAMP)  ## measure a job of three machines, made of namespaces, next to torchrun (as root; ten minutes)
+	$(BIN)/python scripts/bench_nodes
 
 gpu:  ## run on one GPU what needs one, and measure: with any Python that has torch 2.10 (DEVICE=cpu: without a GPU)
 	$(PYTHON) scripts/gpu --device $(DEVICE)

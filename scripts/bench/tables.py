@@ -24,17 +24,17 @@ def race(rounds: Rounds) -> str:
     names = list(rounds)
     rows = [["", *names]]
     for figure in _MILLISECONDS:
-        rows.append([figure, *(_spread(_values(rounds[name], figure), "ms", 1000) for name in names)])
+        rows.append([figure, *(spread(_values(rounds[name], figure), "ms", 1000) for name in names)])
     for figure in ("steps lost at the death", "steps lost at SIGTERM"):
-        rows.append([figure, *(_spread(_values(rounds[name], figure), "", 1) for name in names)])
+        rows.append([figure, *(spread(_values(rounds[name], figure), "", 1) for name in names)])
     for row, tried, reached in _SHARES:
         rows.append([row, *(_share(rounds[name], tried, reached) for name in names)])
     for figure in _MIB:
-        rows.append([figure, *(_spread(_values(rounds[name], figure), "MiB", 1) for name in names)])
+        rows.append([figure, *(spread(_values(rounds[name], figure), "MiB", 1) for name in names)])
     rows.append(
         [
             "launcher, while training",
-            *(_spread(_values(rounds[n], "launcher, share of a core"), "%", 100) for n in names),
+            *(spread(_values(rounds[n], "launcher, share of a core"), "%", 100) for n in names),
         ]
     )
     return as_table(rows)
@@ -57,7 +57,7 @@ def growth(found: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
     rows = [["", *(f"{ranks} rank{'s' if ranks > 1 else ''}" for ranks in found)]]
     for figure in next(iter(found.values())):
         unit, factor = {"CPU": ("%", 100), "resident": ("MiB", 1)}.get(figure, ("ms", 1000))
-        rows.append([figure, *(_spread(measured[figure], unit, factor) for measured in found.values())])
+        rows.append([figure, *(spread(measured[figure], unit, factor) for measured in found.values())])
     return as_table(rows)
 
 
@@ -76,7 +76,8 @@ def as_table(rows: list[list[str]]) -> str:
     return "\n".join([first, "|" + " --- |" * len(rows[0]), *rest])
 
 
-def _spread(values: Sequence[float], unit: str, factor: float) -> str:
+def spread(values: Sequence[float], unit: str, factor: float) -> str:
+    """Median, least and most."""
     if not values:
         return ""
     least, middle, most = (_digits(factor * value) for value in (min(values), median(values), max(values)))

@@ -15,7 +15,7 @@ MOST_ROOMS, MOST_FILE_LINES, MOST_FUNCTION_LINES = 10, 300, 40
 
 # Kits of tests that start processes, or mount: what imports them belongs to tests/proc.
 STARTING = {"subprocess", "multiprocessing", "torch.multiprocessing"} | {
-    f"tests.support.{kit}" for kit in ("agents", "causes", "disks", "harness", "ranks")
+    f"tests.support.{kit}" for kit in ("agents", "causes", "disks", "harness", "machines", "ranks")
 }
 
 

@@ -18,7 +18,7 @@ from ftlaunch.cluster.reports import Reports
 from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
 
-FENCE = 1.0  # seconds after the node timeout in which an agent without a head ends its ranks
+FENCE = 1.0  # seconds after the node timeout in which an agent that is not heard ends its ranks
 _SLACK = 1.1  # clocks of two machines may run so differently
 _KILLED = -9
 _TELL_HEARD = 0.25  # seconds between two words to a node that it is heard

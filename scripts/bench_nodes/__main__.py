@@ -1,0 +1,172 @@
+"""A job of three machines, made of namespaces, under ftlaunch and under torchrun, in one run. Needs root.
+
+    make bench-nodes
+    python scripts/bench_nodes --rounds 1             # a quick look
+
+Three machines of two ranks on gloo; with ftlaunch a fourth stands by. In every round each launcher runs, in turn, on
+machines of its own: a rank is killed; with ftlaunch a machine's agent and ranks are killed besides, and a machine falls
+silent, as its link goes down. torchrun has no standby for a number of nodes that is fixed, so it is not asked for that.
+Prints Markdown; --json writes every single figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "bench")]
+
+import trial
+from machines.namespaces import CannotIsolate, Machines
+from tables import as_table, spread
+
+Figures = dict[str, float]
+_WATCHED = 3.0  # seconds for which processor time is counted
+_ROWS = {
+    "launch to ready on all machines": ("ms", 1000),
+    "a rank's death to ready on all machines": ("ms", 1000),
+    "a machine's agent and ranks killed to ready, standby": ("ms", 1000),
+    "a machine silent to ready, standby": ("ms", 1000),
+    "agent, RSS": ("MiB", 1),
+    "agent, PSS": ("MiB", 1),
+    "agent, while training": ("% of a core", 100),
+    "head, RSS": ("MiB", 1),
+    "head, PSS": ("MiB", 1),
+    "head, while training": ("% of a core", 100),
+}
+
+
+def memory(process: psutil.Process, name: str, figures: Figures) -> None:
+    """Resident, and its share of what is resident in several processes."""
+    found = process.memory_full_info()
+    figures[f"{name}, RSS"], figures[f"{name}, PSS"] = found.rss / 2**20, found.pss / 2**20
+
+
+def share_of_a_core(processes: dict[str, psutil.Process], figures: Figures) -> None:
+    """Of each, over the same seconds."""
+
+    def used() -> dict[str, float]:
+        return {name: trial.cpu_seconds(process.pid) for name, process in processes.items()}
+
+    before, began = used(), time.monotonic()
+    time.sleep(_WATCHED)
+    after, seconds = used(), time.monotonic() - began
+    for name in processes:
+        figures[f"{name}, while training"] = (after[name] - before[name]) / seconds
+
+
+def begin(run: trial.Trial, figures: Figures) -> None:
+    """Launch, and a rank's death."""
+    figures["launch to ready on all machines"] = -run.start(*range(trial.NODES)) + run.ready(0.0, "start")
+
+
+def die(run: trial.Trial, figures: Figures) -> None:
+    """A rank's death."""
+    died = run.kill_a_rank()
+    figures["a rank's death to ready on all machines"] = run.ready(died, "restart") - died
+
+
+def theirs(home: Path, figures: Figures) -> None:
+    """torchrun."""
+    with Machines(trial.NODES) as machines:
+        run = trial.TheirTrial(home, machines)
+        begin(run, figures)
+        run.calm()
+        agent = run.process(1)
+        memory(agent, "agent", figures)
+        share_of_a_core({"agent": agent}, figures)
+        die(run, figures)
+
+
+def ours(home: Path, figures: Figures) -> None:
+    """ftlaunch."""
+    with Machines(trial.NODES + 1) as machines:
+        run = trial.OurTrial(home, machines)
+        begin(run, figures)
+        run.start(trial.NODES)
+        run.settle(trial.NODES)
+        agent, head = run.process(1), run.head()
+        memory(agent, "agent", figures)
+        memory(head, "head", figures)
+        share_of_a_core({"agent": agent, "head": head}, figures)
+        die(run, figures)
+        run.calm()
+        killed = time.monotonic()
+        machines[2].kill_all()
+        figures["a machine's agent and ranks killed to ready, standby"] = run.ready(killed, "standby") - killed
+        run.start(2)
+        run.settle(2)
+        cut = time.monotonic()
+        machines[3].cut()
+        figures["a machine silent to ready, standby"] = run.ready(cut, "second standby") - cut
+
+
+RACERS: dict[str, Callable[[Path, Figures], None]] = {"ftlaunch": ours, "torchrun": theirs}
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=RACERS, action="append", help="these launchers; all where none is given")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--keep", action="store_true", help="keep the run dirs and what was said")
+    args = parser.parse_args()
+    try:
+        Machines(1).close()
+    except CannotIsolate as error:
+        print(f"cannot measure: {error}", file=sys.stderr)
+        return 1
+    home, load = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-nodes-")), os.getloadavg()[0]
+    found: dict[str, list[Figures]] = {name: [] for name in args.only or RACERS}
+    wrong = []
+    try:
+        for number in range(args.rounds):
+            for name in found:
+                found[name].append({})
+                try:
+                    RACERS[name](home / f"{name}-{number}", found[name][-1])
+                except trial.Failed as failed:
+                    wrong.append(f"{name}, round {number + 1}: {failed}")
+            print(f"round {number + 1} of {args.rounds}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    finally:
+        if args.keep:
+            print(f"kept: {home}", file=sys.stderr)
+        else:
+            shutil.rmtree(home)
+    print(f"{machine()}; load {load:.1f} before, {os.getloadavg()[0]:.1f} after\n")
+    print("\n".join([table(found), "", *wrong]))
+    if args.json:
+        args.json.write_text(json.dumps({"machine": machine(), "rounds": found, "wrong": wrong}, indent=1) + "\n")
+    return 0
+
+
+def machine() -> str:
+    """Where and when."""
+    cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    what = f"{os.cpu_count()} cores ({cpu.split(':')[1].strip()}), Python {platform.python_version()}"
+    return f"{what}, torch {version('torch')}, Linux {platform.release()}, {time.strftime('%Y-%m-%d')}"
+
+
+def table(found: dict[str, list[Figures]]) -> str:
+    """A row a figure, a column a launcher."""
+    rows = [["", *found]]
+    for figure, (unit, factor) in _ROWS.items():
+        columns = [[one[figure] for one in rounds if figure in one] for rounds in found.values()]
+        rows.append([figure, *(spread(values, unit, factor) for values in columns)])
+    return as_table(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""A job of three machines on one: a rank is killed, an agent is killed, a machine is lost; it ends as if nothing had.
+
+    make demo-nodes
+
+As root the machines are namespaces: each has a network, a host name, processes and a /dev/shm of its own, and a lost
+machine is one whose link goes down before everything in it is killed. Otherwise they are plain processes on 127.0.0.1.
+Two machines of two ranks train scripts/train_gpt.py, and the third stands by. Then the same job is trained undisturbed,
+and the two are compared, bit for bit. Exit code 0 means: all equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from demo import SCRIPT, last_checkpoint, say, wait_for
+from machines.job import PORT, NodesJob
+from machines.namespaces import CannotIsolate, Machines
+from machines.plain import PlainMachines
+
+from ftlaunch_contract.protocol import memory_root
+
+NODES, RANKS, MACHINES = 2, 2, 3
+
+
+class Run(NodesJob):
+    """One job: its folders, its command, what it has written."""
+
+    def __init__(self, machines: Any, name: str, home: Path, steps: int, port: int) -> None:
+        self.out, self.steps, self.cluster = home.resolve() / name / "out", steps, machines
+        command = [
+            "--memory-interval", "1", "--storage-interval", "10", "--grace", "3s", str(SCRIPT), "--fixed-buckets",
+            "--steps", str(steps), "--out", str(self.out), "--layers", "2", "--width", "64", "--batch-size", "2", "--sample-bytes", "60",
+        ]  # fmt: skip
+        home = home.resolve() / name
+        super().__init__(machines.all, home, f"demo-{name}-{os.getpid()}", NODES, command, RANKS, port)
+
+    def begin(self) -> None:
+        """Start the agents on this terminal; the last one when the job has its nodes."""
+        for number in range(len(self.cluster)):
+            rank = ("--node-rank", str(number)) if number < NODES else ()
+            self.start(number, *rank, stdout=None, stderr=None)
+            if number >= NODES - 1:
+                wait_for("the start", lambda: self.events("attempt_started"))
+
+    def at(self, step: int) -> dict[int, int]:
+        """Wait until all ranks have made so many steps; rank -> pid."""
+        return dict(wait_for(f"step {step}", lambda: self.ranks_at(step)))
+
+    def losses(self) -> dict[int, str]:
+        """Step -> loss as a hexadecimal float. A step made twice must have had the same loss both times."""
+        losses: dict[int, str] = {}
+        for line in (self.out / "loss.csv").read_text().splitlines():
+            step, _, exact = line.split(",")
+            if losses.setdefault(int(step), exact) != exact:
+                raise SystemExit(f"step {step} was made twice, with different losses")
+        return losses
+
+    def ended(self, *numbers: int) -> list[int]:
+        """The exit codes of the agents of some machines."""
+        return [self.agents[number].wait(120.0) for number in numbers]
+
+
+def disturb(run: Run) -> None:
+    """The run in which a rank, an agent and a machine die."""
+    run.begin()
+    pid = run.at(run.steps // 5)[1]
+    say(f"SIGKILL to rank 1 (pid {pid} on machine 0)")
+    run.cluster[0].signal(pid, signal.SIGKILL)
+    wait_for("the restart", lambda: len(run.events("recovered")) == 1)
+
+    run.at(run.steps * 2 // 5)
+    say("SIGKILL to the agent of machine 1: the standby on machine 2 takes its place; the same agent is started again")
+    run.agents[1].send_signal(signal.SIGKILL)
+    wait_for("the restart", lambda: len(run.events("recovered")) == 2)
+    run.start(1, stdout=None, stderr=None)
+
+    run.at(run.steps * 7 // 10)
+    how = "its link goes down, then everything in it is killed" if run.cluster.apart else "everything of it is killed"
+    lost = next(number for number in (2, 1) if run.cluster[number].processes() and works(run, number))
+    say(f"machine {lost} is lost: {how}")
+    run.cluster[lost].lose()
+    wait_for("the restart", lambda: len(run.events("recovered")) == 3)
+    codes = run.ended(*({0, 1, 2} - {lost}))
+    if set(codes) != {0}:
+        raise SystemExit(f"demo: the run did not finish: exit codes {codes}")
+
+
+def works(run: Run, number: int) -> bool:
+    """Whether the ranks of place 1 run on a machine."""
+    pids = run.at(0)
+    there = run.cluster[number].processes()
+    return all(pids[rank] in there for rank in range(RANKS, 2 * RANKS))
+
+
+def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
+    """What must be equal, and whether it is."""
+    weights = "model.safetensors"
+    first, second = last_checkpoint(one), last_checkpoint(other)  # type: ignore[arg-type]
+    lost = [event["steps_lost"] for event in one.events("resumed")[1:]]
+    return [
+        (
+            f"loss history, {one.steps} steps",
+            one.losses() == other.losses() and len(one.losses()) == one.steps,
+        ),
+        ("weights", (one.out / weights).read_bytes() == (other.out / weights).read_bytes()),
+        (f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second),
+        (
+            f"three restarts; they cost {', '.join(map(str, lost))} steps",
+            len(lost) == 3 and not other.events("incident"),
+        ),
+    ]
+
+
+def forget_memory() -> None:
+    """Of plain processes that were killed; that of other machines has gone with them."""
+    for left in memory_root(os.getuid()).glob(f"demo-*-{os.getpid()}.*"):
+        shutil.rmtree(left)
+
+
+def machines() -> Any:
+    """Namespaces where they can be had, and otherwise plain processes."""
+    try:
+        made = Machines(MACHINES)
+    except CannotIsolate as error:
+        say(f"the machines are plain processes on 127.0.0.1 ({error})")
+        return PlainMachines(MACHINES)
+    say(f"{MACHINES} machines, each with a network, a host name, processes and a /dev/shm of its own")
+    return made
+
+
+def free_port() -> int:
+    """On 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> int:
+    """Run the demo; 0 when everything is equal."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--home", type=Path, default=Path("out/demo-nodes"), help="made anew each time")
+    args = parser.parse_args()
+    shutil.rmtree(args.home, ignore_errors=True)
+    with contextlib.ExitStack() as ends:
+        ends.callback(
+            lambda: [shutil.rmtree(left) for left in memory_root(os.getuid()).glob(f"demo-*-{os.getpid()}.*")]
+        )
+        cluster = ends.enter_context(machines())
+        port = PORT if cluster.apart else free_port()
+        disturbed, calm = (Run(cluster, name, args.home, args.steps, port) for name in ("disturbed", "undisturbed"))
+        say(f"training {args.steps} steps on {NODES} machines of {RANKS} ranks, and a machine that stands by")
+        began = time.monotonic()
+        disturb(disturbed)
+        middle = time.monotonic()
+    with machines() as calm.cluster:
+        calm.machines = calm.cluster.all
+        say("the same job, undisturbed")
+        calm.begin()
+        if set(codes := calm.ended(*calm.agents)) != {0}:
+            raise SystemExit(f"demo: the undisturbed run failed: exit codes {codes}")
+        end = time.monotonic()
+
+    say("what each incident cost (ftctl report)")
+    subprocess.run([sys.executable, "-m", "ftlaunch.cli.ctl", "report", str(disturbed.run_dir)], check=True)
+    say(f"disturbed {middle - began:.0f} s, undisturbed {end - middle:.0f} s; compared:")
+    checks = compare(disturbed, calm)
+    for what, equal in checks:
+        print(f"  {'same     ' if equal else 'DIFFERENT'}  {what}")
+    (args.home / "result.json").write_text(json.dumps(dict(checks), indent=1) + "\n")
+    good = all(equal for _, equal in checks)
+    print(f"\n{'The job survived, bit for bit.' if good else 'The runs DIFFER.'}", flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
