@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.cluster.cluster import Around, Cluster
+from ftlaunch.cluster.membership.fences import PortProbe
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.ranks.rank import Rank
@@ -26,6 +27,7 @@ class FakeAgent:
         self.on_end: Any = None
         self.told: list[dict[str, Any]] = []
         self.closed = False
+        self.beats = 0
 
     # --- Connection -------------------------------------------------------------------------------------------
 
@@ -48,11 +50,22 @@ class FakeAgent:
     def hello(self, **other: Any) -> None:
         """Say who it is. other: what is not as usual."""
         usual = {"job": JOB, "host": "here", "rank": -1, "probe": 1, "port": 29500, "held": [], "slots": {}}
-        self.say("hello", **{**usual, **other})
+        self.say("hello", **{**usual, "lineage": "", "running": {}, **other})
 
     def beat(self, words: list[Any] | None = None, **other: Any) -> None:
         """A sign of life."""
-        self.say("beat", **{"now": self.head.clock(), "words": words or [], "noted": [], "stopped": [], **other})
+        self.beats += 1
+        self.say(
+            "beat",
+            **{
+                "number": self.beats,
+                "now": self.head.clock(),
+                "words": words or [],
+                "noted": [],
+                "stopped": [],
+                **other,
+            },
+        )
 
     def names(self) -> list[str]:
         """The names of what it was told."""
@@ -76,9 +89,11 @@ class Head:
         self.stops: list[str] = []
         self.hurried = 0
         self.exited: list[int] = []
+        self.begun: list[tuple[str, int]] = []
         around = Around(
-            self.pages, nodes, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append, self.stops.append, self._hurry
-        )
+            self.pages, nodes, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append, self.stops.append, self._hurry,
+            PortProbe, None, "run", lambda run, attempt: self.begun.append((run, attempt)),
+        )  # fmt: skip
         self.cluster = Cluster(around)
         self.agents: list[FakeAgent] = []
 

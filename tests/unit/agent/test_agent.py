@@ -27,7 +27,8 @@ class FakeLink:
     def __init__(self, clock: Clock, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> None:
         self.clock, self.heard, self._met = clock, heard, met
         self.alone_since: float | None = clock()
-        self.was_met = False
+        self.was_met = self.refused = False
+        self.tried_at = clock()
         self.sent: list[dict[str, Any]] = []
 
     def send(self, do: str, **fields: Any) -> None:
@@ -44,6 +45,11 @@ class FakeLink:
         """There is none any more."""
         self.alone_since = self.clock()
 
+    def renew(self, why: str) -> None:
+        """See HeadLink."""
+        if self.alone_since is None:
+            self.lose()
+
     def names(self) -> list[str]:
         """Names of what was sent."""
         return [message["do"] for message in self.sent]
@@ -55,6 +61,7 @@ class FakeRanks:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.cleared, self.obey = True, True
+        self.beats = 0
 
     def _note(self, name: str) -> None:
         self.calls.append(name)
@@ -77,8 +84,18 @@ class FakeRanks:
         """See NodeRanks."""
         self._note(verb)
 
-    def look(self) -> None:
-        """Nothing to see."""
+    def look(self) -> int:
+        """Nothing to see; the number of the beat."""
+        self.beats += 1
+        return self.beats
+
+    def lineage(self) -> str:
+        """Of which attempt its memory is."""
+        return "run:0"
+
+    def running(self) -> dict[str, Any]:
+        """Ranks that run on."""
+        return {} if self.cleared else {"place": 1, "pids": {2: 102, 3: 103}, "ended": {}}
 
     def tell_all_words_again(self) -> None:
         """See NodeRanks."""
@@ -131,12 +148,14 @@ class Node:
     def _link(self, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> Any:
         return FakeLink(self.clock, heard, met)
 
-    def live(self, seconds: float) -> None:
-        """Let the time pass as the event loop does."""
+    def live(self, seconds: float, *, heard: bool = True) -> None:
+        """Let the time pass as the event loop does. heard: the head says that it hears each beat."""
         until = self.clock.now + seconds
         while self.clock.now < until and not self.agent.over:
             self.clock.now = min(max(self.agent.next_look(), self.clock.now + 0.001), until)
             self.agent.look()
+            if heard and self.link.alone_since is None:
+                self.link.heard({"do": "heard", "number": self.ranks.beats})
 
     def train(self) -> None:
         """Join, and have ranks."""
@@ -164,22 +183,51 @@ def test_it_says_who_it_is_and_is_ready_once_ranks_can_be_forked(node: Node) -> 
 def test_without_a_head_it_ends_its_ranks_before_others_may_be_started(node: Node) -> None:
     """Taken out: with `FENCE` of a day its ranks go on beside those that follow them."""
     node.train()
+    node.live(1.0)
     node.link.lose()
-    node.live(TIMEOUT + FENCE - 0.05)
+    node.live(TIMEOUT + FENCE - 0.15)
     assert not node.ranks.cleared, "a head may come back until then"
     assert not node.agent.over
     node.live(0.3)
     assert node.ranks.cleared
+    assert "no head hears this node (it was closed by the other side): ending its ranks" in node.said[0]
+    node.live(WAIT)
     assert node.agent.code == EXIT_SAVED
     assert node.agent.keep
-    assert "the head at 10.0.0.1:29400 is gone (it was closed by the other side)" in node.said[0]
+    assert "the head at 10.0.0.1:29400 is gone (it was closed by the other side)" in node.said[1]
+
+
+def test_a_head_that_speaks_and_does_not_hear_is_none(node: Node) -> None:
+    """The network is cut one way. Taken out: without the lease its ranks go on beside those that follow them."""
+    node.train()
+    node.live(1.0)
+    node.live(TIMEOUT + FENCE - 0.15, heard=False)
+    assert not node.ranks.cleared
+    node.live(0.3, heard=False)
+    assert node.ranks.cleared
+    assert node.link.alone_since is not None, "it tries another connection"
+
+
+def test_while_nobody_listens_at_the_endpoint_another_head_may_begin(node: Node) -> None:
+    node.train()
+    node.link.lose()
+    node.link.refused = True
+    for _ in range(10):
+        node.link.tried_at = node.clock()
+        node.live(1.0)
+    assert not node.ranks.cleared
+    node.link.meet()
+    hello = node.link.sent[-1]
+    assert hello["running"] == {"place": 1, "pids": {2: 102, 3: 103}, "ended": {}}
+    node.live(1.0)
+    assert not node.ranks.cleared, "it is the head's to take them up, or to have them killed"
 
 
 def test_it_is_over_once_its_ranks_are_gone(node: Node) -> None:
     node.train()
     node.ranks.obey = False
     node.link.lose()
-    node.live(TIMEOUT + FENCE + 20.0)
+    node.live(TIMEOUT + FENCE + WAIT + 20.0)
     assert "kill" in node.ranks.calls
     assert not node.agent.over
     node.ranks.cleared = True
@@ -187,15 +235,14 @@ def test_it_is_over_once_its_ranks_are_gone(node: Node) -> None:
     assert node.agent.code == EXIT_SAVED
 
 
-def test_a_head_that_comes_back_finds_no_ranks_of_an_attempt_that_it_does_not_know(node: Node) -> None:
+def test_it_says_again_who_it_is_to_a_head_that_comes_back(node: Node) -> None:
     node.train()
     node.link.lose()
     node.live(TIMEOUT)
-    assert not node.ranks.cleared
     node.link.meet()
-    assert node.ranks.cleared
     node.live(TIMEOUT + FENCE + 5.0)
     assert node.link.names() == ["hello", "ready", "hello", "ready"]
+    assert not node.ranks.cleared
     assert not node.agent.over
 
 

@@ -168,13 +168,24 @@ def test_the_memory_of_a_lost_node_is_lost(head: Head) -> None:
     assert head.pages.newest_common() == 9
     head.agents[1].on_end("closed")
     assert head.pages.newest_common() == NONE
-    head.agent(held=[2, 2], slots={"2": [9], "3": [9]})
+    head.agent(held=[2, 2], slots={"2": [9], "3": [9]}, lineage="run:0")
     assert head.cluster.settled()
     assert head.pages.newest_common() == 9, "it has come back with it"
 
 
+def test_memory_of_another_attempt_is_never_mixed_in(head: Head) -> None:
+    """Taken out: without the lineage the steps 9 of two attempts count as one."""
+    head.running()
+    for rank in range(4):
+        head.pages[rank].set_slot(0, 9)
+    head.agents[1].on_end("closed")
+    head.agent(held=[2, 2], slots={"2": [9], "3": [9]}, lineage="run:7")
+    assert head.cluster.settled()
+    assert head.pages.newest_common() == NONE
+
+
 def test_no_rank_is_started_while_those_of_a_lost_node_may_be_at_work(head: Head, monkeypatch: Any) -> None:
-    monkeypatch.setattr("ftlaunch.cluster.membership.fences._Fence.is_dead", lambda _: False)
+    monkeypatch.setattr("ftlaunch.cluster.membership.fences.PortProbe.is_dead", lambda _: False)
     head.running()
     head.agents[1].on_end("closed")
     head.agents[0].say("gone", attempt=0, port=1)
