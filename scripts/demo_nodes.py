@@ -39,7 +39,7 @@ class Run(NodesJob):
     def __init__(self, machines: Any, name: str, home: Path, steps: int, port: int) -> None:
         self.out, self.steps, self.cluster = home.resolve() / name / "out", steps, machines
         command = [
-            "--memory-interval", "1", "--storage-interval", "10", "--grace", "3s", str(SCRIPT), "--fixed-buckets",
+            "--memory-interval", "1", "--storage-interval", "10", "--grace", "3s", str(SCRIPT),
             "--steps", str(steps), "--out", str(self.out), "--layers", "2", "--width", "64", "--batch-size", "2",
             "--sample-bytes", "60",
         ]  # fmt: skip

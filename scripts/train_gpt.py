@@ -161,12 +161,6 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("out/train_gpt"), help="where to write")
     parser.add_argument("--eval-every", type=int, default=100, help="steps between evaluations")
     parser.add_argument("--sample-bytes", type=int, default=300, help="length of the sample")
-    parser.add_argument(
-        "--fixed-buckets",
-        action="store_true",
-        help="have DDP keep its first buckets: of more than two ranks the last bits of sums depend on the buckets,"
-        " which DDP makes anew after the first step of every start",
-    )
     return parser.parse_args()
 
 
@@ -178,8 +172,7 @@ def main() -> None:
     train, val = load_text()
 
     model = GPT(args.block_size, args.layers, args.heads, args.width).to(device)
-    buckets = {"find_unused_parameters": args.fixed_buckets}
-    replica = DistributedDataParallel(model, **buckets) if world_size > 1 else model
+    replica = DistributedDataParallel(model) if world_size > 1 else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.99), weight_decay=0.1)
     warmup = min(50, args.steps // 10)
 

@@ -147,9 +147,9 @@ if WORLD > 1:
 torch.manual_seed(7 + RANK)
 model: nn.Module = nn.Sequential(nn.Linear(args.width, args.width), nn.Dropout(0.2), nn.Linear(args.width, 1))
 if WORLD > 1:
-    # DDP lays out its buckets anew after its first step, unless it looks for unused parameters; and where there are
-    # three summands or more, the last bit of a sum depends on where in a bucket a gradient lies.
-    model = DistributedDataParallel(model, find_unused_parameters=WORLD > 2)
+    model = DistributedDataParallel(model)
+    if KIND == "gradient-hook":
+        next(model.parameters()).register_hook(lambda gradient: None)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9)
 extra = {}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
+from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state import gradients, rng
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
 from ftlaunch_hooks.state.generators import OwnGenerators, kind_of
@@ -21,6 +22,8 @@ from ftlaunch_hooks.state.structure import Structure
 from ftlaunch_hooks.storage.own_copies import check_alike
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
+from ftlaunch_hooks.tensors.ddp import bucket_layout
+from ftlaunch_hooks.tensors.ddp.bucket_layout import BucketLayouts
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 from ftlaunch_hooks.tensors.replica_agreement import ReplicaAgreement
 from ftlaunch_hooks.tensors.replicated import replicated_parameters
@@ -29,7 +32,8 @@ __all__ = ["Collected", "RankState", "StateError"]
 
 _RNG = "rng"
 _IN_STEPS = "in_steps"
-_TAKEN = {_RNG: "random numbers", gradients.NAME: "gradients"}  # names that are not free for attached objects
+# names that are not free for attached objects
+_TAKEN = {_RNG: "random numbers", gradients.NAME: "gradients", bucket_layout.NAME: "DDP's buckets"}
 
 
 class RankState:
@@ -66,6 +70,7 @@ class RankState:
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
         self._gradients = _gradients(kept, self._names)
+        self._layouts = BucketLayouts()
         agreement = ReplicaAgreement(self.node.place(rank), peers, self._parts) if world_size > 1 and peers else None
         self._collector = Collector(rank, self.node, agreement)
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
@@ -116,6 +121,8 @@ class RankState:
         for name, part in self._parts.items():
             state[name] = {"kind": part.kind, **part.collect(self._collector)}
         state[gradients.NAME] = self._gradients.collect(self._collector)
+        if layouts := self._layouts.collect():
+            state[bucket_layout.NAME] = layouts
         state[_RNG] = encode(self._rng_state(), (_RNG,), self._put_rng)
         collected = Collected(self._collector.finish(), state)
         if self._structure is not None:
@@ -148,6 +155,8 @@ class RankState:
         self._check_objects(state)
         self._check_ranks(saved)
         self.collect()  # names of parameters
+        if why := self._layouts.replay(state.get(bucket_layout.NAME)):
+            self._tell_of_buckets(why)
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items()]
         if gradients.NAME in state:
             other_ranks = saved.world_size != self.world_size
@@ -158,6 +167,13 @@ class RankState:
         self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else {}
         if self._rng_read:
             self._generators.check(self._rng_read)
+
+    def _tell_of_buckets(self, why: str) -> None:
+        if self.rank == 0:
+            say(
+                "the first step after this resume is not exact to the last bit: DistributedDataParallel lays out its"
+                f" buckets anew after it, and more than two ranks add in another order then; {why}"
+            )
 
     def restore_weights(self, saved: SavedTensors) -> None:
         """Put back what was saved of the modules, in place, and nothing else: a new run begins with these weights.
@@ -174,7 +190,7 @@ class RankState:
             load()
 
     def _check_objects(self, state: Mapping[str, Json]) -> None:
-        names = set(state) - {_RNG, gradients.NAME} - self._frozen
+        names = set(state) - _TAKEN.keys() - self._frozen
         if missing := set(self._parts) - names:
             raise StateError(f"cannot restore {few(missing)}: attached now, but not when the state was saved")
         if surplus := names - set(self._parts):

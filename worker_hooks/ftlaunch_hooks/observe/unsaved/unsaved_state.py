@@ -14,7 +14,7 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_hooks.observe.unsaved.data_order import DataOrder
 from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.tensors.comm_hooks import parallel_modules, stateful_hooks
+from ftlaunch_hooks.tensors.ddp.comm_hooks import parallel_modules, stateful_hooks
 
 
 class UnsavedState:
