@@ -33,7 +33,7 @@ def assert_lost(nodes: NodesJob, node: int) -> None:
 
 
 def test_a_killed_agent_that_is_started_again_has_its_memory_still(nodes: NodesJob, alone: FtJob) -> None:
-    """The agent that had started the head: the head lives on. Taken out: see test_what_memory_holds in unit/cluster."""
+    """The agent that had started the head: the head lives on."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
     nodes.begin()
     nodes.wait_held(AT)
@@ -70,7 +70,7 @@ def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJ
 
 @pytest.mark.long
 def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob, alone: FtJob) -> None:
-    """Taken out: where the head says `keep` 0, the node that was not lost deletes its part of a step that the other still has."""
+    """Taken out: where the head says `keep` 0, the other node deletes its part of a step that the lost one has, too."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
     nodes.options = (*nodes.options, "--node-wait", WAIT)
     nodes.begin()
