@@ -14,6 +14,7 @@ from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
 
 AT = 15
+WAIT = "20s"  # the agents of a busy machine may start so far apart
 
 
 def lose(nodes: NodesJob, number: int) -> None:
@@ -32,7 +33,7 @@ def assert_lost(nodes: NodesJob, node: int) -> None:
 
 
 def test_a_killed_agent_that_is_started_again_has_its_memory_still(nodes: NodesJob, alone: FtJob) -> None:
-    """The agent that had started the head: the head lives on. Taken out: without `held` in hello all is lost."""
+    """The agent that had started the head: the head lives on."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
     nodes.begin()
     nodes.wait_held(AT)
@@ -69,16 +70,16 @@ def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJ
 
 @pytest.mark.long
 def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob, alone: FtJob) -> None:
-    """Taken out: with `keep` 0 the node that was not lost deletes its part of a step that the other still has."""
+    """Taken out: where the head says `keep` 0, the other node deletes its part of a step that the lost one has, too."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
-    nodes.options = (*nodes.options, "--node-wait", "3s", "--node-timeout", "1s")
+    nodes.options = (*nodes.options, "--node-wait", WAIT)
     nodes.begin()
     nodes.wait_held(AT)
     speaker = nodes.speaker
     lose(nodes, 1)
     assert nodes.codes() == [75, -signal.SIGKILL], nodes.told
     assert_lost(nodes, 1)
-    assert "1 node is missing, and none has come in 3 s (--node-wait)" in nodes.said(speaker)
+    assert "1 node is missing, and none has come in 20 s (--node-wait)" in nodes.said(speaker)
     assert f"step {AT} could not be saved without the missing nodes" in nodes.said(speaker)
     nodes.assert_clean(".node0", ".node1")
     del nodes.env["FAULT"]
@@ -92,7 +93,7 @@ def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob,
 @pytest.mark.long
 def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob, alone: FtJob) -> None:
     nodes.env["FAULT"] = f"deaf 0 {AT}"
-    nodes.options = (*nodes.options, "--storage-interval", "10", "--node-timeout", "1s")
+    nodes.options = (*nodes.options, "--storage-interval", "10")
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.begin()
     nodes.wait_held(AT)
@@ -119,13 +120,12 @@ def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob,
 @pytest.mark.long
 def test_without_a_head_every_agent_ends_its_ranks_and_the_same_command_goes_on(nodes: NodesJob, alone: FtJob) -> None:
     nodes.env["FAULT"] = f"deaf 3 {AT}"
-    nodes.options = (*nodes.options, "--node-timeout", "1s")
     nodes.begin()
     nodes.wait_held(AT)
     ranks = nodes.ranks_of(0) + nodes.ranks_of(1)
     os.kill(nodes.head, signal.SIGKILL)
-    nodes.wait_gone(ranks, 20.0)
-    assert nodes.codes(20.0) == [75, 75], nodes.told
+    nodes.wait_gone(ranks, 60.0)
+    assert nodes.codes(60.0) == [75, 75], nodes.told
     for number in range(2):
         assert "is gone" in nodes.said(number)
         assert "their newest steps stay in memory" in nodes.said(number)

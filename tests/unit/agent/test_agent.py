@@ -181,7 +181,6 @@ def test_it_says_who_it_is_and_is_ready_once_ranks_can_be_forked(node: Node) -> 
 
 
 def test_without_a_head_it_ends_its_ranks_before_others_may_be_started(node: Node) -> None:
-    """Taken out: with `FENCE` of a day its ranks go on beside those that follow them."""
     node.train()
     node.live(1.0)
     node.link.lose()
