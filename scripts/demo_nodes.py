@@ -40,7 +40,8 @@ class Run(NodesJob):
         self.out, self.steps, self.cluster = home.resolve() / name / "out", steps, machines
         command = [
             "--memory-interval", "1", "--storage-interval", "10", "--grace", "3s", str(SCRIPT), "--fixed-buckets",
-            "--steps", str(steps), "--out", str(self.out), "--layers", "2", "--width", "64", "--batch-size", "2", "--sample-bytes", "60",
+            "--steps", str(steps), "--out", str(self.out), "--layers", "2", "--width", "64", "--batch-size", "2",
+            "--sample-bytes", "60",
         ]  # fmt: skip
         home = home.resolve() / name
         super().__init__(machines.all, home, f"demo-{name}-{os.getpid()}", NODES, command, RANKS, port)
