@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 from machines.job import PORT
@@ -41,7 +41,7 @@ class Failed(Exception):
 class Trial:
     """Three machines of two ranks, and one that stands by where the launcher has standbys."""
 
-    settings: Mapping[str, str] = {}
+    settings: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, home: Path, machines: Machines) -> None:
         self.home, self.machines = home, machines
@@ -135,7 +135,7 @@ class TheirTrial(Trial):
     """torchrun, whose agent on the first machine has the store."""
 
     # Otherwise ranks that are started again find the addresses of those before them, which nobody answers any more.
-    settings = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    settings: ClassVar[Mapping[str, str]] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
     def command(self, number: int) -> Sequence[str]:
         meeting = f"{self.machines[0].address}:{PORT}", "--rdzv-conf", f"is_host={int(number == 0)}"
