@@ -134,7 +134,7 @@ class OurTrial(Trial):
 class TheirTrial(Trial):
     """torchrun, whose agent on the first machine has the store."""
 
-    # Otherwise ranks that are started again find the addresses of those before them, which nobody answers any more.
+    # Otherwise ranks that are started again share a store with those before them.
     settings: ClassVar[Mapping[str, str]] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
     def command(self, number: int) -> Sequence[str]:
