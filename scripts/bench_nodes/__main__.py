@@ -5,7 +5,8 @@
 
 Three machines of two ranks on gloo; with ftlaunch a fourth stands by. In every round each launcher runs, in turn, on
 machines of its own: a rank is killed; with ftlaunch a machine's agent and ranks are killed besides, and a machine falls
-silent, as its link goes down. torchrun has no standby for a number of nodes that is fixed, so it is not asked for that.
+silent, as its link goes down. torchrun runs with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: a store of the
+ranks' own. It has no standby for a number of nodes that is fixed, so it is not asked for that.
 Prints Markdown; --json writes every single figure.
 """
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 from machines.job import PORT
@@ -40,6 +40,8 @@ class Failed(Exception):
 
 class Trial:
     """Three machines of two ranks, and one that stands by where the launcher has standbys."""
+
+    settings: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, home: Path, machines: Machines) -> None:
         self.home, self.machines = home, machines
@@ -115,8 +117,6 @@ class Trial:
 class OurTrial(Trial):
     """ftlaunch: the fourth machine stands by."""
 
-    name = "ftlaunch"
-
     def command(self, number: int) -> Sequence[str]:
         rank = ("--node-rank", str(number)) if number < NODES and number not in self.agents else ()
         return (
@@ -134,7 +134,8 @@ class OurTrial(Trial):
 class TheirTrial(Trial):
     """torchrun, whose agent on the first machine has the store."""
 
-    name = "torchrun"
+    # Otherwise ranks that are started again share a store with those before them.
+    settings: ClassVar[Mapping[str, str]] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
     def command(self, number: int) -> Sequence[str]:
         meeting = f"{self.machines[0].address}:{PORT}", "--rdzv-conf", f"is_host={int(number == 0)}"

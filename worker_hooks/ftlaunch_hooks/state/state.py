@@ -65,7 +65,6 @@ class RankState:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
         reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
-        own = OwnGenerators(attached, reached)
         self._names = Names(replicated_parameters(world_size), [m for m in kept.values() if isinstance(m, nn.Module)])
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
@@ -74,7 +73,7 @@ class RankState:
         agreement = ReplicaAgreement(self.node.place(rank), peers, self._parts) if world_size > 1 and peers else None
         self._collector = Collector(rank, self.node, agreement)
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
-        self._generators, self._rng_buffers = rng.Generators(own), rng.Buffers()
+        self._generators, self._rng_buffers = rng.Generators(OwnGenerators(attached, reached)), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
         self._begun = False
         self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
