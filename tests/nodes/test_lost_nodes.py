@@ -118,21 +118,20 @@ def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob,
 
 
 @pytest.mark.long
-def test_without_a_head_every_agent_ends_its_ranks_and_the_same_command_goes_on(nodes: NodesJob, alone: FtJob) -> None:
-    nodes.env["FAULT"] = f"deaf 3 {AT}"
+def test_a_killed_head_is_replaced_and_the_ranks_run_on(nodes: NodesJob, alone: FtJob) -> None:
+    """And the budget goes on where it was: a rank was killed before."""
+    nodes.words = ("--steps", "30", "--step-time", "0.2")
+    nodes.env["FAULT"] = "sigkill 3 5"
     nodes.begin()
-    nodes.wait_held(AT)
-    ranks = nodes.ranks_of(0) + nodes.ranks_of(1)
-    os.kill(nodes.head, signal.SIGKILL)
-    nodes.wait_gone(ranks, 60.0)
-    assert nodes.codes(60.0) == [75, 75], nodes.told
-    for number in range(2):
-        assert "is gone" in nodes.said(number)
-        assert "their newest steps stay in memory" in nodes.said(number)
-    del nodes.env["FAULT"]
-    nodes.begin()
-    assert nodes.codes()[2:] == [0, 0], nodes.told
-    assert nodes.resumed() == ("memory", AT, 0)
+    nodes.wait_event("recovered")
+    ranks, head = nodes.ranks_of(0) + nodes.ranks_of(1), nodes.head
+    os.kill(head, signal.SIGKILL)
+    nodes.wait_event("attempt_adopted")
+    assert nodes.head != head
+    assert nodes.ranks_of(0) + nodes.ranks_of(1) == ranks
+    assert nodes.codes() == [0, 0], nodes.told
+    assert len(nodes.events("attempt_started")) == 2
+    assert nodes.events("job_finished")[-1]["restarts"] == 1
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 

@@ -59,6 +59,7 @@ def assert_ended_well(job: Cluster, alone: Any, *machines: int) -> None:
     assert (losses, final) == alone
 
 
+@pytest.mark.slow
 def test_three_machines_train_what_one_does(machines: Machines, tmp_path: Path, alone: Any) -> None:
     job = started(machines, tmp_path / "job", 1)
     assert_ended_well(job, alone)
@@ -83,6 +84,7 @@ def test_a_lost_machine_is_replaced_from_the_newest_checkpoint(
     assert begun["mono"] - lost < NODE_TIMEOUT + 8.0
 
 
+@pytest.mark.slow
 def test_a_link_that_is_down_for_less_than_the_timeout(machines: Machines, tmp_path: Path, alone: Any) -> None:
     job = started(machines, tmp_path / "job", 30, "--storage-interval", "20")
     machines[1].cut()
@@ -108,6 +110,7 @@ def test_a_cut_machine_ends_its_ranks_before_others_begin(machines: Machines, tm
 
 
 @needs_nft
+@pytest.mark.slow
 def test_a_machine_that_hears_and_is_not_heard(machines: Machines, tmp_path: Path, alone: Any) -> None:
     job = started(machines, tmp_path / "job", 30, "--storage-interval", "20")
     mine = [pid for rank, pid in job.wait_step(30).items() if rank // RANKS == 2]
@@ -119,6 +122,7 @@ def test_a_machine_that_hears_and_is_not_heard(machines: Machines, tmp_path: Pat
 
 
 @needs_nft
+@pytest.mark.slow
 def test_a_job_outlives_loss_of_packets(machines: Machines, tmp_path: Path, alone: Any) -> None:
     job = started(machines, tmp_path / "job", 10, "--storage-interval", "20")
     for machine in machines.all:
@@ -126,6 +130,7 @@ def test_a_job_outlives_loss_of_packets(machines: Machines, tmp_path: Path, alon
     assert_ended_well(job, alone)
 
 
+@pytest.mark.slow
 def test_a_frozen_machine_is_replaced(machines: Machines, tmp_path: Path, alone: Any) -> None:
     """Its kernel answers: only the missing beats tell. Thawed it must not go on where others have taken its place."""
     job = started(machines, tmp_path / "job", 30, "--storage-interval", "20")

@@ -20,7 +20,7 @@ from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, 
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while ranks start or end
-_HEADLESS = 30.0  # seconds that another head may take to begin where the machine of the last one lives
+_HEADLESS = 30.0  # seconds for which an agent that has lost its head looks for it, or for another one
 
 
 class Agent:
@@ -108,7 +108,7 @@ class Agent:
             if now - since > nodes.wait:
                 self._say(f"cannot join: nobody answers at {self.link.endpoint} for {nodes.wait:g} s ({self.link.why})")
                 self.code = EXIT_GIVEN_UP
-        elif now - since > (_HEADLESS if self.link.refused else nodes.wait):
+        elif now - since > min(_HEADLESS, nodes.wait):
             self._say(
                 f"the head at {self.link.endpoint} is gone ({self.link.why}): the newest steps of this node's ranks"
                 " stay in memory, and the same command goes on from there"
