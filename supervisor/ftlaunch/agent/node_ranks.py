@@ -55,6 +55,7 @@ class AgentRanks:
         self._gone = True
         self._beats = 0
         self._lineage = node.memory_dir / "lineage"  # of which attempt the steps in memory are
+        self._known_lineage = self.lineage()
         self._next: Mapping[str, Any] | None = None  # an attempt to be started once the last one's processes are gone
 
     # --- what its memory has ----------------------------------------------------------------------------------
@@ -107,6 +108,7 @@ class AgentRanks:
             pages = self._take_pages(place)
             pages.prepare(Resume(kind), step, persist_at)
             self._lineage.write_text(message["lineage"])
+            self._known_lineage = message["lineage"]
             if every:
                 pages.announce_interval(every, max(step, 0))
             self._group = group = LocalRanks(self._around(pages), attempt, self._on_exit, place)
@@ -197,7 +199,7 @@ class AgentRanks:
             noted = [[v.rank, v.active, v.logged, v.busy] for v in views if not v.attached and not v.observed]
             stopped = sorted(group.stopped())
         told = {"words": words, "noted": noted, "stopped": stopped}
-        self._node.tell("beat", number=self._beats, now=self._node.clock(), **told)
+        self._node.tell("beat", number=self._beats, lineage=self._known_lineage, now=self._node.clock(), **told)
         return self._beats
 
     def tell_all_words_again(self) -> None:

@@ -36,6 +36,7 @@ class Cluster:
         self._run = around.plan.run if around.plan is not None else around.run
         self._adopts_since: float | None = None  # a node has said that it runs the plan's attempt
         self._lineage = ""  # of the newest attempt; none: no attempt was begun by this head
+        self.reports.lineage = "" if around.plan is None else around.plan.lineage
         self._fences = Fences(around.make_probe)
         self._interval = CommonInterval(around.pages, around.ranks_each)
         self._short_since: float | None = around.clock()
@@ -109,7 +110,7 @@ class Cluster:
             if node is None:
                 self._fences.wait(now + (around.timeout + FENCE) * _SLACK)
                 continue
-            node.gone, node.slots, running = False, None, node.running
+            node.gone, node.slots, running = node.gone_already, None, node.running
             group.on_started({int(rank): int(pid) for rank, pid in running["pids"].items()}, {})
             for rank, code in running["ended"].items():
                 group.on_exit(int(rank), int(code))
@@ -198,7 +199,7 @@ class Cluster:
             return 0
         kind, step, persist_at = self._around.pages.prepared
         self._around.begun(self._run, group.attempt)
-        self._lineage = f"{self._run}:{group.attempt}"
+        self._lineage = self.reports.lineage = f"{self._run}:{group.attempt}"
         resume = [int(kind), step, persist_at, self._around.pages.every]
         self._interval.begin()
         each, wanted = self._around.ranks_each, self._around.wanted
@@ -288,5 +289,7 @@ class Cluster:
             self.on_saver(node.member.place, message["answer"])
         elif name == "collected":
             self.on_collected(node.member.place, message["number"])
+        elif name in ("exit", "gone") and node.running and self.reports.group is None:
+            node.note_end(name, message)
         elif node.member.place >= 0:
             self.reports.take(node, name, message, self._ranks_of(node.member.place))

@@ -33,7 +33,8 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # `number`: counts up; `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed
     # in the ranks' halves of the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`:
     # ranks that are stopped
-    "beat": {"number": _INT, "now": _NUMBER, "words": _LIST, "noted": _LIST, "stopped": _LIST},
+    # `lineage`: of which attempt the pages are
+    "beat": {"number": _INT, "lineage": _TEXT, "now": _NUMBER, "words": _LIST, "noted": _LIST, "stopped": _LIST},
     "started": {"attempt": _INT, "pids": _MAP, "log_from": _MAP},
     "cannot_start": {"attempt": _INT, "rank": _INT, "why": _TEXT},
     "dying": {"attempt": _INT, "ranks": _MAP},  # rank -> the signal that is ending it

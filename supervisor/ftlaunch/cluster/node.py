@@ -20,8 +20,9 @@ class Node:
         self.lineage = str(hello["lineage"])
         self.probe, self.port = int(hello["probe"]), int(hello["port"])
         self.heard = now  # when it was last heard, on the head's clock
-        self.running: Mapping[str, Any] = hello["running"]
+        self.running: dict[str, Any] = hello["running"]
         self.told_heard = 0.0  # when it was last told that it is heard
+        self.gone_already = False  # before they were taken up: see note_end
         self.gone = True  # no rank of it is left
         self._ahead: float | None = None  # how far the head's clock is ahead of the node's, seconds
         self.slots: dict[int, list[int]] | None = None  # rank -> steps that its memory held when it came
@@ -36,14 +37,26 @@ class Node:
         """Send a message of `messages.DOWN`."""
         self.connection.send({"do": do, **fields})
 
-    def beat(self, message: Mapping[str, Any], now: float, pages: ClusterPages, ranks: range) -> None:
-        """Write what has changed into the mirrors of its ranks. Raises ValueError."""
+    def hear(self, message: Mapping[str, Any], now: float) -> None:
+        """Compare the clocks by a beat."""
         ahead = now - float(message["now"])  # as much too large as the message was under way
         self._ahead = ahead if self._ahead is None else min(self._ahead, ahead)
+
+    def beat(self, message: Mapping[str, Any], pages: ClusterPages, ranks: range) -> None:
+        """Write what has changed into the mirrors of its ranks; pages that it has from another place are none of these.
+
+        Raises ValueError.
+        """
         for rank, changes in message["words"]:
-            if rank not in ranks:
-                raise ValueError(f"words of rank {rank!r}, which is not its own")
-            page_words.write(pages[rank], changes, int(self._ahead * 1e9))
+            if rank in ranks:
+                page_words.write(pages[rank], changes, int((self._ahead or 0.0) * 1e9))
+
+    def note_end(self, name: str, message: Mapping[str, Any]) -> None:
+        """An end of ranks that run on, before a head has taken them up."""
+        if name == "exit":
+            self.running["ended"][str(message["rank"])] = message["code"]
+        else:
+            self.gone_already, self.port = True, message["port"]
 
     def here(self, moment: float) -> float:
         """A moment of the node's clock on the head's."""

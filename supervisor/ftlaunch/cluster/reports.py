@@ -19,6 +19,8 @@ class Reports:
         self._pages, self._clock = pages, clock
         self.group: ClusterRanks | None = None
         """the ranks of the running attempt, or the last one"""
+        self.lineage = ""
+        """of the running attempt, or of the one that is to be taken up"""
         self._dying: set[int] = set()
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
@@ -53,7 +55,10 @@ class Reports:
                 group.on_exit(rank, 1, why)
 
     def _on_beat(self, node: Node, message: dict[str, Any], ranks: range) -> None:
-        node.beat(message, self._clock(), self._pages, ranks)
+        node.hear(message, self._clock())
+        if message["lineage"] != self.lineage:
+            return  # it has not started its ranks of this attempt yet: what its pages say is of another one
+        node.beat(message, self._pages, ranks)
         if self.group is None:
             return
         self.group.on_stopped(ranks, [rank for rank in message["stopped"] if rank in ranks])

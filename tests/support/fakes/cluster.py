@@ -55,17 +55,8 @@ class FakeAgent:
     def beat(self, words: list[Any] | None = None, **other: Any) -> None:
         """A sign of life."""
         self.beats += 1
-        self.say(
-            "beat",
-            **{
-                "number": self.beats,
-                "now": self.head.clock(),
-                "words": words or [],
-                "noted": [],
-                "stopped": [],
-                **other,
-            },
-        )
+        usual = {"number": self.beats, "lineage": self.head.cluster.reports.lineage, "now": self.head.clock()}
+        self.say("beat", **{**usual, "words": words or [], "noted": [], "stopped": [], **other})
 
     def names(self) -> list[str]:
         """The names of what it was told."""

@@ -128,7 +128,10 @@ class Ranks:
                 changes = [[word, value] for word, value in self._page().items()]
                 found.append([rank, changes])
         clock = self._machine.clock()
-        self._machine.link.send("beat", number=self._beats, now=clock, words=found, noted=[], stopped=[])
+        lineage = self._machine.memory.lineage
+        self._machine.link.send(
+            "beat", number=self._beats, lineage=lineage, now=clock, words=found, noted=[], stopped=[]
+        )
         return self._beats
 
     def _page(self) -> dict[int, int]:
