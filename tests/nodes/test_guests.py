@@ -24,6 +24,7 @@ def test_nobody_answers_at_the_endpoint(nodes: NodesJob) -> None:
     nodes.assert_clean()
 
 
+@pytest.mark.long
 def test_an_agent_of_any_node_leaves_the_memory_of_a_named_one_alone(nodes: NodesJob) -> None:
     """Taken out: where the first has the memory of node 0, the second is told that there is another node 0."""
     with taken_port() as nodes.port:

@@ -32,6 +32,7 @@ def assert_lost(nodes: NodesJob, node: int) -> None:
     assert "is lost" in incident["sentence"]
 
 
+@pytest.mark.long
 def test_a_killed_agent_that_is_started_again_has_its_memory_still(nodes: NodesJob, alone: FtJob) -> None:
     """The agent that had started the head: the head lives on."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"

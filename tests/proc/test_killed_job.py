@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from tests.support.ranks import on_ranks
 from tests.support.snapshots import make_pages
+from tests.support.waiting import wait_for
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -83,6 +84,8 @@ def killed(rank: int, memory: Path, checkpoints: Path) -> None:
     job.state.restore_rng()
     for step in range(1, STEPS):
         if step == KILLED_AT and rank == 1:
+            # torch ends the other rank then: it must have the snapshot before
+            wait_for(lambda: KILLED_AT - 1 in pages[0].slot_steps(), "the other rank's snapshot")
             os.kill(os.getpid(), signal.SIGKILL)
         job.step()
         assert job.state.agree(step)

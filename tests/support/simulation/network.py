@@ -77,9 +77,11 @@ class End:
             world.after(self._arrives - world.now, lambda text=text: self.other.deliver(text))
 
     def deliver(self, text: str) -> None:
-        """It has arrived."""
+        """It has arrived; where nobody has this end any more, the sender is told so."""
         if self.open:
             self.on_message(json.loads(text))
+        else:
+            self._tell_other()
 
     def end(self, why: str) -> None:
         """This side gives up; the other hears of it if the link carries that."""
