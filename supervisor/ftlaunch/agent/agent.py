@@ -95,8 +95,10 @@ class Agent:
     def _watch_head(self, now: float) -> None:
         """An agent that no head hears ends its ranks before the head starts others in their place: see `Lease`."""
         nodes, since = self._spec.nodes, self.link.alone_since
-        if since is not None and self.link.refused and now - since < _HEADLESS:
-            self._lease.renew(self.link.tried_at)
+        if since is not None and self.link.refused and self.link.at_home and now - since < _HEADLESS:
+            self._lease.renew(
+                self.link.tried_at
+            )  # a refusal from elsewhere may be a firewall's, before a head that lives
         if not self._ranks.cleared and not self._expired and self._lease.is_over(now):
             self._expired = True
             self._say(f"no head hears this node ({self.link.why}): ending its ranks; their newest steps stay in memory")

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ftlaunch.agent.head_job import HeadJob
+from ftlaunch.agent.head_link import is_own
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.listener import Listener
 from ftlaunch.cluster import messages as cluster_messages
@@ -180,12 +181,10 @@ class _Door:
 def _own_address(spec: JobSpec) -> str | None:
     """The endpoint's address, where it is this machine's."""
     try:
-        found = socket.getaddrinfo(spec.nodes.address, spec.nodes.port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(found[0], socket.SOCK_STREAM) as probe:
-            probe.bind((found[4][0], 0))
-        return str(found[4][0])
+        found = socket.getaddrinfo(spec.nodes.address, spec.nodes.port, type=socket.SOCK_STREAM)[0][4][0]
     except OSError:
         return None
+    return str(found) if is_own(str(found)) else None
 
 
 def _serve(

@@ -18,6 +18,17 @@ _SELDOM = 2.0
 _REFUSED = os.strerror(errno.ECONNREFUSED)
 
 
+def is_own(address: str) -> bool:
+    """Whether a numeric address is this machine's."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
 class HeadLink:
     """Tries for as long as it is not closed. A name is resolved at every try: its scheduler may publish it late."""
 
@@ -39,6 +50,8 @@ class HeadLink:
         """why the last try has failed, or the connection has ended"""
         self.refused = False
         """the machine of the endpoint answers, and nobody listens there"""
+        self.at_home = False
+        """the endpoint is this machine's: its own kernel says whether somebody listens there"""
         self.tried_at = clock()
         """when the last try was begun"""
         self._try()
@@ -72,6 +85,7 @@ class HeadLink:
         try:
             if not self.was_met:  # afterwards its ranks may run, and a resolver may take its time
                 self._numeric = str(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0])
+                self.at_home = is_own(self._numeric)
         except OSError as error:
             self._failed(f"{address} cannot be resolved ({error.strerror})")
             return

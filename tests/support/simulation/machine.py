@@ -45,6 +45,7 @@ class SimLink:
         self._end: Any = None
         self.alone_since: float | None = machine.clock()
         self.was_met = self.refused = False
+        self.at_home = machine.name == "m0"
         self.why, self.endpoint, self.tried_at = "not tried yet", "head:1", machine.clock()
         self._pause = 0.1
         self._try()

@@ -27,7 +27,7 @@ class FakeLink:
     def __init__(self, clock: Clock, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> None:
         self.clock, self.heard, self._met = clock, heard, met
         self.alone_since: float | None = clock()
-        self.was_met = self.refused = False
+        self.was_met = self.refused = self.at_home = False
         self.tried_at = clock()
         self.sent: list[dict[str, Any]] = []
 
@@ -208,7 +208,7 @@ def test_a_head_that_speaks_and_does_not_hear_is_none(node: Node) -> None:
 def test_while_nobody_listens_at_the_endpoint_another_head_may_begin(node: Node) -> None:
     node.train()
     node.link.lose()
-    node.link.refused = True
+    node.link.refused = node.link.at_home = True
     for _ in range(10):
         node.link.tried_at = node.clock()
         node.live(1.0)
