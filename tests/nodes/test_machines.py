@@ -18,7 +18,7 @@ from tests.support.waiting import wait_for
 
 from ftlaunch_contract.protocol import EXIT_SAVED
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]  # six to eight ranks each: `make sweep` runs them
 
 NODES, STEPS, STEP_TIME = 3, 120, 0.05
 ARGS = ("--steps", str(STEPS), "--step-time", str(STEP_TIME))
@@ -46,7 +46,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def started(machines: Machines, home: Path, step: int, *options: str, env: dict[str, str] | None = None) -> Cluster:
-    """A job on all machines whose ranks have made so many steps, and whose standby has joined."""
+    """A job on all machines whose ranks have made so many steps; on a busy machine its standby may not have joined."""
     job = Cluster(machines, home, NODES, options, *ARGS)
     job.start_all(env)
     job.wait_step(step)
@@ -59,7 +59,6 @@ def assert_ended_well(job: Cluster, alone: Any, *machines: int) -> None:
     assert (losses, final) == alone
 
 
-@pytest.mark.slow
 def test_three_machines_train_what_one_does(machines: Machines, tmp_path: Path, alone: Any) -> None:
     job = started(machines, tmp_path / "job", 1)
     assert_ended_well(job, alone)
@@ -84,7 +83,6 @@ def test_a_lost_machine_is_replaced_from_the_newest_checkpoint(
     assert begun["mono"] - lost < NODE_TIMEOUT + 8.0
 
 
-@pytest.mark.slow
 def test_a_link_that_is_down_for_less_than_the_timeout(machines: Machines, tmp_path: Path, alone: Any) -> None:
     job = started(machines, tmp_path / "job", 30, "--storage-interval", "20")
     machines[1].cut()
@@ -110,7 +108,6 @@ def test_a_cut_machine_ends_its_ranks_before_others_begin(machines: Machines, tm
 
 
 @needs_nft
-@pytest.mark.slow
 def test_a_machine_that_hears_and_is_not_heard(machines: Machines, tmp_path: Path, alone: Any) -> None:
     job = started(machines, tmp_path / "job", 30, "--storage-interval", "20")
     mine = [pid for rank, pid in job.wait_step(30).items() if rank // RANKS == 2]
@@ -122,7 +119,6 @@ def test_a_machine_that_hears_and_is_not_heard(machines: Machines, tmp_path: Pat
 
 
 @needs_nft
-@pytest.mark.slow
 def test_a_job_outlives_loss_of_packets(machines: Machines, tmp_path: Path, alone: Any) -> None:
     job = started(machines, tmp_path / "job", 10, "--storage-interval", "20")
     for machine in machines.all:
@@ -130,7 +126,6 @@ def test_a_job_outlives_loss_of_packets(machines: Machines, tmp_path: Path, alon
     assert_ended_well(job, alone)
 
 
-@pytest.mark.slow
 def test_a_frozen_machine_is_replaced(machines: Machines, tmp_path: Path, alone: Any) -> None:
     """Its kernel answers: only the missing beats tell. Thawed it must not go on where others have taken its place."""
     job = started(machines, tmp_path / "job", 30, "--storage-interval", "20")
@@ -143,7 +138,7 @@ def test_a_frozen_machine_is_replaced(machines: Machines, tmp_path: Path, alone:
 def test_without_the_heads_machine_the_others_end_and_keep_their_memory(machines: Machines, tmp_path: Path) -> None:
     job = started(machines, tmp_path / "job", 30)
     machines[0].lose()
-    assert set(job.wait(1, 2, 3)) == {EXIT_SAVED}, job.told()
+    assert set(job.wait(1, 2)) == {EXIT_SAVED}, job.told()
     for number in (1, 2):
         assert not machines[number].processes()
         assert job.held(machines[number]), job.told()
