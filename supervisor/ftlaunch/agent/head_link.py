@@ -116,7 +116,7 @@ class HeadLink:
     def _failed(self, why: str) -> None:
         self._connection, self.why = None, why
         self.refused = why.endswith(_REFUSED)
-        if self.refused and self.was_met:
+        if self.refused and self.at_home:
             self._missed()
         if self.alone_since is None:
             self.alone_since = self._clock()

@@ -67,8 +67,7 @@ class SimLink:
         if not reachable:
             machine.world.after(5.0, lambda: self._failed("timed out", refused=False))
         elif not machine.job.head_lives:
-            if self.was_met:
-                machine.job.start_head_soon()
+            machine.job.start_head_soon()  # as by an agent of the head's machine
             self._failed("refused", refused=True)
         else:
             machine.world.after(0.002, self._open)
@@ -178,6 +177,7 @@ class Machine:
             return
         self.world.tell(f"{self.name} is killed")
         self.lives = self.ranks.alive = False
+        self._waiting.clear()
         self.link.close()
         self.world.after(back_after, lambda: None if self.job.over else self.start())
 
