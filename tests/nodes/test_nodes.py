@@ -31,7 +31,9 @@ def test_a_killed_rank_of_another_node_costs_no_step(nodes: NodesJob, alone: FtJ
     assert (raised["kind"], raised["rank"]) == ("exception", 0)
     assert "ZeroDivisionError" in raised["sentence"]
     after = nodes.events("resumed")[1:]
-    assert [(one["source"], one["step"], one["steps_lost"]) for one in after] == [("memory", 12, 0), ("memory", 20, 0)]
+    assert [(one["source"], one["steps_lost"]) for one in after] == [("memory", 0)] * 2
+    for step, one in zip((12, 20), after, strict=True):
+        assert one["step"] in (step - 1, step), "a node that had not ended the step leaves before it"
     nodes.assert_same_end(alone)
     nodes.assert_clean()
 

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from ftlaunch.agent import head
@@ -31,7 +32,7 @@ from ftlaunch.ranks.fork_server_watch import ForkServerWatch
 from ftlaunch.reporting import messages
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import job_token, processes
-from ftlaunch.system.control_socket import Control
+from ftlaunch.system.control_socket import Client, Control
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
@@ -94,13 +95,26 @@ def _take_memory(spec: JobSpec) -> MemoryTaken:
 def _one_agent_at_a_time() -> Iterator[None]:
     """Agents of one job that start together look for their memory one after another."""
     root = protocol.memory_root(os.getuid()) / "@agents"  # no job id has an @
-    make_private(root)
-    opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened = _locked_directory(root)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            root.rmdir()
         os.close(opened)
+
+
+def _locked_directory(path: Path) -> int:
+    """A descriptor of a directory that is locked by it, and there: its last holder has removed it before letting go."""
+    while True:
+        make_private(path)
+        with contextlib.suppress(FileNotFoundError):
+            opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(opened), path.stat()):
+                    return opened
+            os.close(opened)
 
 
 class _Node:
@@ -159,26 +173,23 @@ class _Node:
 
     def _on_connect(self) -> None:
         client = self._control.accept()
-        if client is None:
-            return
+        if client is not None:
+            self._loop.register(client.fd, lambda: self._on_request(client))
 
-        def on_request() -> None:
-            try:
-                request = client.request()
-            except (OSError, ValueError):
-                self._loop.unregister(client.fd)
-                client.close()
-                return
-            if request is None:
-                return
+    def _on_request(self, client: Client) -> None:
+        try:
+            request = client.request()
+        except (OSError, ValueError):
+            self._loop.unregister(client.fd)
+            client.close()
+            return
+        if request is not None:
             self._loop.unregister(client.fd)
             if request.get("do") == "stop":
                 self.agent.ask_stop(str(request.get("why", "asked on the control socket"))[:200])
                 client.answer({"ok": True})
             else:
                 client.answer({"ok": False, "error": "cannot answer that here: ask where the head of the job runs"})
-
-        self._loop.register(client.fd, on_request)
 
     def run(self) -> int:
         """Run to the end; returns the exit code."""

@@ -198,6 +198,7 @@ class Job:
 
     def _begin_training(self) -> None:
         self._state.restore_rng()  # not earlier: making a DataLoader's iterator draws from the generators
+        self._state.training_begins()
         self._page.phase = Phase.TRAIN
         self._boundary.begin(time.monotonic_ns())
 

@@ -69,13 +69,13 @@ class RankState:
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
         self._gradients = _gradients(kept, self._names)
-        self._layouts = BucketLayouts()
+        self._layouts = BucketLayouts(world_size)
         agreement = ReplicaAgreement(self.node.place(rank), peers, self._parts) if world_size > 1 and peers else None
         self._collector = Collector(rank, self.node, agreement)
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
         self._generators, self._rng_buffers = rng.Generators(OwnGenerators(attached, reached)), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
-        self._begun = False
+        self._begun = self._restored = False
         self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
         self._structure: Structure | None = None
         self._share_out()
@@ -154,6 +154,7 @@ class RankState:
         self._check_objects(state)
         self._check_ranks(saved)
         self.collect()  # names of parameters
+        self._restored = True
         if why := self._layouts.replay(state.get(bucket_layout.NAME)):
             self._tell_of_buckets(why)
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items()]
@@ -167,12 +168,15 @@ class RankState:
         if self._rng_read:
             self._generators.check(self._rng_read)
 
+    def training_begins(self) -> None:
+        """After a restore: tell what it could not reach."""
+        if self._restored and self._layouts.made_later():
+            self._tell_of_buckets("it was wrapped after attach()")
+        self._restored = False
+
     def _tell_of_buckets(self, why: str) -> None:
         if self.rank == 0:
-            say(
-                "the first step after this resume is not exact to the last bit: DistributedDataParallel lays out its"
-                f" buckets anew after it, and more than two ranks add in another order then; {why}"
-            )
+            say(bucket_layout.NOT_EXACT.format(why=why))
 
     def restore_weights(self, saved: SavedTensors) -> None:
         """Put back what was saved of the modules, in place, and nothing else: a new run begins with these weights.

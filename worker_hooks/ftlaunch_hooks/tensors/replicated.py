@@ -23,17 +23,22 @@ _ALIKE = {
 }
 
 
-def replicated_parameters(world_size: int) -> dict[int, nn.Parameter]:
-    """id -> parameter, of every parameter that DistributedDataParallel keeps equal over `world_size` ranks.
+def find_wrappers() -> list[DistributedDataParallel]:
+    """All that is wrapped into DistributedDataParallel, or into a subclass of it.
 
-    A wrapper knows its module and not the other way round, and either may be attached: this looks for
-    wrappers among all live objects (about 20 ms, once).
+    A wrapper knows its module and not the other way round, and either may be attached: this looks for wrappers among
+    all live objects (about 20 ms).
     """
+    kinds = _with_subclasses(DistributedDataParallel)
+    return [candidate for candidate in gc.get_objects() if type(candidate) in kinds]
+
+
+def replicated_parameters(world_size: int) -> dict[int, nn.Parameter]:
+    """id -> parameter, of every parameter that DistributedDataParallel keeps equal over `world_size` ranks."""
     found: dict[int, nn.Parameter] = {}
     if world_size == 1:
         return found
-    kinds = _with_subclasses(DistributedDataParallel)
-    for wrapper in [candidate for candidate in gc.get_objects() if type(candidate) in kinds]:
+    for wrapper in find_wrappers():
         if wrapper.process_group.size() != world_size:  # replicas of a part of the ranks only
             continue
         if any((hook.__module__, hook.__qualname__) not in _ALIKE for hook, _ in wrapper._comm_hooks):

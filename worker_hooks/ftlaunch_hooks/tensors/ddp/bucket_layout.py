@@ -9,7 +9,6 @@ order.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,13 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ftlaunch_hooks.tensors.replicated import find_wrappers
+
 NAME = "ddp_buckets"
+NOT_EXACT = (
+    "the first step after this resume is not exact to the last bit: DistributedDataParallel lays out its buckets anew"
+    " after it, and more than two ranks add in another order then; {why}"
+)
 _ORDERS = "orders"
 _LEAST = 3  # ranks: the sum of two numbers is the same in either order
 
@@ -25,11 +30,18 @@ _LEAST = 3  # ranks: the sum of two numbers is the same in either order
 class BucketLayouts:
     """Of all wrappers of this process whose layout matters."""
 
-    def __init__(self) -> None:
-        """The script has made its wrappers."""
-        found = [one for one in gc.get_objects() if type(one) is DistributedDataParallel]
-        self._wrappers = sorted((one for one in found if _lays_out_anew(one)), key=_signature)
+    def __init__(self, world_size: int) -> None:
+        """The script has made its wrappers. world_size: of the job."""
+        self._matter = world_size >= _LEAST
+        self._wrappers = sorted(self._find(), key=_signature)
         self._known: dict[str, Any] = {}
+
+    def _find(self) -> list[DistributedDataParallel]:
+        return [one for one in find_wrappers() if _lays_out_anew(one)] if self._matter else []
+
+    def made_later(self) -> bool:
+        """Whether the script has made another wrapper since, of which no snapshot knows the layout."""
+        return any(all(one is not known for known in self._wrappers) for one in self._find())
 
     def collect(self) -> dict[str, Any]:
         """For each wrapper the order of its parameters in the buckets; empty before all have laid them out."""
@@ -53,6 +65,7 @@ class BucketLayouts:
                 return why
         for wrapper, order in zip(self._wrappers, orders, strict=True):
             _give_zeros(wrapper, order)
+        self._known = {_ORDERS: orders}  # DDP tells of it only some steps later
         return ""
 
 
