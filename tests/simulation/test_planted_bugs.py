@@ -16,7 +16,7 @@ from ftlaunch.cluster.membership.roster import Roster
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.reports import Reports
 
-MOST_SEEDS = 60
+MOST_SEEDS = 120
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
@@ -47,13 +47,12 @@ def _any_lineage(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cluster, "_take_up", take_up)
 
 
-def _older_attempts_are_heard(patch: pytest.MonkeyPatch) -> None:
+def _beats_of_other_attempts_count(patch: pytest.MonkeyPatch) -> None:
+    """What pages say of another attempt comes into the mirrors."""
     real = Reports.take
 
     def take(self: Reports, node: Any, name: str, message: dict[str, Any], ranks: range) -> None:
-        if self.group is not None and "attempt" in message:
-            message = {**message, "attempt": self.group.attempt}
-        real(self, node, name, message, ranks)
+        real(self, node, name, {**message, "lineage": self.lineage} if name == "beat" else message, ranks)
 
     patch.setattr(Reports, "take", take)
 
@@ -87,22 +86,24 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no lease": _no_lease,
     "a lease that any word renews": _lease_of_any_word,
     "memory of any attempt": _any_lineage,
-    "messages of older attempts": _older_attempts_are_heard,
+    "beats of other attempts": _beats_of_other_attempts_count,
     "two nodes in a place": _two_nodes_in_a_place,
     "the memory of a lost node counts": _memory_of_the_lost_counts,
     "a head that adopts nobody": _a_head_adopts_nobody,
 }
+CORPUS = (1, 54, 10, 3)
+"""seeds whose stories have found bugs: they are tried first, so that a search is needed only after stories changed"""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[bug](monkeypatch)
-    for seed in range(MOST_SEEDS):
+    for seed in dict.fromkeys((*CORPUS, *range(MOST_SEEDS))):
         home = tmp_path / str(seed)
         home.mkdir()
         try:
-            simulate(seed, home)
-        except Exception:  # noqa: BLE001 - whatever goes wrong, the bug is found
+            simulate(seed, home, faults=6, nodes=2)
+        except AssertionError:
             return
     pytest.fail(f"{MOST_SEEDS} stories end well with this bug")

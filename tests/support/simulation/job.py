@@ -13,7 +13,6 @@ from tests.support.simulation.machine import Machine
 from tests.support.simulation.network import End, Link
 from tests.support.simulation.world import World
 
-STEP = 0.1  # seconds
 _AFTER_THAW = 0.5  # seconds in which ranks that were stopped may not know yet that they are over
 
 
@@ -24,9 +23,10 @@ class Broken(AssertionError):
 class Job:
     """Nodes, standbys, and the head."""
 
-    def __init__(self, world: World, home: Path, *, nodes: int, standbys: int, steps: int) -> None:
-        """home: an empty directory."""
+    def __init__(self, world: World, home: Path, *, nodes: int, standbys: int, steps: int, step: float) -> None:
+        """home: an empty directory. step: seconds that a step takes."""
         self.world, self.steps, self.stop_at, self.ranks_each = world, steps, 1 << 40, 2
+        self._step_seconds = step
         (home / "train.py").touch()
         flags = {
             "nnodes": str(nodes), "nproc_per_node": str(self.ranks_each), "rdzv_endpoint": "h:1", "job_id": "sim",
@@ -47,7 +47,7 @@ class Job:
         self.machines = [Machine(self, f"m{number}", rate) for number, rate in enumerate(rates)]
         for machine in self.machines:
             world.after(world.random.uniform(0.0, 3.0), machine.start)
-        world.after(STEP, self._train)
+        world.after(self._step_seconds, self._train)
 
     # --- the head ---------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class Job:
         self._check_places(at_work)
         for lineage in sorted({machine.memory.lineage for machine in at_work}):
             self._step([machine for machine in at_work if machine.memory.lineage == lineage])
-        self.world.after(STEP, self._train)
+        self.world.after(self._step_seconds, self._train)
 
     def _check_places(self, at_work: list[Machine]) -> None:
         """At most one node's ranks are at work in a place."""
