@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ftlaunch.agent.head_link import HeadLink
+from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.agent.lease import Lease
 from ftlaunch.agent.node_helpers import NodeHelpers
 from ftlaunch.agent.node_ranks import AgentRanks
@@ -33,12 +34,14 @@ class Agent:
         make_link: Callable[[Callable[[dict[str, Any]], None], Callable[[], None]], HeadLink],
         ranks: AgentRanks,
         helpers: NodeHelpers,
+        search: HeadSearch,
         hello: Mapping[str, Any],
         say: Callable[[str], None],
     ) -> None:
         """make_link: given what takes messages, and what is told of each connection. hello: its constant fields."""
         self._spec, self._clock, self._ranks, self._helpers = spec, clock, ranks, helpers
-        self._hello, self._say = hello, say
+        self._hello, self._say, self._search = hello, say, search
+        self._term = -1  # of the newest head that is known to be one
         self.code: int | None = None
         """the exit code, once the agent's part is over"""
         self.keep = True
@@ -83,7 +86,10 @@ class Agent:
             if self.link.alone_since is None:
                 self._lease.sent(beat, now)
         self._helpers.look()
-        self._watch_head(now)
+        self._search.look(now, self._ranks.place)
+        self._heed_sign()
+        if self._ending is None:
+            self._watch_head(now)
 
     def _settle(self, now: float) -> None:
         if not self._settled and self._helpers.may_begin(now):
@@ -117,6 +123,19 @@ class Agent:
             )
             self.code = EXIT_SAVED
 
+    def _heed_sign(self) -> None:
+        """Go where the newest head is; where the job has ended meanwhile, end as all its nodes do."""
+        sign = self._search.sign
+        if sign is None or sign.term < self._term:
+            return
+        if sign.ended:
+            if self._term >= 0 and self.link.alone_since is not None:
+                self.keep = sign.over != 0
+                self._end(sign.over)
+        elif sign.term > self._term and (self._term >= 0 or self._search.alive):
+            self._term = sign.term
+            self.link.go_to(sign.address, sign.port)
+
     def _end(self, code: int) -> None:
         """Kill the ranks; the agent is over once they are gone."""
         self._ending = code
@@ -134,9 +153,17 @@ class Agent:
         memory["running"] = self._ranks.running()
         self.link.send("hello", **self._hello, port=self._ranks.free_port(), **memory)
 
+    def _on_welcome(self, term: int) -> None:
+        if term < self._term:
+            self.link.renew("another head has taken its place")
+        self._term = max(term, self._term)
+
     def _on_message(self, message: dict[str, Any]) -> None:
         ranks, do = self._ranks, message["do"]
-        if do == "spawn":
+        self._search.hear(self._clock())
+        if do == "welcome":
+            self._on_welcome(message["term"])
+        elif do == "spawn":
             ranks.spawn(message)
         elif do == "heard":
             self._lease.heard(message["number"])

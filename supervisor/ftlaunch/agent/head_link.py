@@ -67,6 +67,16 @@ class HeadLink:
         address, port = self._endpoint
         return f"{address}:{port}"
 
+    def go_to(self, address: str, port: int) -> None:
+        """The head is at this numeric address from now on."""
+        if (address, port) == self._endpoint:
+            return
+        self._endpoint, self._numeric = (address, port), ""
+        if self._connection is not None:
+            self._lost("the head is elsewhere now")
+        self._pause = _AGAIN
+        self._loop.call_at(self._clock(), (self, "again"), self._try)
+
     def renew(self, why: str) -> None:
         """End the connection, and make another."""
         if self.alone_since is None:
@@ -83,7 +93,7 @@ class HeadLink:
         address, port = self._endpoint
         self.tried_at = self._clock()
         try:
-            if not self.was_met:  # afterwards its ranks may run, and a resolver may take its time
+            if not (self.was_met and self._numeric):  # its ranks may run then, and a resolver may take its time
                 self._numeric = str(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0])
                 self.at_home = is_own(self._numeric)
         except OSError as error:

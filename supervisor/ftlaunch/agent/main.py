@@ -12,14 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.agent import head
 from ftlaunch.agent.agent import Agent
-from ftlaunch.agent.head import HeadStarter
+from ftlaunch.agent.head import starter as heads
+from ftlaunch.agent.head.main import be_head
+from ftlaunch.agent.head.starter import HeadStarter
 from ftlaunch.agent.head_link import HeadLink
+from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.agent.node_helpers import NodeHelpers
 from ftlaunch.agent.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.autopsy.client import collect_here
+from ftlaunch.channel.claims import this_machine
 from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.cluster.cluster import STALE_PART
 from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.workspace import Unusable
@@ -52,17 +56,17 @@ def run(spec: JobSpec) -> int:
         raise Unusable(str(error)) from error
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
-    starter = HeadStarter(spec, token)
+    starter = HeadStarter(spec, lambda write, takes_over: be_head(spec, token, write, takes_over))
     own_head = starter.start()
     processes.become_subreaper()
     with Signals(spec.launch.stop_signals) as signals:
         try:
             node = _Node(spec, token, signals, starter)
         except BaseException:
-            head.dismiss(own_head)
+            heads.dismiss(own_head)
             raise
         code = node.run()
-    head.wait(own_head)
+    heads.wait(own_head)
     return code
 
 
@@ -156,14 +160,23 @@ class _Node:
             "rank": -1 if spec.nodes.rank is None else spec.nodes.rank,
             "probe": self._probe.getsockname()[1],
         }
+        stale = spec.nodes.timeout * STALE_PART
+        search = HeadSearch(starter.order, time.monotonic, this_machine(), stale)
+
+        def on_answers() -> None:
+            for answer in starter.lines():
+                search.on_answer(answer)
+
+        self._loop.register(starter.fd, on_answers)
         assert spec.nodes.address is not None
         endpoint = spec.nodes.address, spec.nodes.port
         return Agent(
             spec,
             time.monotonic,
-            lambda heard, met: HeadLink(self._loop, time.monotonic, endpoint, token, heard, met, starter.start_soon),
+            lambda heard, met: HeadLink(self._loop, time.monotonic, endpoint, token, heard, met, search.start_head),
             self._ranks,
             self._node_helpers,
+            search,
             hello,
             say,
         )

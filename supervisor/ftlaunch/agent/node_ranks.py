@@ -84,6 +84,11 @@ class AgentRanks:
         ended = {number: rank.process.returncode for number, rank in ranks.items() if not rank.alive}
         return {"place": self._place.node, "pids": pids, "ended": ended}
 
+    @property
+    def place(self) -> int:
+        """Of this node in the last attempt that it took part in, or -1."""
+        return -1 if self._place is None else self._place.node
+
     def lineage(self) -> str:
         """Of which attempt the steps in memory are; empty where that is not known."""
         try:

@@ -17,7 +17,7 @@ fails says why in "error" and deletes nothing.
         -> {"did": "prepare", "step", "why"}
     {"do": "write", TARGET, "ranks": {"RANK": slot directory, ...}, "bandwidth"}: into that directory
         -> {"did": "write", "step", "why", "bytes", "seconds"}
-    {"do": "commit", TARGET, "keep", "keep_every"}: once all ranks' shards are written
+    {"do": "commit", TARGET, "keep", "keep_every", "claim"}: once all ranks' shards are written
         -> {"did": "commit", ...}, else as "save" answers
     {"do": "discard", TARGET}: delete what was written
         -> {"did": "discard", "step", "why"}
@@ -46,6 +46,7 @@ from typing import Any
 
 import psutil
 
+from ftlaunch.channel.claims import Claims
 from ftlaunch.system.processes import kill_marked
 from ftlaunch_contract.checkpoint import health_mark, initial, layout, retention, tensor_file, verify, writer
 from ftlaunch_contract.files.rate_limit import Bandwidth
@@ -109,8 +110,9 @@ def write(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
 def commit(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     """Commit what the savers of all nodes have written."""
     began, target = time.monotonic(), _target(request)
+    run_dir, term = request["claim"]
     try:
-        done = _commit(target)
+        done = _commit(target, lambda: Claims(Path(run_dir)).check(term))
     except _Problems as error:
         return {**_about("commit", target), "error": _reason(error)}
     deleted, notes = _retire(target, request["keep"], request.get("keep_every"))
@@ -152,8 +154,8 @@ def _write(target: writer.SaveTarget, slots: Mapping[int, str], request: dict[st
     return sum(writer.write_shard_of(target, rank, Path(slot), bound) for rank, slot in slots.items())
 
 
-def _commit(target: writer.SaveTarget) -> dict[str, Any]:
-    path, size = writer.commit(target)
+def _commit(target: writer.SaveTarget, permit: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    path, size = writer.commit(target, permit)
     return {"path": str(path), "bytes": size, "health": health_mark.of(verify.read_metadata(path))}
 
 

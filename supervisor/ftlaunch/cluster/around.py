@@ -37,3 +37,7 @@ class Around:
     """names this life of the job, where there is no plan"""
     begun: Callable[[str, int], None]
     """told the run and the number of each attempt before its ranks are started"""
+    term: int
+    """of this head: a higher one has taken its place"""
+    leads: Callable[[], bool]
+    """whether the storage has seen this head's sign of life lately"""

@@ -19,7 +19,10 @@ from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
 
 FENCE = 1.0  # seconds after the node timeout in which an agent that is not heard ends its ranks
+STALE_PART = 0.75
+"""part of the node timeout after which a head that shows no sign of life is gone, and a node may start another"""
 _SLACK = 1.1  # clocks of two machines may run so differently
+_TAKEOVER = 1.2  # the same, where this head has begun before a node knew that it had lost the one before
 _KILLED = -9
 _TELL_HEARD = 0.25  # seconds between two words to a node that it is heard
 
@@ -40,6 +43,7 @@ class Cluster:
         self._fences = Fences(around.make_probe)
         self._interval = CommonInterval(around.pages, around.ranks_each)
         self._short_since: float | None = around.clock()
+        self._began = around.clock()
         self._ended = False  # all have been told that the job is over
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
         """told what the saver of a place has answered"""
@@ -77,6 +81,7 @@ class Cluster:
         self.roster.join(member)
         connection.on_message = lambda told: self._on_message(node, told)
         connection.on_end = lambda why: self._lose(node, why)
+        node.send("welcome", term=self._around.term)
         self._heed_running(node)
         node.slots = slots
 
@@ -101,14 +106,14 @@ class Cluster:
 
     def adopt(self, group: ClusterRanks) -> None:
         """Take up the ranks that run on; those of a node that has not come count as lost."""
-        around, now = self._around, self._around.clock()
+        around = self._around
         assert around.plan is not None
         self.reports.group, self._adopts_since, self._lineage = group, None, around.plan.lineage
         around.pages.every = around.plan.every
         for place in range(around.wanted):
             node = self._at(place)
             if node is None:
-                self._fences.wait(now + (around.timeout + FENCE) * _SLACK)
+                self._fences.wait(self._began + (around.timeout + FENCE) * _TAKEOVER)
                 continue
             node.gone, node.slots, running = node.gone_already, None, node.running
             group.on_started({int(rank): int(pid) for rank, pid in running["pids"].items()}, {})
@@ -265,6 +270,17 @@ class Cluster:
         each = self._around.ranks_each
         return range(place * each, (place + 1) * each)
 
+    def _may_go_on(self) -> bool:
+        """Whether ranks may go on: no other head can have taken this one's place, or no node that has ranks is there
+        to start one. A head that only the storage does not answer is a head still.
+        """
+        around = self._around
+        if around.leads():
+            return True
+        least = around.clock() - around.timeout * STALE_PART
+        heard = all(node.heard >= least for node in self._nodes.values() if node.member.place >= 0)
+        return heard and not self.roster.vacant
+
     # --- what nodes say ---------------------------------------------------------------------------------------
 
     def _on_message(self, node: Node, message: dict[str, Any]) -> None:
@@ -276,7 +292,7 @@ class Cluster:
             self._lose(node, f"its agent has sent {error}")
 
     def _take(self, node: Node, name: str, message: dict[str, Any]) -> None:
-        if name == "beat" and node.heard >= node.told_heard + _TELL_HEARD:
+        if name == "beat" and node.heard >= node.told_heard + _TELL_HEARD and self._may_go_on():
             node.told_heard = node.heard
             node.send("heard", number=message["number"])
         if name == "ready":

@@ -30,9 +30,14 @@ class ClusterSaver:
         pages: Pages,
         listen: Callable[[int, Callable[[], None]], None],
         ignore: Callable[[int], None],
+        claim: tuple[str, int],
     ) -> None:
-        """own: the head's saver. listen, ignore: wait for a descriptor in the event loop, and no longer."""
+        """own: the head's saver. listen, ignore: wait for a descriptor in the event loop, and no longer.
+
+        claim: run dir and term of this head, without which nothing is committed.
+        """
         self._own, self._cluster, self._pages, self._ignore = own, cluster, pages, ignore
+        self._claim = claim
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.pid = own.pid
         self.pending: Answer | None = None
@@ -144,7 +149,7 @@ class ClusterSaver:
         self._awaited.discard(place)
         if not self._awaited:
             keep = {name: request[name] for name in ("keep", "keep_every")}
-            self._own.ask({"do": "commit", **self._target(request), **keep})
+            self._own.ask({"do": "commit", **self._target(request), **keep, "claim": self._claim})
 
     def _on_lost(self, place: int) -> None:
         if place in self._awaited:

@@ -47,6 +47,7 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 }
 # from the head to an agent
 DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    "welcome": {"term": _INT},  # the first one: of this head
     # `place`: the fields of Placement; `resume`: kind, step, the first step to be held for the saver, and the steps
     # between snapshots, or 0
     "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST, "lineage": _TEXT},

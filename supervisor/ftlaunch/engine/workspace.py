@@ -20,7 +20,7 @@ from ftlaunch.system import processes
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.checkpoint.ownership import Custody, make_dirs, remove_dirs
-from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked
+from ftlaunch_contract.files.dirlock import LOCK, DirLock, Holder, Locked
 from ftlaunch_contract.files.private_dir import NotPrivate
 from ftlaunch_contract.protocol import ENV_MEMORY_DIR
 
@@ -35,13 +35,15 @@ class Workspace:
     """Run dir, memory directory, their locks, the journal, and the pages."""
 
     def __init__(
-        self, spec: JobSpec, say: Callable[[str], None], make_pages: Callable[[Path], Pages] | None = None
-    ) -> None:
+        self, spec: JobSpec, say: Callable[[str], None], make_pages: Callable[[Path], Pages] | None = None,
+        gone: Holder | None = None,
+    ) -> None:  # fmt: skip
         """Take possession. Raises Unusable; nothing is left behind then but what was there before.
 
         make_pages: makes the pages in the memory directory, which has no snapshots; None: pages and snapshots of all
-        ranks are there.
+        ranks are there. gone: a head in whose place this one works: its locks count for nothing.
         """
+        self._gone = gone
         self.spec, self.say, self._make_pages = spec, say, make_pages
         self._asked = (
             None
@@ -73,7 +75,7 @@ class Workspace:
         undo.callback(remove_dirs, made)
         if made:
             undo.callback((spec.run_dir / LOCK).unlink, missing_ok=True)
-        self.run_lock = DirLock(spec.run_dir)
+        self.run_lock = DirLock(spec.run_dir, gone=self._gone)
         undo.callback(self.run_lock.release)
         if self.run_lock.warning:
             self.say(self.run_lock.warning)
@@ -99,7 +101,7 @@ class Workspace:
     def _take_checkpoints(self) -> Custody:
         """Raises Unusable while another job saves there, or OSError."""
         try:
-            return Custody(self.spec.checkpoint_dir, self._wait_for, self.say)
+            return Custody(self.spec.checkpoint_dir, self._wait_for, self.say, self._gone)
         except Locked as error:
             raise Unusable(f"cannot start: {error}; give this job another --checkpoint-dir") from error
 

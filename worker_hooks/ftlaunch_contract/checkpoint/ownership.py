@@ -8,23 +8,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ftlaunch_contract.checkpoint import retention
-from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
+from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock, Holder
 
 
 class Custody:
     """Holds a checkpoint directory's lock, from the moment the directory is there."""
 
-    def __init__(self, directory: Path, wait: Callable[[int], None], say: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, wait: Callable[[int], None], say: Callable[[str], None],
+                 gone: Holder | None = None) -> None:  # fmt: skip
         """Make the directory where it is missing, lock it, and remove what interrupted saves have left.
 
-        wait: is called with a pid before waiting for the saver of a job that is gone. Raises dirlock.Locked while
-        another job saves there, or OSError; then nothing is left behind but what was there before.
+        wait: is called with a pid before waiting for the saver of a job that is gone. gone: see DirLock. Raises
+        dirlock.Locked while another job saves there, or OSError; then nothing is left behind but what was there before.
         """
         self.unfinished: list[int] = []  # steps whose checkpoints were only half saved or half deleted
         self._lock: DirLock | None = None
         self._made = make_dirs(directory)
         try:
-            self._lock = DirLock(directory, wait, name=CHECKPOINT_LOCK)
+            self._lock = DirLock(directory, wait, name=CHECKPOINT_LOCK, gone=gone)
         except BaseException:
             remove_dirs(self._made)
             raise

@@ -133,8 +133,10 @@ def _copy_bytes(source: int, fd: int, size: int, spent: Spent | None) -> list[st
     return digest.finish()
 
 
-def commit(target: SaveTarget) -> tuple[Path, int]:
+def commit(target: SaveTarget, permit: Callable[[], None] = lambda: None) -> tuple[Path, int]:
     """Join the ranks' parts and commit: returns the checkpoint's path and its bytes.
+
+    permit: is called last, and raises OSError where this process may commit no more.
 
     Raises OSError, or tensor_file.Damaged where a shard is missing, a rank's state names a tensor that no rank has
     saved, or two ranks have saved different tensors under one key. The rename commits: before it there is no
@@ -164,6 +166,7 @@ def commit(target: SaveTarget) -> tuple[Path, int]:
         path.unlink()
     atomic.write_durable(directory / layout.METADATA, verify.seal(said))
     atomic.fsync_dir(directory)
+    permit()
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
     if final.exists():  # an earlier run of the job reached this step, and was not resumed from
         layout.quarantine(target.checkpoint_dir, final, "a later run of the job made this step again")

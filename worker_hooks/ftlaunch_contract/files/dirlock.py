@@ -25,6 +25,7 @@ from ftlaunch_contract.protocol import memory_root, process_start_time
 LOCK = "lock"  # in a run dir and in a memory directory
 CHECKPOINT_LOCK = ".ftlaunch.lock"  # in a checkpoint directory, where others' files may lie too
 _RETRY = 0.02  # seconds between tries for a lock that a dead supervisor's saver holds
+_GONE = 0.5  # seconds in which a process that has been replaced gives its locks back, if it can
 _WIDTH = 128  # bytes of the note that says who holds it
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what flock says where a file system has none
 _STAND_INS = "@locks"  # folder in the user's memory; no job id has an @
@@ -41,6 +42,10 @@ class Locked(Exception):
         self.holder = holder
 
 
+Holder = tuple[int, int]
+"""Pid and start time."""
+
+
 class DirLock:
     """An flock on a file in a directory. The end of its last holder releases it; a reused pid is no holder."""
 
@@ -50,14 +55,19 @@ class DirLock:
         wait: Callable[[int], None] | None = None,
         patience: float = 2.0,
         name: str = LOCK,
+        gone: Holder | None = None,
     ) -> None:
         """Take the lock.
+
+        gone: of a process that is known to do nothing more with what this lock guards, and may hold it for long: on a
+        machine that is lost, say. Its lock's file is replaced, unless it gives the lock back in half a second.
 
         Where it is held for a supervisor that is dead (its saver finishes a save), wait for that, after
         calling `wait(holder)`; without `wait` for `patience` seconds at most. Raises Locked when the holder
         lives or the patience is over, or OSError.
         """
         give_up = float("inf") if wait is not None else time.monotonic() + patience
+        self._gone, self._gone_until = gone, time.monotonic() + _GONE
         self.path = directory / name
         self._stand_in: Path | None = None
         while True:
@@ -105,6 +115,12 @@ class DirLock:
                 "",
                 str(pid_namespace()),
             )  # who holds it is said, not whether it lives
+            if (holder, start) == self._gone:
+                if time.monotonic() >= self._gone_until:
+                    self.path.unlink(missing_ok=True)
+                    return  # the caller sees that the file is gone, and makes another
+                time.sleep(_RETRY)
+                continue
             alive = holder != 0 and (hidden or process_start_time(holder) == start)
             if alive or time.monotonic() >= give_up:
                 raise Locked(self.path, holder, alive, f" on {host}" if elsewhere else "")

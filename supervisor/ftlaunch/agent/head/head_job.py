@@ -7,10 +7,11 @@ import secrets
 import time
 from collections.abc import Callable
 
+from ftlaunch.agent.head.sign_of_life import SignOfLife
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.cluster.around import Around
-from ftlaunch.cluster.cluster import Cluster
+from ftlaunch.cluster.cluster import STALE_PART, Cluster
 from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
 from ftlaunch.cluster.cluster_saver import ClusterSaver
 from ftlaunch.cluster.membership import plan
@@ -56,6 +57,7 @@ class HeadJob:
         loop: EventLoop[Event],
         random: Callable[[], float],
         reached: int,
+        life: SignOfLife,
     ) -> None:
         """spec: as every node has it. world: its ranks are all those of the job. Raises OSError.
 
@@ -70,6 +72,7 @@ class HeadJob:
             pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
             time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), PortProbe, self._plan,
             secrets.token_hex(8), self._note_plan,
+            life.sign.term, lambda: life.age() < spec.nodes.timeout * STALE_PART,
         )  # fmt: skip
         self.cluster = cluster = Cluster(around)
         self._control = Control(workspace.memory_dir)
@@ -78,6 +81,7 @@ class HeadJob:
             world, pages, reporter.tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
             cluster.settled,
         )  # fmt: skip
+        self._life = life
         self.supervisor = Supervisor(context, self._edges(context, workspace))
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
         self._ended = 0.0  # when the agents were told that the job is over
@@ -85,11 +89,12 @@ class HeadJob:
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:
         world, loop, pages, cluster = context.spec, self._loop, self._pages, self.cluster
+        term = self._life.sign.term
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
 
         def start_saver() -> ClusterSaver:
             own = SaverLink(context.helpers, marker, workspace.locks)
-            return ClusterSaver(own, cluster, pages, loop.register, loop.unregister)
+            return ClusterSaver(own, cluster, pages, loop.register, loop.unregister, (str(world.run_dir), term))
 
         return Edges(
             make_group=lambda number, exited: ClusterRanks(world, pages, cluster, time.monotonic, number, exited),

@@ -1,0 +1,123 @@
+"""Which process becomes the head: it listens first, then it claims the next term."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ftlaunch.agent.head_link import is_own
+from ftlaunch.channel.claims import Claims, Sign, this_machine
+from ftlaunch.channel.listener import Listener
+from ftlaunch.cluster.cluster import STALE_PART
+from ftlaunch.cluster.membership.fences import PortProbe
+from ftlaunch.spec.nodes.nodes_spec import NodesSpec
+from ftlaunch_contract.files.kernel_files import open_end
+from ftlaunch_contract.protocol import process_start_time
+
+_LOOK = 0.02  # seconds between looks at the sign of a head that does not answer
+_KILLED = 5.0  # seconds in which a killed process ends
+
+
+class Elected(NamedTuple):
+    """The head, from now on."""
+
+    listener: Listener
+    sign: Sign
+    before: Sign | None
+    """of the head whose place it takes; None where there was none, or where the job has ended under it"""
+
+
+def stand(
+    nodes: NodesSpec, claims: Claims, listen: Callable[[str, int], Listener], *, takes_over: bool
+) -> Elected | None:
+    """Become the head, or not. Raises OSError where the claim cannot be written."""
+    last = claims.read()
+    before = None if last is None or last.ended else last
+    place = _taken_over(before) if takes_over and before is not None else _own_place(nodes, claims, before)
+    if place is None:
+        return None
+    try:
+        listener = listen(*place)
+    except OSError:  # another head listens
+        return None
+    pid = os.getpid()
+    sign = Sign(claims.next_term(), place[0], listener.port, this_machine(), pid, process_start_time(pid), 0)
+    try:
+        won = claims.claim(sign)
+    except OSError:
+        listener.close()
+        raise
+    if not won:
+        listener.close()
+        return None
+    return Elected(listener, sign, before)
+
+
+def _own_place(nodes: NodesSpec, claims: Claims, before: Sign | None) -> tuple[str, int] | None:
+    """The endpoint, or where the last head was, if that is this machine's and no head lives elsewhere."""
+    endpoint = _resolved(nodes)
+    if before is None:
+        return endpoint
+    if before.machine == this_machine():
+        return endpoint or (before.address, before.port)
+    if endpoint is None or not _is_gone(claims, before, nodes.timeout * STALE_PART):
+        return None
+    return endpoint
+
+
+def _resolved(nodes: NodesSpec) -> tuple[str, int] | None:
+    try:
+        found = str(socket.getaddrinfo(nodes.address, nodes.port, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return None
+    return (found, nodes.port) if is_own(found) else None
+
+
+def _is_gone(claims: Claims, before: Sign, stale: float) -> bool:
+    """Whether a head's machine says that nobody listens there, or the head shows no sign of life for a while."""
+    deadline = time.monotonic() + stale
+    probe = PortProbe(before.address, before.port)
+    try:
+        while time.monotonic() < deadline:
+            if probe.is_dead():
+                return True
+            if claims.read() != before:
+                return False
+            time.sleep(_LOOK)
+    finally:
+        probe.close()
+    return True
+
+
+def _taken_over(before: Sign) -> tuple[str, int] | None:
+    """Where to listen instead of a head that is gone for this machine and for the storage."""
+    if before.machine != this_machine():
+        return _route_to(before.address), 0
+    if process_start_time(before.pid) == before.started:
+        _kill(before.pid)
+    return before.address, before.port
+
+
+def _kill(pid: int) -> None:
+    """End a head that does not answer, as one that is stopped, and wait for its end."""
+    with contextlib.suppress(ProcessLookupError):
+        end = open_end(pid)
+        try:
+            os.kill(pid, signal.SIGKILL)
+            select.select([end], [], [], _KILLED)
+        finally:
+            os.close(end)
+
+
+def _route_to(address: str) -> str:
+    """This machine's address on the way to another one."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))  # nothing is sent
+        return str(probe.getsockname()[0])

@@ -1,0 +1,137 @@
+"""The head of a job of several nodes: the engine of one machine, whose ranks are on other ones; a process of its own.
+
+The first agent at the endpoint starts it, or the agent that takes the place of a head that is gone. It outlives that
+agent: its ranks are not the head's business.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ftlaunch.agent.head import election
+from ftlaunch.agent.head.election import Elected
+from ftlaunch.agent.head.head_job import HeadJob
+from ftlaunch.agent.head.sign_of_life import Deposed, SignOfLife
+from ftlaunch.channel.claims import Claims
+from ftlaunch.channel.connection import Connection
+from ftlaunch.channel.listener import Listener
+from ftlaunch.cluster import messages as cluster_messages
+from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.engine import main as engine_main
+from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.engine.workspace import Unusable, Workspace
+from ftlaunch.notify.client import NotifierLink
+from ftlaunch.policy.states import Event
+from ftlaunch.reporting import messages
+from ftlaunch.reporting.reporter import Reporter
+from ftlaunch.reporting.terminal import Terminal
+from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system import processes
+from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.signals import Signals
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE, Resume
+
+
+def be_head(spec: JobSpec, token: bytes, write: int, takes_over: bool) -> None:
+    """Be the head, and never return. See starter.BeHead."""
+    code = EXIT_BUG
+    try:
+        code = _run(spec, token, write, takes_over)
+    except Unusable as error:
+        sys.stderr.write(f"{messages.PREFIX}{error}\n")
+        code = EXIT_USAGE
+    except Deposed as error:
+        sys.stderr.write(f"{messages.PREFIX}{error}\n")
+        code = EXIT_SAVED
+    except Exception:  # noqa: BLE001 - the last resort: whatever gets here is a bug, and is told so
+        sys.stderr.write(f"{messages.PREFIX}a bug of ftlaunch's own, in the head of the job; please report it:\n")
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(spec: JobSpec, token: bytes, write: int, takes_over: bool) -> int:
+    """The head. write: is told whether it listens."""
+    loop = EventLoop[Event](time.monotonic)
+    door, claims = _Door(), Claims(spec.run_dir)
+
+    def listen(address: str, port: int) -> Listener:
+        told = door.accept, door.tell
+        return Listener(loop, time.monotonic, address, port, token, *told, version=cluster_messages.VERSION)
+
+    try:
+        elected = election.stand(spec.nodes, claims, listen, takes_over=takes_over)
+    except OSError as error:
+        raise Unusable(f"cannot be the head: {error.filename or claims.folder}: {error.strerror}") from error
+    if elected is None:
+        return 0
+    os.write(write, b"%d\n" % os.getpid())
+    os.close(write)
+    processes.become_subreaper()
+    world = replace(spec, launch=replace(spec.launch, nproc=spec.nodes.most * spec.launch.nproc))
+    terminal = Terminal()
+    try:
+        with Signals(spec.launch.stop_signals) as signals:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            return _serve(spec, world, loop, door, terminal, signals, claims, elected)
+    finally:
+        elected.listener.close()
+        loop.close()
+        terminal.close()
+
+
+class _Door:
+    """What is done with peers and sentences of the listener: set before the loop runs, and nothing comes earlier."""
+
+    accepted: Callable[[Connection], None]
+    say: Callable[[str], None]
+
+    def accept(self, peer: Connection) -> None:
+        """A peer has come."""
+        self.accepted(peer)
+
+    def tell(self, sentence: str) -> None:
+        """The listener has something to say."""
+        self.say(sentence)
+
+
+def _serve(
+    spec: JobSpec, world: JobSpec, loop: EventLoop[Event], door: _Door, terminal: Terminal, signals: Signals,
+    claims: Claims, elected: Elected,
+) -> int:  # fmt: skip
+    def make_pages(directory: Path) -> ClusterPages:
+        pages = ClusterPages(directory, world.launch.nproc)
+        pages.reading(NONE)
+        pages.decide(Resume.FRESH, NONE, NONE)  # a killed head's: what memory holds, the nodes say
+        return pages
+
+    life = SignOfLife(claims, elected.sign)
+    loop.register(life.fd, life.raise_deposed)
+    before = elected.before
+    elsewhere = before is not None and before.machine != elected.sign.machine
+    gone = (before.pid, before.started) if before is not None and elsewhere else None
+    workspace = Workspace(world, lambda line: terminal.say(messages.PREFIX + line), make_pages, gone)
+    helpers = HelperProcesses()
+    reporter = Reporter(world, workspace.journal, NotifierLink(helpers, world, dict(os.environ)), terminal)
+    reached = engine_main.tell_of_start(world, workspace, reporter)
+    job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random, reached, life)
+    door.accepted, door.say = job.cluster.accepted, reporter.say
+    code = job.run()
+    reporter.tell(job.supervisor.ended(code))
+    if unsaved := job.supervisor.unsaved() or job.kept():
+        reporter.say(unsaved)
+    reporter.farewell()
+    life.close(code)
+    workspace.leave(keep_memory=False, storage_answers=job.storage_answers)
+    return code

@@ -1,0 +1,68 @@
+"""The head says in the run dir that it lives, in a thread: storage that does not answer must not hold the head up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from dataclasses import replace
+
+from ftlaunch.channel.claims import Claims, Sign
+
+PERIOD = 0.25
+"""seconds between two signs"""
+
+
+class Deposed(Exception):
+    """Another head has taken over; the message is a sentence."""
+
+
+class SignOfLife:
+    """Of one head."""
+
+    def __init__(self, claims: Claims, sign: Sign) -> None:
+        """sign: as it was shown when the term was claimed."""
+        self.claims, self.sign = claims, sign
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """is readable once another head has a higher term"""
+        self._shown = time.monotonic()  # when the newest sign that was shown was begun
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sign of life", daemon=True)
+        self._thread.start()
+
+    def age(self) -> float:
+        """Seconds since the head has last been seen, at the least, by whoever reads its sign."""
+        return time.monotonic() - self._shown
+
+    def raise_deposed(self) -> None:
+        """Raises Deposed."""
+        newest = self.claims.read()
+        where = "" if newest is None else f" at {newest.address} port {newest.port}"
+        raise Deposed(f"another head has taken over the job{where}: this one ends, and its nodes go there")
+
+    def close(self, code: int) -> None:
+        """The job is over: whoever has lost this head finds the exit code in the run dir."""
+        self._end.set()
+        self._thread.join(PERIOD)
+        if not self._thread.is_alive():  # storage that does not answer is not touched
+            with contextlib.suppress(OSError):
+                self._show(code)
+        os.close(self.fd)
+
+    def _run(self) -> None:
+        while not self._end.wait(PERIOD):
+            begun = time.monotonic()
+            try:
+                newest = self.claims.read()
+                if newest is not None and newest.term > self.sign.term:
+                    os.eventfd_write(self.fd, 1)
+                    return
+                self._show(self.sign.over)
+            except OSError:  # its age says so
+                continue
+            self._shown = begun
+
+    def _show(self, over: int) -> None:
+        self.sign = replace(self.sign, count=self.sign.count + 1, over=over)
+        self.claims.show(self.sign)

@@ -1,0 +1,118 @@
+"""A process from which an agent has heads started, and the sign of life of the running one read.
+
+It is forked before the agent has threads. What it does may wait for storage; the agent never waits for it but at its
+start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from ftlaunch.channel.claims import Claims
+from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch_contract.files.kernel_files import open_end
+
+START, TAKE_OVER, LOOK = b"+", b"t", b"?"
+_PATIENCE = 10.0  # seconds that an agent waits for its head to have said its last words
+_MOST = 1 << 16
+
+BeHead = Callable[[int, bool], None]
+"""Is the head, in a process of its own, and never returns. Given: a pipe that is told its pid once it listens, or is
+closed, and whether it takes the place of a head that is gone."""
+
+
+class HeadStarter:
+    """Heads are nobody's children: no agent takes them for something that a rank has left behind. They outlive it."""
+
+    def __init__(self, spec: JobSpec, be_head: BeHead) -> None:
+        """Must be made while this process has no threads, and before it adopts orphans."""
+        orders, self._orders = os.pipe()
+        self.fd, answers = os.pipe()
+        """is readable when `lines` has something"""
+        child = os.fork()
+        if not child:
+            os.close(self._orders)
+            os.close(self.fd)
+            os.setsid()  # a signal to the agent's group is not meant for the head
+            if not os.fork():
+                _obey(Claims(spec.run_dir), be_head, orders, answers)
+            os._exit(0)
+        os.close(orders)
+        os.close(answers)
+        os.waitpid(child, 0)
+        os.set_blocking(self.fd, False)
+        self._told = b""
+
+    def start(self) -> int:
+        """Start a head where the job's place is this machine's, and none lives; returns its pidfd, or -1."""
+        self.order(START)
+        while True:
+            select.select([self.fd], [], [])
+            for line in self.lines():
+                pid = int(line["head"])
+                return open_end(pid) if pid else -1
+
+    def order(self, order: bytes) -> None:
+        """Send an order; `lines` has its answer later."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._orders, order)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Answers that have come: {"head": pid or 0} or {"sign": fields or nothing}."""
+        with contextlib.suppress(BlockingIOError):
+            self._told += os.read(self.fd, _MOST) or b'{"head": 0}\n'  # it is gone: no head
+        whole, _, self._told = self._told.rpartition(b"\n")
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def close(self) -> None:
+        """Start no more."""
+        os.close(self._orders)
+        os.close(self.fd)
+
+
+def _obey(claims: Claims, be_head: BeHead, orders: int, answers: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a head has ended
+    while order := os.read(orders, 1):
+        if order == LOOK:
+            sign = claims.read()
+            answer: dict[str, object] = {"sign": {} if sign is None else asdict(sign)}
+        else:
+            answer = {"head": _fork_head(be_head, order == TAKE_OVER, (orders, answers))}
+        with contextlib.suppress(BrokenPipeError):
+            os.write(answers, json.dumps(answer).encode() + b"\n")
+    os._exit(0)
+
+
+def _fork_head(be_head: BeHead, takes_over: bool, close: tuple[int, ...]) -> int:
+    """Its pid, or 0 where it does not listen."""
+    read, write = os.pipe()
+    if not os.fork():
+        for fd in (read, *close):
+            os.close(fd)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        be_head(write, takes_over)
+    os.close(write)
+    with os.fdopen(read, "rb") as told:
+        return int(told.readline() or b"0")
+
+
+def dismiss(head: int) -> None:
+    """This node cannot take part: end the head that it has started. head: its pidfd, or -1."""
+    if head >= 0:
+        signal.pidfd_send_signal(head, signal.SIGTERM)
+        wait(head)
+
+
+def wait(head: int) -> None:
+    """Wait until the head has said its last words. head: its pidfd, or -1."""
+    if head >= 0:
+        select.select([head], [], [], _PATIENCE)
+        os.close(head)

@@ -1,0 +1,67 @@
+"""Looks for the head in the run dir while it is not heard, and has another one started where it is gone.
+
+Storage may not answer: what waits for it is the starter's process.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ftlaunch.agent.head.starter import LOOK, START, TAKE_OVER
+from ftlaunch.agent.takeover import QUIET, Takeover
+from ftlaunch.channel.claims import Sign, of_fields
+
+Order = Callable[[bytes], None]
+
+
+class HeadSearch:
+    """Of one agent."""
+
+    def __init__(self, order: Order, clock: Callable[[], float], machine: str, stale: float) -> None:
+        """order: sends an order to the starter, whose answers come to `on_answer`. stale: see Takeover."""
+        self._order, self._clock, self._machine = order, clock, machine
+        self._takeover = Takeover(stale)
+        self._heard = clock()
+        self._waiting: deque[tuple[bytes, float]] = deque()  # orders that are not answered yet, and when they were sent
+
+    @property
+    def sign(self) -> Sign | None:
+        """The newest sign of a head that was seen."""
+        return self._takeover.sign
+
+    @property
+    def alive(self) -> bool:
+        """Whether the head that shows it was seen to live."""
+        return self._takeover.alive
+
+    def hear(self, now: float) -> None:
+        """The head has said something."""
+        self._heard = now
+
+    def look(self, now: float, place: int) -> None:
+        """Look at the sign while the head is not heard. place: of this node, or -1."""
+        if self._waiting or now - self._heard < QUIET:
+            return
+        sign = self.sign
+        at_home = sign is not None and sign.machine == self._machine
+        due = self._takeover.is_due(self._heard, place, at_home=at_home)
+        self._send(TAKE_OVER if due else LOOK, now)
+
+    def start_head(self) -> None:
+        """Nobody listens on this machine where the head is to be."""
+        if not self._waiting:
+            self._send(START, self._clock())
+
+    def on_answer(self, answer: dict[str, Any]) -> None:
+        """The starter has answered an order."""
+        order, sent = self._waiting.popleft()
+        if order == LOOK:
+            self._takeover.note(of_fields(answer["sign"]), sent, self._clock())
+        elif order == TAKE_OVER:  # a head was started, which will show its sign, or another node was first
+            self._takeover.forget_time(self._clock())
+
+    def _send(self, order: bytes, now: float) -> None:
+        self._waiting.append((order, now))
+        self._order(order)

@@ -1,0 +1,129 @@
+"""Who is the head of a job of several nodes, and where it listens: claims in the run dir, which all nodes share.
+
+claims.claim(sign)       # link(2): of many that claim a term one wins, and nobody ever reads half a claim
+claims.show(sign)        # again and again: the head lives; the storage is the witness where the network is cut
+claims.read()            # whoever has lost the head
+
+Each head has a term of its own. Whoever reads a higher term than its own is head no more. The sign of life is one file
+under one name that is replaced: NFS asks its server whenever a name is opened, and not whenever a directory is listed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ftlaunch_contract.files import atomic, untrusted_json
+
+FOLDER = "head"
+NOT_OVER = -1
+_SIGN = "sign.json"
+_MOST = 4096  # bytes of a sign
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What a head says of itself."""
+
+    term: int
+    address: str
+    port: int
+    machine: str
+    """see `this_machine`"""
+    pid: int
+    started: int
+    """start time of that process, in the kernel's ticks: a reused pid is another process"""
+    count: int
+    """counts the signs of this head: where it goes on counting, it lives"""
+    over: int = NOT_OVER
+    """the job has ended with this exit code"""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has ended under this head."""
+        return self.over != NOT_OVER
+
+
+def this_machine() -> str:
+    """Names what a process and its pid can be seen from: a boot of a kernel, a host name, and namespaces."""
+    spaces = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("pid", "net")]
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return " ".join([boot, os.uname().nodename[:100], *spaces])
+
+
+class Claims:
+    """Of one job."""
+
+    def __init__(self, run_dir: Path) -> None:
+        """run_dir: the directory that all nodes share."""
+        self.folder = run_dir / FOLDER
+
+    def read(self) -> Sign | None:
+        """The newest sign; None where there is none that can be read."""
+        try:
+            with (self.folder / _SIGN).open("rb") as file:
+                return parse(file.read(_MOST))
+        except (OSError, ValueError):
+            return None
+
+    def next_term(self) -> int:
+        """The term after all that were claimed, whether the winner has shown its sign or has died before."""
+        newest = self.read()
+        claimed = [int(path.suffix[1:]) for path in self.folder.glob("claim.*") if path.suffix[1:].isdigit()]
+        return 1 + max([0 if newest is None else newest.term, *claimed])
+
+    def claim(self, sign: Sign) -> bool:
+        """Claim a term, and show the sign; False where another one has it, or a higher one. Raises OSError."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        written = self.folder / f".claim.{os.urandom(8).hex()}"
+        try:
+            atomic.write_durable(written, _bytes(sign))
+            os.link(written, self.folder / f"claim.{sign.term}", follow_symlinks=False)
+        except FileExistsError:
+            return False
+        finally:
+            written.unlink(missing_ok=True)
+        newest = self.read()
+        if newest is not None and newest.term >= sign.term:
+            return False
+        self.show(sign)
+        return True
+
+    def show(self, sign: Sign) -> None:
+        """Replace the sign of life. Raises OSError."""
+        written = self.folder / f".{_SIGN}.{sign.term}"
+        written.write_bytes(_bytes(sign))
+        written.replace(self.folder / _SIGN)
+
+    def check(self, term: int) -> None:
+        """Raises PermissionError where a head of a higher term has claimed the job."""
+        newest = self.read()
+        if newest is not None and newest.term > term:
+            raise PermissionError(f"another head has taken over the job, at {newest.address} port {newest.port}")
+
+
+def parse(content: bytes) -> Sign:
+    """A sign from what was read. Raises ValueError where it is none."""
+    found = of_fields(untrusted_json.mapping(untrusted_json.parse(content), "the sign of the head"))
+    if found is None:
+        raise ValueError("the sign of the head lacks a field")
+    return found
+
+
+def of_fields(told: Mapping[str, Any]) -> Sign | None:
+    """A sign from its fields; None where one is missing. Raises ValueError where one is nonsense."""
+    try:
+        words = {name: untrusted_json.text(told[name], name) for name in ("address", "machine")}
+        names = [field.name for field in dataclasses.fields(Sign) if field.name not in words]
+        return Sign(**words, **{name: untrusted_json.whole(told[name], name, NOT_OVER) for name in names})  # type: ignore[arg-type]
+    except KeyError:
+        return None
+
+
+def _bytes(sign: Sign) -> bytes:
+    return json.dumps(asdict(sign)).encode()
