@@ -138,6 +138,21 @@ def test_a_killed_head_is_replaced_and_the_ranks_run_on(nodes: NodesJob, alone: 
 
 
 @pytest.mark.long
+def test_a_frozen_head_is_ended_and_replaced(nodes: NodesJob, alone: FtJob) -> None:
+    """It holds its port, its locks and its connections: only its silence tells."""
+    nodes.words = ("--steps", "30", "--step-time", "0.3")
+    nodes.begin()
+    nodes.wait_step(5)
+    head = nodes.head
+    os.kill(head, signal.SIGSTOP)
+    nodes.wait_event("job_started", 2)
+    nodes.wait_gone([head])
+    assert nodes.codes() == [0, 0], nodes.told
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
+
+
+@pytest.mark.long
 def test_a_signal_to_any_agent_stops_all_nodes_at_one_step(nodes: NodesJob, alone: FtJob) -> None:
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.begin()
