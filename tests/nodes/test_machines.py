@@ -146,6 +146,16 @@ def test_the_heads_machine_is_lost_and_another_one_leads(machines: Machines, tmp
     assert begun["mono"] - lost < NODE_TIMEOUT + 10.0
 
 
+def test_the_heads_machine_is_cut_off_and_another_one_leads(machines: Machines, tmp_path: Path, alone: Any) -> None:
+    """The storage still sees the cut head: taken out, where it does not give way, nobody takes its place."""
+    job = started(machines, tmp_path / "job", 30, "--storage-interval", "20")
+    job.wait_event("checkpoint_committed")
+    machines[0].cut()
+    job.wait_event("attempt_started", 2)
+    machines[0].mend()
+    assert_ended_well(job, alone)
+
+
 def test_the_heads_machine_freezes_and_does_no_harm_when_it_goes_on(
     machines: Machines, tmp_path: Path, alone: Any
 ) -> None:  # fmt: skip

@@ -37,6 +37,8 @@ class Around:
     """names this life of the job, where there is no plan"""
     begun: Callable[[str, int], None]
     """told the run and the number of each attempt before its ranks are started"""
+    address: str
+    """at which this head listens"""
     term: int
     """of this head: a higher one has taken its place"""
     leads: Callable[[], bool]

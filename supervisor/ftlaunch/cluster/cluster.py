@@ -270,6 +270,11 @@ class Cluster:
         each = self._around.ranks_each
         return range(place * each, (place + 1) * each)
 
+    def is_cut_off(self) -> bool:
+        """Whether no node of another machine is connected, and a lost one may live: the cut may be around this head."""
+        others = any(node.address != self._around.address for node in self._nodes.values())
+        return not others and not self._fences.all_down(self._around.clock())
+
     def _may_go_on(self) -> bool:
         """Whether ranks may go on: no other head can have taken this one's place, or no node that has ranks is there
         to start one. A head that only the storage does not answer is a head still.

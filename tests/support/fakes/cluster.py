@@ -78,12 +78,13 @@ class Head:
         self.home, self.clock, self.pages = home, Clock(), ClusterPages(home / "mirrors", nodes * each)
         self.said: list[str] = []
         self.stops: list[str] = []
-        self.hurried = 0
+        self.hurried, self.leads = 0, True
         self.exited: list[int] = []
         self.begun: list[tuple[str, int]] = []
         around = Around(
             self.pages, nodes, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append, self.stops.append, self._hurry,
             PortProbe, None, "run", lambda run, attempt: self.begun.append((run, attempt)),
+            "10.0.0.1", 1, lambda: self.leads,
         )  # fmt: skip
         self.cluster = Cluster(around)
         self.agents: list[FakeAgent] = []

@@ -87,7 +87,7 @@ class Head:
     """One life of the head."""
 
     def __init__(self, job: Job, memory: Path) -> None:
-        self.job, self.lives, self.savers = job, True, 0
+        self.job, self.lives, self.savers, self._number = job, True, 0, job.heads
         world, spec = job.world, job.spec
         self.clock = MachineClock(world, world.random.uniform(0.97, 1.03))
         self.loop = loop = StepLoop(self.clock)
@@ -96,7 +96,7 @@ class Head:
         around = Around(
             pages, job.nodes, job.ranks_each, "sim", spec.nodes.timeout, spec.nodes.wait, self.clock, self._say,
             lambda why: loop.post(Event.STOP), lambda: None, _Alive, self._plan,
-            memory.name, self._begun,
+            memory.name, self._begun, "h", self._number, lambda: True,
         )  # fmt: skip
         assert job_of(spec)
         self.cluster = cluster = Cluster(around)

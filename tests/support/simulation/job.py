@@ -39,7 +39,7 @@ class Job:
         self.whole = replace(self.spec, launch=replace(self.spec.launch, nproc=nodes * self.ranks_each))
         self.nodes, self._home = nodes, home
         self.head: Head | None = None
-        self._heads, self._head_comes = 0, False
+        self.heads, self._head_comes = 0, False
         self.over = False
         self.fired: list[str] = []
         self.start_head()
@@ -61,8 +61,8 @@ class Job:
         self._head_comes = False
         if self.head_lives or self.over:
             return
-        self._heads += 1
-        memory = self._home / f"head{self._heads}"
+        self.heads += 1
+        memory = self._home / f"head{self.heads}"
         memory.mkdir()
         self.head = Head(self, memory)
 

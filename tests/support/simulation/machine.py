@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ftlaunch.agent.agent import Agent
+from ftlaunch.agent.head_search import HeadSearch
 from tests.support.simulation.ranks import Memory, Ranks
 from tests.support.simulation.world import MachineClock
 
@@ -84,6 +85,10 @@ class SimLink:
         machine.job.accept(machine, theirs)
         self._met()
 
+    def go_to(self, address: str, port: int) -> None:
+        """See HeadLink."""
+        self.renew("the head is elsewhere now")
+
     def renew(self, why: str) -> None:
         """See HeadLink."""
         if self.alone_since is None:
@@ -141,11 +146,14 @@ class Machine:
         self.lives, self.code = True, None
         self.ranks = Ranks(self)
         hello = {"job": "sim", "host": self.name, "rank": -1, "probe": 1}
-        agent = Agent(
-            self.job.spec, self.clock, self._make_link, self.ranks, Helpers(self), hello, self.say  # type: ignore[arg-type]
-        )  # fmt: skip
+        search = HeadSearch(lambda order: self._answer(search), self.clock, self.name, 1.5)
+        told: Any = self._make_link, self.ranks, Helpers(self), search, hello, self.say
+        agent = Agent(self.job.spec, self.clock, *told)
         self.agent = agent
         self._tick(agent)
+
+    def _answer(self, search: HeadSearch) -> None:
+        self.world.after(0.01, lambda: search.on_answer({"sign": {}}))
 
     def say(self, sentence: str) -> None:
         """On its terminal."""

@@ -11,11 +11,12 @@ import pytest
 from tests.support.fakes.clock import Clock
 
 from ftlaunch.agent.agent import Agent
+from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.cluster.cluster import FENCE
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
-TIMEOUT, WAIT = 2.0, 60.0
+TIMEOUT, WAIT, STALE = 2.0, 60.0, 1.5
 SPAWN = {"do": "spawn", "attempt": 0, "place": {}, "resume": []}
 
 
@@ -30,6 +31,7 @@ class FakeLink:
         self.was_met = self.refused = self.at_home = False
         self.tried_at = clock()
         self.sent: list[dict[str, Any]] = []
+        self.went_to: tuple[str, int] | None = None
 
     def send(self, do: str, **fields: Any) -> None:
         """Keep what is sent to the head."""
@@ -44,6 +46,11 @@ class FakeLink:
     def lose(self) -> None:
         """There is none any more."""
         self.alone_since = self.clock()
+
+    def go_to(self, address: str, port: int) -> None:
+        """See HeadLink."""
+        self.went_to = (address, port)
+        self.lose()
 
     def renew(self, why: str) -> None:
         """See HeadLink."""
@@ -61,7 +68,7 @@ class FakeRanks:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.cleared, self.obey = True, True
-        self.beats = 0
+        self.beats, self.place = 0, 1
 
     def _note(self, name: str) -> None:
         self.calls.append(name)
@@ -141,8 +148,10 @@ class Node:
         self.clock, self.said = Clock(), list[str]()
         self.ranks: Any = FakeRanks()
         self.helpers: Any = FakeHelpers()
+        self.orders: list[bytes] = []
+        self.search = HeadSearch(self.orders.append, self.clock, "this machine", STALE)
         hello = {"job": "the job", "host": "here", "rank": -1, "probe": 5}
-        self.agent = Agent(spec, self.clock, self._link, self.ranks, self.helpers, hello, self.said.append)
+        self.agent = Agent(spec, self.clock, self._link, self.ranks, self.helpers, self.search, hello, self.said.append)
         self.link: Any = self.agent.link
 
     def _link(self, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> Any:

@@ -41,7 +41,7 @@ def test_what_memory_holds_is_known_once_the_node_has_its_place_there(head: Head
     came_back = head.agent(**kept)
     head.agent(held=[0, 3], slots={"0": [8, 8], "1": [8, 8], "2": [8, 8]})  # of a job of other nodes
     assert head.cluster.settled()
-    assert came_back.told == []
+    assert came_back.names() == ["welcome"]
     slots = head.pages.slots()
     assert [tuple(slots[rank][:2]) for rank in (2, 3)] == [(7, 8), (NONE, 8)]
     assert all(step == NONE for rank in (0, 1) for step in slots[rank])

@@ -70,8 +70,8 @@ class Job:
     def follow(self, own: Any) -> ClusterSaver:
         """A saver after another."""
         self.own = own
-        pages = self.head.pages
-        return ClusterSaver(own, self.head.cluster, pages, self.listening.__setitem__, self.listening.pop)  # type: ignore[arg-type]
+        told: Any = self.head.pages, self.listening.__setitem__, self.listening.pop, ("run", 1)
+        return ClusterSaver(own, self.head.cluster, *told)
 
     def own_says(self, **more: Any) -> None:
         """The head's saver has done what it was asked for."""

@@ -37,6 +37,7 @@ from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import NONE
 
+_WAY = 3.0  # seconds; the first candidates need less than two
 _FAREWELL = 3.0  # seconds that the agents are given to hear that the job is over
 
 
@@ -72,7 +73,7 @@ class HeadJob:
             pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
             time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), PortProbe, self._plan,
             secrets.token_hex(8), self._note_plan,
-            life.sign.term, lambda: life.age() < spec.nodes.timeout * STALE_PART,
+            life.sign.address, life.sign.term, lambda: life.age() < spec.nodes.timeout * STALE_PART,
         )  # fmt: skip
         self.cluster = cluster = Cluster(around)
         self._control = Control(workspace.memory_dir)
@@ -84,6 +85,7 @@ class HeadJob:
         self._life = life
         self.supervisor = Supervisor(context, self._edges(context, workspace))
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
+        self._cut_off = False
         self._ended = 0.0  # when the agents were told that the job is over
         self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
 
@@ -144,10 +146,18 @@ class HeadJob:
         if not self.supervisor.over:
             self.cluster.look()
             self.supervisor.look()
+            self._give_way()
         elif not self._ended:
             self._ended = time.monotonic()
             self._held = self._newest_apart()
             self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error) or self._held != NONE)
+
+    def _give_way(self) -> None:
+        """A head that has lost all other machines at once lets one of them take its place, if one of them lives."""
+        cut_off = self.cluster.is_cut_off()
+        if cut_off and not self._cut_off:
+            self._life.hold_back(_WAY)
+        self._cut_off = cut_off
 
     def _newest_apart(self) -> int:
         """The newest step that nodes hold and storage does not, where others are missing that may hold it, too."""

@@ -27,6 +27,7 @@ class SignOfLife:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """is readable once another head has a higher term"""
         self._shown = time.monotonic()  # when the newest sign that was shown was begun
+        self._held_until = 0.0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sign of life", daemon=True)
         self._thread.start()
@@ -34,6 +35,10 @@ class SignOfLife:
     def age(self) -> float:
         """Seconds since the head has last been seen, at the least, by whoever reads its sign."""
         return time.monotonic() - self._shown
+
+    def hold_back(self, seconds: float) -> None:
+        """Show no sign for a while: whoever can reach more nodes than this head is to take its place."""
+        self._held_until = time.monotonic() + seconds
 
     def raise_deposed(self) -> None:
         """Raises Deposed."""
@@ -58,6 +63,8 @@ class SignOfLife:
                 if newest is not None and newest.term > self.sign.term:
                     os.eventfd_write(self.fd, 1)
                     return
+                if begun < self._held_until:
+                    continue
                 self._show(self.sign.over)
             except OSError:  # its age says so
                 continue

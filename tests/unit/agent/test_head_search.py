@@ -1,0 +1,127 @@
+"""When a node starts a head in the place of one that is gone: by its silence here, and by that of the storage."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+from tests.support.fakes.clock import Clock
+
+from ftlaunch.agent.head.starter import LOOK, START, TAKE_OVER
+from ftlaunch.agent.head_search import HeadSearch
+from ftlaunch.agent.takeover import QUIET
+from ftlaunch.channel.claims import Sign
+
+STALE = 1.5
+SIGN = Sign(term=3, address="10.0.0.1", port=29400, machine="there", pid=7, started=70, count=9)
+
+
+class Storage:
+    """The starter of a node, and the sign that it finds in the run dir."""
+
+    def __init__(self, machine: str = "here") -> None:
+        self.clock = Clock()
+        self.search = HeadSearch(self._order, self.clock, machine, STALE)
+        self.sign: Sign | None = SIGN
+        self.answers = True
+        self.orders: list[bytes] = []
+
+    def _order(self, order: bytes) -> None:
+        self.orders.append(order)
+
+    def live(self, seconds: float, place: int = 0, *, counts: bool = False) -> bool:
+        """Let time pass; whether a head was to be started instead of the one of the sign."""
+        until = self.clock.now + seconds
+        while self.clock.now < until:
+            self.clock.now += 0.05
+            if counts and self.sign is not None:
+                self.sign = replace(self.sign, count=self.sign.count + 1)
+            self.search.look(self.clock.now, place)
+            if self.orders and self.orders[-1] == TAKE_OVER:
+                return True
+            if self.orders and self.answers:
+                self.orders.clear()
+                self.search.on_answer({"sign": {} if self.sign is None else asdict(self.sign)})
+        return False
+
+
+@pytest.fixture
+def storage() -> Storage:
+    return Storage()
+
+
+def test_the_sign_is_not_looked_at_while_the_head_is_heard(storage: Storage) -> None:
+    storage.answers = False
+    for _ in range(20):
+        storage.live(QUIET / 2)
+        storage.search.hear(storage.clock.now)
+    assert storage.orders == []
+
+
+def test_a_silent_head_without_a_sign_of_life_is_replaced_before_the_lease_is_over(storage: Storage) -> None:
+    assert not storage.live(STALE)
+    assert storage.live(1.4)
+
+
+def test_a_head_that_the_storage_sees_is_left_alone(storage: Storage) -> None:
+    assert not storage.live(60.0, counts=True)
+    assert storage.search.alive
+
+
+def test_a_head_that_is_heard_is_left_alone_whatever_the_storage_says(storage: Storage) -> None:
+    for _ in range(20):
+        assert not storage.live(1.0)
+        storage.search.hear(storage.clock.now)
+
+
+def test_storage_that_does_not_answer_replaces_nobody(storage: Storage) -> None:
+    storage.answers = False
+    assert not storage.live(60.0)
+    assert storage.orders == [LOOK]
+
+
+@pytest.mark.parametrize("sign", [None, replace(SIGN, over=0)], ids=["none", "over"])
+def test_where_there_was_no_head_or_the_job_is_over_none_is_started(storage: Storage, sign: Sign | None) -> None:
+    storage.sign = sign
+    assert not storage.live(60.0)
+
+
+def test_a_node_that_stands_by_starts_no_head(storage: Storage) -> None:
+    assert not storage.live(60.0, place=-1)
+
+
+def test_candidates_come_one_after_another_and_the_heads_machine_first() -> None:
+    waited = []
+    for machine, place in (("there", 2), ("here", 0), ("here", 1), ("here", 7)):
+        storage = Storage(machine)
+        begun = storage.clock.now
+        assert storage.live(10.0, place)
+        waited.append(storage.clock.now - begun)
+    assert waited == sorted(waited)
+    assert waited[1] > waited[0] + 0.1
+    assert waited[2] > waited[1] + 0.1
+
+
+def test_after_a_try_the_wait_begins_anew(storage: Storage) -> None:
+    """Another node was first, and may not have shown its sign yet; or nothing came of it."""
+    assert storage.live(10.0)
+    storage.orders.clear()
+    storage.search.on_answer({"head": 0})
+    assert not storage.live(STALE)
+    assert storage.live(1.0)
+
+
+def test_the_sign_of_an_older_head_that_comes_late_counts_for_nothing(storage: Storage) -> None:
+    storage.live(1.0)
+    storage.sign = replace(SIGN, term=2)
+    storage.live(1.0)
+    assert storage.search.sign == SIGN
+
+
+def test_a_head_is_started_at_home_once_at_a_time(storage: Storage) -> None:
+    storage.search.start_head()
+    storage.search.start_head()
+    assert storage.orders == [START]
+    storage.search.on_answer({"head": 0})
+    storage.search.start_head()
+    assert storage.orders == [START, START]

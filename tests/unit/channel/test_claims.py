@@ -1,0 +1,85 @@
+"""Claims of terms: one winner each, and nobody reads half a sign."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ftlaunch.channel.claims import FOLDER, Claims, Sign, of_fields, parse
+
+SIGN = Sign(term=1, address="10.0.0.1", port=29400, machine="a machine", pid=7, started=70, count=0)
+
+
+def test_a_sign_is_read_as_it_was_shown(tmp_path: Path) -> None:
+    claims = Claims(tmp_path)
+    assert claims.read() is None
+    assert claims.next_term() == 1
+    assert claims.claim(SIGN)
+    assert claims.read() == SIGN
+    claims.show(replace(SIGN, count=1, over=75))
+    assert claims.read() == replace(SIGN, count=1, over=75)
+    assert claims.next_term() == 2
+
+
+def test_of_many_that_claim_a_term_one_wins(tmp_path: Path) -> None:
+    for term in range(1, 20):
+        begin = threading.Barrier(4)
+        won: list[int] = []
+
+        def claim(pid: int, term: int = term, begin: threading.Barrier = begin, won: list[int] = won) -> None:
+            begin.wait()
+            if Claims(tmp_path).claim(replace(SIGN, term=term, pid=pid)):
+                won.append(pid)
+
+        threads = [threading.Thread(target=claim, args=(pid,)) for pid in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        newest = Claims(tmp_path).read()
+        assert newest is not None
+        assert [newest.pid] == won
+
+
+def test_a_winner_that_died_before_its_sign_holds_nobody_up(tmp_path: Path) -> None:
+    claims = Claims(tmp_path)
+    assert claims.claim(SIGN)
+    (tmp_path / FOLDER / "claim.2").touch()
+    assert claims.next_term() == 3
+    assert claims.claim(replace(SIGN, term=3))
+
+
+def test_an_older_term_is_not_won_any_more(tmp_path: Path) -> None:
+    claims = Claims(tmp_path)
+    assert claims.claim(replace(SIGN, term=5))
+    assert not claims.claim(replace(SIGN, term=4))
+    newest = claims.read()
+    assert newest is not None
+    assert newest.term == 5
+
+
+def test_whoever_has_a_lower_term_may_not_commit(tmp_path: Path) -> None:
+    claims = Claims(tmp_path)
+    claims.check(1)  # nobody has claimed anything
+    assert claims.claim(replace(SIGN, term=2))
+    claims.check(2)
+    with pytest.raises(PermissionError, match=r"another head has taken over the job, at 10\.0\.0\.1 port 29400"):
+        claims.check(1)
+
+
+@given(st.binary(max_size=200) | st.sampled_from([b"{}", b'{"term": 1}', b"null", b"[]"]))
+def test_what_is_no_sign_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse(content)
+
+
+@pytest.mark.parametrize("field", ["term", "address", "port", "machine", "pid", "started", "count", "over"])
+def test_a_field_that_is_nonsense_is_refused(field: str) -> None:
+    told = {**SIGN.__dict__, field: 1.5}
+    with pytest.raises(ValueError, match=field):
+        of_fields(told)
