@@ -22,7 +22,7 @@ from ftlaunch.tools.preflight import disk, rules
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.ownership import Custody
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock, Locked
-from ftlaunch_contract.protocol import memory_root
+from ftlaunch_contract.protocol import memory_root, process_start_time
 
 HOLD = """\
 import os, sys
@@ -91,6 +91,20 @@ def test_forked_children_do_not_hold_it(tmp_path: Path) -> None:
         holder.kill()
         holder.wait()
         Custody(tmp_path / "x", never, print).leave()
+
+
+def test_a_process_that_was_replaced_holds_nobody_up(tmp_path: Path) -> None:
+    """A server may hold the lock of a lost machine for long: its file is replaced, for this one holder only."""
+    held = DirLock(tmp_path)
+    me = os.getpid(), process_start_time(os.getpid())
+    with pytest.raises(Locked):
+        DirLock(tmp_path, gone=(me[0], me[1] + 1))
+    taken = DirLock(tmp_path, gone=me)
+    assert os.fstat(held.fd).st_nlink == 0
+    with pytest.raises(Locked):
+        DirLock(tmp_path)
+    taken.release()
+    held.release()
 
 
 def test_a_holder_on_another_machine_lives(tmp_path: Path) -> None:

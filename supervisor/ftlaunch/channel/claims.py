@@ -101,9 +101,11 @@ class Claims:
         written.replace(self.folder / _SIGN)
 
     def check(self, term: int) -> None:
-        """Raises PermissionError where a head of a higher term has claimed the job."""
+        """Raises PermissionError where a head of a higher term has claimed the job, or nobody can tell."""
         newest = self.read()
-        if newest is not None and newest.term > term:
+        if newest is None:
+            raise PermissionError(f"the sign of the head in {self.folder} cannot be read")
+        if newest.term > term:
             raise PermissionError(f"another head has taken over the job, at {newest.address} port {newest.port}")
 
 

@@ -65,7 +65,8 @@ def test_an_older_term_is_not_won_any_more(tmp_path: Path) -> None:
 
 def test_whoever_has_a_lower_term_may_not_commit(tmp_path: Path) -> None:
     claims = Claims(tmp_path)
-    claims.check(1)  # nobody has claimed anything
+    with pytest.raises(PermissionError, match="cannot be read"):
+        claims.check(1)
     assert claims.claim(replace(SIGN, term=2))
     claims.check(2)
     with pytest.raises(PermissionError, match=r"another head has taken over the job, at 10\.0\.0\.1 port 29400"):

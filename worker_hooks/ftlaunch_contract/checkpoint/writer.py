@@ -167,15 +167,21 @@ def commit(target: SaveTarget, permit: Callable[[], None] = lambda: None) -> tup
     atomic.write_durable(directory / layout.METADATA, verify.seal(said))
     atomic.fsync_dir(directory)
     permit()
+    final = _rename(target, directory)
+    # The checkpoint is committed. The tracker is a hint: where it cannot be written it is stale until the next commit.
+    with suppress(OSError):
+        atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
+    return final, sum(entry["bytes"] for entry in files.values())
+
+
+def _rename(target: SaveTarget, directory: Path) -> Path:
+    """Commit; returns the checkpoint's path."""
     final = layout.iteration_dir(target.checkpoint_dir, target.step)
     if final.exists():  # an earlier run of the job reached this step, and was not resumed from
         layout.quarantine(target.checkpoint_dir, final, "a later run of the job made this step again")
     directory.rename(final)
     atomic.fsync_dir(target.checkpoint_dir)
-    # The checkpoint is committed. The tracker is a hint: where it cannot be written it is stale until the next commit.
-    with suppress(OSError):
-        atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
-    return final, sum(entry["bytes"] for entry in files.values())
+    return final
 
 
 def _read_parts(directory: Path, paths: Sequence[Path]) -> list[dict[str, Any]]:

@@ -85,8 +85,7 @@ class HeadJob:
         self._life = life
         self.supervisor = Supervisor(context, self._edges(context, workspace))
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
-        self._cut_off = False
-        self._ended = 0.0  # when the agents were told that the job is over
+        self._cut_off, self._ended = False, 0.0  # when the agents were told that the job is over
         self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:
