@@ -36,7 +36,7 @@ setup: $(STAMP)  ## make .venv and install everything into it
 demo: $(STAMP)  ## train a small GPT, break it on purpose, and watch it come back
 	$(BIN)/python scripts/demo.py
 
-demo-nodes: $(STAMP)  ## the same on three machines, made of namespaces (as root), of which one is lost
+demo-nodes: $(STAMP)  ## the same on four machines made of namespaces (as root): one is lost, then that of the head
 	$(BIN)/python scripts/demo_nodes.py
 
 # Tests start hundreds of Pythons: what one has compiled the next need not compile again, whatever the shell says.

@@ -1,10 +1,10 @@
-"""A job of three machines on one: a rank is killed, an agent is killed, a machine is lost; it ends as if nothing had.
+"""A job of several machines on one: a rank, an agent, a machine, the head's machine are lost; it ends as if none were.
 
     make demo-nodes
 
 As root the machines are namespaces: each has a network, a host name, processes and a /dev/shm of its own, and a lost
 machine is one whose link goes down before everything in it is killed. Otherwise they are plain processes on 127.0.0.1.
-Two machines of two ranks train scripts/train_gpt.py, and the third stands by. Then the same job is trained undisturbed,
+Two machines of two ranks train scripts/train_gpt.py, and two more stand by. Then the same job is trained undisturbed,
 and the two are compared, bit for bit. Exit code 0 means: all equal.
 """
 
@@ -30,7 +30,7 @@ from machines.plain import PlainMachines
 
 from ftlaunch_contract.protocol import memory_root
 
-NODES, RANKS, MACHINES = 2, 2, 3
+NODES, RANKS, MACHINES = 2, 2, 4
 
 
 class Run(NodesJob):
@@ -39,7 +39,7 @@ class Run(NodesJob):
     def __init__(self, machines: Any, name: str, home: Path, steps: int, port: int) -> None:
         self.out, self.steps, self.cluster = home.resolve() / name / "out", steps, machines
         command = [
-            "--memory-interval", "1", "--storage-interval", "10", "--grace", "3s", str(SCRIPT),
+            "--memory-interval", "1", "--storage-interval", "10", "--grace", "3s", "--max-restarts", "4", str(SCRIPT),
             "--steps", str(steps), "--out", str(self.out), "--layers", "2", "--width", "64", "--batch-size", "2",
             "--sample-bytes", "60",
         ]  # fmt: skip
@@ -73,7 +73,7 @@ class Run(NodesJob):
 
 
 def disturb(run: Run) -> None:
-    """The run in which a rank, an agent and a machine die."""
+    """The run in which a rank, an agent, a machine and the head's machine die."""
     run.begin()
     pid = run.at(run.steps // 5)[1]
     say(f"SIGKILL to rank 1 (pid {pid} on machine 0)")
@@ -81,18 +81,23 @@ def disturb(run: Run) -> None:
     wait_for("the restart", lambda: len(run.events("recovered")) == 1)
 
     run.at(run.steps * 2 // 5)
-    say("SIGKILL to the agent of machine 1: the standby on machine 2 takes its place; the same agent is started again")
+    say("SIGKILL to the agent of machine 1: a machine that stands by takes its place; the same agent is started again")
     run.agents[1].send_signal(signal.SIGKILL)
     wait_for("the restart", lambda: len(run.events("recovered")) == 2)
     run.start(1, stdout=None, stderr=None)
 
     run.at(run.steps * 7 // 10)
     how = "its link goes down, then everything in it is killed" if run.cluster.apart else "everything of it is killed"
-    lost = next(number for number in (2, 1) if run.cluster[number].processes() and works(run, number))
+    lost = next(number for number in (2, 3, 1) if run.cluster[number].processes() and works(run, number))
     say(f"machine {lost} is lost: {how}")
     run.cluster[lost].lose()
     wait_for("the restart", lambda: len(run.events("recovered")) == 3)
-    codes = run.ended(*({0, 1, 2} - {lost}))
+
+    run.at(run.steps * 17 // 20)
+    say(f"machine 0 is lost, and the head with it: {how}")
+    run.cluster[0].lose()
+    wait_for("the restart", lambda: len(run.events("recovered")) == 4)
+    codes = run.ended(*({1, 2, 3} - {lost}))
     if set(codes) != {0}:
         raise SystemExit(f"demo: the run did not finish: exit codes {codes}")
 
@@ -117,8 +122,8 @@ def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
         ("weights", (one.out / weights).read_bytes() == (other.out / weights).read_bytes()),
         (f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second),
         (
-            f"three restarts; they cost {', '.join(map(str, lost))} steps",
-            len(lost) == 3 and not other.events("incident"),
+            f"four restarts; they cost {', '.join(map(str, lost))} steps",
+            len(lost) == 4 and not other.events("incident"),
         ),
     ]
 
@@ -161,7 +166,7 @@ def main() -> int:
         cluster = ends.enter_context(machines())
         port = PORT if cluster.apart else free_port()
         disturbed, calm = (Run(cluster, name, args.home, args.steps, port) for name in ("disturbed", "undisturbed"))
-        say(f"training {args.steps} steps on {NODES} machines of {RANKS} ranks, and a machine that stands by")
+        say(f"training {args.steps} steps on {NODES} machines of {RANKS} ranks, and two machines that stand by")
         began = time.monotonic()
         disturb(disturbed)
         middle = time.monotonic()

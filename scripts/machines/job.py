@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -84,11 +85,11 @@ class NodesJob:
 
     def status(self) -> dict[str, Any] | None:
         """What the head says of the job, or None while nobody answers."""
-        try:
-            memory = Path(self.events("job_started")[-1]["memory_dir"])
-            return ask(self.machines[0].path(memory / SOCKET), {"do": "status"})
-        except (OSError, ValueError, IndexError):
-            return None
+        started = self.events("job_started")
+        for machine in self.machines if started else ():
+            with contextlib.suppress(OSError, ValueError):
+                return ask(machine.path(Path(started[-1]["memory_dir"]) / SOCKET), {"do": "status"})
+        return None
 
     def ranks_at(self, step: int) -> dict[int, int] | None:
         """rank -> pid, once every rank has made so many steps and the job runs."""

@@ -119,7 +119,7 @@ class Cluster:
             group.on_started({int(rank): int(pid) for rank, pid in running["pids"].items()}, {})
             for rank, code in running["ended"].items():
                 group.on_exit(int(rank), int(code))
-        self._end_missing(group)
+        self._end_missing(group, "it has not come to the new head")
 
     def _held_place(self, hello: Mapping[str, Any]) -> int:
         held, each = hello["held"], self._around.ranks_each
@@ -218,10 +218,10 @@ class Cluster:
         self._end_missing(group)
         return first.port
 
-    def _end_missing(self, group: ClusterRanks) -> None:
+    def _end_missing(self, group: ClusterRanks, why: str = "it has gone before its ranks were started") -> None:
         for place in self.roster.vacant:
             for rank in self._ranks_of(place):
-                group.on_exit(rank, _KILLED, f"node {place} is lost: it has gone before its ranks were started")
+                group.on_exit(rank, _KILLED, f"node {place} is lost: {why}")
 
     def tell_all(self, do: str) -> None:
         """Send a message without fields to every node of the attempt."""

@@ -34,13 +34,13 @@ class AttemptStarted(JobEvent):
 
 @dataclass(frozen=True)
 class AttemptAdopted(AttemptStarted):
-    """The head of the job has died, and another one has taken up its ranks."""
+    """The head of the job is gone, and another one has taken up its ranks."""
 
     name = "attempt_adopted"
 
     def sentence(self) -> str:
         """The same for people."""
-        return "the head of the job has died: another one has taken its place, and no rank was restarted for it"
+        return "the head of the job is gone: another one has taken its place, and the ranks that run go on"
 
 
 @dataclass(frozen=True)
