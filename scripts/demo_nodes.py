@@ -122,7 +122,7 @@ def compare(one: Run, other: Run) -> list[tuple[str, bool]]:
         ("weights", (one.out / weights).read_bytes() == (other.out / weights).read_bytes()),
         (f"last checkpoint, {len(first)} tensors (model, optimizer, torch's RNG)", first == second),
         (
-            f"four restarts; they cost {', '.join(map(str, lost))} steps",
+            f"four restarts; they cost {', '.join('?' if one is None else str(one) for one in lost)} steps",
             len(lost) == 4 and not other.events("incident"),
         ),
     ]

@@ -13,6 +13,8 @@ from tests.support.agents import NodesJob
 from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
 
+from ftlaunch_contract.pages.page import NONE, Page, page_path
+
 AT = 15
 WAIT = "20s"  # the agents of a busy machine may start so far apart
 
@@ -147,6 +149,25 @@ def test_a_frozen_head_is_ended_and_replaced(nodes: NodesJob, alone: FtJob) -> N
     os.kill(head, signal.SIGSTOP)
     nodes.wait_event("job_started", 2)
     nodes.wait_gone([head])
+    assert nodes.codes() == [0, 0], nodes.told
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()
+
+
+@pytest.mark.long
+def test_a_head_that_dies_in_mid_save_keeps_no_slot(nodes: NodesJob, alone: FtJob) -> None:
+    """A slot that is kept for a save that nobody makes any more would hold the ranks up at some later step for ever."""
+    nodes.words = ("--steps", "30", "--step-time", "0.2")
+    nodes.begin()
+    nodes.wait_step(5)
+    pages = [Page(page_path(nodes.memory_of(node), rank)) for node in range(nodes.nodes) for rank in nodes.own(node)]
+    os.kill(nodes.head, signal.SIGKILL)
+    for page in pages:
+        page.reading = max(page.slot_steps())
+    nodes.wait_event("attempt_adopted")
+    wait_for(lambda: all(page.reading == NONE for page in pages), "the slots to be given back")
+    for page in pages:
+        page.close()
     assert nodes.codes() == [0, 0], nodes.told
     nodes.assert_same_end(alone)
     nodes.assert_clean()

@@ -108,9 +108,10 @@ class AgentRanks:
             self._next = message
             return
         attempt, place = int(message["attempt"]), Placement(**message["place"])
-        kind, step, persist_at, every = message["resume"]
+        kind, step, persist_at, every, reading = message["resume"]
         try:
             pages = self._take_pages(place)
+            pages.reading(reading)  # a head that is gone may have left another one: its slot would be kept for ever
             pages.prepare(Resume(kind), step, persist_at)
             self._lineage.write_text(message["lineage"])
             self._known_lineage = message["lineage"]

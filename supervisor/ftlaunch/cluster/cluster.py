@@ -17,6 +17,7 @@ from ftlaunch.cluster.node import Node
 from ftlaunch.cluster.reports import Reports
 from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
+from ftlaunch_contract.pages.page import NONE
 
 FENCE = 1.0  # seconds after the node timeout in which an agent that is not heard ends its ranks
 STALE_PART = 0.75
@@ -119,6 +120,7 @@ class Cluster:
             group.on_started({int(rank): int(pid) for rank, pid in running["pids"].items()}, {})
             for rank, code in running["ended"].items():
                 group.on_exit(int(rank), int(code))
+        around.pages.reading(NONE)  # the head that is gone may have left another one
         self._end_missing(group, "it has not come to the new head")
 
     def _held_place(self, hello: Mapping[str, Any]) -> int:
@@ -205,7 +207,8 @@ class Cluster:
         kind, step, persist_at = self._around.pages.prepared
         self._around.begun(self._run, group.attempt)
         self._lineage = self.reports.lineage = f"{self._run}:{group.attempt}"
-        resume = [int(kind), step, persist_at, self._around.pages.every]
+        pages = self._around.pages
+        resume = [int(kind), step, persist_at, pages.every, pages[0].reading]
         self._interval.begin()
         each, wanted = self._around.ranks_each, self._around.wanted
         for place in range(wanted):

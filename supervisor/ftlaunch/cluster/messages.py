@@ -48,8 +48,8 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 # from the head to an agent
 DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "welcome": {"term": _INT},  # the first one: of this head
-    # `place`: the fields of Placement; `resume`: kind, step, the first step to be held for the saver, and the steps
-    # between snapshots, or 0
+    # `place`: the fields of Placement; `resume`: kind, step, the first step to be held for the saver, the steps between
+    # snapshots, or 0, and the step that is being saved
     "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST, "lineage": _TEXT},
     "heard": {"number": _INT},  # the beat that was heard: from its sending on the node's ranks may go on for a while
     "pages": {"verb": _TEXT, "values": _LIST},  # what Pages does to all pages, see cluster_pages.py

@@ -49,7 +49,7 @@ class Ranks:
             self._next = message
             return
         machine, memory = self._machine, self._machine.memory
-        kind, step, _, _ = message["resume"]
+        kind, step, *_ = message["resume"]
         self.attempt, self.place = message["attempt"], message["place"]["node"]
         if memory.place != self.place:
             memory.slots = []

@@ -47,6 +47,14 @@ def test_what_memory_holds_is_known_once_the_node_has_its_place_there(head: Head
     assert all(step == NONE for rank in (0, 1) for step in slots[rank])
 
 
+def test_a_new_attempt_keeps_the_slot_of_the_step_that_is_being_saved_and_no_other(head: Head) -> None:
+    head.running()
+    assert head.agents[0].heard("spawn")["resume"][-1] == NONE
+    head.pages.reading(7)
+    head.attempt(1)
+    assert [agent.heard("spawn")["resume"][-1] for agent in head.agents] == [7, 7]
+
+
 def test_a_node_of_another_job_is_refused_with_a_sentence_and_heard_no_more(head: Head) -> None:
     stranger = head.agent(job="another", ready=False)
     assert "the job at this endpoint is another one" in stranger.heard("refused")["why"]
