@@ -166,6 +166,7 @@ def test_a_head_that_dies_in_mid_save_keeps_no_slot(nodes: NodesJob, alone: FtJo
         page.reading = max(page.slot_steps())
     nodes.wait_event("attempt_adopted")
     wait_for(lambda: all(page.reading == NONE for page in pages), "the slots to be given back")
+    assert not nodes.events("checkpoint_committed"), "a save came first"
     for page in pages:
         page.close()
     assert nodes.codes() == [0, 0], nodes.told
