@@ -33,7 +33,7 @@ class ProcessMemory:
     def job_over(self) -> None:
         """Nothing to do: the directory goes with the process in any case."""
 
-    def leave(self) -> None:
+    def leave_at_once(self) -> None:
         """This process ends, and no atexit function runs."""
         forget(self.directory)
 

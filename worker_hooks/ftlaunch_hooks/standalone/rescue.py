@@ -34,8 +34,8 @@ class Memory(Protocol):
     def job_over(self) -> None:
         """Nobody will resume from what is in memory."""
 
-    def leave(self) -> None:
-        """This rank ends at once, without its atexit functions."""
+    def leave_at_once(self) -> None:
+        """This rank ends without its atexit functions, and others of the node may be stuck."""
 
 
 class Rescue:
@@ -70,7 +70,7 @@ class Rescue:
             else:  # what the other nodes hold cannot be asked while a rank is stuck
                 say("no step boundary was reached: this node leaves, and keeps what it has in memory for a restart")
                 code = protocol.EXIT_SAVED if self._stored() != NONE else protocol.EXIT_STOPPED
-        self._memory.leave()
+        self._memory.leave_at_once()
         os._exit(code)
 
     def _stored(self) -> int:

@@ -25,8 +25,6 @@ _LINEAGE = "lineage"
 class NodeMemory:
     """The directory, held by every rank of the node."""
 
-    shared = True
-
     def __init__(self, root: Path, node: NodeRanks) -> None:
         """Make and hold it. Raises NotPrivate or OSError."""
         self._root, self._node = root, node
@@ -38,11 +36,6 @@ class NodeMemory:
         self._over = not _may_restart()
         atexit.register(self._at_exit, os.getpid())
         sweep(root)
-
-    @property
-    def meeting(self) -> Path:
-        """Where the ranks of the node find each other's pages."""
-        return self.directory
 
     def of(self, peer: Page) -> Path:
         """The directory of a rank of the node: the same for all."""
@@ -77,7 +70,12 @@ class NodeMemory:
         """Nobody will resume from this memory: the last rank that leaves deletes it."""
         self._over = True
 
-    def leave(self) -> None:
+    def leave_at_once(self) -> None:
+        """This rank ends, as all ranks of the node do; one that is stuck cannot delete anything."""
+        if self._over:
+            memory_dirs.forget(self.directory)
+
+    def _leave(self) -> None:
         """This rank ends."""
         os.close(self._fd)
         if self._over:
@@ -87,7 +85,7 @@ class NodeMemory:
 
     def _at_exit(self, pid: int) -> None:
         if os.getpid() == pid:
-            self.leave()
+            self._leave()
 
 
 def sweep(root: Path) -> None:

@@ -93,6 +93,8 @@ class NodesLeader(NodeLeader):
             try:
                 chosen = resume_choice.choose_beside(memory_step, self._settings.checkpoint_dir, say)
                 kind, step = chosen or self._choose_from_storage()
+                if kind == Resume.MEMORY:
+                    say(f"all nodes hold step {step} in memory: the job goes on from there")
                 lineage = 1 + secrets.randbits(61)
             except AloneError as problem:
                 error = str(problem)
