@@ -32,6 +32,7 @@ class AloneNodes:
         self.home, self.out, self.storage = home, home / "out", home / "checkpoints"
         self.tag = f"FT_TEST=nodes-{uuid.uuid4().hex}"
         self.agents: list[subprocess.Popen[bytes]] = []
+        self.under: list[list[str]] = [[] for _ in range(NODES)]  # what each node's agent is run by
 
     def start(
         self, *args: str, ranks: int = RANKS, restarts: int = 0, dirs: tuple[str, str] = ("", ""), **env: str
@@ -42,10 +43,11 @@ class AloneNodes:
         name, _, value = self.tag.partition("=")
         self.agents = [
             subprocess.Popen(
-                [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(NODES), "--nproc-per-node", str(ranks),
+                [*self.under[node], sys.executable, "-m", "torch.distributed.run",
+                 "--nnodes", str(NODES), "--nproc-per-node", str(ranks), "--max-restarts", str(restarts),
                  "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test",
                  "--rdzv-conf", f"is_host={int(node == 0)}", "--local-addr", "127.0.0.1", "--monitor-interval", "0.1",
-                 "--max-restarts", str(restarts), "--shutdown-timeout", "8", str(TINY), "--out", str(self.out), *args],
+                 "--shutdown-timeout", "8", str(TINY), "--out", str(self.out), *args],
                 cwd=self.home,
                 env={**common, name: value, "FTLAUNCH_CHECKPOINT_DIR": str(self.storage / dirs[node])},
                 stdout=subprocess.DEVNULL,
@@ -178,6 +180,39 @@ def test_nodes_that_share_no_checkpoint_directory_are_refused_on_both(nodes: Alo
         said = nodes.log(node).read_text()
         assert "the nodes share no checkpoint directory: node 1 does not see what node 0 writes" in said
     assert nodes.losses() == []
+    nodes.assert_clean()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a directory read-only takes root")
+def test_a_node_that_cannot_write_its_shards_fails_the_save_on_all_and_the_training_goes_on(
+    nodes: AloneNodes, calm: AloneNodes
+) -> None:
+    nodes.storage.mkdir()
+    read_only = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+    nodes.under[1] = ["unshare", "--mount", "sh", "-c", read_only, str(nodes.storage)]
+    nodes.start(*SLOW, FTLAUNCH_STORAGE_INTERVAL="10")
+    assert nodes.wait() == [0, 0], nodes.said()
+    assert "Read-only file system" in nodes.said()
+    assert "rank 0 cannot save step 10" in nodes.said()
+    assert "another node could not write its shards" in nodes.said()
+    assert layout.list_iterations(nodes.storage) == layout.list_incomplete(nodes.storage) == []
+    assert nodes.finals() == calm.finals()
+    nodes.assert_clean()
+
+
+@pytest.mark.long
+def test_sigterm_where_a_rank_is_stuck_ends_both_nodes_within_the_grace(nodes: AloneNodes) -> None:
+    """No boundary is reached, so the nodes cannot agree on a step: they leave, and the checkpoint counts."""
+    nodes.start(*SLOW, FAULT="gil 3 8", FTLAUNCH_GRACE="4", FTLAUNCH_STORAGE_INTERVAL="5")
+    wait_for((nodes.out / "fired").exists, "the fault")
+    nodes.wait_loss(8)
+    wait_for(lambda: layout.list_iterations(nodes.storage), "a checkpoint")
+    for agent in nodes.agents:
+        agent.terminate()
+    nodes.wait()
+    assert "no step boundary was reached: this node leaves" in nodes.said()
+    assert nodes.newest() == 5
     nodes.assert_clean()
 
 

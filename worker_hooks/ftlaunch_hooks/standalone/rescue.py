@@ -23,7 +23,7 @@ from ftlaunch_hooks.standalone.peers import Peers
 from ftlaunch_hooks.standalone.settings import Settings
 
 
-class Memory(Protocol):
+class RankMemory(Protocol):
     """Where the snapshots of a node's ranks lie."""
 
     directory: Path  # of this rank
@@ -41,7 +41,7 @@ class Memory(Protocol):
 class Rescue:
     """Ends this process, with what could be saved, unless a boundary is reached within half of the grace."""
 
-    def __init__(self, peers: Peers, settings: Settings, memory: Memory, snapshot_lock: threading.Lock) -> None:
+    def __init__(self, peers: Peers, settings: Settings, memory: RankMemory, snapshot_lock: threading.Lock) -> None:
         """memory: of this rank. snapshot_lock: is held while a snapshot is taken."""
         self._peers, self._settings, self._memory, self._snapshot_lock = peers, settings, memory, snapshot_lock
         self._boundary_reached = threading.Event()

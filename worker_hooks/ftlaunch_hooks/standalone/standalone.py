@@ -29,7 +29,7 @@ from ftlaunch_hooks.standalone.nodes.node_memory import NodeMemory
 from ftlaunch_hooks.standalone.nodes.nodes_leader import NodesLeader
 from ftlaunch_hooks.standalone.peers import Peers
 from ftlaunch_hooks.standalone.rendezvous import meet_in, rendezvous
-from ftlaunch_hooks.standalone.rescue import Memory, Rescue
+from ftlaunch_hooks.standalone.rescue import RankMemory, Rescue
 from ftlaunch_hooks.standalone.settings import AloneError, Settings, settings
 from ftlaunch_hooks.standalone.shard_saver import ShardSaver
 
@@ -76,7 +76,7 @@ class Standalone:
 
     def _meet(self, root: Path, chosen: Settings) -> None:
         rank, node = self.rank, self.node
-        self._memory: Memory
+        self._memory: RankMemory
         self._leader: NodeLeader | None = None
         if node.whole_job:
             self._memory = memory_dirs.ProcessMemory(root)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-_OFTEN_US = 20_000  # microseconds between two exchanges, about
+_OFTEN_US = 50_000  # microseconds between two exchanges, about
+_LONG_US = 200_000  # steps that take longer wait for each exchange: a hundredth of their time at most
 _MOST = 1_000  # steps between two exchanges
 _BEFORE_SAVE = 4  # exchanges, at least, between two saves whose interval is a number of steps
 _LOOP = 48  # an intent: loop number above these bits, total steps below
@@ -70,7 +71,7 @@ class Rhythm:
 
 def rhythm(step_us: int, every_steps: int | None) -> Rhythm:
     """Steps of `step_us` microseconds on the slowest node; every_steps: the interval of saves, where it is in steps."""
-    if step_us <= 0 or step_us >= _OFTEN_US:
+    if step_us <= 0 or step_us >= _LONG_US:
         return Rhythm(1, at_once=True)
     every = min(math.ceil(_OFTEN_US / step_us), _MOST)
     return Rhythm(every if every_steps is None else max(min(every, every_steps // _BEFORE_SAVE), 1), at_once=False)
