@@ -62,7 +62,8 @@ class Rescue:
         page.leave = True  # a main thread that waits for a peer's snapshot lets go of the lock
         turn = self._peers.node.place(self._peers.rank) * grace / 8
         with self._snapshot_lock:
-            if wait_until(lambda: page.granted != NONE, time.monotonic() + turn):
+            before = page.granted if page.granted <= page.saved else NONE  # of a save that is over
+            if wait_until(lambda: page.granted != before, time.monotonic() + turn):
                 wait_until(lambda: page.saved >= page.granted, time.monotonic() + grace)
                 code = protocol.EXIT_SAVED if self._stored() != NONE else protocol.EXIT_STOPPED
             elif self._peers.node.whole_job:
