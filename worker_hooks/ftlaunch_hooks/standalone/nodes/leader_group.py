@@ -19,12 +19,19 @@ from ftlaunch_hooks.standalone.settings import AloneError
 class PendingMaximum:
     """A maximum that is being made."""
 
-    def __init__(self, work: Any, numbers: torch.Tensor) -> None:
-        """work: of torch.distributed, on `numbers`."""
-        self._work, self._numbers = work, numbers
+    def __init__(self, group: Any, numbers: Sequence[int]) -> None:
+        """Begin, and wait for nothing. An error is told by `result`, which a script that ends does not ask."""
+        self._numbers = torch.tensor(numbers, dtype=torch.int64)
+        self._error: AloneError | None = None
+        try:
+            self._work: Any = dist.all_reduce(self._numbers, dist.ReduceOp.MAX, group, async_op=True)
+        except RuntimeError as error:
+            self._error = _unheard(error)
 
     def result(self) -> list[int]:
         """The largest of each number over all nodes; waits for it. Raises AloneError."""
+        if self._error is not None:
+            raise self._error
         try:
             self._work.wait()
         except RuntimeError as error:
@@ -48,12 +55,8 @@ class LeaderGroup:
             raise _unheard(error) from None
 
     def begin_maximum(self, numbers: Sequence[int]) -> PendingMaximum:
-        """Begin to find the largest of each number; nothing is waited for. Raises AloneError."""
-        tensor = torch.tensor(numbers, dtype=torch.int64)
-        try:
-            return PendingMaximum(dist.all_reduce(tensor, dist.ReduceOp.MAX, self._group, async_op=True), tensor)
-        except RuntimeError as error:
-            raise _unheard(error) from None
+        """Begin to find the largest of each number over all nodes."""
+        return PendingMaximum(self._group, numbers)
 
     def all_say_yes(self, answer: bool) -> bool:
         """Whether `answer` is True on all nodes. Raises AloneError."""
