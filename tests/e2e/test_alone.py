@@ -170,6 +170,19 @@ def test_torchrun_stuck_in_a_collective(alone: AloneJob, fault: str) -> None:
 
 
 @pytest.mark.long
+def test_torchrun_stuck_in_a_collective_after_a_save(alone: AloneJob) -> None:
+    """A checkpoint of an earlier step is no reason to leave the newer one in memory."""
+    process = alone.start(*SLOW, ranks=2, FAULT="gil 1 9", FTLAUNCH_GRACE="4", FTLAUNCH_STORAGE_INTERVAL="4")
+    wait_for((alone.out / "fired").exists, "the fault")
+    alone.wait_loss(9)
+    wait_for(lambda: layout.list_iterations(alone.storage), "a checkpoint")
+    process.terminate()
+    process.wait(60)
+    assert alone.newest() == 9, (alone.home / "stderr").read_text()
+    alone.assert_clean()
+
+
+@pytest.mark.long
 def test_interval_retention_damage_and_nothing_usable(alone: AloneJob) -> None:
     """A damaged checkpoint is refused and said; nothing usable is an error and no fresh start."""
     process = alone.start("--steps", "20", "--step-time", "0.05", FTLAUNCH_STORAGE_INTERVAL="5", FTLAUNCH_KEEP="2")

@@ -1,4 +1,7 @@
-"""What rank 0 does for all ranks: it chooses where they resume, announces stops and saves, and commits."""
+"""What rank 0 does for all ranks: it chooses where they resume, announces stops and saves, and commits.
+
+Where there are other nodes, the first rank of each leads its node, by nodes/nodes_leader.py.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,10 @@ class NodeLeader:
         self._orders.decide_resume(*self._choose())
 
     def _choose(self) -> tuple[Resume, int]:
+        self._take_custody()
+        return self._choose_from_storage()
+
+    def _take_custody(self) -> None:
         directory = self._settings.checkpoint_dir
         try:
             self._custody = Custody(directory, self._wait_for, say)
@@ -45,6 +52,9 @@ class NodeLeader:
             raise AloneError(f"cannot attach: {error}; give this job another checkpoint directory") from None
         except OSError as error:
             say(f"cannot lock {directory}: {error.strerror}; going on without")
+
+    def _choose_from_storage(self) -> tuple[Resume, int]:
+        directory = self._settings.checkpoint_dir
         try:
             return resume_choice.choose(directory, self._settings.load, self._settings.fresh, say)
         except CannotLoad as error:
@@ -53,6 +63,9 @@ class NodeLeader:
     def _wait_for(self, holder: int) -> None:
         directory = self._settings.checkpoint_dir
         say(f"waiting for the end of an earlier job (pid {holder}) that still saves to {directory}")
+
+    def settle(self) -> None:
+        """The loop is over: nothing is waited for."""
 
     def leave(self) -> None:
         """Give the checkpoint directory back."""
@@ -97,23 +110,30 @@ class NodeLeader:
 
     def commit(self, target: writer.SaveTarget) -> None:
         """Commit the checkpoint once all ranks have written their shards. Raises AloneError and OSError."""
-        step, pages = target.step, self._peers.pages
+        self._await_shards(target.step)
+        self._commit(target)
+        self._release(target.step)
+
+    def _await_shards(self, step: int) -> None:
+        """Wait until all ranks of the node have written their shards. Raises AloneError."""
+        peers, pages = self._peers, self._peers.pages
         answers = (step, failed(step))
 
         def unanswered() -> list[int]:
-            return [rank for rank, page in enumerate(pages) if page.shard_step not in answers]
+            return [place for place, page in enumerate(pages) if page.shard_step not in answers]
 
-        self._peers.wait(lambda: not unanswered(), unanswered)
-        for rank, page in enumerate(pages):
+        peers.wait(lambda: not unanswered(), unanswered)
+        for rank, page in zip(peers.node.ranks, pages, strict=True):
             if page.shard_step != step:
                 raise AloneError(f"rank {rank} could not write its shard")
+
+    def _commit(self, target: writer.SaveTarget) -> None:
         path, _ = writer.commit(target)
-        kept = self._settings.keep, self._settings.keep_every, step
+        kept = self._settings.keep, self._settings.keep_every, target.step
         for _, note in retention.retire(self._settings.checkpoint_dir, *kept):
             if note:
                 say(note)
-        self._release(step)
-        say(f"saved step {step} to {path}")
+        say(f"saved step {target.step} to {path}")
 
     def give_up(self, target: writer.SaveTarget) -> None:
         """This step is not saved. Training goes on, and the next save that is due is tried."""

@@ -8,9 +8,34 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files import held_dir
 from ftlaunch_contract.files.private_dir import make_private
+from ftlaunch_contract.pages.page import Page
+
+
+class ProcessMemory:
+    """The memory directory of this process, where all ranks are on one node."""
+
+    def __init__(self, root: Path) -> None:
+        """Make and hold it, until this process ends; then it is deleted. Raises NotPrivate or OSError."""
+        self._root = root
+        self.directory = memory_dir(root, os.getpid(), protocol.own_start_time())
+        forget_at_exit(root, self.directory)
+        make(self.directory)
+        sweep(root)
+
+    def of(self, peer: Page) -> Path:
+        """The directory of another rank of the node."""
+        return memory_dir(self._root, peer.pid, peer.start_time)
+
+    def job_over(self) -> None:
+        """Nothing to do: the directory goes with the process in any case."""
+
+    def leave_at_once(self) -> None:
+        """This process ends, and no atexit function runs."""
+        forget(self.directory)
 
 
 def memory_dir(root: Path, pid: int, start_time: int) -> Path:

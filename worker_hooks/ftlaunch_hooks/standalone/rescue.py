@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Protocol
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout, tensor_file, writer
@@ -22,12 +23,27 @@ from ftlaunch_hooks.standalone.peers import Peers
 from ftlaunch_hooks.standalone.settings import Settings
 
 
+class RankMemory(Protocol):
+    """Where the snapshots of a node's ranks lie."""
+
+    directory: Path  # of this rank
+
+    def of(self, peer: Page) -> Path:
+        """The directory of another rank of the node."""
+
+    def job_over(self) -> None:
+        """Nobody will resume from what is in memory."""
+
+    def leave_at_once(self) -> None:
+        """This rank ends without its atexit functions, and others of the node may be stuck."""
+
+
 class Rescue:
     """Ends this process, with what could be saved, unless a boundary is reached within half of the grace."""
 
-    def __init__(self, peers: Peers, settings: Settings, root: Path, snapshot_lock: threading.Lock) -> None:
-        """root: of all memory directories. snapshot_lock: is held while a snapshot is taken."""
-        self._peers, self._settings, self._root, self._snapshot_lock = peers, settings, root, snapshot_lock
+    def __init__(self, peers: Peers, settings: Settings, memory: RankMemory, snapshot_lock: threading.Lock) -> None:
+        """memory: of this rank. snapshot_lock: is held while a snapshot is taken."""
+        self._peers, self._settings, self._memory, self._snapshot_lock = peers, settings, memory, snapshot_lock
         self._boundary_reached = threading.Event()
 
     def start(self) -> None:
@@ -44,14 +60,18 @@ class Rescue:
         if self._boundary_reached.wait(grace / 2):
             return
         page.leave = True  # a main thread that waits for a peer's snapshot lets go of the lock
-        turn = self._peers.rank * grace / 8
+        turn = self._peers.node.place(self._peers.rank) * grace / 8
         with self._snapshot_lock:
-            if wait_until(lambda: page.granted != NONE, time.monotonic() + turn):
+            before = page.granted if page.granted <= page.saved else NONE  # of a save that is over
+            if wait_until(lambda: page.granted != before, time.monotonic() + turn):
                 wait_until(lambda: page.saved >= page.granted, time.monotonic() + grace)
                 code = protocol.EXIT_SAVED if self._stored() != NONE else protocol.EXIT_STOPPED
-            else:
+            elif self._peers.node.whole_job:
                 code = self._save_for_all()
-        memory_dirs.forget(self._memory_of(page))
+            else:  # what the other nodes hold cannot be asked while a rank is stuck
+                say("no step boundary was reached: this node leaves, and keeps what it has in memory for a restart")
+                code = protocol.EXIT_SAVED if self._stored() != NONE else protocol.EXIT_STOPPED
+        self._memory.leave_at_once()
         os._exit(code)
 
     def _stored(self) -> int:
@@ -69,7 +89,7 @@ class Rescue:
             code = self._commit_from_memory(step)
         for peer in self._peers.pages:
             peer.saved = step
-            memory_dirs.forget(self._memory_of(peer))  # a peer that is stuck cannot delete its own
+            memory_dirs.forget(self._memory.of(peer))  # a peer that is stuck cannot delete its own
         return code
 
     def _commit_from_memory(self, step: int) -> int:
@@ -77,13 +97,10 @@ class Rescue:
         try:
             writer.prepare(target)
             for rank, peer in enumerate(self._peers.pages):
-                slot = layout.slot_dir(self._memory_of(peer), rank, peer.slot_steps().index(step))
+                slot = layout.slot_dir(self._memory.of(peer), rank, peer.slot_steps().index(step))
                 writer.write_shard_of(target, rank, slot)
             writer.commit(target)
         except (OSError, tensor_file.Damaged) as error:
             say(f"cannot save step {step} to {self._settings.checkpoint_dir}: {error}")
             return protocol.EXIT_GIVEN_UP
         return protocol.EXIT_SAVED
-
-    def _memory_of(self, peer: Page) -> Path:
-        return memory_dirs.memory_dir(self._root, peer.pid, peer.start_time)

@@ -36,6 +36,21 @@ def choose(checkpoint_dir: Path, load: InitialCheckpoint | None, fresh: bool, sa
     return (Resume.STORAGE, step) if step != NONE else (Resume.FRESH, 0)
 
 
+def choose_beside(memory_step: int, checkpoint_dir: Path, say: Say) -> tuple[Resume, int] | None:
+    """The answer where all nodes hold `memory_step` in memory; None where they hold nothing. Raises OSError.
+
+    Memory outlives a restart of the same job only, which starts nothing over and begins from no other checkpoint.
+    """
+    if memory_step == NONE:
+        return None
+    if max((step for step, _ in layout.list_iterations(checkpoint_dir)), default=NONE) > memory_step:
+        step, refusals = verify.newest_verified(checkpoint_dir)
+        _tell(refusals, say)
+        if step > memory_step:
+            return Resume.STORAGE, step
+    return Resume.MEMORY, memory_step
+
+
 def _elsewhere(load: InitialCheckpoint, say: Say) -> tuple[Resume, int]:
     initial.check(load)
     step, refusals = initial.find(load.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from dataclasses import dataclass
@@ -36,6 +37,12 @@ class Settings:
     def target(self, step: int, why: Why, world_size: int) -> writer.SaveTarget:
         """The checkpoint of a step of this job."""
         return writer.SaveTarget(self.checkpoint_dir, step, why.name.lower(), self.prefix, world_size)
+
+    def digest(self) -> int:
+        """Of what must be the same on all nodes: from these settings each node works out what all of them do."""
+        alike = self.memory_interval, self.every_steps, self.every_seconds, self.keep, self.keep_every, self.fresh
+        weights = self.load.weights_only if self.load is not None else None
+        return int(hashlib.sha256(repr((*alike, weights)).encode()).hexdigest()[:15], 16)
 
 
 def settings() -> Settings:

@@ -35,10 +35,10 @@ class ShardSaver:
         """From now on no save keeps to its bandwidth."""
         self._hurry.set()
 
-    def wait(self) -> None:
-        """Wait for the end of the save under way."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait for the end of the save under way; without end, or so many seconds."""
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
 
     def _save(self, snapshots: Snapshotter, step: int, why: Why) -> None:
         """In the saver thread."""

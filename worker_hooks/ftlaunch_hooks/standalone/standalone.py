@@ -1,9 +1,10 @@
-"""No supervisor: the ranks of a node answer to each other, and each saves for itself.
+"""No supervisor: the ranks of a job answer to each other, and each saves for itself.
 
 For the same script under torchrun, Slurm or plain `python`. The ranks share their pages (rendezvous.py). At its step
 boundaries rank 0 announces where to stop and what to save (leader.py). Every rank saves its own shard, and rank 0
 commits (shard_saver.py). Where no boundary is reached in time, because a rank is stuck in a collective, a thread
-saves the newest step that all ranks have in memory (rescue.py).
+saves the newest step that all ranks have in memory (rescue.py). On several nodes the ranks of each do the same among
+themselves, and the first rank of each speaks with those of the other nodes (nodes/).
 """
 
 from __future__ import annotations
@@ -18,30 +19,31 @@ from pathlib import Path
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.private_dir import NotPrivate
-from ftlaunch_contract.node_ranks import one_node
-from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.standalone import memory_dirs
 from ftlaunch_hooks.standalone.leader import NodeLeader
+from ftlaunch_hooks.standalone.nodes.links import Links
+from ftlaunch_hooks.standalone.nodes.node_memory import NodeMemory
+from ftlaunch_hooks.standalone.nodes.nodes_leader import NodesLeader
 from ftlaunch_hooks.standalone.peers import Peers
-from ftlaunch_hooks.standalone.rendezvous import rendezvous
-from ftlaunch_hooks.standalone.rescue import Rescue
+from ftlaunch_hooks.standalone.rendezvous import meet_in, rendezvous
+from ftlaunch_hooks.standalone.rescue import RankMemory, Rescue
 from ftlaunch_hooks.standalone.settings import AloneError, Settings, settings
 from ftlaunch_hooks.standalone.shard_saver import ShardSaver
 
 
 def join() -> Standalone:
-    """Meet the other ranks of this node. Raises AloneError."""
+    """Meet the other ranks of the job. Raises AloneError."""
     rank = int(os.environ.get("RANK", "0"))
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    if local != world_size:
-        raise AloneError(
-            f"cannot attach: {world_size} ranks on several nodes ({local} here); without a supervisor only the"
-            " ranks of one node can agree on a step"
-        )
-    return Standalone(rank, world_size, settings())
+    try:
+        node = NodeRanks(rank - int(os.environ.get("LOCAL_RANK", rank)), local, world_size)
+    except ValueError as error:
+        raise AloneError(f"cannot attach: {error}") from None
+    return Standalone(rank, node, settings())
 
 
 class Standalone:
@@ -50,43 +52,54 @@ class Standalone:
     even = True  # nobody would end the ranks that wait for one that has left its loop
     patience_ns = 0  # rank 0 announces at every boundary
 
-    def __init__(self, rank: int, world_size: int, chosen: Settings) -> None:
+    def __init__(self, rank: int, node: NodeRanks, chosen: Settings) -> None:
         """Meet the other ranks. Raises AloneError."""
-        self.rank, self.world_size, self.node = rank, world_size, one_node(world_size)
+        self.rank, self.world_size, self.node = rank, node.world_size, node
         self.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self.memory_interval, self.checkpoint_dir = chosen.memory_interval, chosen.checkpoint_dir
         self.storage_slots = layout.storage_slots(chosen.checkpoint_dir, chosen.prefix)
         self.load_path = chosen.load.path if chosen.load is not None else Path()
         self.watched_lock = threading.Lock()
-        self._root = protocol.memory_root(os.getuid())
-        self.memory_dir = memory_dirs.memory_dir(self._root, os.getpid(), protocol.own_start_time())
-        memory_dirs.forget_at_exit(self._root, self.memory_dir)
-        self.peers = self._meet()
-        self.page, self.orders = self.peers[rank], self.peers[0]
-        self._peers = Peers(rank, self.peers)
-        self._leader = NodeLeader(self._peers, chosen) if rank == 0 else None
-        self._saver = ShardSaver(self._peers, chosen, self._leader)
-        self._rescue = Rescue(self._peers, chosen, self._root, self.watched_lock)
-        atexit.register(self._at_exit, os.getpid())  # runs before the memory directory is deleted
-
-    def _meet(self) -> list[Page]:
+        root = protocol.memory_root(os.getuid())
         try:
-            memory_dirs.make(self.memory_dir)
-            memory_dirs.sweep(self._root)
-            return rendezvous(self._root, self.rank, self.world_size, self.attempt)
+            self._meet(root, chosen)
         except NotPrivate as error:
             raise AloneError(f"cannot attach: {error}") from None
         except OSError as error:
-            raise AloneError(f"cannot attach: {error.filename or self._root}: {error.strerror}") from None
+            raise AloneError(f"cannot attach: {error.filename or root}: {error.strerror}") from None
+        self.memory_dir = self._memory.directory
+        self.page, self.orders = self.peers[node.place(rank)], self.peers[0]
+        self._saver = ShardSaver(self._peers, chosen, self._leader)
+        self._rescue = Rescue(self._peers, chosen, self._memory, self.watched_lock)
+        self._exit_patience = None if node.whole_job else chosen.grace
+        atexit.register(self._at_exit, os.getpid())  # runs before the memory directory is deleted
+
+    def _meet(self, root: Path, chosen: Settings) -> None:
+        rank, node = self.rank, self.node
+        self._memory: RankMemory
+        self._leader: NodeLeader | None = None
+        if node.whole_job:
+            self._memory = memory_dirs.ProcessMemory(root)
+            self.peers = rendezvous(root, rank, node.count, self.attempt)
+            self._peers = Peers(rank, self.peers, node)
+            if rank == node.first:
+                self._leader = NodeLeader(self._peers, chosen)
+            return
+        self._memory = memory = NodeMemory(root, node)
+        self.peers = meet_in(memory.directory, rank, node.ranks, self.attempt)
+        self._peers = Peers(rank, self.peers, node)
+        links = Links(node)
+        if rank == node.first:
+            self._leader = NodesLeader(self._peers, chosen, memory, links)
 
     def _at_exit(self, pid: int) -> None:
         if os.getpid() == pid:
-            self._saver.wait()
+            self._saver.wait(self._exit_patience)
             if self._leader is not None:
                 self._leader.leave()
 
     def resume(self) -> tuple[Resume, int]:
-        """Rank 0 looks at storage and tells the others. Raises AloneError."""
+        """The first rank of the node decides, with those of other nodes, and tells the others. Raises AloneError."""
         if self._leader is not None:
             self._leader.decide_resume()
         self._peers.wait_for_leader(lambda: self.orders.resume[0] != Resume.UNDECIDED)
@@ -106,13 +119,22 @@ class Standalone:
 
     def leave(self) -> int:
         """Wait until the checkpoint is committed; 75 when it is."""
+        return protocol.EXIT_SAVED if self._saved() else protocol.EXIT_GIVEN_UP
+
+    def _saved(self) -> bool:
+        """Wait for the end of the save under way; whether it is on storage."""
         self._saver.wait()
-        return protocol.EXIT_SAVED if self._saver.error is None else protocol.EXIT_GIVEN_UP
+        if self._saver.error is not None:
+            return False
+        self._memory.job_over()
+        return True
 
     def finish(self) -> None:
         """The loop is over: its last step is on storage before the script goes on."""
         self._saver.hurry()
-        self._saver.wait()
+        self._saved()
+        if self._leader is not None:
+            self._leader.settle()
 
     def on_term(self, signum: int) -> None:
         """Note the wish to stop, pass it on, and start the rescue in case no boundary is reached."""
