@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = "1"
+VERSION = "2"
 
 _INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, float)
 
@@ -17,7 +17,8 @@ _INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, floa
 UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # the first one: who it is, and what its memory holds of the job. `held`: first rank and number of ranks, or [];
     # `slots`: rank -> steps; `lineage`: of which attempt they are; `running`: that attempt's place, processes and ends,
-    # where its ranks run on; `probe`: a port at which nobody listens any more once the agent has ended
+    # where its ranks run on; `probe`: a port at which nobody listens any more once the agent has ended; `facts`: see
+    # membership/facts.py; `wall`: seconds since the epoch
     "hello": {
         "job": _TEXT,
         "host": _TEXT,
@@ -28,7 +29,10 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "slots": _MAP,
         "lineage": _TEXT,
         "running": _MAP,
+        "facts": _MAP,
+        "wall": _NUMBER,
     },
+    "unfit": {"why": _TEXT},  # the node ends: it cannot take part
     "ready": {},  # ranks can be forked, or it is known that they cannot
     # `number`: counts up; `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed
     # in the ranks' halves of the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`:
@@ -44,6 +48,7 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "collected": {"number": _INT},
     "stop": {"why": _TEXT},
     "hurry": {},
+    "ask": {"number": _INT, "request": _MAP},  # what was asked on the node's control socket
 }
 # from the head to an agent
 DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
@@ -57,6 +62,8 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "saver": {"request": _MAP},
     "collect": {"number": _INT, "request": _MAP},  # what an autopsy is made of
     "collect_no_more": {"number": _INT},
+    "answer": {"number": _INT, "answer": _MAP},  # to `ask`
+    "welcome": {"word": _TEXT},  # the answer to `hello`; the word: see membership/shared_dirs.py
     "refused": {"why": _TEXT},
     "done": {"code": _INT, "keep": _INT},  # the job is over; keep: 1 where memory holds what storage does not
 }

@@ -12,6 +12,7 @@ from tests.support.fakes.clock import Clock
 
 from ftlaunch.agent.agent import Agent
 from ftlaunch.cluster.cluster import FENCE
+from ftlaunch.cluster.membership import shared_dirs
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
@@ -27,7 +28,7 @@ class FakeLink:
     def __init__(self, clock: Clock, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> None:
         self.clock, self.heard, self._met = clock, heard, met
         self.alone_since: float | None = clock()
-        self.was_met = self.refused = self.at_home = False
+        self.was_met, self.refused, self.at_home, self.broken_off = False, False, False, 0
         self.tried_at = clock()
         self.sent: list[dict[str, Any]] = []
 
@@ -40,6 +41,7 @@ class FakeLink:
         """There is a head."""
         self.alone_since, self.was_met = None, True
         self._met()
+        self.heard({"do": "welcome", "word": "word"})
 
     def lose(self) -> None:
         """There is none any more."""
@@ -60,29 +62,25 @@ class FakeRanks:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.cleared, self.obey = True, True
-        self.beats = 0
-
-    def _note(self, name: str) -> None:
-        self.calls.append(name)
+        self.cleared, self.obey, self.beats = True, True, 0
 
     def spawn(self, message: Mapping[str, Any]) -> None:
         """Ranks run."""
-        self._note("spawn")
+        self.calls.append("spawn")
         self.cleared = False
 
     def kill(self) -> None:
         """They end."""
-        self._note("kill")
+        self.calls.append("kill")
         self.cleared = self.cleared or self.obey
 
     def leave(self) -> None:
         """They are asked to."""
-        self._note("leave")
+        self.calls.append("leave")
 
     def perform(self, verb: str, values: list[Any]) -> None:
         """See NodeRanks."""
-        self._note(verb)
+        self.calls.append(verb)
 
     def look(self) -> int:
         """Nothing to see; the number of the beat."""
@@ -99,7 +97,7 @@ class FakeRanks:
 
     def tell_all_words_again(self) -> None:
         """See NodeRanks."""
-        self._note("again")
+        self.calls.append("again")
 
     def held(self) -> tuple[list[int], dict[int, list[int]]]:
         """Its memory."""
@@ -132,12 +130,14 @@ class Node:
     """An agent, and what it works with."""
 
     def __init__(self, home: Path) -> None:
+        (home / "run/checkpoints").mkdir(parents=True)
         (home / "train.py").touch()
         flags = {
             "nproc_per_node": "2", "nnodes": "2", "rdzv_endpoint": "10.0.0.1:29400", "run_dir": str(home / "run"),
             "job_id": "fake", "node_timeout": f"{TIMEOUT}s", "node_wait": f"{WAIT}s",
         }  # fmt: skip
         spec = resolve(str(home / "train.py"), [], flags, {})
+        shared_dirs.write((spec.run_dir, spec.checkpoint_dir), "word")
         self.clock, self.said = Clock(), list[str]()
         self.ranks: Any = FakeRanks()
         self.helpers: Any = FakeHelpers()

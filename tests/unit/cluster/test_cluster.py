@@ -41,7 +41,7 @@ def test_what_memory_holds_is_known_once_the_node_has_its_place_there(head: Head
     came_back = head.agent(**kept)
     head.agent(held=[0, 3], slots={"0": [8, 8], "1": [8, 8], "2": [8, 8]})  # of a job of other nodes
     assert head.cluster.settled()
-    assert came_back.told == []
+    assert came_back.names() == ["welcome"]
     slots = head.pages.slots()
     assert [tuple(slots[rank][:2]) for rank in (2, 3)] == [(7, 8), (NONE, 8)]
     assert all(step == NONE for rank in (0, 1) for step in slots[rank])
@@ -65,7 +65,7 @@ def test_a_node_of_another_job_is_refused_with_a_sentence_and_heard_no_more(head
 def test_a_hello_that_is_none_ends_that_connection_only(head: Head, wrong: dict[str, Any]) -> None:
     head.agent()
     agent: Any = FakeAgent(head, 9)
-    head.cluster.accepted(agent)
+    head.cluster.arrivals.accepted(agent)
     usual = {"job": JOB, "host": "here", "rank": -1, "probe": 1, "port": 1, "held": [], "slots": {}}
     agent.on_message({"do": "hello", **usual, **wrong})
     assert agent.closed
