@@ -83,7 +83,7 @@ class HeadJob:
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         context = Context(
             world, pages, self._tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
-            cluster.settled,
+            cluster.may_restart,
         )  # fmt: skip
         self.supervisor = Supervisor(context, self._edges(context, workspace))
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview, self._verbs())

@@ -118,7 +118,7 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     """Ask a job to save its newest step and stop; wait until it has."""
     run = find(name)
     pidfd = _supervisor(run)
-    if pidfd is None and not run.agents:
+    if pidfd is None and not run.elsewhere and (run.end is not None or not run.agents):
         raise Cannot(f"cannot stop job {run.job_id}: it is not running: {ending(run.end)}")
     try:
         ask_job(run, name, {"do": "stop", "why": "ftctl stop"})

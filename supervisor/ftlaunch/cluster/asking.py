@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ftlaunch.cluster.around import Around
 from ftlaunch.cluster.node import Node
 
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -20,10 +21,12 @@ def pass_on(node: Node, message: Mapping[str, Any], answer: Answer) -> None:
     node.send("answer", number=message["number"], answer=told)
 
 
-def overview(nodes: Iterable[Node], now: float, failures: Callable[[str], int], ranks_each: int) -> dict[str, Any]:
+def overview(nodes: Iterable[Node], around: Around) -> dict[str, Any]:
     """The nodes of a job for `ftctl nodes`: those with a place by place, then the others as they came."""
     rows = sorted(nodes, key=lambda node: (node.member.place < 0, node.member.place, node.member.key))
-    return {"ok": True, "nodes": [_row(node, now, failures(node.member.machine), ranks_each) for node in rows]}
+    now = around.clock()
+    found = [_row(node, now, around.machines.failures(node.member.machine), around.ranks_each) for node in rows]
+    return {"ok": True, "nodes": found}
 
 
 def _row(node: Node, now: float, failures: int, ranks_each: int) -> dict[str, Any]:

@@ -50,18 +50,16 @@ class Cluster:
         """told what the saver of a place has answered"""
         self.on_collected: Callable[[int, int], None] = lambda place, number: None
         self.on_lost: Callable[[int], None] = lambda place: None
-        self.on_ask: Answer = lambda request: {"ok": False, "error": "the job is beginning or ending"}
-        """answers what was asked on another node"""
+        self.on_ask: Answer = lambda request: {"ok": False, "error": "the job is beginning"}
         around.pages.send = lambda verb, values: self._tell_places("pages", verb=verb, values=values)
 
     # --- nodes come and go ------------------------------------------------------------------------------------
 
     def _welcome(self, connection: Connection, message: dict[str, Any], found: Greeting) -> None:
         self._last_key += 1
-        key = self._last_key
-        member = Member(key, message["rank"], found.held, machine=found.facts.machine)
+        member = Member(self._last_key, message["rank"], found.held, machine=found.facts.machine)
         node = Node(connection, member, message, self._around.clock())
-        self._nodes[key] = node
+        self._nodes[member.key] = node
         self.roster.join(member)
         connection.on_message = lambda told: self._on_message(node, told)
         connection.on_end = lambda why: self._lose(node, why)
@@ -139,26 +137,31 @@ class Cluster:
             self._short_since = None
         elif self._short_since is None:
             self._short_since = now
-            self._tell_of_waiting()
+            places = ", ".join(map(str, self.roster.vacant))
+            seconds = f"{self._around.wait:g} s at most (--node-wait)"
+            self._around.say(f"waiting for a node for place {places}, for {seconds}")
         elif now - self._short_since > self._around.wait:
             self._short_since = now
             nodes = "1 node is" if missing == 1 else f"{missing} nodes are"
             self._around.stop(f"{nodes} missing, and none has come in {self._around.wait:g} s (--node-wait)")
 
-    def _tell_of_waiting(self) -> None:
-        places = ", ".join(map(str, self.roster.vacant))
-        self._around.say(f"waiting for a node for place {places}, for {self._around.wait:g} s at most (--node-wait)")
-
     def settled(self) -> bool:
         """Whether an attempt may begin: every place has a node whose ranks can be started."""
         if self._adopts_since is not None:
             return False
-        self._around.machines.replace(self.roster.members.values(), self._vacate)
+        self._around.machines.mark(self.roster.members.values())
         full = self.roster.fill()
         for node in self._nodes.values():
             if node.member.place >= 0 and node.slots is not None:
                 self._take_up(node)
         return full
+
+    def may_restart(self) -> bool:
+        """Whether the next attempt may begin; if so, isolated nodes have made room for others that stand by."""
+        if not self.settled():
+            return False
+        self._around.machines.replace(self.roster.members.values(), self._vacate)
+        return self.settled()
 
     def _vacate(self, place: int) -> None:
         """What the memory of a place's node holds is of no use to the next one."""
@@ -252,8 +255,7 @@ class Cluster:
 
     def overview(self) -> dict[str, Any]:
         """Answer `ftctl nodes`."""
-        around = self._around
-        return asking.overview(self._nodes.values(), around.clock(), around.machines.failures, around.ranks_each)
+        return asking.overview(self._nodes.values(), self._around)
 
     def _at(self, place: int) -> Node | None:
         member = self.roster.at(place)

@@ -108,7 +108,7 @@ class Head:
         self.cluster = cluster = Cluster(around)
         context = Context(
             job.whole, pages, self._tell, loop, self.clock, world.random.random, HelperProcesses(),  # type: ignore[arg-type]
-            rule_parser.builtin(), ClusterCollectors(cluster), cluster.settled,
+            rule_parser.builtin(), ClusterCollectors(cluster), cluster.may_restart,
         )  # fmt: skip
         edges = Edges(
             make_group=lambda number, exited: ClusterRanks(job.whole, pages, cluster, self.clock, number, exited),

@@ -42,7 +42,6 @@ class IsolatedMachines:
 
     def replace(self, members: Collection[Member], left: Callable[[int], None]) -> None:
         """Between two attempts: a ready standby takes an isolated member's place. left: told of each such place."""
-        self._mark(members)
         for member, standby in self._isolation.moves(members):
             if not self._isolation.is_news(member.machine, standby is not None):
                 continue
@@ -66,13 +65,14 @@ class IsolatedMachines:
             why = f"no node has that host or place; known hosts are {hosts}"
             return {"ok": False, "error": f"cannot forgive {name[:80]!r}: {why}"}
         forgiven = sum(self._isolation.forgive(machine) for machine in fitting)
-        self._mark(members)
+        self.mark(members)
         self._note()
         hosts = ", ".join(sorted(map(_host, fitting)))
         self._say(f"failures that began on {hosts} are forgiven (ftctl; there were {forgiven}): it may get ranks again")
         return {"ok": True, "hosts": hosts, "forgiven": forgiven}
 
-    def _mark(self, members: Collection[Member]) -> None:
+    def mark(self, members: Collection[Member]) -> None:
+        """Note in members whether they are isolated."""
         for one in members:
             one.isolated = self._isolation.is_isolated(one.machine)
 
