@@ -49,6 +49,9 @@ class Agent:
         """memory holds what storage does not"""
         self.on_answer: Callable[[int, Mapping[str, Any]], None] = lambda number, answer: None
         """told what the head has answered to an `ask`"""
+        self.beside_head = False
+        """the head speaks on the same terminal"""
+        self._told_place = ""
         self._looked = 0.0
         self._settled = self._told_ready = self._interrupted = self._stopping = False
         self._lease = Lease(spec.nodes.timeout + FENCE, clock())
@@ -156,6 +159,7 @@ class Agent:
     def _on_message(self, message: dict[str, Any]) -> None:
         ranks, do = self._ranks, message["do"]
         if do == "spawn":
+            self._tell_place(message["place"])
             ranks.spawn(message)
         elif do == "heard":
             self._lease.heard(message["number"])
@@ -174,6 +178,7 @@ class Agent:
             self._helpers.collect_no_more(message["number"])
         elif do == "welcome":
             self._shared.begin(message["word"], self._clock())
+            self._tell(f"joined: the head at {self.link.endpoint} speaks for the job")
         elif do == "answer":
             self.on_answer(message["number"], message["answer"])
         elif do == "refused":
@@ -181,6 +186,18 @@ class Agent:
             self.code = EXIT_USAGE
         elif do == "done":
             self.code, self.keep = message["code"], bool(message["keep"])
+            self._tell(f"the job is over, says the head at {self.link.endpoint}: exit code {self.code}")
+
+    def _tell_place(self, place: Mapping[str, Any]) -> None:
+        now = f"this is node {place['node']} of {place['nodes']}"
+        if now != self._told_place:
+            self._told_place = now
+            self._tell(now)
+
+    def _tell(self, sentence: str) -> None:
+        """Tell what the head's own terminal need not be told."""
+        if not self.beside_head:
+            self._say(sentence)
 
     # --- what comes from outside ------------------------------------------------------------------------------
 

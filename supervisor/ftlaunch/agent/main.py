@@ -64,6 +64,7 @@ def run(spec: JobSpec) -> int:
         except BaseException:
             head.dismiss(own_head)
             raise
+        node.agent.beside_head = own_head >= 0
         code = node.run()
     head.wait(own_head)
     return code

@@ -117,10 +117,10 @@ class Cluster:
             return
         self._fences.add(node.address, node.probe, node.heard + (around.timeout + FENCE) * _SLACK)
         around.machines.blame(place, "node-lost")
-        self._vacate(place)
         if self.reports.group is not None:
             for rank in self._ranks_of(place):
                 self.reports.group.on_exit(rank, _KILLED, f"{node.name} is lost: {why}")
+        self._vacate(place)
 
     def look(self) -> None:
         """See who has fallen silent, and whether nodes that are needed have not come in their time."""

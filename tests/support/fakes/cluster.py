@@ -86,10 +86,11 @@ class Head:
         self.hurried = 0
         self.exited: list[int] = []
         self.begun: list[tuple[str, int]] = []
+        self.machines = IsolatedMachines(2, home, self.said.append)
         around = Around(
             self.pages, nodes, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append, self.stops.append, self._hurry,
             PortProbe, None, "run", lambda run, attempt: self.begun.append((run, attempt)), FACTS,
-            IsolatedMachines(2, home, self.said.append), "word",
+            self.machines, "word",
         )  # fmt: skip
         self.cluster = Cluster(around)
         self.agents: list[FakeAgent] = []

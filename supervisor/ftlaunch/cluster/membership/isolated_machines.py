@@ -46,7 +46,8 @@ class IsolatedMachines:
             if not self._isolation.is_news(member.machine, standby is not None):
                 continue
             count = self.failures(member.machine)
-            begun = f"{count} failures have begun on node {member.place} ({_host(member.machine)}; --isolate-after)"
+            have = "failure has" if count == 1 else "failures have"
+            begun = f"{count} {have} begun on node {member.place} ({_host(member.machine)}; --isolate-after)"
             if standby is None:
                 self._say(f"{begun}: it keeps its place, for no other node stands by to take it")
                 continue
