@@ -27,7 +27,7 @@ from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import exit_code
 from ftlaunch.engine.stop_requests import StopRequests, Verb
 from ftlaunch.engine.supervisor import Supervisor
-from ftlaunch.engine.workspace import Workspace
+from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.reporting.events.base import JobEvent
@@ -62,7 +62,7 @@ class HeadJob:
         random: Callable[[], float],
         reached: int,
     ) -> None:
-        """spec: as every node has it. world: its ranks are all those of the job. Raises OSError.
+        """spec: as every node has it. world: its ranks are all those of the job. Raises OSError or Unusable.
 
         reached: the newest step that a killed head knew of, or -1.
         """
@@ -71,12 +71,11 @@ class HeadJob:
         assert isinstance(pages, ClusterPages)
         self._pages, self._plan, self._reached = pages, plan.read(spec.run_dir), reached
         pages.forget(0, len(pages))  # a killed head's: the nodes say what their memory holds
-        shared_dirs.write((spec.run_dir, spec.checkpoint_dir), word := secrets.token_hex(16))
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, reporter.say)
         around = Around(
             pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
             time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), PortProbe, self._plan,
-            secrets.token_hex(8), self._note_plan, facts.gathered(spec), machines, word,
+            secrets.token_hex(8), self._note_plan, facts.gathered(spec), machines, _shared_word(spec),
         )  # fmt: skip
         self.cluster = cluster = Cluster(around)
         self._control = Control(workspace.memory_dir)
@@ -210,3 +209,13 @@ class HeadJob:
         self.storage_answers = self.supervisor.saving.work() is None
         self.supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
         return self.code
+
+
+def _shared_word(spec: JobSpec) -> str:
+    """A word that lies in the directories that all nodes must share from now on. Raises Unusable."""
+    word = secrets.token_hex(16)
+    try:
+        shared_dirs.write((spec.run_dir, spec.checkpoint_dir), word)
+    except OSError as error:
+        raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
+    return word

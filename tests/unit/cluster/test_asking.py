@@ -55,17 +55,15 @@ def test_the_nodes_of_a_job(head: Head) -> None:
 
 def test_who_knows_the_token_and_says_no_hello_is_ended(head: Head) -> None:
     """Taken out: the connection stays for as long as the job runs."""
-    head.running()
     silent: Any = FakeAgent(head, 9)
     head.cluster.arrivals.accepted(silent)
     head.clock.now += HELLO_SECONDS - 0.1
-    head.cluster.arrivals.look()
+    head.cluster.look()
     assert not silent.closed
     head.clock.now += 0.2
-    head.cluster.arrivals.look()
+    head.cluster.look()
     assert silent.closed
-    assert head.said[-1] == "a node at 10.0.0.9:4009 is turned away: no hello for 5 s"
-    assert not any(agent.closed for agent in head.agents)
+    assert head.said == ["a node at 10.0.0.9:4009 is turned away: no hello for 5 s"]
 
 
 def test_who_was_turned_away_has_as_long_to_read_why(head: Head) -> None:
