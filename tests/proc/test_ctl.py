@@ -115,6 +115,27 @@ def test_status_and_stop_of_a_running_job(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.parametrize("command", ["status", "stop", "nodes"])
+def test_a_job_that_runs_elsewhere_and_has_no_agent_here(command: str, tmp_path: Path) -> None:
+    run_dir = journal(tmp_path / "run", started(f"elsewhere-{os.getpid()}", host="another-host"))
+    code, out, err = ftctl(command, run_dir, cwd=tmp_path)
+    assert (code, out) == (1, "")
+    assert "it was started on another-host and has told no end, and none of its agents runs on this machine" in err
+    journal(tmp_path / "over", started("over", host="another-host"), {"event": "job_finished", "code": 0})
+    code, out, err = ftctl(command, tmp_path / "over", cwd=tmp_path)
+    assert code == 1
+    assert "is not running: done" in out + err
+
+
+def test_the_nodes_of_a_job_of_one(job: FtJob) -> None:
+    start(job)
+    job.wait_step(1)
+    code, out, err = ftctl("nodes", job.run_dir, cwd=job.home)
+    assert (code, out) == (1, "")
+    assert err == f"ftctl: cannot ask job {job.job_id}: cannot do that: known are `status` and `stop`\n"
+    assert ftctl("stop", job.run_dir, cwd=job.home)[0] == 0
+
+
 def test_stop_does_not_have_to_wait(job: FtJob) -> None:
     start(job)
     job.wait_step(1)

@@ -14,10 +14,11 @@ from tests.support.leftovers import carriers
 from tests.support.waiting import wait_for
 
 from ftlaunch.memory.cleanup import sweep
+from ftlaunch.memory.directory import places_of, write_places
 from ftlaunch_contract.files import held_dir
 from ftlaunch_contract.files.dirlock import DirLock, Locked
 from ftlaunch_contract.files.private_dir import make_private
-from ftlaunch_contract.pages.page import create_page, page_path
+from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import memory_root
 
 
@@ -131,3 +132,26 @@ def test_sweep_of_what_ranks_without_a_supervisor_left(tmp_path: Path) -> None:
     assert [sentence.split()[1] for sentence in sweep(root)] == [f"{living}:"]
     assert not root.exists()
     assert list(sweep(root)) == []
+
+
+def test_clean_knows_the_memory_of_killed_agents_and_what_only_they_have(tmp_path: Path) -> None:
+    """Taken out: pages are looked for from rank 0 on, none is found, and the only copy of a step is thrown away."""
+    job_id = f"nodes-{os.getpid()}"
+    run_dir = journal(tmp_path / "run", started(job_id))
+    memories = [memory_root(os.getuid()) / f"{job_id}.node{node}" for node in range(2)]
+    for node, directory in enumerate(memories):
+        make_private(directory)
+        DirLock(directory).release()
+        write_places(directory, places_of(run_dir, run_dir / "checkpoints"))
+        for rank in (2 * node, 2 * node + 1):
+            create_page(page_path(directory, rank))
+            page = Page(page_path(directory, rank))
+            page.set_slot(0, 7)
+            page.close()
+    code, _, err = ftctl("clean", run_dir, cwd=tmp_path)
+    assert code == 1
+    assert [f"{directory} has the only copy of step 7" in err for directory in memories] == [True, True]
+    code, out, err = ftctl("clean", run_dir, "--force", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert out.count("snapshots of step 7") == 2
+    assert not any(directory.exists() for directory in memories)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import random
 import shutil
@@ -10,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import psutil
 
 from ftlaunch_contract.pages.page import Page, page_path
 from ftlaunch_contract.protocol import memory_root
-from tests.support.harness import FtJob
+from tests.support.harness import TINY, FtJob
 from tests.support.leftovers import alive, carriers
 from tests.support.waiting import DEADLINE, wait_for
 
 _PORTS = range(10_000, 30_000)  # below those that the system gives to whoever asks for any
+_CLONE_NEWUTS = 0x04000000
 
 
 def free_port() -> int:
@@ -43,17 +45,21 @@ class NodesJob(FtJob):
         self.nodes, self.ranks, self.port = nodes, ranks, free_port()
         self.options: tuple[str, ...] = ("--grace", "3s")
         self.env: dict[str, str] = {}
+        self.script: Path = TINY
         self.words = ("--steps", "30")
         """what tiny.py is told besides `--out`"""
 
     # --- agents -----------------------------------------------------------------------------------------------
 
     def agent(self, *more: str, words: tuple[str, ...] | None = None, env: Mapping[str, str] | None = None,
-              ranks: int | None = None) -> subprocess.Popen[str]:  # fmt: skip
-        """Start an agent. more: options of it alone; words, env, ranks: of it, where it is to be another one."""
+              ranks: int | None = None, host: str | None = None) -> subprocess.Popen[str]:  # fmt: skip
+        """Start an agent. more: options of it alone; words, env, ranks: of it, where it is to be another one.
+
+        host: the name of its machine, where it is to have one of its own; needs root.
+        """
         where = ("--nnodes", str(self.nodes), "--rdzv-endpoint", f"127.0.0.1:{self.port}")
         return self.start(
-            *where, *self.options, *more,
+            *where, *self.options, *more, script=self.script, **({} if host is None else {"preexec_fn": on_host(host)}),
             args=("--out", str(self.out), *(self.words if words is None else words)),
             env={"GLOO_SOCKET_IFNAME": "lo", **self.env, **(env or {})},
             ranks=self.ranks if ranks is None else ranks,
@@ -199,6 +205,17 @@ class NodesJob(FtJob):
         wait_for(lambda: not carriers(self.tag), "the end of what was killed", 10.0)
         for name in self.memories():
             shutil.rmtree(memory_root(os.getuid()) / (self.job_id + name), ignore_errors=True)
+
+
+def on_host(name: str) -> Callable[[], None]:
+    """What a new process does to have a host name of its own."""
+
+    def unshare() -> None:
+        if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWUTS):
+            raise OSError(ctypes.get_errno(), "unshare")
+        socket.sethostname(name)
+
+    return unshare
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ It decides nothing that concerns other nodes.
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,12 +16,15 @@ from ftlaunch.agent.lease import Lease
 from ftlaunch.agent.node_helpers import NodeHelpers
 from ftlaunch.agent.node_ranks import AgentRanks
 from ftlaunch.cluster.cluster import FENCE
+from ftlaunch.cluster.membership.shared_dirs import SharedDirs
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.job_token import TOKEN_VARIABLE
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while ranks start or end
+_MOST_BROKEN_OFF = 8  # handshakes in a row: one or two may be a head's that begins or ends
 _HEADLESS = 30.0  # seconds for which an agent that has lost its head looks for it, or for another one
 
 
@@ -46,10 +50,16 @@ class Agent:
         """the exit code, once the agent's part is over"""
         self.keep = True
         """memory holds what storage does not"""
+        self.on_answer: Callable[[int, Mapping[str, Any]], None] = lambda number, answer: None
+        """told what the head has answered to an `ask`"""
+        self.beside_head = False
+        """the head speaks on the same terminal"""
+        self._told_place = ""
         self._looked = 0.0
         self._settled = self._told_ready = self._interrupted = self._stopping = False
         self._lease = Lease(spec.nodes.timeout + FENCE, clock())
         self._expired = False  # the lease is over, and the ranks were killed for it
+        self._shared = SharedDirs((spec.run_dir, spec.checkpoint_dir))
         self._ending: int | None = None  # the ranks are being ended; then it is over with this code
         self.link = make_link(self._on_message, self._on_head)
 
@@ -94,7 +104,12 @@ class Agent:
     def _settle(self, now: float) -> None:
         if not self._settled and self._helpers.may_begin(now):
             self._settled = True
-        if self._settled and not self._told_ready and self.link.alone_since is None:
+        if not self._shared.proven and (apart := self._shared.look(now)) is not None:
+            why = f"{apart} is not shared with the node of the head at {self.link.endpoint}"
+            self.link.send("unfit", why=f"{why} ({self._hello['host']})")
+            self._say(f"cannot take part: {why}: the word that the head has left there is not to be seen here")
+            self.code = EXIT_USAGE
+        if self._settled and self._shared.proven and not self._told_ready and self.link.alone_since is None:
             self._told_ready = True
             self.link.send("ready")
 
@@ -113,7 +128,14 @@ class Agent:
         if since is None or not self._ranks.cleared:
             return
         if not self.link.was_met:
-            if now - since > nodes.wait:
+            if self.link.broken_off >= _MOST_BROKEN_OFF or (self.link.broken_off and now - since > nodes.wait):
+                where = TOKEN_VARIABLE if nodes.token else f"the file `token` in {self._spec.run_dir}"
+                self._say(
+                    f"cannot take part: the head at {self.link.endpoint} does not accept this node's token ({where}):"
+                    f" all nodes must share that run dir, or be given the same {TOKEN_VARIABLE}"
+                )
+                self.code = EXIT_USAGE
+            elif now - since > nodes.wait:
                 self._say(f"cannot join: nobody answers at {self.link.endpoint} for {nodes.wait:g} s ({self.link.why})")
                 self.code = EXIT_GIVEN_UP
         elif now - since > min(_HEADLESS, nodes.wait):
@@ -151,19 +173,23 @@ class Agent:
         self._lease = Lease(self._spec.nodes.timeout + FENCE, self._clock())
         memory = {"held": held, "slots": slots, "lineage": self._ranks.lineage()}
         memory["running"] = self._ranks.running()
-        self.link.send("hello", **self._hello, port=self._ranks.free_port(), **memory)
+        self.link.send("hello", **self._hello, port=self._ranks.free_port(), wall=time.time(), **memory)
 
-    def _on_welcome(self, term: int) -> None:
+    def _on_welcome(self, term: int, word: str) -> None:
         if term < self._term:
             self.link.renew("another head has taken its place")
-        self._term = max(term, self._term)
+            return
+        self._term = term
+        self._shared.begin(word, self._clock())
+        self._tell(f"joined: the head at {self.link.endpoint} speaks for the job")
 
     def _on_message(self, message: dict[str, Any]) -> None:
         ranks, do = self._ranks, message["do"]
         self._search.hear(self._clock())
         if do == "welcome":
-            self._on_welcome(message["term"])
+            self._on_welcome(message["term"], message["word"])
         elif do == "spawn":
+            self._tell_place(message["place"])
             ranks.spawn(message)
         elif do == "heard":
             self._lease.heard(message["number"])
@@ -180,11 +206,25 @@ class Agent:
             self._helpers.collect(message["number"], message["request"])
         elif do == "collect_no_more":
             self._helpers.collect_no_more(message["number"])
+        elif do == "answer":
+            self.on_answer(message["number"], message["answer"])
         elif do == "refused":
             self._say(f"cannot join: {message['why']}")
             self.code = EXIT_USAGE
         elif do == "done":
             self.code, self.keep = message["code"], bool(message["keep"])
+            self._tell(f"the job is over, says the head at {self.link.endpoint}: exit code {self.code}")
+
+    def _tell_place(self, place: Mapping[str, Any]) -> None:
+        now = f"this is node {place['node']} of {place['nodes']}"
+        if now != self._told_place:
+            self._told_place = now
+            self._tell(now)
+
+    def _tell(self, sentence: str) -> None:
+        """Tell what the head's own terminal need not be told."""
+        if not self.beside_head:
+            self._say(sentence)
 
     # --- what comes from outside ------------------------------------------------------------------------------
 

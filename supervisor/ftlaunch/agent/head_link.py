@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from ftlaunch.channel.connection import Connection, connect
+from ftlaunch.channel.connection import BROKEN_OFF, Connection, connect
 from ftlaunch.channel.stream import Clock, Loop
 from ftlaunch.cluster import messages
 
@@ -50,6 +50,8 @@ class HeadLink:
         """why the last try has failed, or the connection has ended"""
         self.refused = False
         """the machine of the endpoint answers, and nobody listens there"""
+        self.broken_off = 0
+        """handshakes in a row that were broken off: the other side does not know the token, or ends"""
         self.at_home = False
         """the endpoint is this machine's: its own kernel says whether somebody listens there"""
         self.tried_at = clock()
@@ -126,6 +128,7 @@ class HeadLink:
     def _failed(self, why: str) -> None:
         self._connection, self.why = None, why
         self.refused = why.endswith(_REFUSED)
+        self.broken_off = self.broken_off + 1 if BROKEN_OFF in why else 0
         if self.refused and self.at_home:
             self._missed()
         if self.alone_since is None:

@@ -20,10 +20,12 @@ from ftlaunch.agent.head_link import HeadLink
 from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.agent.node_helpers import NodeHelpers
 from ftlaunch.agent.node_ranks import AgentRanks, AgentSurroundings
+from ftlaunch.agent.questions import Questions
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.channel.claims import this_machine
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.cluster.cluster import STALE_PART
+from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.workspace import Unusable
@@ -36,7 +38,7 @@ from ftlaunch.ranks.fork_server_watch import ForkServerWatch
 from ftlaunch.reporting import messages
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import job_token, processes
-from ftlaunch.system.control_socket import Client, Control
+from ftlaunch.system.control_socket import Control
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
@@ -56,6 +58,7 @@ def run(spec: JobSpec) -> int:
         raise Unusable(str(error)) from error
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
+    facts.gathered(spec)  # before any head is forked: it compares what this agent was started with
     starter = HeadStarter(spec, lambda write, takes_over: be_head(spec, token, write, takes_over))
     own_head = starter.start()
     processes.become_subreaper()
@@ -65,6 +68,7 @@ def run(spec: JobSpec) -> int:
         except BaseException:
             heads.dismiss(own_head)
             raise
+        node.agent.beside_head = own_head >= 0
         code = node.run()
     heads.wait(own_head)
     return code
@@ -150,7 +154,7 @@ class _Node:
         self._probe = socket.create_server(("", 0))
         self.agent = self._make_agent(token, starter)
         loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
-        loop.register(self._control.fd, self._on_connect)
+        self._questions = Questions(loop, time.monotonic, self._control, self.agent)
 
     def _make_agent(self, token: bytes, starter: HeadStarter) -> Agent:
         spec = self._spec
@@ -159,6 +163,7 @@ class _Node:
             "host": socket.gethostname(),
             "rank": -1 if spec.nodes.rank is None else spec.nodes.rank,
             "probe": self._probe.getsockname()[1],
+            "facts": facts.gathered(spec).as_dict(),
         }
         stale = spec.nodes.timeout * STALE_PART
         search = HeadSearch(starter.order, time.monotonic, this_machine(), stale)
@@ -184,30 +189,11 @@ class _Node:
     def _tell(self, do: str, **fields: Any) -> None:
         self.agent.link.send(do, **fields)
 
-    def _on_connect(self) -> None:
-        client = self._control.accept()
-        if client is not None:
-            self._loop.register(client.fd, lambda: self._on_request(client))
-
-    def _on_request(self, client: Client) -> None:
-        try:
-            request = client.request()
-        except (OSError, ValueError):
-            self._loop.unregister(client.fd)
-            client.close()
-            return
-        if request is not None:
-            self._loop.unregister(client.fd)
-            if request.get("do") == "stop":
-                self.agent.ask_stop(str(request.get("why", "asked on the control socket"))[:200])
-                client.answer({"ok": True})
-            else:
-                client.answer({"ok": False, "error": "cannot answer that here: ask where the head of the job runs"})
-
     def run(self) -> int:
         """Run to the end; returns the exit code."""
         self._loop.run(self.agent)
         self._fork_server.dismiss()
+        self._questions.close()
         self.agent.link.close()
         self._control.close()
         self._probe.close()

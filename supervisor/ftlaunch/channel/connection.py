@@ -24,6 +24,8 @@ from ftlaunch_contract.files import untrusted_json
 
 HANDSHAKE_SECONDS = 5.0
 """how long a handshake may take once there is a connection"""
+BROKEN_OFF = "the handshake was broken off"
+"""said where the other side ends the connection before it has proven that it knows the token"""
 
 
 def _ignore(_: object = None) -> None:
@@ -155,7 +157,7 @@ class Connection:
         if self.ready:
             self._end(f"the connection to {self.peer} has ended: {why}")
         elif self._connected:
-            self._end(f"cannot talk to {self.peer}: the handshake was broken off (is its token another?): {why}")
+            self._end(f"cannot talk to {self.peer}: {BROKEN_OFF} (is its token another?): {why}")
         else:
             self._end(f"cannot connect to {self.peer}: {why}")
 

@@ -12,6 +12,7 @@ import click
 
 from ftlaunch.checkpoints import catalog as room
 from ftlaunch.checkpoints import catalog_view as view
+from ftlaunch.cli.place_first import PlaceFirst
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import Locked
 
@@ -19,19 +20,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 _NO = 1
 
 
-class _Places(click.Group):
-    """A group whose first word may be left out: `ftctl checkpoints verify` means the only run in ./runs."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = [word for word in args if not word.startswith("-")]
-        if words and words[0] in self.commands and not Path(words[0]).is_dir():
-            args = ["", *args]
-        elif not set(words[1:]) & set(self.commands):
-            ctx.allow_interspersed_args = True  # DIR --json, as well as --json DIR
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=_Places, invoke_without_command=True, short_help="List, verify, show or prune checkpoints.")
+@click.group(cls=PlaceFirst, invoke_without_command=True, short_help="List, verify, show or prune checkpoints.")
 @click.argument("place", metavar="[DIR|RUN]", required=False)
 @_json
 @click.pass_context

@@ -13,13 +13,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from ftlaunch import __version__
+from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job
 from ftlaunch.cli.check import check
 from ftlaunch.cli.checkpoints import checkpoints
+from ftlaunch.cli.nodes import nodes
 from ftlaunch.cli.plan import plan
 from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.common.durations import parse_duration
@@ -30,22 +31,10 @@ from ftlaunch.history.runs import CannotFind, Run, find, memories_of
 from ftlaunch.history.status_view import status_lines
 from ftlaunch.history.timeline import moments
 from ftlaunch.memory import cleanup
-from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
-_LISTENS = 5.0  # seconds within which a living supervisor must listen on its socket
-_NO = 1  # exit code: the answer is no
-
-
-class Cannot(click.ClickException):
-    """What was asked for cannot be done; the message says what and why."""
-
-    exit_code = _NO
-
-
-class _NotRunning(Exception):
-    """No supervisor runs the job."""
+_LOOK_FOR_END = 0.2  # seconds between looks into the journal of a job whose head is elsewhere
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -89,6 +78,7 @@ command.add_command(check)
 command.add_command(rehearse)
 command.add_command(checkpoints)
 command.add_command(plan)
+command.add_command(nodes)
 
 
 def _seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:
@@ -109,13 +99,13 @@ def status(name: str | None, as_json: bool) -> int:
     """Show what a running job does, rank by rank."""
     run = find(name)
     try:
-        answer = _ask(run, {"do": "status"})
-    except _NotRunning:
+        answer = ask_job(run, name, {"do": "status"})
+    except NotRunning:
         if as_json:
             click.echo(json.dumps({"running": False, "job_id": run.job_id, "ended": run.again().end}, indent=1))
         else:
             click.echo(printable(f"job {run.job_id} is not running: {ending(run.again().end)}"))
-        return _NO
+        return NO
     click.echo(json.dumps({"running": True, **answer}, indent=1) if as_json else "\n".join(status_lines(answer)))
     return 0
 
@@ -127,25 +117,46 @@ def status(name: str | None, as_json: bool) -> int:
 def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     """Ask a job to save its newest step and stop; wait until it has."""
     run = find(name)
-    _check_here(run)
+    pidfd = _supervisor(run)
+    if pidfd is None and not run.elsewhere and (run.end is not None or not run.agents):
+        raise Cannot(f"cannot stop job {run.job_id}: it is not running: {ending(run.end)}")
+    try:
+        ask_job(run, name, {"do": "stop", "why": "ftctl stop"})
+        who = f"pid {run.pid}" if pidfd is not None else "by the agent on this machine"
+        click.echo(f"job {run.job_id} ({who}) is asked to stop")
+        if no_wait:
+            return 0
+    except NotRunning:
+        pass  # it has ended by itself meanwhile
+    if not _wait_for_end(run, pidfd, timeout):
+        who = f" (pid {run.pid})" if pidfd is not None else ""
+        raise Cannot(f"job {run.job_id}{who} still runs {duration(timeout)} after it was asked to stop")
+    end = run.again().end
+    click.echo(printable(f"job {run.job_id}: {ending(end)}"))
+    return 0 if end is not None and end["event"] in ("job_stopped", "job_finished") else NO
+
+
+def _supervisor(run: Run) -> int | None:
+    """The pidfd of the supervisor where it lives on this machine."""
+    if run.elsewhere:
+        return None
     try:
         pidfd = open_end(run.pid)
     except ProcessLookupError:
-        pidfd = -1
-    if pidfd < 0 or not run.alive:  # in this order: a living process cannot be replaced under its pidfd
-        raise Cannot(f"cannot stop job {run.job_id}: it is not running: {ending(run.end)}")
-    try:
-        _ask(run, {"do": "stop", "why": "ftctl stop"})
-        click.echo(f"job {run.job_id} (pid {run.pid}) is asked to stop")
-        if no_wait:
-            return 0
-    except _NotRunning:
-        pass  # it has ended by itself meanwhile
-    if not select.select([pidfd], [], [], timeout)[0]:
-        raise Cannot(f"job {run.job_id} (pid {run.pid}) still runs {duration(timeout)} after it was asked to stop")
-    end = run.again().end
-    click.echo(printable(f"job {run.job_id}: {ending(end)}"))
-    return 0 if end is not None and end["event"] in ("job_stopped", "job_finished") else _NO
+        return None
+    return pidfd if run.alive else None  # in this order: a living process cannot be replaced under its pidfd
+
+
+def _wait_for_end(run: Run, pidfd: int | None, seconds: float) -> bool:
+    """Whether the job ends in time; where its head is elsewhere, by what the journal says."""
+    if pidfd is not None:
+        return bool(select.select([pidfd], [], [], seconds)[0])
+    deadline = time.monotonic() + seconds
+    while run.again().end is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_FOR_END)
+    return True
 
 
 @command.command()
@@ -181,10 +192,10 @@ def clean(name: str | None, every: bool, force: bool) -> int:
             click.echo(cleanup.clean_job(directory, force))
         except cleanup.CleanupRefused as refusal:
             _say(f"cannot clean: {refusal}")
-            code = _NO
+            code = NO
         except OSError as error:
             _say(f"cannot clean {directory}: {error.strerror}")
-            code = _NO
+            code = NO
     for sentence in cleanup.sweep(root):
         click.echo(sentence)
         said += 1
@@ -202,40 +213,12 @@ def _memory_of(name: str | None) -> list[Path]:
             raise
         return left
     directory = run.memory_dir
+    agents = run.agents
+    if agents and not run.has_memory:
+        return agents
     if directory.parent != memory_root(os.getuid()):
         raise Cannot(f"cannot clean {directory}: it is not in {memory_root(os.getuid())}")
-    return [directory] if run.has_memory else []
-
-
-def _check_here(run: Run) -> None:
-    """Raises Cannot where only another machine could answer."""
-    if run.elsewhere:
-        raise Cannot(
-            f"cannot ask job {run.job_id}: it was started on {run.elsewhere} and has told no end; ask there, or send"
-            " SIGTERM to the agent on this node to stop it"
-        )
-
-
-def _ask(run: Run, request: dict[str, Any]) -> dict[str, Any]:
-    """Ask the supervisor. Raises _NotRunning or Cannot."""
-    _check_here(run)
-    deadline = time.monotonic() + _LISTENS
-    while True:
-        try:
-            if not run.has_memory:
-                raise FileNotFoundError
-            return ask(run.memory_dir / SOCKET, request)
-        except (FileNotFoundError, ConnectionError, ValueError):
-            if not run.alive:
-                raise _NotRunning from None
-            if time.monotonic() > deadline:
-                raise Cannot(
-                    f"cannot ask job {run.job_id}: its supervisor (pid {run.pid}) lives but does not listen"
-                    f" (waited {duration(_LISTENS)}); it may be starting or ending"
-                ) from None
-        except OSError as error:
-            raise Cannot(f"cannot ask job {run.job_id}: {error.strerror or error}") from error
-        time.sleep(0.05)
+    return [directory, *agents] if run.has_memory else []
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ftlaunch.cluster.membership.facts import NodeFacts
 from ftlaunch.cluster.membership.fences import Probe
+from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 
@@ -37,6 +39,11 @@ class Around:
     """names this life of the job, where there is no plan"""
     begun: Callable[[str, int], None]
     """told the run and the number of each attempt before its ranks are started"""
+    facts: NodeFacts
+    """of the head's own node"""
+    machines: IsolatedMachines
+    word: str
+    """lies in the directories that all nodes must share"""
     address: str
     """at which this head listens"""
     term: int

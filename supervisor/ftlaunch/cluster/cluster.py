@@ -7,10 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from ftlaunch.channel.connection import Connection
-from ftlaunch.cluster import messages
+from ftlaunch.cluster import asking, messages
 from ftlaunch.cluster.around import Around
+from ftlaunch.cluster.arrivals import Arrivals
+from ftlaunch.cluster.asking import Answer
 from ftlaunch.cluster.common_interval import CommonInterval
 from ftlaunch.cluster.membership.fences import Fences
+from ftlaunch.cluster.membership.greeting import Greeting
 from ftlaunch.cluster.membership.roster import Member, Roster
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.cluster.node import Node
@@ -25,6 +28,7 @@ STALE_PART = 0.75
 _SLACK = 1.1  # clocks of two machines may run so differently
 _TAKEOVER = 1.2  # the same, where this head has begun before a node knew that it had lost the one before
 _KILLED = -9
+_LONGEST_REASON = 400  # characters
 _TELL_HEARD = 0.25  # seconds between two words to a node that it is heard
 
 
@@ -35,6 +39,7 @@ class Cluster:
         self._around = around
         self.roster = Roster(around.wanted)
         self._nodes: dict[int, Node] = {}
+        self.arrivals = Arrivals(around, self._welcome)
         self._last_key = 0
         self.reports = Reports(around.pages, around.clock)
         self._run = around.plan.run if around.plan is not None else around.run
@@ -50,41 +55,22 @@ class Cluster:
         """told what the saver of a place has answered"""
         self.on_collected: Callable[[int, int], None] = lambda place, number: None
         self.on_lost: Callable[[int], None] = lambda place: None
+        self.on_ask: Answer = lambda request: {"ok": False, "error": "the job is beginning"}
         around.pages.send = lambda verb, values: self._tell_places("pages", verb=verb, values=values)
 
     # --- nodes come and go ------------------------------------------------------------------------------------
 
-    def accepted(self, connection: Connection) -> None:
-        """A peer that knows the token has connected: it must say hello."""
-        connection.on_message = lambda message: self._on_hello(connection, message)
-
-    def _on_hello(self, connection: Connection, message: dict[str, Any]) -> None:
-        try:
-            if messages.check(message, messages.UP) != "hello":
-                raise ValueError(f"a message `{message['do']}` before any hello")
-            held = self._held_place(message)
-            slots = {int(rank): [int(step) for step in steps] for rank, steps in message["slots"].items()}
-        except (ValueError, TypeError) as error:
-            self._around.say(f"a node at {connection.peer} is turned away: it has sent {error}")
-            connection.close()
-            return
-        if message["job"] != self._around.job:
-            why = f"the job at this endpoint is another one ({self._around.job}"
-            connection.send({"do": "refused", "why": f"{why}; this node was started for {message['job']})"})
-            self._around.say(f"a node at {connection.peer} is turned away: it was started for {message['job']}")
-            connection.on_message = lambda _: None  # until it has read that, and ends
-            return
+    def _welcome(self, connection: Connection, message: dict[str, Any], found: Greeting) -> None:
         self._last_key += 1
-        key = self._last_key
-        member = Member(key, message["rank"], held)
+        member = Member(self._last_key, message["rank"], found.held, machine=found.facts.machine)
         node = Node(connection, member, message, self._around.clock())
-        self._nodes[key] = node
+        self._nodes[member.key] = node
         self.roster.join(member)
         connection.on_message = lambda told: self._on_message(node, told)
         connection.on_end = lambda why: self._lose(node, why)
-        node.send("welcome", term=self._around.term)
+        node.send("welcome", term=self._around.term, word=self._around.word)
         self._heed_running(node)
-        node.slots = slots
+        node.slots = found.slots
 
     def _heed_running(self, node: Node) -> None:
         """Ranks of the attempt that is to be taken up run on; all others are of no use any more."""
@@ -111,6 +97,7 @@ class Cluster:
         assert around.plan is not None
         self.reports.group, self._adopts_since, self._lineage = group, None, around.plan.lineage
         around.pages.every = around.plan.every
+        around.machines.begun(self.roster.members.values())
         for place in range(around.wanted):
             node = self._at(place)
             if node is None:
@@ -122,11 +109,6 @@ class Cluster:
                 group.on_exit(int(rank), int(code))
         around.pages.reading(NONE)  # the head that is gone may have left another one
         self._end_missing(group, "it has not come to the new head")
-
-    def _held_place(self, hello: Mapping[str, Any]) -> int:
-        held, each = hello["held"], self._around.ranks_each
-        fits = len(held) == 2 and all(isinstance(one, int) for one in held) and held[1] == each
-        return held[0] // each if fits and held[0] % each == 0 and 0 <= held[0] // each < self._around.wanted else -1
 
     def _lose(self, node: Node, why: str) -> None:
         if self._nodes.pop(node.member.key, None) is None:
@@ -140,16 +122,16 @@ class Cluster:
             around.say(f"{node.name} is gone: {why}")
             return
         self._fences.add(node.address, node.probe, node.heard + (around.timeout + FENCE) * _SLACK)
-        ranks = self._ranks_of(place)
-        around.pages.forget(ranks.start, len(ranks))
-        self.on_lost(place)
+        around.machines.blame(place, "node-lost")
         if self.reports.group is not None:
-            for rank in ranks:
+            for rank in self._ranks_of(place):
                 self.reports.group.on_exit(rank, _KILLED, f"{node.name} is lost: {why}")
+        self._vacate(place)
 
     def look(self) -> None:
         """See who has fallen silent, and whether nodes that are needed have not come in their time."""
         now = self._around.clock()
+        self.arrivals.look()
         for node in list(self._nodes.values()):
             silent = now - node.heard
             if silent > self._around.timeout:
@@ -161,25 +143,37 @@ class Cluster:
             self._short_since = None
         elif self._short_since is None:
             self._short_since = now
-            self._tell_of_waiting()
+            places = ", ".join(map(str, self.roster.vacant))
+            seconds = f"{self._around.wait:g} s at most (--node-wait)"
+            self._around.say(f"waiting for a node for place {places}, for {seconds}")
         elif now - self._short_since > self._around.wait:
             self._short_since = now
             nodes = "1 node is" if missing == 1 else f"{missing} nodes are"
             self._around.stop(f"{nodes} missing, and none has come in {self._around.wait:g} s (--node-wait)")
 
-    def _tell_of_waiting(self) -> None:
-        places = ", ".join(map(str, self.roster.vacant))
-        self._around.say(f"waiting for a node for place {places}, for {self._around.wait:g} s at most (--node-wait)")
-
     def settled(self) -> bool:
         """Whether an attempt may begin: every place has a node whose ranks can be started."""
         if self._adopts_since is not None:
             return False
+        self._around.machines.mark(self.roster.members.values())
         full = self.roster.fill()
         for node in self._nodes.values():
             if node.member.place >= 0 and node.slots is not None:
                 self._take_up(node)
         return full
+
+    def may_restart(self) -> bool:
+        """Whether the next attempt may begin; if so, isolated nodes have made room for others that stand by."""
+        if not self.settled():
+            return False
+        self._around.machines.replace(self.roster.members.values(), self._vacate)
+        return self.settled()
+
+    def _vacate(self, place: int) -> None:
+        """What the memory of a place's node holds is of no use to the next one."""
+        ranks = self._ranks_of(place)
+        self._around.pages.forget(ranks.start, len(ranks))
+        self.on_lost(place)
 
     def _take_up(self, node: Node) -> None:
         """What the memory of a node that has just got its place holds goes into the mirrors."""
@@ -210,6 +204,7 @@ class Cluster:
         pages = self._around.pages
         resume = [int(kind), step, persist_at, pages.every, pages[0].reading]
         self._interval.begin()
+        self._around.machines.begun(self.roster.members.values())
         each, wanted = self._around.ranks_each, self._around.wanted
         for place in range(wanted):
             node = self._at(place)
@@ -265,6 +260,10 @@ class Cluster:
         """Nodes that are connected."""
         return len(self._nodes)
 
+    def overview(self) -> dict[str, Any]:
+        """Answer `ftctl nodes`."""
+        return asking.overview(self._nodes.values(), self._around)
+
     def _at(self, place: int) -> Node | None:
         member = self.roster.at(place)
         return None if member is None else self._nodes.get(member.key)
@@ -305,10 +304,14 @@ class Cluster:
             node.send("heard", number=message["number"])
         if name == "ready":
             node.member.ready = True
+        elif name == "unfit":
+            self._lose(node, message["why"][:_LONGEST_REASON])
         elif name == "stop":
             self._around.stop(message["why"][:200])
         elif name == "hurry":
             self._around.hurry()
+        elif name == "ask":
+            asking.pass_on(node, message, self.on_ask)
         elif name == "saver":
             self.on_saver(node.member.place, message["answer"])
         elif name == "collected":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = "1"
+VERSION = "2"
 
 _INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, float)
 
@@ -17,7 +17,8 @@ _INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, floa
 UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # the first one: who it is, and what its memory holds of the job. `held`: first rank and number of ranks, or [];
     # `slots`: rank -> steps; `lineage`: of which attempt they are; `running`: that attempt's place, processes and ends,
-    # where its ranks run on; `probe`: a port at which nobody listens any more once the agent has ended
+    # where its ranks run on; `probe`: a port at which nobody listens any more once the agent has ended; `facts`: see
+    # membership/facts.py; `wall`: seconds since the epoch
     "hello": {
         "job": _TEXT,
         "host": _TEXT,
@@ -28,7 +29,10 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "slots": _MAP,
         "lineage": _TEXT,
         "running": _MAP,
+        "facts": _MAP,
+        "wall": _NUMBER,
     },
+    "unfit": {"why": _TEXT},  # the node ends: it cannot take part
     "ready": {},  # ranks can be forked, or it is known that they cannot
     # `number`: counts up; `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed
     # in the ranks' halves of the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`:
@@ -44,10 +48,10 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "collected": {"number": _INT},
     "stop": {"why": _TEXT},
     "hurry": {},
+    "ask": {"number": _INT, "request": _MAP},  # what was asked on the node's control socket
 }
 # from the head to an agent
 DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
-    "welcome": {"term": _INT},  # the first one: of this head
     # `place`: the fields of Placement; `resume`: kind, step, the first step to be held for the saver, the steps between
     # snapshots, or 0, and the step that is being saved
     "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST, "lineage": _TEXT},
@@ -58,6 +62,9 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "saver": {"request": _MAP},
     "collect": {"number": _INT, "request": _MAP},  # what an autopsy is made of
     "collect_no_more": {"number": _INT},
+    "answer": {"number": _INT, "answer": _MAP},  # to `ask`
+    # the answer to `hello`; `term`: of this head; `word`: see membership/shared_dirs.py
+    "welcome": {"term": _INT, "word": _TEXT},
     "refused": {"why": _TEXT},
     "done": {"code": _INT, "keep": _INT},  # the job is over; keep: 1 where memory holds what storage does not
 }

@@ -19,7 +19,7 @@ class Node:
         self.host, self.address = str(hello["host"]), connection.peer.rpartition(":")[0].strip("[]")
         self.lineage = str(hello["lineage"])
         self.probe, self.port = int(hello["probe"]), int(hello["port"])
-        self.heard = now  # when it was last heard, on the head's clock
+        self.came = self.heard = now  # when it came, and when it was last heard, on the head's clock
         self.running: dict[str, Any] = hello["running"]
         self.told_heard = 0.0  # when it was last told that it is heard
         self.gone_already = False  # before they were taken up: see note_end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ftlaunch.common.signal_names import signal_name
@@ -17,13 +17,19 @@ from ftlaunch.system.signals import Signals
 
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so many seconds after the first
 _LONGEST_REASON = 200
+Verb = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""Does what is asked; returns the answer, JSON-ready, with `ok` and, where that is false, `error`."""
 
 
 class StopRequests:
-    """Posts STOP and HURRY, and answers `status`."""
+    """Posts STOP and HURRY, and answers what is asked."""
 
-    def __init__(self, context: Context, signals: Signals, control: Control, overview: Callable[[], Overview]) -> None:
-        """overview: what `status` is answered with."""
+    def __init__(
+        self, context: Context, signals: Signals, control: Control, overview: Callable[[], Overview],
+        more: Mapping[str, Verb] | None = None,
+    ) -> None:  # fmt: skip
+        """overview: what `status` is answered with. more: what else can be asked."""
+        self._verbs: dict[str, Verb] = {"stop": self._on_stop, "status": self._on_status, **(more or {})}
         self._context, self._signals, self._control, self._overview = context, signals, control, overview
         self._reason = ""
         self._interrupted_at: float | None = None
@@ -64,12 +70,19 @@ class StopRequests:
         if request is None:
             return
         self._context.loop.unregister(client.fd)
-        client.answer(self._answer(request))
+        client.answer(self.answer(request))
 
-    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        if request.get("do") == "stop":
-            self.stop(str(request.get("why", "asked on the control socket"))[:_LONGEST_REASON])
-            return {"ok": True}
-        if request.get("do") == "status":
-            return {"ok": True, **self._overview().as_dict()}
-        return {"ok": False, "error": "cannot do that: known are `status` and `stop`"}
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what is asked, and answer."""
+        verb = self._verbs.get(str(request.get("do")))
+        if verb is None:
+            *others, last = sorted(f"`{name}`" for name in self._verbs)
+            return {"ok": False, "error": f"cannot do that: known are {', '.join(others)} and {last}"}
+        return verb(request)
+
+    def _on_stop(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.stop(str(request.get("why", "asked on the control socket"))[:_LONGEST_REASON])
+        return {"ok": True}
+
+    def _on_status(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"ok": True, **self._overview().as_dict()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.history.journal import EVENTS, read_events
+from ftlaunch.memory.cleanup import job_dirs
 from ftlaunch.memory.directory import memory_dirs, read_places
-from ftlaunch_contract.protocol import process_start_time
+from ftlaunch_contract.protocol import memory_root, process_start_time
 
 RUNS = Path("runs")
 _ENDS = {"job_finished", "job_stopped", "job_failed"}
@@ -61,6 +63,17 @@ class Run:
         """Whether that directory is there and this run's: another job of the same id may have taken it since."""
         places, here = read_places(self.memory_dir), self.run_dir.stat()
         return places is not None and (places.device, places.inode) == (here.st_dev, here.st_ino)
+
+    @property
+    def agents(self) -> list[Path]:
+        """The memory directories of the agents of this job on this machine, where it is one of several nodes."""
+        here = self.run_dir.stat()
+        known = ((path, read_places(path)) for path in sorted(job_dirs(memory_root(os.getuid()))))
+        return [
+            path for path, places in known
+            if places is not None and (places.device, places.inode) == (here.st_dev, here.st_ino)
+            and path != self.memory_dir
+        ]  # fmt: skip
 
     @property
     def pid(self) -> int:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftlaunch.common.formatting import duration, table
+from ftlaunch.history.nodes_view import asked_on
 
 
 def status_lines(answer: Mapping[str, Any]) -> list[str]:
     """A running supervisor's answer as `ftctl status` prints it."""
     lines = [
+        *asked_on(answer),
         f"job {answer['job_id']}: {answer['state']}, attempt {answer['attempt']}, "
         f"{answer['restarts_left']} of {answer['max_restarts']} restarts left",
         f"newest step of all ranks in memory: {_step(answer['in_memory'])}; "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch.common.formatting import size
-from ftlaunch.memory.directory import count_pages, read_places, remove_memory
+from ftlaunch.memory.directory import count_pages, first_page, read_places, remove_memory
 from ftlaunch.memory.recovery_plan import NONE, newest_common
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files import held_dir
@@ -77,9 +77,9 @@ def _snapshots(directory: Path) -> _Snapshots:
     places = read_places(directory)
     checkpoint_dir = Path(places.checkpoint_dir) if places else None
     stored = max((step for step, _ in layout.list_iterations(checkpoint_dir)), default=NONE) if checkpoint_dir else NONE
-    ranks = count_pages(directory)
+    ranks, first = count_pages(directory), first_page(directory)
     try:
-        pages = open_pages(directory, ranks)
+        pages = open_pages(directory, ranks, first)
     except (OSError, ValueError):
         return _Snapshots(NONE, stored, checkpoint_dir)  # no attempt could resume from these pages either
     slots = {rank: page.slot_steps() for rank, page in enumerate(pages) if page.valid}

@@ -93,6 +93,12 @@ def count_pages(directory: Path) -> int:
     return len(list(directory.glob("page_*")))
 
 
+def first_page(directory: Path) -> int:
+    """The first rank that the pages in a memory directory are of; 0 where there is none."""
+    numbers = [path.name.removeprefix("page_") for path in directory.glob("page_*")]
+    return min((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
 def forget_snapshots(directory: Path) -> None:
     """Delete pages and snapshot slots."""
     layout.remove_slots(directory)

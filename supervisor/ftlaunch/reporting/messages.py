@@ -19,7 +19,8 @@ def opening(spec: JobSpec, run_dir: Path) -> str:
     hang = "off" if spec.limits.hang_timeout is None else spec.limits.hang_timeout
     limit = duration(hang) if isinstance(hang, float) else hang
     allowed = f"{spec.restarts.max_restarts} restarts allowed, hang timeout {limit}"
-    return f"job {spec.job_id}: {ranks}, {allowed}; run dir {run_dir}"
+    nodes = f"{spec.nodes.most} nodes, " if spec.nodes.several else ""
+    return f"job {spec.job_id}: {nodes}{ranks}, {allowed}; run dir {run_dir}"
 
 
 def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> str:

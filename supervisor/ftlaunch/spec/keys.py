@@ -84,8 +84,7 @@ _TARGET = (
         "environment variables for the ranks, besides those ftlaunch was started with", "target",
         option=False, show=masked_env),
     Key("python", p.text, "the path of a Python interpreter", None,
-        "the interpreter of the ranks; null: the one that runs ftlaunch", "target", option=False,
-        env=("PYTHON_EXEC",)),
+        "the interpreter of the ranks; null: the one that runs ftlaunch", "target", option=False, env=("PYTHON_EXEC",)),
 )  # fmt: skip
 
 _OURS = (
@@ -136,6 +135,8 @@ _OURS = (
     Key("node_wait", p.duration(), "a duration above zero such as 10m", "10m",
         "how long the job waits for the nodes it needs, at the start and after a loss", show=shown.limit,
         env=("PET_NODE_WAIT",), called="wait"),
+    Key("isolate_after", p.whole_or_off, _TIMES, "3", show=shown.or_off,
+        help="failures that begin on one machine, after which it gets no ranks where a standby can take its place"),
     Key("grace", p.duration(zero=True), _GRACE, "30s",
         "how long a rank told to stop may take before it is killed, on every path", show=shown.limit),
     Key("backoff_first", p.duration(zero=True), _BACKOFF, "1s",
@@ -227,8 +228,7 @@ _TORCHRUN = (
         "TORCHELASTIC_RUN_ID of the ranks; null: the Slurm job of several nodes, else the job id", "torchrun",
         env=("PET_RDZV_ID",), called="run_id"),
     Key("log_dir", p.path, _FOLDER, None,
-        "where rank logs go, in a folder named after the job; null: <run-dir>/logs", "torchrun",
-        env=("PET_LOG_DIR",)),
+        "where rank logs go, in a folder named after the job; null: <run-dir>/logs", "torchrun", env=("PET_LOG_DIR",)),
     Key("tee", p.streams, _STREAMS, "0",
         "ranks to follow on the terminal, as 3 (all) or 0:3,2:3; 0: rank 0 and those that fail", "torchrun",
         short="-t", env=("PET_TEE",)),

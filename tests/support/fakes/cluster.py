@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 from ftlaunch.cluster.cluster import Around, Cluster
+from ftlaunch.cluster.membership.facts import NodeFacts
 from ftlaunch.cluster.membership.fences import PortProbe
+from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.ranks.rank import Rank
@@ -16,6 +19,7 @@ from tests.support.fakes.clock import Clock
 
 JOB = "the job"
 WAIT, TIMEOUT = 60.0, 2.0
+FACTS = NodeFacts("0.1", "3.11.4", "2.13.0", "abc", "here/1")
 
 
 class FakeAgent:
@@ -50,7 +54,8 @@ class FakeAgent:
     def hello(self, **other: Any) -> None:
         """Say who it is. other: what is not as usual."""
         usual = {"job": JOB, "host": "here", "rank": -1, "probe": 1, "port": 29500, "held": [], "slots": {}}
-        self.say("hello", **{**usual, "lineage": "", "running": {}, **other})
+        more = {"lineage": "", "running": {}, "facts": FACTS.as_dict(), "wall": time.time()}
+        self.say("hello", **{**usual, **more, **other})
 
     def beat(self, words: list[Any] | None = None, **other: Any) -> None:
         """A sign of life."""
@@ -81,10 +86,11 @@ class Head:
         self.hurried, self.leads = 0, True
         self.exited: list[int] = []
         self.begun: list[tuple[str, int]] = []
+        self.machines = IsolatedMachines(2, home, self.said.append)
         around = Around(
             self.pages, nodes, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append, self.stops.append, self._hurry,
-            PortProbe, None, "run", lambda run, attempt: self.begun.append((run, attempt)),
-            "10.0.0.1", 1, lambda: self.leads,
+            PortProbe, None, "run", lambda run, attempt: self.begun.append((run, attempt)), FACTS,
+            self.machines, "word", "10.0.0.1", 1, lambda: self.leads,
         )  # fmt: skip
         self.cluster = Cluster(around)
         self.agents: list[FakeAgent] = []
@@ -96,9 +102,9 @@ class Head:
         """An agent that comes and says hello."""
         agent: Any = FakeAgent(self, len(self.agents))
         self.agents.append(agent)
-        self.cluster.accepted(agent)
+        self.cluster.arrivals.accepted(agent)
         agent.hello(**hello)
-        if ready and agent.on_end is not None:
+        if ready and not agent.closed:
             agent.say("ready")
         made: FakeAgent = agent
         return made

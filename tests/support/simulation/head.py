@@ -9,8 +9,9 @@ from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.cluster.around import Around
 from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
-from ftlaunch.cluster.membership import plan
+from ftlaunch.cluster.membership import plan, shared_dirs
 from ftlaunch.cluster.membership.fingerprint import job_of
+from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
@@ -19,8 +20,10 @@ from ftlaunch.engine.main import exit_code
 from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.policy.states import Event
 from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.spec import rule_parser
 from ftlaunch.system.helper_process import HelperProcesses
+from tests.support.simulation.machine import FACTS
 from tests.support.simulation.network import End
 from tests.support.simulation.world import MachineClock, StepLoop
 
@@ -93,16 +96,19 @@ class Head:
         self.loop = loop = StepLoop(self.clock)
         self.pages = pages = ClusterPages(memory, job.whole.launch.nproc)
         self._plan, self._ends = plan.read(spec.run_dir), []  # type: ignore[var-annotated]
+        self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, self._say)
         around = Around(
             pages, job.nodes, job.ranks_each, "sim", spec.nodes.timeout, spec.nodes.wait, self.clock, self._say,
             lambda why: loop.post(Event.STOP), lambda: None, _Alive, self._plan,
-            memory.name, self._begun, "h", self._number, lambda: True,
+            memory.name, self._begun, FACTS,
+            machines, memory.name, "h", self._number, lambda: True,
         )  # fmt: skip
         assert job_of(spec)
+        shared_dirs.write((spec.run_dir, spec.checkpoint_dir), memory.name)
         self.cluster = cluster = Cluster(around)
         context = Context(
             job.whole, pages, self._tell, loop, self.clock, world.random.random, HelperProcesses(),  # type: ignore[arg-type]
-            rule_parser.builtin(), ClusterCollectors(cluster), cluster.settled,
+            rule_parser.builtin(), ClusterCollectors(cluster), cluster.may_restart,
         )  # fmt: skip
         edges = Edges(
             make_group=lambda number, exited: ClusterRanks(job.whole, pages, cluster, self.clock, number, exited),
@@ -133,13 +139,15 @@ class Head:
         self.job.world.tell(f"head: {sentence}")
 
     def _tell(self, event: JobEvent) -> None:
+        if isinstance(event, IncidentJudged):
+            self._machines.blame(event.cause.rank // self.job.ranks_each, event.cause.kind)
         if sentence := event.sentence():
             self._say(sentence)
 
     def accept(self, end: End) -> None:
         """A connection has come; only while the head lives does it hear."""
         self._ends.append(end)
-        self.cluster.accepted(end)  # type: ignore[arg-type]
+        self.cluster.arrivals.accepted(end)  # type: ignore[arg-type]
 
     def die(self) -> None:
         """SIGKILL."""

@@ -35,7 +35,7 @@ class Job:
             "max_same_error": "off",
         }  # fmt: skip
         self.spec = resolve(str(home / "train.py"), [], flags, {})
-        self.spec.run_dir.mkdir()
+        self.spec.checkpoint_dir.mkdir(parents=True)
         self.whole = replace(self.spec, launch=replace(self.spec.launch, nproc=nodes * self.ranks_each))
         self.nodes, self._home = nodes, home
         self.head: Head | None = None

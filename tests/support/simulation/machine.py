@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ftlaunch.agent.agent import Agent
 from ftlaunch.agent.head_search import HeadSearch
+from ftlaunch.cluster.membership.facts import NodeFacts
 from tests.support.simulation.ranks import Memory, Ranks
 from tests.support.simulation.world import MachineClock
 
 if TYPE_CHECKING:
     from tests.support.simulation.job import Job
+
+FACTS = NodeFacts("0.1", "3.11.4", "2.13.0", "abc", "m0")
 
 
 class Helpers:
@@ -45,7 +49,7 @@ class SimLink:
         self._machine, self._heard, self._met = machine, heard, met
         self._end: Any = None
         self.alone_since: float | None = machine.clock()
-        self.was_met = self.refused = False
+        self.was_met, self.refused, self.broken_off = False, False, 0
         self.at_home = machine.name == "m0"
         self.why, self.endpoint, self.tried_at = "not tried yet", "head:1", machine.clock()
         self._pause = 0.1
@@ -145,7 +149,8 @@ class Machine:
         """Start the agent; what an earlier one has left running was ended with it."""
         self.lives, self.code = True, None
         self.ranks = Ranks(self)
-        hello = {"job": "sim", "host": self.name, "rank": -1, "probe": 1}
+        hello: dict[str, Any] = {"job": "sim", "host": self.name, "rank": -1, "probe": 1}
+        hello["facts"] = replace(FACTS, machine=self.name).as_dict()
         search = HeadSearch(lambda order: self._answer(search), self.clock, self.name, 1.5)
         told: Any = self._make_link, self.ranks, Helpers(self), search, hello, self.say
         agent = Agent(self.job.spec, self.clock, *told)

@@ -13,11 +13,12 @@ from tests.support.fakes.clock import Clock
 from ftlaunch.agent.agent import Agent
 from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.cluster.cluster import FENCE
+from ftlaunch.cluster.membership import shared_dirs
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
 TIMEOUT, WAIT, STALE = 2.0, 60.0, 1.5
-SPAWN = {"do": "spawn", "attempt": 0, "place": {}, "resume": []}
+SPAWN = {"do": "spawn", "attempt": 0, "place": {"node": 1, "nodes": 2}, "resume": []}
 
 
 class FakeLink:
@@ -28,7 +29,7 @@ class FakeLink:
     def __init__(self, clock: Clock, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> None:
         self.clock, self.heard, self._met = clock, heard, met
         self.alone_since: float | None = clock()
-        self.was_met = self.refused = self.at_home = False
+        self.was_met, self.refused, self.at_home, self.broken_off = False, False, False, 0
         self.tried_at = clock()
         self.sent: list[dict[str, Any]] = []
         self.went_to: tuple[str, int] | None = None
@@ -42,6 +43,7 @@ class FakeLink:
         """There is a head."""
         self.alone_since, self.was_met = None, True
         self._met()
+        self.heard({"do": "welcome", "term": 1, "word": "word"})
 
     def lose(self) -> None:
         """There is none any more."""
@@ -70,29 +72,26 @@ class FakeRanks:
         self.cleared, self.obey = True, True
         self.beats, self.place = 0, 1
 
-    def _note(self, name: str) -> None:
-        self.calls.append(name)
-
     def spawn(self, message: Mapping[str, Any]) -> None:
         """Ranks run."""
-        self._note("spawn")
+        self.calls.append("spawn")
         self.cleared = False
 
     def kill(self) -> None:
         """They end."""
-        self._note("kill")
+        self.calls.append("kill")
         self.cleared = self.cleared or self.obey
 
     def leave(self) -> None:
-        """They are asked to."""
-        self._note("leave")
+        """SIGTERM."""
+        self.calls.append("leave")
 
     def perform(self, verb: str, values: list[Any]) -> None:
         """See NodeRanks."""
-        self._note(verb)
+        self.calls.append(verb)
 
     def look(self) -> int:
-        """Nothing to see; the number of the beat."""
+        """The number of the beat."""
         self.beats += 1
         return self.beats
 
@@ -106,7 +105,7 @@ class FakeRanks:
 
     def tell_all_words_again(self) -> None:
         """See NodeRanks."""
-        self._note("again")
+        self.calls.append("again")
 
     def held(self) -> tuple[list[int], dict[int, list[int]]]:
         """Its memory."""
@@ -139,12 +138,14 @@ class Node:
     """An agent, and what it works with."""
 
     def __init__(self, home: Path) -> None:
+        (home / "run/checkpoints").mkdir(parents=True)
         (home / "train.py").touch()
         flags = {
             "nproc_per_node": "2", "nnodes": "2", "rdzv_endpoint": "10.0.0.1:29400", "run_dir": str(home / "run"),
             "job_id": "fake", "node_timeout": f"{TIMEOUT}s", "node_wait": f"{WAIT}s",
         }  # fmt: skip
         spec = resolve(str(home / "train.py"), [], flags, {})
+        shared_dirs.write((spec.run_dir, spec.checkpoint_dir), "word")
         self.clock, self.said = Clock(), list[str]()
         self.ranks: Any = FakeRanks()
         self.helpers: Any = FakeHelpers()
@@ -152,6 +153,7 @@ class Node:
         self.search = HeadSearch(self.orders.append, self.clock, "this machine", STALE)
         hello = {"job": "the job", "host": "here", "rank": -1, "probe": 5}
         self.agent = Agent(spec, self.clock, self._link, self.ranks, self.helpers, self.search, hello, self.said.append)
+        self.agent.beside_head = True
         self.link: Any = self.agent.link
 
     def _link(self, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> Any:
@@ -288,9 +290,8 @@ def test_a_signal_is_the_heads_business(node: Node) -> None:
     node.agent.on_signals(bytes([signal.SIGTERM]))
     assert node.link.sent[-1] == {"do": "stop", "why": "SIGTERM to the agent of here"}
     node.agent.on_signals(bytes([signal.SIGINT]))
-    assert node.link.names()[-1] == "stop"
     node.agent.on_signals(bytes([signal.SIGINT]))
-    assert node.link.names()[-2:] == ["hurry", "stop"], "the second Ctrl+C"
+    assert node.link.names()[-4:] == ["stop", "stop", "hurry", "stop"], "the second Ctrl+C"
     assert not node.agent.over
 
 

@@ -73,7 +73,7 @@ def test_a_node_of_another_job_is_refused_with_a_sentence_and_heard_no_more(head
 def test_a_hello_that_is_none_ends_that_connection_only(head: Head, wrong: dict[str, Any]) -> None:
     head.agent()
     agent: Any = FakeAgent(head, 9)
-    head.cluster.accepted(agent)
+    head.cluster.arrivals.accepted(agent)
     usual = {"job": JOB, "host": "here", "rank": -1, "probe": 1, "port": 1, "held": [], "slots": {}}
     agent.on_message({"do": "hello", **usual, **wrong})
     assert agent.closed

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ftlaunch.agent.head.sign_of_life import SignOfLife
 from ftlaunch.checkpoints.resume import Inherited
@@ -14,20 +16,23 @@ from ftlaunch.cluster.around import Around
 from ftlaunch.cluster.cluster import STALE_PART, Cluster
 from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
 from ftlaunch.cluster.cluster_saver import ClusterSaver
-from ftlaunch.cluster.membership import plan
+from ftlaunch.cluster.membership import facts, plan, shared_dirs
 from ftlaunch.cluster.membership.fences import PortProbe
 from ftlaunch.cluster.membership.fingerprint import job_of
+from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import exit_code
-from ftlaunch.engine.stop_requests import StopRequests
+from ftlaunch.engine.stop_requests import StopRequests, Verb
 from ftlaunch.engine.supervisor import Supervisor
-from ftlaunch.engine.workspace import Workspace
+from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.group import RankGroup
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.spec import rule_parser
 from ftlaunch.spec.job_spec import JobSpec
@@ -60,7 +65,7 @@ class HeadJob:
         reached: int,
         life: SignOfLife,
     ) -> None:
-        """spec: as every node has it. world: its ranks are all those of the job. Raises OSError.
+        """spec: as every node has it. world: its ranks are all those of the job. Raises OSError or Unusable.
 
         reached: the newest step that a killed head knew of, or -1.
         """
@@ -69,22 +74,24 @@ class HeadJob:
         assert isinstance(pages, ClusterPages)
         self._pages, self._plan, self._reached = pages, plan.read(spec.run_dir), reached
         pages.forget(0, len(pages))  # a killed head's: the nodes say what their memory holds
+        self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, reporter.say)
         around = Around(
             pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
             time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), PortProbe, self._plan,
-            secrets.token_hex(8), self._note_plan,
+            secrets.token_hex(8), self._note_plan, facts.gathered(spec), machines, _shared_word(spec),
             life.sign.address, life.sign.term, lambda: life.age() < spec.nodes.timeout * STALE_PART,
         )  # fmt: skip
         self.cluster = cluster = Cluster(around)
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         context = Context(
-            world, pages, reporter.tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
-            cluster.settled,
+            world, pages, self._tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
+            cluster.may_restart,
         )  # fmt: skip
         self._life = life
         self.supervisor = Supervisor(context, self._edges(context, workspace))
-        self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
+        self._requests = StopRequests(context, signals, self._control, self.supervisor.overview, self._verbs())
+        cluster.on_ask = self._requests.answer
         self._cut_off, self._ended = False, 0.0  # when the agents were told that the job is over
         self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
 
@@ -109,6 +116,25 @@ class HeadJob:
             adoptable=self._adoptable,
             adopt=self._adopt,
         )
+
+    def _tell(self, event: JobEvent) -> None:
+        if isinstance(event, IncidentJudged):
+            self._machines.blame(event.cause.rank // self._spec.launch.nproc, event.cause.kind)
+        self._reporter.tell(event)
+
+    def _verbs(self) -> dict[str, Verb]:
+        return {"status": self._on_status, "nodes": self._on_nodes, "forgive": self._on_forgive}
+
+    def _on_status(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        nodes = self._spec.nodes
+        head = {"host": socket.gethostname(), "endpoint": f"{nodes.address}:{nodes.port}"}
+        return {"ok": True, **self.supervisor.overview().as_dict(), "head": head}
+
+    def _on_nodes(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return self.cluster.overview()
+
+    def _on_forgive(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return self._machines.forgive(str(request.get("node")), self.cluster.roster.members.values())
 
     def _stop(self, why: str) -> None:
         self._requests.stop(why)
@@ -191,8 +217,19 @@ class HeadJob:
         self._loop.run(self)
         self.supervisor.close()
         self._control.close()
+        shared_dirs.forget((self._spec.run_dir, self._spec.checkpoint_dir))
         with contextlib.suppress(OSError):  # a later head finds no node that runs its attempt
             plan.forget(self._spec.run_dir)
         self.storage_answers = self.supervisor.saving.work() is None
         self.supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
         return self.code
+
+
+def _shared_word(spec: JobSpec) -> str:
+    """A word that lies in the directories that all nodes must share from now on. Raises Unusable."""
+    word = secrets.token_hex(16)
+    try:
+        shared_dirs.write((spec.run_dir, spec.checkpoint_dir), word)
+    except OSError as error:
+        raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
+    return word

@@ -126,7 +126,7 @@ def _serve(
     reporter = Reporter(world, workspace.journal, NotifierLink(helpers, world, dict(os.environ)), terminal)
     reached = engine_main.tell_of_start(world, workspace, reporter)
     job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random, reached, life)
-    door.accepted, door.say = job.cluster.accepted, reporter.say
+    door.accepted, door.say = job.cluster.arrivals.accepted, reporter.say
     code = job.run()
     reporter.tell(job.supervisor.ended(code))
     if unsaved := job.supervisor.unsaved() or job.kept():

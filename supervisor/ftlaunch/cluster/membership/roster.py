@@ -6,6 +6,7 @@ the longest-waiting standby. Nobody is moved because somebody comes.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 
@@ -23,6 +24,10 @@ class Member:
     """ranks can be started there"""
     place: int = -1
     """-1: it stands by"""
+    machine: str = ""
+    """see NodeFacts"""
+    isolated: bool = False
+    """it gets a place only where no other member can take it"""
 
 
 class Roster:
@@ -66,9 +71,10 @@ class Roster:
         ready = [one for one in self.standing_by if one.ready]
         if not self._begun and len(ready) < len(self.vacant):
             return False
-        for match in (_held, _wished, _anyone):
+        for isolated, match in itertools.product((False, True), (_held, _wished, _anyone)):
             for place in self.vacant:
-                found = next((one for one in ready if one.place < 0 and match(one, place)), None)
+                fitting = (one for one in ready if one.place < 0 and one.isolated == isolated and match(one, place))
+                found = next(fitting, None)
                 if found is not None:
                     found.place = place
         full = not self.vacant and all(one.ready for one in self.members.values() if one.place >= 0)

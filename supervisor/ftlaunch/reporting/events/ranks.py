@@ -23,13 +23,14 @@ class AttemptStarted(JobEvent):
     name = "attempt_started"
     attempt: int
     pids: Sequence[int]
+    """0: not known yet, as of ranks on other nodes"""
     port: int
     logs: Mapping[int, tuple[Path, int]]
     """of each rank: its log, and where in it the attempt begins, in bytes"""
 
     def fields(self) -> dict[str, Any]:
-        """Processes and port."""
-        return {"pids": list(self.pids), "port": self.port}
+        """Processes, where they are known, and port."""
+        return {"pids": list(self.pids) if all(self.pids) else None, "port": self.port}
 
 
 @dataclass(frozen=True)

@@ -45,15 +45,21 @@ def nodes_spec(asked: Mapping[str, Given], environ: Mapping[str, str]) -> NodesS
         shorter = wait if wait.asked else timeout
         name = "node_wait" if wait.asked else "node_timeout"
         raise shorter.error(name, f"`node_wait` ({wait.raw}) must not be shorter than `node_timeout` ({timeout.raw})")
-    token = _token(environ)
+    token, isolate = _token(environ), asked["isolate_after"].value
     backend = _backend(asked)
     if most == 1:
         return NodesSpec(
-            rank=rank.value, backend=backend, port=PORTS[backend], wait=wait.value, timeout=timeout.value, token=token
+            rank=rank.value,
+            backend=backend,
+            port=PORTS[backend],
+            wait=wait.value,
+            timeout=timeout.value,
+            isolate_after=isolate,
+            token=token,
         )
     _check_several(asked)
     address, port = _endpoint(asked, backend)
-    return NodesSpec(least, most, rank.value, address, port, backend, wait.value, timeout.value, token)
+    return NodesSpec(least, most, rank.value, address, port, backend, wait.value, timeout.value, isolate, token)
 
 
 def _backend(asked: Mapping[str, Given]) -> str:

@@ -27,6 +27,8 @@ class NodesSpec:
     """seconds for which the job waits for the nodes it needs"""
     timeout: float = default("node_timeout")
     """seconds of silence after which a node counts as lost"""
+    isolate_after: int = default("isolate_after")
+    """failures after which a machine gets no ranks where another can take its place; 0 is off"""
     token: str | None = field(default=None, repr=False)
     """the secret by which nodes know each other; None where none was given"""
 

@@ -1,0 +1,89 @@
+"""Asks a running job: its supervisor, or on another node of several the agent there, which asks the head."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ftlaunch.common.formatting import duration
+from ftlaunch.history.runs import Run
+from ftlaunch.system.control_socket import SOCKET, ask
+
+_LISTENS = 5.0  # seconds within which a living supervisor must listen on its socket
+NO = 1
+"""exit code: the answer is no"""
+
+
+class Cannot(click.ClickException):
+    """What was asked for cannot be done; the message says what and why."""
+
+    exit_code = NO
+
+
+class NotRunning(Exception):
+    """No supervisor runs the job."""
+
+
+def ask_job(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a request. name: as the user has named the run; of an agent's memory, that agent is asked.
+
+    Raises NotRunning or Cannot.
+    """
+    agents = run.agents
+    named = [directory for directory in agents if directory.name == name]
+    if named:
+        return _checked(run, _ask_one_of(run, named, request))
+    try:
+        if not run.elsewhere:
+            return _checked(run, _ask_here(run, request))
+    except NotRunning:
+        if run.end is not None or not agents:
+            raise
+    return _checked(run, _ask_one_of(run, agents, request))
+
+
+def _checked(run: Run, answer: dict[str, Any]) -> dict[str, Any]:
+    if not answer.get("ok"):
+        raise Cannot(f"cannot ask job {run.job_id}: {answer.get('error', 'the answer cannot be understood')}")
+    return answer
+
+
+def _ask_one_of(run: Run, agents: list[Path], request: dict[str, Any]) -> dict[str, Any]:
+    for directory in agents:
+        try:
+            return ask(directory / SOCKET, request)
+        except (FileNotFoundError, ConnectionError):
+            continue  # that agent was killed
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise Cannot(f"cannot ask job {run.job_id}: its agent on this node does not answer: {why}") from error
+    if run.elsewhere:
+        raise Cannot(
+            f"cannot ask job {run.job_id}: it was started on {run.elsewhere} and has told no end, and none of its"
+            " agents runs on this machine; ask on a machine where one does"
+        )
+    raise NotRunning
+
+
+def _ask_here(run: Run, request: dict[str, Any]) -> dict[str, Any]:
+    """Ask the supervisor, on this machine."""
+    deadline = time.monotonic() + _LISTENS
+    while True:
+        try:
+            if not run.has_memory:
+                raise FileNotFoundError
+            return ask(run.memory_dir / SOCKET, request)
+        except (FileNotFoundError, ConnectionError, ValueError):
+            if not run.alive:
+                raise NotRunning from None
+            if time.monotonic() > deadline:
+                raise Cannot(
+                    f"cannot ask job {run.job_id}: its supervisor (pid {run.pid}) lives but does not listen"
+                    f" (waited {duration(_LISTENS)}); it may be starting or ending"
+                ) from None
+        except OSError as error:
+            raise Cannot(f"cannot ask job {run.job_id}: {error.strerror or error}") from error
+        time.sleep(0.05)

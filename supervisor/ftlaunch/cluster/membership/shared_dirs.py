@@ -1,0 +1,62 @@
+"""Whether nodes share the job's directories: the head writes a random word there, and each node must find it.
+
+A node that has its own run dir would write its part of a checkpoint where nobody looks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from ftlaunch_contract.files import atomic
+
+NAME = ".shared"
+PATIENCE = 5.0
+"""seconds in which a file of another machine must show: network file systems keep what they know of a directory"""
+_LONGEST = 100  # bytes
+
+
+def write(directories: Sequence[Path], word: str) -> None:
+    """Write the word. Raises OSError."""
+    for directory in directories:
+        atomic.replace_durable(directory / NAME, word.encode())
+
+
+def forget(directories: Sequence[Path]) -> None:
+    """The job is over."""
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            (directory / NAME).unlink()
+
+
+class SharedDirs:
+    """What a node knows of it. It looks once: what was shared stays shared, whichever head asks."""
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self._missing = list(directories)  # those in which the word was not found yet
+        self._word = ""
+        self._until = 0.0
+
+    def begin(self, word: str, now: float) -> None:
+        """The head has named its word."""
+        self._word, self._until = word, now + PATIENCE
+
+    @property
+    def proven(self) -> bool:
+        """Whether all of them are shared."""
+        return not self._missing
+
+    def look(self, now: float) -> Path | None:
+        """Look for the word; returns a directory that has not shown it in its time."""
+        if not self._word:
+            return None
+        self._missing = [directory for directory in self._missing if not self._is_in(directory)]
+        return self._missing[0] if self._missing and now > self._until else None
+
+    def _is_in(self, directory: Path) -> bool:
+        try:
+            with (directory / NAME).open("rb") as file:
+                return file.read(_LONGEST) == self._word.encode()
+        except OSError:
+            return False

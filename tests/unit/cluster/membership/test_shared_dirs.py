@@ -1,0 +1,43 @@
+"""A node finds the head's word in the directories that all share, or says which of them is not shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ftlaunch.cluster.membership import shared_dirs
+from ftlaunch.cluster.membership.shared_dirs import NAME, PATIENCE, SharedDirs
+
+
+def test_what_is_shared_is_proven_once(tmp_path: Path) -> None:
+    shared_dirs.write([tmp_path], "one")
+    node = SharedDirs([tmp_path])
+    assert node.look(0.0) is None, "no head has named a word yet"
+    assert not node.proven
+    node.begin("one", 0.0)
+    assert node.look(0.0) is None
+    assert node.proven
+    shared_dirs.forget([tmp_path])
+    node.begin("another", 100.0)
+    assert node.look(200.0) is None, "another head need not ask again"
+    assert node.proven
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_file_may_show_late_and_not_too_late(tmp_path: Path) -> None:
+    node = SharedDirs([tmp_path])
+    node.begin("word", 0.0)
+    assert node.look(PATIENCE - 0.1) is None
+    (tmp_path / NAME).write_text("another head's")
+    assert node.look(PATIENCE + 0.1) == tmp_path
+    shared_dirs.write([tmp_path], "word")
+    assert node.look(PATIENCE + 0.2) is None
+    assert node.proven
+
+
+def test_every_one_of_them_must_be(tmp_path: Path) -> None:
+    both = [tmp_path / "run", tmp_path / "checkpoints"]
+    both[0].mkdir()
+    node = SharedDirs(both)
+    shared_dirs.write(both[:1], "word")
+    node.begin("word", 0.0)
+    assert node.look(PATIENCE + 1.0) == both[1]
