@@ -11,6 +11,7 @@ from tests.simulation.test_simulation import simulate
 
 from ftlaunch.agent.lease import Lease
 from ftlaunch.cluster.cluster import Cluster
+from ftlaunch.cluster.held_steps import HeldSteps
 from ftlaunch.cluster.membership.fences import Fences
 from ftlaunch.cluster.membership.roster import Roster
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
@@ -38,13 +39,13 @@ def _lease_of_any_word(patch: pytest.MonkeyPatch) -> None:
 
 def _any_lineage(patch: pytest.MonkeyPatch) -> None:
     """A node's memory counts whatever attempt it is of."""
-    real = Cluster._take_up
+    real = HeldSteps._take_up
 
-    def take_up(self: Cluster, node: Any) -> None:
-        node.lineage = self._lineage or node.lineage
+    def take_up(self: HeldSteps, node: Any) -> None:
+        node.member.lineage = self.lineage or node.lineage
         real(self, node)
 
-    patch.setattr(Cluster, "_take_up", take_up)
+    patch.setattr(HeldSteps, "_take_up", take_up)
 
 
 def _beats_of_other_attempts_count(patch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,8 @@ class Agent:
         """the exit code, once the agent's part is over"""
         self.keep = True
         """memory holds what storage does not"""
+        self.dismissed = False
+        """the job goes on without this node"""
         self._looked = 0.0
         self._settled = self._told_ready = self._interrupted = self._stopping = False
         self._lease = Lease(spec.nodes.timeout + FENCE, clock())
@@ -137,6 +139,7 @@ class Agent:
     def _on_message(self, message: dict[str, Any]) -> None:
         ranks, do = self._ranks, message["do"]
         if do == "spawn":
+            self._stopping = False
             ranks.spawn(message)
         elif do == "heard":
             self._lease.heard(message["number"])
@@ -156,6 +159,9 @@ class Agent:
         elif do == "refused":
             self._say(f"cannot join: {message['why']}")
             self.code = EXIT_USAGE
+        elif do == "dismissed":
+            self._say(message["why"])
+            self.code, self.keep, self.dismissed = EXIT_SAVED, False, True
         elif do == "done":
             self.code, self.keep = message["code"], bool(message["keep"])
 
@@ -167,7 +173,11 @@ class Agent:
             if self._interrupted and number == signal.SIGINT:
                 self.link.send("hurry")
             self._interrupted = number == signal.SIGINT
-            self.ask_stop(f"{signal_name(number)} to the agent of {self._hello['host']}")
+            why = f"{signal_name(number)} to the agent of {self._hello['host']}"
+            if number == signal.SIGTERM and self.link.alone_since is None:
+                self.link.send("drain", why=why)
+            else:
+                self.ask_stop(why)
 
     def ask_stop(self, why: str) -> None:
         """Ask the head to stop the job; without a head there is nothing to be stopped but this node."""

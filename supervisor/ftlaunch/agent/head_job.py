@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
@@ -19,6 +20,7 @@ from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.cluster.regrouping import CannotRegroup
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import exit_code
@@ -67,8 +69,9 @@ class HeadJob:
         self._pages, self._plan, self._reached = pages, plan.read(spec.run_dir), reached
         pages.forget(0, len(pages))  # a killed head's: the nodes say what their memory holds
         around = Around(
-            pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
-            time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), PortProbe, self._plan,
+            pages, spec.nodes.least, spec.nodes.most, spec.nodes.last_call, spec.launch.nproc, job_of(spec),
+            spec.nodes.timeout, spec.nodes.wait, time.monotonic, reporter.say, self._stop,
+            lambda: loop.post(Event.HURRY), lambda: loop.post(Event.PAUSE), PortProbe, self._plan,
             secrets.token_hex(8), self._note_plan,
         )  # fmt: skip
         self.cluster = cluster = Cluster(around)
@@ -76,10 +79,10 @@ class HeadJob:
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         context = Context(
             world, pages, reporter.tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
-            cluster.settled,
+            cluster.settled, cluster.regroups, cluster.regrouping.change,
         )  # fmt: skip
         self.supervisor = Supervisor(context, self._edges(context, workspace))
-        self._requests = StopRequests(context, signals, self._control, self.supervisor.overview)
+        self._requests = StopRequests(context, signals, self._control, self.supervisor.overview, self._on_request)
         self._ended = 0.0  # when the agents were told that the job is over
         self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
 
@@ -107,6 +110,16 @@ class HeadJob:
     def _stop(self, why: str) -> None:
         self._requests.stop(why)
 
+    def _on_request(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Other nodes are asked for."""
+        regrouping, asked = self.cluster.regrouping, request.get("do")
+        try:
+            if asked == "grow":
+                return {"ok": True, "done": regrouping.grow()}
+            return {"ok": True, "done": regrouping.drain(str(request.get("node")))} if asked == "drain" else None
+        except CannotRegroup as refusal:
+            return {"ok": False, "error": str(refusal)}
+
     def _adoptable(self) -> int | None:
         attempt = self.cluster.adoptable()
         if attempt is not None and self._plan is not None:
@@ -119,8 +132,9 @@ class HeadJob:
 
     def _note_plan(self, run: str, attempt: int) -> None:
         """Note what another head must know, should this one die."""
+        now = self._pages.every, self.supervisor.incidents.budget, self.cluster.roster.wanted
         try:
-            plan.write(self._spec.run_dir, Plan(run, attempt, self._pages.every, self.supervisor.incidents.budget))
+            plan.write(self._spec.run_dir, Plan(run, attempt, *now))
         except OSError as error:
             self._reporter.say(f"cannot write {self._spec.run_dir / plan.NAME}: {error.strerror}")
 

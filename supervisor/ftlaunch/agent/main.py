@@ -62,7 +62,8 @@ def run(spec: JobSpec) -> int:
             head.dismiss(own_head)
             raise
         code = node.run()
-    head.wait(own_head)
+    if not node.agent.dismissed:  # else the head goes on with the other nodes
+        head.wait(own_head)
     return code
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,10 +10,13 @@ from ftlaunch.channel.connection import Connection
 from ftlaunch.cluster import messages
 from ftlaunch.cluster.around import Around
 from ftlaunch.cluster.common_interval import CommonInterval
+from ftlaunch.cluster.held_steps import HeldSteps
 from ftlaunch.cluster.membership.fences import Fences
+from ftlaunch.cluster.membership.lineage import lineage_of
 from ftlaunch.cluster.membership.roster import Member, Roster
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.cluster.node import Node
+from ftlaunch.cluster.regrouping import Regrouping
 from ftlaunch.cluster.reports import Reports
 from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
@@ -29,22 +32,25 @@ class Cluster:
 
     def __init__(self, around: Around) -> None:
         self._around = around
-        self.roster = Roster(around.wanted)
+        self.roster = Roster(around.least, around.most, around.last_call)
         self._nodes: dict[int, Node] = {}
         self._last_key = 0
         self.reports = Reports(around.pages, around.clock)
         self._run = around.plan.run if around.plan is not None else around.run
         self._adopts_since: float | None = None  # a node has said that it runs the plan's attempt
-        self._lineage = ""  # of the newest attempt; none: no attempt was begun by this head
+        self._held = HeldSteps(around, self.roster)
         self.reports.lineage = "" if around.plan is None else around.plan.lineage
         self._fences = Fences(around.make_probe)
         self._interval = CommonInterval(around.pages, around.ranks_each)
-        self._short_since: float | None = around.clock()
+        self.regrouping = Regrouping(around, self.roster, self._nodes, self._held)
         self._ended = False  # all have been told that the job is over
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
         """told what the saver of a place has answered"""
         self.on_collected: Callable[[int, int], None] = lambda place, number: None
         self.on_lost: Callable[[int], None] = lambda place: None
+        if around.plan is not None:
+            self.roster.wanted, self.roster.expected = around.plan.nodes, around.plan.lineage
+            around.pages.resize(around.plan.nodes * around.ranks_each)
         around.pages.send = lambda verb, values: self._tell_places("pages", verb=verb, values=values)
 
     # --- nodes come and go ------------------------------------------------------------------------------------
@@ -71,7 +77,7 @@ class Cluster:
             return
         self._last_key += 1
         key = self._last_key
-        member = Member(key, message["rank"], held)
+        member = Member(key, message["rank"], held, lineage=message["lineage"])
         node = Node(connection, member, message, self._around.clock())
         self._nodes[key] = node
         self.roster.join(member)
@@ -103,9 +109,10 @@ class Cluster:
         """Take up the ranks that run on; those of a node that has not come count as lost."""
         around, now = self._around, self._around.clock()
         assert around.plan is not None
-        self.reports.group, self._adopts_since, self._lineage = group, None, around.plan.lineage
+        self.reports.group, self._adopts_since, self._held.lineage = group, None, around.plan.lineage
         around.pages.every = around.plan.every
-        for place in range(around.wanted):
+        self.roster.begin()
+        for place in range(self.roster.wanted):
             node = self._at(place)
             if node is None:
                 self._fences.wait(now + (around.timeout + FENCE) * _SLACK)
@@ -114,12 +121,12 @@ class Cluster:
             group.on_started({int(rank): int(pid) for rank, pid in running["pids"].items()}, {})
             for rank, code in running["ended"].items():
                 group.on_exit(int(rank), int(code))
-        self._end_missing(group)
+        self._end_missing(group, self.roster.vacant)
 
     def _held_place(self, hello: Mapping[str, Any]) -> int:
         held, each = hello["held"], self._around.ranks_each
         fits = len(held) == 2 and all(isinstance(one, int) for one in held) and held[1] == each
-        return held[0] // each if fits and held[0] % each == 0 and 0 <= held[0] // each < self._around.wanted else -1
+        return held[0] // each if fits and held[0] % each == 0 and 0 <= held[0] // each < self._around.most else -1
 
     def _lose(self, node: Node, why: str) -> None:
         if self._nodes.pop(node.member.key, None) is None:
@@ -149,43 +156,19 @@ class Cluster:
                 self._lose(node, f"no sign of life for {silent:.1f} s")
         if self.reports.group is not None:
             self._interval.look(*front(self.reports.group.views()))
-        missing = self.roster.wanted - len(self.roster.members)
-        if missing <= 0:  # a node that gets ready is not missing
-            self._short_since = None
-        elif self._short_since is None:
-            self._short_since = now
-            self._tell_of_waiting()
-        elif now - self._short_since > self._around.wait:
-            self._short_since = now
-            nodes = "1 node is" if missing == 1 else f"{missing} nodes are"
-            self._around.stop(f"{nodes} missing, and none has come in {self._around.wait:g} s (--node-wait)")
-
-    def _tell_of_waiting(self) -> None:
-        places = ", ".join(map(str, self.roster.vacant))
-        self._around.say(f"waiting for a node for place {places}, for {self._around.wait:g} s at most (--node-wait)")
+        self.regrouping.look()
 
     def settled(self) -> bool:
         """Whether an attempt may begin: every place has a node whose ranks can be started."""
-        if self._adopts_since is not None:
+        if self._adopts_since is not None or self.regrouping.due():
             return False
         full = self.roster.fill()
-        for node in self._nodes.values():
-            if node.member.place >= 0 and node.slots is not None:
-                self._take_up(node)
+        self._held.take_up_of(self._nodes.values())
         return full
 
-    def _take_up(self, node: Node) -> None:
-        """What the memory of a node that has just got its place holds goes into the mirrors."""
-        slots, node.slots = node.slots, None
-        if slots is None or node.member.held != node.member.place:
-            return
-        if not self._lineage:
-            self._lineage = node.lineage
-        if node.lineage != self._lineage:  # its steps were made in another attempt: never to be mixed with these
-            return
-        for rank in self._ranks_of(node.member.place):
-            for slot, step in enumerate(slots.get(rank, ())):
-                self._around.pages[rank].set_slot(slot, step)
+    def regroups(self) -> bool:
+        """Whether the next attempt has other nodes than memory is of."""
+        return self._adopts_since is None and self.regrouping.due()
 
     # --- an attempt -------------------------------------------------------------------------------------------
 
@@ -193,28 +176,29 @@ class Cluster:
         """Have the ranks of a group started; returns MASTER_PORT."""
         self.reports.group = group
         self.reports.forget()
+        self.roster.begin()
         first = self._at(0)
         if first is None:  # lost since the attempt was decided upon
-            self._end_missing(group)
+            self._end_missing(group, range(self.roster.wanted))
             return 0
         kind, step, persist_at = self._around.pages.prepared
         self._around.begun(self._run, group.attempt)
-        self._lineage = self.reports.lineage = f"{self._run}:{group.attempt}"
+        self._held.lineage = self.reports.lineage = lineage_of(self._run, group.attempt, self.roster.wanted)
         resume = [int(kind), step, persist_at, self._around.pages.every]
         self._interval.begin()
-        each, wanted = self._around.ranks_each, self._around.wanted
+        each, wanted = self._around.ranks_each, self.roster.wanted
         for place in range(wanted):
             node = self._at(place)
             if node is None:
                 continue
             node.gone = False
             given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)
-            node.send("spawn", attempt=group.attempt, place=asdict(given), resume=resume, lineage=self._lineage)
-        self._end_missing(group)
+            node.send("spawn", attempt=group.attempt, place=asdict(given), resume=resume, lineage=self._held.lineage)
+        self._end_missing(group, self.roster.vacant)
         return first.port
 
-    def _end_missing(self, group: ClusterRanks) -> None:
-        for place in self.roster.vacant:
+    def _end_missing(self, group: ClusterRanks, places: Iterable[int]) -> None:
+        for place in places:
             for rank in self._ranks_of(place):
                 group.on_exit(rank, _KILLED, f"node {place} is lost: it has gone before its ranks were started")
 
@@ -283,6 +267,8 @@ class Cluster:
             node.member.ready = True
         elif name == "stop":
             self._around.stop(message["why"][:200])
+        elif name == "drain":
+            self.regrouping.signalled(node, message["why"][:200])
         elif name == "hurry":
             self._around.hurry()
         elif name == "saver":

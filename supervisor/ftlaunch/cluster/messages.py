@@ -43,6 +43,7 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "saver": {"answer": _MAP},
     "collected": {"number": _INT},
     "stop": {"why": _TEXT},
+    "drain": {"why": _TEXT},  # this node was told to end: the job goes on without it, or stops
     "hurry": {},
 }
 # from the head to an agent
@@ -58,6 +59,7 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "collect": {"number": _INT, "request": _MAP},  # what an autopsy is made of
     "collect_no_more": {"number": _INT},
     "refused": {"why": _TEXT},
+    "dismissed": {"why": _TEXT},  # the job goes on without this node
     "done": {"code": _INT, "keep": _INT},  # the job is over; keep: 1 where memory holds what storage does not
 }
 

@@ -22,9 +22,13 @@ _LONGEST_REASON = 200
 class StopRequests:
     """Posts STOP and HURRY, and answers `status`."""
 
-    def __init__(self, context: Context, signals: Signals, control: Control, overview: Callable[[], Overview]) -> None:
-        """overview: what `status` is answered with."""
+    def __init__(
+        self, context: Context, signals: Signals, control: Control, overview: Callable[[], Overview],
+        further: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda request: None,
+    ) -> None:  # fmt: skip
+        """overview: what `status` is answered with. further: answers other requests, those it knows."""
         self._context, self._signals, self._control, self._overview = context, signals, control, overview
+        self._further = further
         self._reason = ""
         self._interrupted_at: float | None = None
         context.loop.register(control.fd, self._on_connect)
@@ -72,4 +76,4 @@ class StopRequests:
             return {"ok": True}
         if request.get("do") == "status":
             return {"ok": True, **self._overview().as_dict()}
-        return {"ok": False, "error": "cannot do that: known are `status` and `stop`"}
+        return self._further(request) or {"ok": False, "error": "cannot do that: known are `status` and `stop`"}

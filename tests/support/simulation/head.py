@@ -94,15 +94,16 @@ class Head:
         self.pages = pages = ClusterPages(memory, job.whole.launch.nproc)
         self._plan, self._ends = plan.read(spec.run_dir), []  # type: ignore[var-annotated]
         around = Around(
-            pages, job.nodes, job.ranks_each, "sim", spec.nodes.timeout, spec.nodes.wait, self.clock, self._say,
-            lambda why: loop.post(Event.STOP), lambda: None, _Alive, self._plan,
-            memory.name, self._begun,
+            pages, spec.nodes.least, spec.nodes.most, spec.nodes.last_call, job.ranks_each, "sim", spec.nodes.timeout,
+            spec.nodes.wait, self.clock, self._say, lambda why: loop.post(Event.STOP), lambda: None,
+            lambda: loop.post(Event.PAUSE), _Alive, self._plan, memory.name, self._begun,
         )  # fmt: skip
         assert job_of(spec)
         self.cluster = cluster = Cluster(around)
         context = Context(
             job.whole, pages, self._tell, loop, self.clock, world.random.random, HelperProcesses(),  # type: ignore[arg-type]
-            rule_parser.builtin(), ClusterCollectors(cluster), cluster.settled,
+            rule_parser.builtin(), ClusterCollectors(cluster), cluster.settled, cluster.regroups,
+            cluster.regrouping.change,
         )  # fmt: skip
         edges = Edges(
             make_group=lambda number, exited: ClusterRanks(job.whole, pages, cluster, self.clock, number, exited),
@@ -127,7 +128,8 @@ class Head:
         return attempt
 
     def _begun(self, run: str, attempt: int) -> None:
-        plan.write(self.job.spec.run_dir, Plan(run, attempt, self.pages.every, self.supervisor.incidents.budget))
+        now = self.pages.every, self.supervisor.incidents.budget, self.cluster.roster.wanted
+        plan.write(self.job.spec.run_dir, Plan(run, attempt, *now))
 
     def _say(self, sentence: str) -> None:
         self.job.world.tell(f"head: {sentence}")

@@ -277,7 +277,7 @@ def test_it_does_what_the_head_says(node: Node) -> None:
 def test_a_signal_is_the_heads_business(node: Node) -> None:
     node.train()
     node.agent.on_signals(bytes([signal.SIGTERM]))
-    assert node.link.sent[-1] == {"do": "stop", "why": "SIGTERM to the agent of here"}
+    assert node.link.sent[-1] == {"do": "drain", "why": "SIGTERM to the agent of here"}
     node.agent.on_signals(bytes([signal.SIGINT]))
     assert node.link.names()[-1] == "stop"
     node.agent.on_signals(bytes([signal.SIGINT]))

@@ -9,7 +9,7 @@ from ftlaunch.cluster.membership.roster import Member, Roster
 
 
 def roster(wanted: int, *members: Member) -> Roster:
-    made = Roster(wanted)
+    made = Roster(wanted, wanted)
     for member in members:
         made.join(member)
     return made
@@ -73,7 +73,7 @@ def lives(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int, int]]]:
 @given(lives())
 def test_whoever_comes_and_goes(life: tuple[int, list[tuple[str, int, int, int]]]) -> None:
     wanted, events = life
-    made, last, before = Roster(wanted), 0, dict[int, int]()
+    made, last, before = Roster(wanted, wanted), 0, dict[int, int]()
     for event, which, wish, held in events:
         if event == "join":
             last += 1

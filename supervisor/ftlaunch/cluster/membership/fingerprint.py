@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ftlaunch.spec import shown
 from ftlaunch.spec.job_spec import JobSpec
 
 _LONGEST = 400  # characters
@@ -10,4 +11,5 @@ _LONGEST = 400  # characters
 def job_of(spec: JobSpec) -> str:
     """Of a spec as a node has it."""
     command = " ".join([spec.launch.target, *spec.launch.args])
-    return f"{spec.job_id}: {spec.nodes.most} nodes of {spec.launch.nproc} ranks, {command}"[:_LONGEST]
+    nodes = shown.node_range(spec.nodes.least, spec.nodes.most)
+    return f"{spec.job_id}: {nodes} nodes of {spec.launch.nproc} ranks, {command}"[:_LONGEST]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ftlaunch.spec.keys import default
 
+LAST_CALL = 30.0  # torchrun's last_call_timeout
 PORTS = {"c10d": 29400, "static": 29500}
 """torchrun's default ports by backend"""
 
@@ -27,6 +28,8 @@ class NodesSpec:
     """seconds for which the job waits for the nodes it needs"""
     timeout: float = default("node_timeout")
     """seconds of silence after which a node counts as lost"""
+    last_call: float = LAST_CALL
+    """seconds for which a job that has its least nodes waits for more before it begins"""
     token: str | None = field(default=None, repr=False)
     """the secret by which nodes know each other; None where none was given"""
 
