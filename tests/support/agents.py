@@ -45,13 +45,15 @@ class NodesJob(FtJob):
         self.env: dict[str, str] = {}
         self.words = ("--steps", "30")
         """what tiny.py is told besides `--out`"""
+        self.range = str(nodes)
+        """--nnodes"""
 
     # --- agents -----------------------------------------------------------------------------------------------
 
     def agent(self, *more: str, words: tuple[str, ...] | None = None, env: Mapping[str, str] | None = None,
               ranks: int | None = None) -> subprocess.Popen[str]:  # fmt: skip
         """Start an agent. more: options of it alone; words, env, ranks: of it, where it is to be another one."""
-        where = ("--nnodes", str(self.nodes), "--rdzv-endpoint", f"127.0.0.1:{self.port}")
+        where = ("--nnodes", self.range, "--rdzv-endpoint", f"127.0.0.1:{self.port}")
         return self.start(
             *where, *self.options, *more,
             args=("--out", str(self.out), *(self.words if words is None else words)),

@@ -20,6 +20,7 @@ import click
 from ftlaunch import __version__
 from ftlaunch.cli.check import check
 from ftlaunch.cli.checkpoints import checkpoints
+from ftlaunch.cli.nodes import nodes
 from ftlaunch.cli.plan import plan
 from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.common.durations import parse_duration
@@ -89,6 +90,7 @@ command.add_command(check)
 command.add_command(rehearse)
 command.add_command(checkpoints)
 command.add_command(plan)
+command.add_command(nodes)
 
 
 def _seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:

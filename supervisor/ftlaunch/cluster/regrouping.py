@@ -76,7 +76,7 @@ class Regrouping:
         unused = f"; steps in memory of {max(older)} nodes are not all here, and not used" if older else ""
         return (
             f"the job {before} ({roster.least}:{roster.most}), {ranks}: state and data position are those of the"
-            " checkpoint; where that is one of another number of ranks, batches are shared out in another way, and a rank"
+            " checkpoint; where that is one of another number of ranks, batches are shared out otherwise, and a rank"
             " that it does not know has random numbers of its own: the numbers are not those of an undisturbed run"
             f"{unused}"
         )
@@ -154,8 +154,8 @@ class Regrouping:
         by_place = [node for node in found if str(node.member.place) == name]
         if len(by_place or found) != 1:
             known = ", ".join(f"{node.member.place} ({node.host})" for node in self._placed())
-            many = "no node" if not found else f"{len(found)} nodes"
-            raise CannotRegroup(f"cannot drain `{name}`: {many} of the job have this place or host; it has {known}")
+            many = f"{len(found)} nodes have this host: give a place" if found else "no node has this place or host"
+            raise CannotRegroup(f"cannot drain `{name}`: {many}; the job has {known}")
         return self._let_leave((by_place or found)[0], "ftctl nodes drain")
 
     def signalled(self, node: Node, why: str) -> None:
