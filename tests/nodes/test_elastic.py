@@ -1,4 +1,4 @@
-"""Jobs whose nodes change: one is lost and nobody comes, others are taken in, one leaves. With other nodes comes no doubt.
+"""Jobs whose nodes change: one is lost and nobody comes, others are taken in, one leaves.
 
 The step time leaves a test the time to ask for something while the job trains.
 """

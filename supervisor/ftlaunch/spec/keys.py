@@ -273,7 +273,7 @@ _START = ("spawn", "fork", "forkserver")
 _NUMA = ("node", "socket", "exclusive", "core-complex")
 
 _ACCEPTED = (
-    _accepted("rdzv_conf", "settings of the rendezvous; of these last_call_timeout=SECONDS counts: the wait for more than MIN nodes"),
+    _accepted("rdzv_conf", "settings of the rendezvous; last_call_timeout=SECONDS is the wait for more than MIN nodes"),
     _accepted("local_addr", "this node's address for the others"),
     _accepted("monitor_interval", "seconds between looks at the ranks; ftlaunch is woken instead",
               p.number, "a number of seconds above 0"),
