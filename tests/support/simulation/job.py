@@ -36,7 +36,8 @@ class Job:
         self._step_seconds = step
         (home / "train.py").touch()
         flags = {
-            "nnodes": f"{least or nodes}:{nodes}", "nproc_per_node": str(self.ranks_each), "rdzv_endpoint": "h:1", "job_id": "sim",
+            "nnodes": f"{least or nodes}:{nodes}",
+            "nproc_per_node": str(self.ranks_each), "rdzv_endpoint": "h:1", "job_id": "sim",
             "run_dir": str(home / "run"), "storage_interval": "off", "memory_interval": "1", "max_restarts": "1000",
             "hang_timeout": "1h", "grace": "1s", "backoff_first": "0.1s", "backoff_max": "0.2s", "node_wait": "300s",
             "max_same_error": "off",
