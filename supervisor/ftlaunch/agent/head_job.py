@@ -79,7 +79,7 @@ class HeadJob:
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         context = Context(
             world, pages, reporter.tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
-            cluster.settled, cluster.regroups, cluster.regrouping.change,
+            cluster.settled, cluster.regroups, cluster.regroup,
         )  # fmt: skip
         self.supervisor = Supervisor(context, self._edges(context, workspace))
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview, self._on_request)

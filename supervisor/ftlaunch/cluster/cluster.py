@@ -170,6 +170,13 @@ class Cluster:
         """Whether the next attempt has other nodes than memory is of."""
         return self._adopts_since is None and self.regrouping.due()
 
+    def regroup(self, saved: bool) -> None:
+        """Let the nodes change. saved: storage has what memory holds."""
+        before = self.roster.wanted
+        self.regrouping.change(saved)
+        if self.roster.wanted != before:
+            self.reports.lineage = ""  # what pages say from now on is of another number of nodes
+
     # --- an attempt -------------------------------------------------------------------------------------------
 
     def begin(self, group: ClusterRanks) -> int:

@@ -128,7 +128,7 @@ class Head:
         context = Context(
             job.whole, pages, self._tell, loop, self.clock, world.random.random, HelperProcesses(),  # type: ignore[arg-type]
             rule_parser.builtin(), ClusterCollectors(cluster), cluster.settled, cluster.regroups,
-            cluster.regrouping.change,
+            cluster.regroup,
         )  # fmt: skip
         edges = Edges(
             make_group=lambda number, exited: ClusterRanks(job.whole, pages, cluster, self.clock, number, exited),
