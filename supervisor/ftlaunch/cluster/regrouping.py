@@ -69,7 +69,7 @@ class Regrouping:
     def _resized(self, size: int) -> str:
         roster, each = self._roster, self._around.ranks_each
         ranks = f"{size * each} ranks" if size * each > 1 else "1 rank"
-        nodes = f"{size} nodes" if size > 1 else "1 node"
+        nodes = _nodes(size)
         goes_on = roster.begun or self._around.pages.newest_common() != NONE
         before = f"goes on with {nodes} instead of {roster.wanted}" if goes_on else f"begins with {nodes}"
         older = {nodes_of(node.lineage) for node in self._nodes.values() if node.slots} - {0, size}
@@ -128,7 +128,7 @@ class Regrouping:
         roster = self._roster
         if roster.called_since is not None and not self._called:
             self._around.say(
-                f"{len(roster.able)} nodes of {roster.least}:{roster.most} are here: the job begins with them in"
+                f"{_nodes(len(roster.able))} of {roster.least}:{roster.most} here: the job begins so in"
                 f" {roster.last_call:g} s, or with {roster.most} as soon as they are here"
             )
         self._called = roster.called_since is not None
@@ -146,7 +146,7 @@ class Regrouping:
             raise CannotRegroup("cannot take in nodes: none stands by; start ftlaunch on another node first")
         size = min(roster.wanted + len(waiting), roster.most)
         self._around.pause()
-        return f"all ranks stop at one step, which is saved; then the job goes on with {size} nodes"
+        return f"all ranks stop at one step, which is saved; then the job goes on with {_nodes(size)}"
 
     def drain(self, name: str) -> str:
         """Let a node leave; returns what is done. name: a place, or a host. Raises CannotRegroup."""
@@ -177,8 +177,8 @@ class Regrouping:
         roster, member = self._roster, node.member
         left = len([one for one in roster.able if one is not member])
         if left < roster.least:
-            at_least = f"the job has {roster.least} nodes at least"
-            raise CannotRegroup(f"cannot drain {node.name}: {left} would be left, and {at_least}; none stands by")
+            why = f"{left} would be left, the job has at least {roster.least}, and none stands by"
+            raise CannotRegroup(f"cannot drain {node.name}: {why}")
         again, member.leaving, node.leaves = member.leaving, True, why
         if member.place < 0:
             self._dismiss(node)
@@ -189,5 +189,9 @@ class Regrouping:
 
     def _said_of(self, member: Member, left: int) -> str:
         size = min(left, self._roster.most)
-        how = "another node takes its place" if size == self._roster.wanted else f"the job goes on with {size} nodes"
+        how = "another node takes its place" if size == self._roster.wanted else f"the job goes on with {_nodes(size)}"
         return f"all ranks stop at one step, which is saved; then node {member.place} leaves, and {how}"
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"

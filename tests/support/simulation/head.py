@@ -50,6 +50,8 @@ class _Saver:
         self._head.job.world.after(0.2, lambda: self._answer(request))
 
     def _answer(self, request: dict[str, Any]) -> None:
+        if not self._head.lives:
+            return
         told = {"did": request["do"], "step": request.get("step", -1), "why": request.get("why")}
         if request["do"] == "find":
             told |= {"step": max(self._head.job.storage, default=-1), "rejected": []}
