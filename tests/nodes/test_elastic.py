@@ -5,6 +5,7 @@ The step time leaves a test the time to ask for something while the job trains.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 
@@ -122,3 +123,44 @@ def test_signals_to_all_agents_stop_the_job(nodes: NodesJob, alone: FtJob) -> No
     assert nodes.codes()[3:] == [0, 0], nodes.told
     nodes.assert_same_end(alone)
     nodes.assert_clean()
+
+
+def kill_all(job: NodesJob) -> None:
+    """Every agent and the head: what memory holds is left."""
+    pids = [pid for node in range(len(job.supervisors)) for pid in job.ranks_of(node)]
+    os.kill(job.head, signal.SIGKILL)
+    for agent in job.supervisors:
+        agent.kill()
+    job.wait_gone(pids)
+
+
+@pytest.mark.long
+def test_memory_of_a_smaller_job_is_saved_before_the_larger_one_begins(elastic: NodesJob) -> None:
+    """Taken out: it begins again at step 0, for nothing was ever saved."""
+    elastic.options = (*elastic.options, *AT_ONCE, "--storage-interval", "off")
+    elastic.agent("--node-rank", "0", "--memory-interval", "1")
+    elastic.wait_step(5)
+    kill_all(elastic)
+    elastic.options = ("--grace", "3s", "--rdzv-conf", "last_call_timeout=60")
+    elastic.begin()
+    assert elastic.codes()[1:] == [0, 0], elastic.told
+    committed = elastic.events("checkpoint_committed")[0]["step"]
+    assert committed >= 5
+    assert elastic.resumed()[:2] == ("storage", committed), elastic.told
+    assert "the job goes on with 2 nodes instead of 1" in elastic.told
+    elastic.assert_clean()
+
+
+@pytest.mark.long
+def test_half_of_the_memory_of_two_nodes_is_not_taken_for_that_of_one(elastic: NodesJob) -> None:
+    """Taken out: node 0 would go on from a step of which it has the half, as if it were all."""
+    elastic.options = (*elastic.options, "--storage-interval", "10")
+    elastic.begin()
+    elastic.wait_step(13)
+    kill_all(elastic)
+    elastic.options = (*elastic.options, *AT_ONCE)
+    elastic.agent("--node-rank", "0")
+    assert elastic.codes()[2:] == [0], elastic.told
+    assert elastic.resumed()[:2] == ("storage", 10), elastic.told
+    assert "steps in memory of 2 nodes are not all here, and not used" in elastic.told
+    elastic.assert_clean(".node1")

@@ -49,7 +49,7 @@ class Cluster:
         self.on_collected: Callable[[int, int], None] = lambda place, number: None
         self.on_lost: Callable[[int], None] = lambda place: None
         if around.plan is not None:
-            self.roster.wanted, self.roster.expected = around.plan.nodes, around.plan.lineage
+            self.roster.wanted = around.plan.nodes
             around.pages.resize(around.plan.nodes * around.ranks_each)
         around.pages.send = lambda verb, values: self._tell_places("pages", verb=verb, values=values)
 
@@ -162,9 +162,10 @@ class Cluster:
         """Whether an attempt may begin: every place has a node whose ranks can be started."""
         if self._adopts_since is not None or self.regrouping.due():
             return False
-        full = self.roster.fill()
+        decided = self.roster.size(self._around.clock()) is not None
+        full = (decided or self.roster.begun) and self.roster.fill()
         self._held.take_up_of(self._nodes.values())
-        return full
+        return full and decided
 
     def regroups(self) -> bool:
         """Whether the next attempt has other nodes than memory is of."""

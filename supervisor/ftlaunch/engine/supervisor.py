@@ -42,7 +42,7 @@ class Supervisor:
         self._context, self._edges = context, edges
         self.state = JobState.READY
         self.attempt: Attempt | None = None
-        self._number = -1
+        self._number = self._adopts = -1
         self._asked_to_stop, self._waits_since = False, 0.0
         self._patience = _LONG  # seconds without a sign of work that the last save waits for storage
         self._progress = Progress(edges.reached, context.clock())
@@ -80,7 +80,8 @@ class Supervisor:
         if self.state is not JobState.READY:
             return
         settled = self._edges.may_begin(self._context.clock())
-        if self._edges.adoptable() is not None:
+        if (adoptable := self._edges.adoptable()) is not None:
+            self._adopts = adoptable  # a node that is lost by then counts as lost with that attempt
             self._context.loop.post(Event.ADOPT)
         elif self._context.regroups():
             self._context.loop.post(Event.REGROUP)
@@ -131,9 +132,7 @@ class Supervisor:
         return self.attempt
 
     def _adopt(self) -> None:
-        number = self._edges.adoptable()
-        assert number is not None
-        attempt = self._begin(number)
+        attempt = self._begin(self._adopts)
         attempt.progress.adopted()
         self._edges.adopt(attempt.group)
         attempt.adopt()

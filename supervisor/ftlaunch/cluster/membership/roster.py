@@ -48,8 +48,6 @@ class Roster:
         self.members: dict[int, Member] = {}  # in the order of their coming
         self.begun = False
         """places were given before: from now on a wish counts no more than another"""
-        self.expected = ""
-        """a lineage whose nodes begin as soon as they are all here; nothing: there is none"""
         self.called_since: float | None = None
         """since when the least nodes are here before the first attempt, and more are waited for"""
         self._kept = 0  # the number that the next attempt keeps; 0: it may change
@@ -99,8 +97,7 @@ class Roster:
             return self._kept
         if able < min(here, self.most):
             return None
-        as_expected = bool(self.expected) and self.inherited() == self.expected
-        if not self.begun and able < self.most and not as_expected:
+        if not self.begun and able < self.most:
             self.called_since = now if self.called_since is None else self.called_since
             if now - self.called_since < self.last_call:
                 return None
