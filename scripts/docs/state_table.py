@@ -11,19 +11,21 @@ from ftlaunch.policy.states import ENDS, Event, JobState
 
 # column and row at which a state's box begins (rows in pixels): the only thing here that the table does not say
 _AT = {
-    JobState.READY: (0, 20), JobState.RUNNING: (0, 150),
+    JobState.READY: (0, 20), JobState.RUNNING: (0, 195),
     JobState.EXAMINING: (1, 20), JobState.CLEARING: (1, 260), JobState.BACKOFF: (1, 440),
+    JobState.PAUSING: (1, 590), JobState.KEEPING: (0, 560),
     JobState.STOPPING: (2, 20), JobState.LEAVING: (2, 220), JobState.ABANDONING: (2, 420),
     JobState.WRAP_UP: (3, 20), JobState.LAST_GASP: (3, 230), JobState.SALVAGE: (3, 430),
     JobState.DONE: (4, 35), JobState.STOPPED: (4, 250), JobState.FAILED: (4, 445),
 }  # fmt: skip
 _X = (20, 310, 600, 890, 1150)
 _WIDTH, _END_WIDTH, _HEAD, _ROW = 236, 90, 30, 31
-_HEIGHT = 590
+_HEIGHT = 880
 _COLOURS = {
     JobState.RUNNING: "#1565c0", JobState.LAST_GASP: "#2e7d32", JobState.STOPPED: "#2e7d32",
     JobState.LEAVING: "#6d4c41", JobState.STOPPING: "#6d4c41", JobState.CLEARING: "#e65100",
     JobState.BACKOFF: "#e65100", JobState.EXAMINING: "#6a1b9a", JobState.ABANDONING: "#b71c1c",
+    JobState.PAUSING: "#37474f", JobState.KEEPING: "#37474f",
     JobState.SALVAGE: "#b71c1c", JobState.FAILED: "#b71c1c", JobState.WRAP_UP: "#00695c", JobState.DONE: "#00695c",
 }  # fmt: skip
 

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.simulation.test_simulation import simulate
+from tests.simulation.test_simulation import loses_steps, simulate
 
 from ftlaunch.agent.lease import Lease
+from ftlaunch.checkpoints.final_save import FinalSave
 from ftlaunch.cluster.cluster import Cluster
+from ftlaunch.cluster.held_steps import HeldSteps
 from ftlaunch.cluster.membership.fences import Fences
 from ftlaunch.cluster.membership.roster import Roster
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
-from ftlaunch.cluster.reports import Reports
+from ftlaunch.cluster.nodes.reports import Reports
+from ftlaunch.cluster.regrouping import Regrouping
 
 MOST_SEEDS = 120
 
@@ -38,13 +41,13 @@ def _lease_of_any_word(patch: pytest.MonkeyPatch) -> None:
 
 def _any_lineage(patch: pytest.MonkeyPatch) -> None:
     """A node's memory counts whatever attempt it is of."""
-    real = Cluster._take_up
+    real = HeldSteps._take_up
 
-    def take_up(self: Cluster, node: Any) -> None:
-        node.lineage = self._lineage or node.lineage
+    def take_up(self: HeldSteps, node: Any) -> None:
+        node.member.lineage = self.lineage or node.lineage
         real(self, node)
 
-    patch.setattr(Cluster, "_take_up", take_up)
+    patch.setattr(HeldSteps, "_take_up", take_up)
 
 
 def _beats_of_other_attempts_count(patch: pytest.MonkeyPatch) -> None:
@@ -81,6 +84,34 @@ def _a_head_adopts_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cluster, "_heed_running", heed)
 
 
+def _memory_of_another_number_of_nodes_counts(patch: pytest.MonkeyPatch) -> None:
+    def resize(self: ClusterPages, ranks: int) -> None:
+        self.pages = self._all[:ranks]
+
+    patch.setattr(ClusterPages, "resize", resize)
+
+
+def _a_drained_nodes_memory_counts(patch: pytest.MonkeyPatch) -> None:
+    real = Regrouping._dismiss
+
+    def dismiss(self: Regrouping, node: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(ClusterPages, "forget", lambda self, first, count: None)
+            real(self, node)
+
+    patch.setattr(Regrouping, "_dismiss", dismiss)
+
+
+def _nothing_is_saved_before_nodes_change(patch: pytest.MonkeyPatch) -> None:
+    """The next attempt goes on from an older checkpoint, or begins again, though memory had a newer step."""
+    patch.setattr(FinalSave, "_is_saved", lambda self: True)
+
+
+ELASTIC: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "memory of another number of nodes": _memory_of_another_number_of_nodes_counts,
+    "the memory of a drained node": _a_drained_nodes_memory_counts,
+    "nothing is saved before nodes change": _nothing_is_saved_before_nodes_change,
+}
 BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no fence": _no_fence,
     "no lease": _no_lease,
@@ -93,6 +124,21 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 CORPUS = (1, 54, 10, 3)
 """seeds whose stories have found bugs: they are tried first, so that a search is needed only after stories changed"""
+
+
+@pytest.mark.parametrize("bug", ELASTIC)
+def test_a_bug_of_changing_nodes_is_found(bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ELASTIC[bug](monkeypatch)
+    for seed in range(MOST_SEEDS):
+        home = tmp_path / str(seed)
+        home.mkdir()
+        try:
+            story = simulate(seed, home, faults=0, nodes=3, standbys=2, least=2, requests=6).world.story
+        except AssertionError:
+            return
+        if loses_steps(story):
+            return
+    pytest.fail(f"{MOST_SEEDS} stories end well with this bug")
 
 
 @pytest.mark.long

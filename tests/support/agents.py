@@ -48,6 +48,8 @@ class NodesJob(FtJob):
         self.script: Path = TINY
         self.words = ("--steps", "30")
         """what tiny.py is told besides `--out`"""
+        self.range = str(nodes)
+        """--nnodes"""
 
     # --- agents -----------------------------------------------------------------------------------------------
 
@@ -57,7 +59,7 @@ class NodesJob(FtJob):
 
         host: the name of its machine, where it is to have one of its own; needs root.
         """
-        where = ("--nnodes", str(self.nodes), "--rdzv-endpoint", f"127.0.0.1:{self.port}")
+        where = ("--nnodes", self.range, "--rdzv-endpoint", f"127.0.0.1:{self.port}")
         return self.start(
             *where, *self.options, *more, script=self.script, **({} if host is None else {"preexec_fn": on_host(host)}),
             args=("--out", str(self.out), *(self.words if words is None else words)),

@@ -51,13 +51,17 @@ class World:
         self.deaths = FakeDeaths()
         self.may_begin = True
         self.cannot_start = -1
+        self.other_nodes = False
+        self.regrouped: list[bool] = []
+        """of each change of nodes: whether storage had what memory held"""
         self.on_spawn: Callable[[FakeGroup], None] = lambda group: None
         rules = rule_parser.builtin()
         helpers = HelperProcesses()
         collect = collect_here(helpers, memory)
         context = Context(
-            self.spec, self.pages, self.events.append, self.loop, self.clock, lambda: 0.5, helpers, rules, collect
-        )
+            self.spec, self.pages, self.events.append, self.loop, self.clock, lambda: 0.5, helpers, rules, collect,
+            regroups=lambda: self.other_nodes, regroup=self._regroup,
+        )  # fmt: skip
         edges = Edges(
             make_group=self._make_group,
             start_saver=self._start_saver,
@@ -73,6 +77,10 @@ class World:
     def _make_group(self, number: int, exited: Exited) -> FakeGroup:
         self.groups.append(FakeGroup(self, number, exited))
         return self.groups[-1]
+
+    def _regroup(self, saved: bool) -> None:
+        self.other_nodes = False
+        self.regrouped.append(saved)
 
     def _start_saver(self) -> Any:
         if not self.may_start_saver:

@@ -55,6 +55,8 @@ class Agent:
         self.beside_head = False
         """the head speaks on the same terminal"""
         self._told_place = ""
+        self.dismissed = False
+        """the job goes on without this node"""
         self._looked = 0.0
         self._settled = self._told_ready = self._interrupted = self._stopping = False
         self._lease = Lease(spec.nodes.timeout + FENCE, clock())
@@ -190,6 +192,7 @@ class Agent:
             self._on_welcome(message["term"], message["word"])
         elif do == "spawn":
             self._tell_place(message["place"])
+            self._stopping = False
             ranks.spawn(message)
         elif do == "heard":
             self._lease.heard(message["number"])
@@ -208,9 +211,16 @@ class Agent:
             self._helpers.collect_no_more(message["number"])
         elif do == "answer":
             self.on_answer(message["number"], message["answer"])
-        elif do == "refused":
+        else:
+            self._on_end(do, message)
+
+    def _on_end(self, do: str, message: Mapping[str, Any]) -> None:
+        if do == "refused":
             self._say(f"cannot join: {message['why']}")
             self.code = EXIT_USAGE
+        elif do == "dismissed":
+            self._say(message["why"])
+            self.code, self.keep, self.dismissed = EXIT_SAVED, False, True
         elif do == "done":
             self.code, self.keep = message["code"], bool(message["keep"])
             self._tell(f"the job is over, says the head at {self.link.endpoint}: exit code {self.code}")
@@ -234,7 +244,11 @@ class Agent:
             if self._interrupted and number == signal.SIGINT:
                 self.link.send("hurry")
             self._interrupted = number == signal.SIGINT
-            self.ask_stop(f"{signal_name(number)} to the agent of {self._hello['host']}")
+            why = f"{signal_name(number)} to the agent of {self._hello['host']}"
+            if number == signal.SIGTERM and self.link.alone_since is None:
+                self.link.send("drain", why=why)
+            else:
+                self.ask_stop(why)
 
     def ask_stop(self, why: str) -> None:
         """Ask the head to stop the job; without a head there is nothing to be stopped but this node."""

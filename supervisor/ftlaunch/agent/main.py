@@ -24,7 +24,7 @@ from ftlaunch.agent.questions import Questions
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.channel.claims import this_machine
 from ftlaunch.checkpoints.saver_client import SaverLink
-from ftlaunch.cluster.cluster import STALE_PART
+from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.engine.event_loop import EventLoop
@@ -70,7 +70,8 @@ def run(spec: JobSpec) -> int:
             raise
         node.agent.beside_head = own_head >= 0
         code = node.run()
-    heads.wait(own_head)
+    if not node.agent.dismissed:  # else the head goes on with the other nodes
+        heads.wait(own_head)
     return code
 
 

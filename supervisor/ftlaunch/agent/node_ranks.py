@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch.cluster.mirrors import cluster_pages
 from ftlaunch.cluster.mirrors.page_words import Changes
 from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.memory.directory import forget_snapshots
 from ftlaunch.memory.pages import Pages
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
@@ -147,6 +149,8 @@ class AgentRanks:
             return self.pages
         if self.pages is not None:
             self.pages.close()
+        if self.held()[0] != [place.first, place.count] or nodes_of(self._known_lineage) != place.nodes:
+            forget_snapshots(self._node.memory_dir)  # of another place, or of another number of ranks
         self.pages, self._place = Pages(self._node.memory_dir, place.count, place.first), place
         self._changes = {rank: Changes(self.pages[rank]) for rank in place.ranks}
         if self._deaths is not None:

@@ -31,7 +31,7 @@ class FinalSave:
 
     def begin(self, why: Why) -> None:
         """Commit it, unless storage has it."""
-        self._why = why
+        self._why, self.error = why, ""
         self._go_on(why)
 
     def heed(self, answer: Answer) -> None:

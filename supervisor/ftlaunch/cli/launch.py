@@ -11,8 +11,6 @@ import click
 import yaml
 
 from ftlaunch.cli.options import Request, read_command_line
-from ftlaunch.spec import shown
-from ftlaunch.spec.errors import Origin
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
@@ -32,7 +30,6 @@ def _main(argv: Sequence[str]) -> int:
         _say_notes(request)
         if request.dry_run:
             return _print(spec)
-        check_available(spec)
         return _run(spec) if not request.check or _could_run(spec) else EXIT_GIVEN_UP
     except click.exceptions.Exit as done:
         return done.exit_code
@@ -44,16 +41,6 @@ def _main(argv: Sequence[str]) -> int:
         return EXIT_STOPPED
     except Exception as error:  # noqa: BLE001 - the last resort: whatever gets here is a bug, and is told so
         return _report_bug(error, spec)
-
-
-def check_available(spec: JobSpec) -> None:
-    """Raises SpecError where a job can be described, but not yet started."""
-    nodes = spec.nodes
-    if nodes.least < nodes.most:
-        asked = shown.node_range(nodes.least, nodes.most)
-        raise Origin("flag").error(
-            "nnodes", asked, "a number of nodes that changes is not available yet; use one number"
-        )
 
 
 def _run(spec: JobSpec) -> int:

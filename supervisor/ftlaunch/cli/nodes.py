@@ -33,6 +33,21 @@ def nodes(context: click.Context, place: str | None, as_json: bool) -> int | Non
     return 0
 
 
+@nodes.command(short_help="Take in nodes that stand by.")
+@click.pass_obj
+def grow(name: str | None) -> int:
+    """Take in the nodes that stand by, up to MAX of --nnodes MIN:MAX: no step is lost, and no restart is counted."""
+    return _command(name, {"do": "grow"})
+
+
+@nodes.command(short_help="Let a node leave.")
+@click.argument("node")
+@click.pass_obj
+def drain(name: str | None, node: str) -> int:
+    """Let NODE, a place or a host, leave the job: no step is lost, and its agent ends with exit code 75."""
+    return _command(name, {"do": "drain", "node": node})
+
+
 @nodes.command(short_help="Count the failures of a node from nothing again.")
 @click.argument("node")
 @click.pass_obj
@@ -46,6 +61,14 @@ def forgive(name: str | None, node: str) -> int:
         return NO
     count = answer["forgiven"]
     click.echo(printable(f"{answer['hosts']}: {count} failure{'' if count == 1 else 's'} forgiven"))
+    return 0
+
+
+def _command(name: str | None, request: dict[str, object]) -> int:
+    answer = asked(name, request)
+    if answer is None:
+        return NO
+    click.echo(printable(str(answer["done"])))
     return 0
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 
 from ftlaunch.cli.check import BadSpec, seconds
-from ftlaunch.cli.launch import check_available
 from ftlaunch.cli.options import read_command_line
 from ftlaunch.spec.job_spec import JobSpec, SpecError
 from ftlaunch.spec.resolve import resolve
@@ -72,7 +71,6 @@ def _spec(words: tuple[str, ...]) -> JobSpec:
     try:
         request = read_command_line(words)
         spec = resolve(request.target, request.args, request.flags, os.environ)
-        check_available(spec)
         return spec
     except SpecError as error:
         raise BadSpec(str(error)) from None

@@ -17,8 +17,11 @@ class Around:
     """What the nodes' part of the head works with."""
 
     pages: ClusterPages
-    wanted: int
-    """nodes of the job"""
+    least: int
+    most: int
+    """nodes of the job: a number between these two"""
+    last_call: float
+    """seconds for which a job that has its least nodes waits for more before it begins"""
     ranks_each: int
     job: str
     """what all nodes must agree on"""
@@ -31,6 +34,8 @@ class Around:
     stop: Callable[[str], None]
     """ask the job to stop, and why"""
     hurry: Callable[[], None]
+    pause: Callable[[], None]
+    """ask all ranks to stop at one step, so that the nodes can change"""
     make_probe: Callable[[str, int], Probe]
     """asks whether an agent has ended, by its address and the port that it has told"""
     plan: Plan | None

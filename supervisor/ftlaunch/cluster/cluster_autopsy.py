@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftlaunch.cluster.cluster import Cluster
+from ftlaunch.spec.nodes.placement import by_node
 
 
 class ClusterCollectors:
@@ -20,7 +21,7 @@ class ClusterCollectors:
     def __call__(self, request: Mapping[str, Any]) -> Collection:
         """See autopsy.client.Collect."""
         self._number += 1
-        parts = self._cluster.part({entry["rank"]: entry for entry in request["ranks"]})
+        parts = by_node({entry["rank"]: entry for entry in request["ranks"]}, self._cluster.ranks_each)
         asked = set()
         for place, ranks in parts.items():
             told = {"directory": request["directory"], "ranks": list(ranks.values())}

@@ -14,6 +14,7 @@ from typing import Any
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.memory.pages import Pages
+from ftlaunch.spec.nodes.placement import by_node
 
 _TARGET = ("step", "why", "checkpoint_dir", "prefix", "world_size", "abnormal")
 Answer = dict[str, Any]
@@ -125,7 +126,7 @@ class ClusterSaver:
         except ValueError:  # while the directory was made
             self._fail("a node, which held a part of it, is lost")
             return
-        parts = self._cluster.part(slots)
+        parts = by_node(slots, self._cluster.ranks_each)
         self._awaited = set(parts)
         for place, ranks in parts.items():
             told = {

@@ -47,6 +47,7 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "saver": {"answer": _MAP},
     "collected": {"number": _INT},
     "stop": {"why": _TEXT},
+    "drain": {"why": _TEXT},  # this node was told to end: the job goes on without it, or stops
     "hurry": {},
     "ask": {"number": _INT, "request": _MAP},  # what was asked on the node's control socket
 }
@@ -66,6 +67,7 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # the answer to `hello`; `term`: of this head; `word`: see membership/shared_dirs.py
     "welcome": {"term": _INT, "word": _TEXT},
     "refused": {"why": _TEXT},
+    "dismissed": {"why": _TEXT},  # the job goes on without this node
     "done": {"code": _INT, "keep": _INT},  # the job is over; keep: 1 where memory holds what storage does not
 }
 

@@ -44,6 +44,8 @@ class Attempt:
         self.grace_cut = GraceCut(context.collect, context.spec.run_dir, group)
         self.exited = False
         """a rank's process has ended since the last look"""
+        self.broken_off = False
+        """its ranks are ended though nothing has failed: their ends are no failures"""
 
     # --- starting ---------------------------------------------------------------------------------------------
 
@@ -138,6 +140,7 @@ class Attempt:
         """
         views = self.group.views()
         if not all_attached(views):
+            self.broken_off = True
             self.ask_to_leave()
             return None
         newest, seconds = front(views)
@@ -151,4 +154,5 @@ class Attempt:
         if left := self.group.living:
             self._context.tell(RanksKilled(left, self.grace_cut.why))
         self.grace_cut.end()
+        self.broken_off = True
         self.group.kill()

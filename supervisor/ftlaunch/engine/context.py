@@ -40,6 +40,10 @@ class Context:
     """starts what an autopsy is made of"""
     may_start: Callable[[], bool] = lambda: True
     """whether an attempt may begin: every node that it needs is here"""
+    regroups: Callable[[], bool] = lambda: False
+    """whether the next attempt has other nodes than memory is of: what memory holds is saved before"""
+    regroup: Callable[[bool], None] = lambda saved: None
+    """the nodes may change now; saved: storage has all that memory holds"""
 
     @property
     def memory_dir(self) -> Path:

@@ -92,9 +92,16 @@ class Incidents:
         self._told_full = False
         self._context.loop.call_at(self._context.clock() + self.verdict.delay, Event.BACKOFF_OVER, self._backoff_over)
 
+    def go_on(self) -> None:
+        """Post BACKOFF_OVER as soon as the nodes are there: nothing has failed, or the delay is over already."""
+        self._context.loop.call_at(self._context.clock(), Event.BACKOFF_OVER, self._backoff_over)
+
     def _backoff_over(self) -> None:
         context, spec = self._context, self._context.spec
         places = (spec.run_dir, spec.log_dir, spec.checkpoint_dir, Path.cwd(), Path(tempfile.gettempdir()))
+        if context.regroups():
+            context.loop.post(Event.REGROUP)
+            return
         if not context.may_start():
             context.loop.call_at(context.clock() + _LOOK_FOR_NODES, Event.BACKOFF_OVER, self._backoff_over)
             return

@@ -42,7 +42,7 @@ class Supervisor:
         self._context, self._edges = context, edges
         self.state = JobState.READY
         self.attempt: Attempt | None = None
-        self._number = -1
+        self._number = self._adopts = -1
         self._asked_to_stop, self._waits_since = False, 0.0
         self._patience = _LONG  # seconds without a sign of work that the last save waits for storage
         self._progress = Progress(edges.reached, context.clock())
@@ -77,11 +77,14 @@ class Supervisor:
 
     def begin_when_ready(self) -> None:
         """Begin once ranks can be forked, or are known not to be."""
-        settled = self._edges.may_begin(self._context.clock())
         if self.state is not JobState.READY:
             return
-        if self._edges.adoptable() is not None:
+        settled = self._edges.may_begin(self._context.clock())
+        if (adoptable := self._edges.adoptable()) is not None:
+            self._adopts = adoptable  # a node that is lost by then counts as lost with that attempt
             self._context.loop.post(Event.ADOPT)
+        elif self._context.regroups():
+            self._context.loop.post(Event.REGROUP)
         elif settled:
             self._context.loop.post(Event.START)
 
@@ -120,7 +123,7 @@ class Supervisor:
     def _begin(self, number: int) -> Attempt:
         context, self._number = self._context, number
         group = self._edges.make_group(number, self._on_exit)
-        progress = AttemptProgress(self._progress, context.spec.launch.nproc, first=number == 0)
+        progress = AttemptProgress(self._progress, len(context.pages), first=number == 0)
         self.attempt = Attempt(context, number, group, progress, self._learning.of_attempt())
         self._edges.deaths.forget()
         self._numbers.begin_attempt(group.pages)
@@ -129,9 +132,7 @@ class Supervisor:
         return self.attempt
 
     def _adopt(self) -> None:
-        number = self._edges.adoptable()
-        assert number is not None
-        attempt = self._begin(number)
+        attempt = self._begin(self._adopts)
         attempt.progress.adopted()
         self._edges.adopt(attempt.group)
         attempt.adopt()
@@ -185,9 +186,9 @@ class Supervisor:
         self.incidents.arm_backoff()
 
     def _save_newest(self) -> None:
-        whys = {JobState.LAST_GASP: Why.STOP, JobState.SALVAGE: Why.INCIDENT, JobState.WRAP_UP: Why.END}
+        whys = {JobState.SALVAGE: Why.INCIDENT, JobState.WRAP_UP: Why.END}
         self._patience = self._context.spec.grace if self._asked_to_stop else _LONG
-        self.final_save.begin(whys[self.state])
+        self.final_save.begin(whys.get(self.state, Why.STOP))
         self._wait_for_save()
 
     def _limit_save(self) -> None:
@@ -208,6 +209,11 @@ class Supervisor:
         if silent >= self._patience and self.final_save.judge(silent):  # else it is the grace of the ranks that is over
             self._wait_for_save()
 
+    def _go_on(self) -> None:
+        self._context.loop.cancel(Event.GRACE_OVER)
+        self._context.regroup(not self.final_save.error)
+        self.incidents.go_on()
+
     def _finish(self) -> None:
         for timer in (Event.GRACE_OVER, Event.BACKOFF_OVER):
             self._context.loop.cancel(timer)
@@ -225,6 +231,7 @@ class Supervisor:
         Action.LIMIT_SAVE: _limit_save,
         Action.HURRY_SAVE: _hurry_save,
         Action.JUDGE_SAVE: _judge_save,
+        Action.GO_ON: _go_on,
         Action.FINISH: _finish,
     }
 

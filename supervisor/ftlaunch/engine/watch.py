@@ -31,6 +31,7 @@ _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 _SLOW_DEATH = 5.0  # seconds that the kernel may take over a dead rank until that is told
 _UNHURRIED = frozenset(
     {JobState.READY, JobState.RUNNING, JobState.BACKOFF, JobState.WRAP_UP, JobState.LAST_GASP, JobState.SALVAGE}
+    | {JobState.KEEPING}
 )
 
 
@@ -149,6 +150,9 @@ class Watch:
             if group.sweep(self._context.helpers.pids):
                 self._context.loop.post(Event.ALL_DONE)
             return True
+        if group.empty and not group.refilling and not group.failed():
+            self._context.loop.post(Event.PAUSE)  # all have stopped in good order: a head that has died had told them
+            return True
         return False
 
     def _judge_stragglers(self, attempt: Attempt, views: Sequence[RankView], now: float) -> bool:
@@ -184,6 +188,10 @@ class Watch:
         if cause is not None:
             self._incidents.examined(attempt, cause)
 
+    def _pausing(self, attempt: Attempt, now: float) -> None:
+        if attempt.broken_off or not self._judge_failures(attempt, now):
+            self._stopping(attempt, now)
+
     def _stopping(self, attempt: Attempt, now: float) -> None:
         group, views = attempt.group, attempt.group.views()
         self._tell_progress(attempt, views, now)
@@ -205,6 +213,7 @@ class Watch:
     _looks: Mapping[JobState, Callable[[Watch, Attempt, float], None]] = {
         JobState.RUNNING: _running,
         JobState.EXAMINING: _examining,
+        JobState.PAUSING: _pausing,
         JobState.STOPPING: _stopping,
         JobState.CLEARING: _clearing,
         JobState.ABANDONING: _clearing,

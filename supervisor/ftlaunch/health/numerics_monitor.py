@@ -20,9 +20,9 @@ RankPages = Callable[[], Sequence[tuple[int, Page]]]
 class AttemptNumbers:
     """The numbers of one attempt."""
 
-    def __init__(self, spec: JobSpec, pages: RankPages, name: Callable[[int], str]) -> None:
-        """name: what a part of the replicas is called."""
-        self._spec, self._pages, self._name = spec, pages, name
+    def __init__(self, spec: JobSpec, ranks: int, pages: RankPages, name: Callable[[int], str]) -> None:
+        """ranks: how many there are. name: what a part of the replicas is called."""
+        self._spec, self._ranks, self._pages, self._name = spec, ranks, pages, name
         self._losses = Losses({LossFault.NAN: spec.numbers.on_nan, LossFault.SPIKE: spec.numbers.on_spike})
         self._replicas: Replicas | None = None
 
@@ -32,7 +32,7 @@ class AttemptNumbers:
         return [*self._losses.look((rank, told(page)) for rank, page in pages), *self._divergences(pages)]
 
     def _divergences(self, pages: Sequence[tuple[int, Page]]) -> list[NumericFault]:
-        ranks, numbers = self._spec.launch.nproc, self._spec.numbers
+        ranks, numbers = self._ranks, self._spec.numbers
         if not numbers.compare_replicas or not len(pages) == ranks > 1:
             return []
         if self._replicas is None and all(page.resumed[1] >= 0 for _, page in pages):
@@ -57,7 +57,7 @@ class NumericsMonitor:
 
     def begin_attempt(self, pages: RankPages) -> None:
         """Watch the ranks of a new attempt."""
-        self._attempt, self._news = AttemptNumbers(self.spec, pages, self._name), []
+        self._attempt, self._news = AttemptNumbers(self.spec, len(self._pages), pages, self._name), []
 
     def look(self) -> list[NumericFault]:
         """What is new since the last look."""

@@ -184,6 +184,8 @@ class _Teller:
         self._exits, self._last_exit = {}, None
         if not self._hooked:
             self._turn(moment.wall, UNKNOWN)
+        elif self._class == STOPPING:  # the stop was made in order to go on with other nodes
+            self._turn(moment.wall, RESTARTING)
 
     def _on_resumed(self, moment: Moment) -> None:
         step, source = moment.fields.get("step", 0), moment.fields.get("source")
@@ -201,6 +203,9 @@ class _Teller:
                 e for e in reversed(self._story.entries) if isinstance(e, HistoryEntry) and e.what == "started"
             )
             started.fields |= {"resumed": step, "source": source, "steps_lost": lost}
+            self._turn(moment.wall, USEFUL)
+            self._mark = (moment.wall, step)
+        elif self._class == RESTARTING:
             self._turn(moment.wall, USEFUL)
             self._mark = (moment.wall, step)
 
@@ -254,6 +259,7 @@ class _Teller:
         if self._mark is not None:
             self._reach(moment.wall, moment.fields.get("front", self._mark[1]))
             self._mark = None
+        self._turn(moment.wall, STOPPING)
 
     def _on_checkpoint_committed(self, moment: Moment) -> None:
         self._story.checkpoints += 1

@@ -11,11 +11,13 @@ from ftlaunch.policy.states import ENDS, Action, Event, JobState
 Step = tuple[JobState, tuple[Action, ...]]
 
 _SAVE_AND_STOP: Step = (JobState.LAST_GASP, (Action.SAVE_NEWEST,))
+_SAVE_AND_GO_ON: Step = (JobState.KEEPING, (Action.SAVE_NEWEST,))
 
 _TABLE: dict[JobState, dict[Event, Step]] = {
     JobState.READY: {
         Event.START: (JobState.RUNNING, (Action.SPAWN,)),
         Event.ADOPT: (JobState.RUNNING, (Action.ADOPT,)),
+        Event.REGROUP: _SAVE_AND_GO_ON,  # of other nodes than those that are here now
         Event.STOP: _SAVE_AND_STOP,  # a killed supervisor may have left snapshots in memory
         Event.HURRY: _SAVE_AND_STOP,
     },
@@ -25,6 +27,7 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.FAILURE_FATAL: (JobState.ABANDONING, (Action.END_RANKS,)),
         Event.HANG: (JobState.EXAMINING, (Action.EXAMINE,)),
         Event.ALL_DONE: (JobState.WRAP_UP, (Action.SAVE_NEWEST,)),
+        Event.PAUSE: (JobState.PAUSING, (Action.ANNOUNCE_STOP,)),
         Event.STOP: (JobState.STOPPING, (Action.ANNOUNCE_STOP,)),
         Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
     },
@@ -48,8 +51,25 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
     },
     JobState.BACKOFF: {
         Event.BACKOFF_OVER: (JobState.RUNNING, (Action.SPAWN,)),
+        Event.REGROUP: _SAVE_AND_GO_ON,
         Event.STOP: _SAVE_AND_STOP,
         Event.HURRY: _SAVE_AND_STOP,
+    },
+    JobState.PAUSING: {
+        Event.FAILURE_RETRY: (JobState.CLEARING, (Action.END_RANKS,)),
+        Event.FAILURE_FATAL: (JobState.ABANDONING, (Action.END_RANKS,)),
+        Event.ALL_DONE: (JobState.WRAP_UP, (Action.SAVE_NEWEST,)),  # the last step came before the announced one
+        Event.ALL_GONE: _SAVE_AND_GO_ON,
+        Event.GRACE_OVER: (JobState.PAUSING, (Action.KILL_RANKS,)),
+        Event.STOP: (JobState.STOPPING, ()),  # at the step that is announced already
+        Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
+    },
+    JobState.KEEPING: {
+        Event.SAVED: (JobState.BACKOFF, (Action.GO_ON,)),
+        Event.SAVE_FAILED: (JobState.BACKOFF, (Action.GO_ON,)),
+        Event.GRACE_OVER: (JobState.KEEPING, (Action.JUDGE_SAVE,)),
+        Event.STOP: (JobState.LAST_GASP, (Action.LIMIT_SAVE,)),
+        Event.HURRY: (JobState.LAST_GASP, (Action.HURRY_SAVE,)),
     },
     JobState.STOPPING: {
         Event.ALL_DONE: (JobState.WRAP_UP, (Action.SAVE_NEWEST,)),  # the last step came before the announced one
@@ -88,20 +108,23 @@ _E = Event
 _SAVER_NEWS = {_E.SAVED, _E.SAVE_FAILED}  # of interval saves: they are in the journal already
 _RANK_NEWS = {_E.FAILURE_RETRY, _E.RANK_RETRY, _E.FAILURE_FATAL, _E.HANG, _E.ALL_DONE}
 _BEGINNINGS = {_E.START, _E.ADOPT}
+_NODES = {_E.PAUSE, _E.REGROUP}
 _TIMERS = {_E.GRACE_OVER, _E.BACKOFF_OVER}
 
 IGNORED: dict[JobState, set[Event]] = {
-    JobState.READY: _SAVER_NEWS | _RANK_NEWS | _TIMERS | {_E.ALL_GONE},
-    JobState.RUNNING: _SAVER_NEWS | _TIMERS | _BEGINNINGS | {_E.ALL_GONE},
-    JobState.EXAMINING: _SAVER_NEWS | _TIMERS | _BEGINNINGS | {_E.HANG, _E.ALL_DONE, _E.ALL_GONE},
-    JobState.CLEARING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | {_E.BACKOFF_OVER},
-    JobState.ABANDONING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | {_E.BACKOFF_OVER, _E.STOP},
-    JobState.BACKOFF: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | {_E.ALL_GONE, _E.GRACE_OVER},
-    JobState.STOPPING: _SAVER_NEWS | (_RANK_NEWS - {_E.ALL_DONE}) | _BEGINNINGS | {_E.STOP, _E.BACKOFF_OVER},
-    JobState.LEAVING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | {_E.STOP, _E.BACKOFF_OVER},
-    JobState.LAST_GASP: _RANK_NEWS | _BEGINNINGS | {_E.ALL_GONE, _E.STOP, _E.BACKOFF_OVER},
-    JobState.SALVAGE: _RANK_NEWS | _BEGINNINGS | {_E.ALL_GONE, _E.BACKOFF_OVER},
-    JobState.WRAP_UP: _RANK_NEWS | _BEGINNINGS | {_E.ALL_GONE, _E.BACKOFF_OVER},
+    JobState.READY: _SAVER_NEWS | _RANK_NEWS | _TIMERS | {_E.ALL_GONE, _E.PAUSE},
+    JobState.RUNNING: _SAVER_NEWS | _TIMERS | _BEGINNINGS | {_E.ALL_GONE, _E.REGROUP},
+    JobState.EXAMINING: _SAVER_NEWS | _TIMERS | _BEGINNINGS | _NODES | {_E.HANG, _E.ALL_DONE, _E.ALL_GONE},
+    JobState.CLEARING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | _NODES | {_E.BACKOFF_OVER},
+    JobState.ABANDONING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | _NODES | {_E.BACKOFF_OVER, _E.STOP},
+    JobState.BACKOFF: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | {_E.ALL_GONE, _E.GRACE_OVER, _E.PAUSE},
+    JobState.PAUSING: _SAVER_NEWS | _BEGINNINGS | _NODES | {_E.RANK_RETRY, _E.HANG, _E.BACKOFF_OVER},
+    JobState.KEEPING: _RANK_NEWS | _BEGINNINGS | _NODES | {_E.ALL_GONE, _E.BACKOFF_OVER},
+    JobState.STOPPING: _SAVER_NEWS | (_RANK_NEWS - {_E.ALL_DONE}) | _BEGINNINGS | _NODES | {_E.STOP, _E.BACKOFF_OVER},
+    JobState.LEAVING: _SAVER_NEWS | _RANK_NEWS | _BEGINNINGS | _NODES | {_E.STOP, _E.BACKOFF_OVER},
+    JobState.LAST_GASP: _RANK_NEWS | _BEGINNINGS | _NODES | {_E.ALL_GONE, _E.STOP, _E.BACKOFF_OVER},
+    JobState.SALVAGE: _RANK_NEWS | _BEGINNINGS | _NODES | {_E.ALL_GONE, _E.BACKOFF_OVER},
+    JobState.WRAP_UP: _RANK_NEWS | _BEGINNINGS | _NODES | {_E.ALL_GONE, _E.BACKOFF_OVER},
 } | {end: set(Event) for end in ENDS}
 
 

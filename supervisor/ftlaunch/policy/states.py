@@ -14,6 +14,8 @@ class JobState(enum.Enum):
     CLEARING = "clearing"  # the attempt failed: its ranks are being ended, another attempt follows
     ABANDONING = "abandoning"  # the attempt failed for good: its ranks are being ended
     BACKOFF = "backoff"  # waiting before the next attempt
+    PAUSING = "pausing"  # its nodes are to change: ranks go on to the announced step and leave
+    KEEPING = "keeping"  # its nodes change before the next attempt: the saver commits the newest step
     STOPPING = "stopping"  # told to stop: ranks go on to the announced step and leave
     LEAVING = "leaving"  # told to stop while ranks were being ended anyway
     LAST_GASP = "last gasp"  # stopped, ranks gone: the saver commits the newest step
@@ -38,6 +40,8 @@ class Event(enum.Enum):
     HANG = "hang"
     ALL_DONE = "all ranks done"  # every rank ended with exit code 0, after its training loop was over
     ALL_GONE = "all ranks gone"  # no process of the attempt is left
+    PAUSE = "other nodes are asked for"  # a node is to leave, or to be taken in, while ranks run
+    REGROUP = "the next attempt has other nodes"
     STOP = "stop"  # somebody asked to stop
     HURRY = "hurry"  # somebody asked again, and means now (a second Ctrl-C)
     GRACE_OVER = "grace over"
@@ -60,5 +64,6 @@ class Action(enum.Enum):
     SAVE_NEWEST = "let the saver commit the newest step all ranks have in memory"
     LIMIT_SAVE = "wait for storage no longer than the grace without a sign of work"
     HURRY_SAVE = "wait for storage no longer than a moment without a sign of work"
+    GO_ON = "let the nodes change, and begin the next attempt once they are there"
     JUDGE_SAVE = "wait on where the saver works, else leave the step in memory"
     FINISH = "end the job"

@@ -207,7 +207,7 @@ _TORCHRUN = (
         "how many ranks: a number, gpu, cpu, or auto (one a GPU, or a CPU where there is none)", "torchrun",
         env=("PET_NPROC_PER_NODE",), called="nproc"),
     Key("nnodes", p.node_range, "a number of nodes, 1 or more, or MIN:MAX", None,
-        "how many nodes, N or MIN:MAX; only 1 can be started so far; null: those of the Slurm step, else 1",
+        "how many nodes, N or MIN:MAX: as many as there are at each start; null: those of the Slurm step, else 1",
         "torchrun", env=("PET_NNODES",)),
     Key("node_rank", p.whole(0), "a whole number, 0 or more", None,
         "this node's place among the nodes; null: that in the Slurm step, else as they come", "torchrun",
@@ -273,7 +273,7 @@ _START = ("spawn", "fork", "forkserver")
 _NUMA = ("node", "socket", "exclusive", "core-complex")
 
 _ACCEPTED = (
-    _accepted("rdzv_conf", "settings of the rendezvous between nodes"),
+    _accepted("rdzv_conf", "settings of the rendezvous; last_call_timeout=SECONDS is the wait for more than MIN nodes"),
     _accepted("local_addr", "this node's address for the others"),
     _accepted("monitor_interval", "seconds between looks at the ranks; ftlaunch is woken instead",
               p.number, "a number of seconds above 0"),

@@ -18,7 +18,7 @@ from ftlaunch_contract.pages.page import Page, create_page, page_path
 from tests.support.fakes.clock import Clock
 
 JOB = "the job"
-WAIT, TIMEOUT = 60.0, 2.0
+WAIT, TIMEOUT, LAST_CALL = 60.0, 2.0, 30.0
 FACTS = NodeFacts("0.1", "3.11.4", "2.13.0", "abc", "here/1")
 
 
@@ -75,7 +75,8 @@ class FakeAgent:
 class Head:
     """What a head has of its nodes."""
 
-    def __init__(self, home: Path, nodes: int = 2, each: int = 2) -> None:
+    def __init__(self, home: Path, nodes: int = 2, each: int = 2, least: int = 0) -> None:
+        """nodes: of the job, at most. least: the same at least; 0: so many, too."""
         (home / "train.py").touch()
         (home / "mirrors").mkdir()
         flags = {"nproc_per_node": str(nodes * each), "run_dir": str(home / "run"), "job_id": "fake"}
@@ -83,13 +84,14 @@ class Head:
         self.home, self.clock, self.pages = home, Clock(), ClusterPages(home / "mirrors", nodes * each)
         self.said: list[str] = []
         self.stops: list[str] = []
-        self.hurried, self.leads = 0, True
+        self.hurried, self.paused, self.leads = 0, 0, True
         self.exited: list[int] = []
         self.begun: list[tuple[str, int]] = []
         self.machines = IsolatedMachines(2, home, self.said.append)
         around = Around(
-            self.pages, nodes, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append, self.stops.append, self._hurry,
-            PortProbe, None, "run", lambda run, attempt: self.begun.append((run, attempt)), FACTS,
+            self.pages, least or nodes, nodes, LAST_CALL, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append,
+            self.stops.append, self._hurry, self._pause, PortProbe, None, "run",
+            lambda run, attempt: self.begun.append((run, attempt)), FACTS,
             self.machines, "word", "10.0.0.1", 1, lambda: self.leads,
         )  # fmt: skip
         self.cluster = Cluster(around)
@@ -97,6 +99,9 @@ class Head:
 
     def _hurry(self) -> None:
         self.hurried += 1
+
+    def _pause(self) -> None:
+        self.paused += 1
 
     def agent(self, *, ready: bool = True, **hello: Any) -> FakeAgent:
         """An agent that comes and says hello."""

@@ -23,12 +23,17 @@ from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.spec import rule_parser
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch_contract.checkpoint import layout
 from tests.support.simulation.machine import FACTS
 from tests.support.simulation.network import End
 from tests.support.simulation.world import MachineClock, StepLoop
 
 if TYPE_CHECKING:
     from tests.support.simulation.job import Job
+    from tests.support.simulation.machine import Machine
+
+
+_NORMAL = {"health": {"status": "normal"}}
 
 
 class _Saver:
@@ -48,11 +53,33 @@ class _Saver:
         self._head.job.world.after(0.2, lambda: self._answer(request))
 
     def _answer(self, request: dict[str, Any]) -> None:
-        saved = {"path": "x", "bytes": 1, "health": {"status": "normal"}, "seconds": 0.1, "deleted": [], "notes": []}
-        self._said.append({"did": request["do"], "step": request.get("step", -1), "why": request.get("why"), **saved})
+        if not self._head.lives:
+            return
+        told = {"did": request["do"], "step": request.get("step", -1), "why": request.get("why")}
+        if request["do"] == "find":
+            told |= {"step": max(self._head.job.storage, default=-1), "rejected": []}
+        elif error := self._commit(request["step"]):
+            told["error"] = error
+        self._said.append({**told, "path": "x", "bytes": 1, "seconds": 0.1, "deleted": [], "notes": [], **_NORMAL})
         self.pending = None
         if self.fd in self._head.loop.handlers:
             self._head.loop.handlers[self.fd]()
+
+    def _commit(self, step: int) -> str:
+        """What the nodes hold of a step becomes a checkpoint; an error where one of them is lost."""
+        job, head = self._head.job, self._head
+        histories = []
+        for place in range(len(head.pages) // job.ranks_each):
+            holder = head.holder(place)
+            history = None if holder is None else dict(holder.memory.slots).get(step)
+            if history is None:
+                return f"node {place}, which held a part of it, is lost"
+            histories.append(history)
+        if len(set(histories)) > 1:
+            job.broken(f"a torn checkpoint of step {step}: {histories}")
+        job.storage[step] = histories[0]
+        layout.iteration_dir(head.supervisor.saving.spec.checkpoint_dir, step).mkdir(parents=True, exist_ok=True)
+        return ""
 
     def hurry(self) -> None:
         """It cannot go faster."""
@@ -98,9 +125,9 @@ class Head:
         self._plan, self._ends = plan.read(spec.run_dir), []  # type: ignore[var-annotated]
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, self._say)
         around = Around(
-            pages, job.nodes, job.ranks_each, "sim", spec.nodes.timeout, spec.nodes.wait, self.clock, self._say,
-            lambda why: loop.post(Event.STOP), lambda: None, _Alive, self._plan,
-            memory.name, self._begun, FACTS,
+            pages, spec.nodes.least, spec.nodes.most, spec.nodes.last_call, job.ranks_each, "sim", spec.nodes.timeout,
+            spec.nodes.wait, self.clock, self._say, lambda why: loop.post(Event.STOP), lambda: None,
+            lambda: loop.post(Event.PAUSE), _Alive, self._plan, memory.name, self._begun, FACTS,
             machines, memory.name, "h", self._number, lambda: True,
         )  # fmt: skip
         assert job_of(spec)
@@ -108,7 +135,8 @@ class Head:
         self.cluster = cluster = Cluster(around)
         context = Context(
             job.whole, pages, self._tell, loop, self.clock, world.random.random, HelperProcesses(),  # type: ignore[arg-type]
-            rule_parser.builtin(), ClusterCollectors(cluster), cluster.may_restart,
+            rule_parser.builtin(), ClusterCollectors(cluster), cluster.may_restart, cluster.regroups,
+            cluster.regroup,
         )  # fmt: skip
         edges = Edges(
             make_group=lambda number, exited: ClusterRanks(job.whole, pages, cluster, self.clock, number, exited),
@@ -133,7 +161,8 @@ class Head:
         return attempt
 
     def _begun(self, run: str, attempt: int) -> None:
-        plan.write(self.job.spec.run_dir, Plan(run, attempt, self.pages.every, self.supervisor.incidents.budget))
+        now = self.pages.every, self.supervisor.incidents.budget, self.cluster.roster.wanted
+        plan.write(self.job.spec.run_dir, Plan(run, attempt, *now))
 
     def _say(self, sentence: str) -> None:
         self.job.world.tell(f"head: {sentence}")
@@ -143,6 +172,12 @@ class Head:
             self._machines.blame(event.cause.rank // self.job.ranks_each, event.cause.kind)
         if sentence := event.sentence():
             self._say(sentence)
+
+    def holder(self, place: int) -> Machine | None:
+        """The machine of a place, where it can be asked."""
+        node = self.cluster._at(place)
+        found = [one for one in self.job.machines if node is not None and one.name == node.host and one.awake]
+        return found[0] if found else None
 
     def accept(self, end: End) -> None:
         """A connection has come; only while the head lives does it hear."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from ftlaunch.cluster.regrouping import CannotRegroup, Regrouping
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_SAVED
 from tests.support.simulation.head import Head
@@ -23,13 +26,18 @@ class Broken(AssertionError):
 class Job:
     """Nodes, standbys, and the head."""
 
-    def __init__(self, world: World, home: Path, *, nodes: int, standbys: int, steps: int, step: float) -> None:
-        """home: an empty directory. step: seconds that a step takes."""
-        self.world, self.steps, self.stop_at, self.ranks_each = world, steps, 1 << 40, 2
+    def __init__(
+        self, world: World, home: Path, *, nodes: int, standbys: int, steps: int, step: float, least: int = 0
+    ) -> None:  # fmt: skip
+        """home: an empty directory. step: seconds that a step takes. least: nodes at least; 0: as many as at most."""
+        self.world, self.steps, self.ranks_each = world, steps, 2
+        self.storage: dict[int, str] = {}
+        """step -> its history, of what was committed"""
         self._step_seconds = step
         (home / "train.py").touch()
         flags = {
-            "nnodes": str(nodes), "nproc_per_node": str(self.ranks_each), "rdzv_endpoint": "h:1", "job_id": "sim",
+            "nnodes": f"{least or nodes}:{nodes}",
+            "nproc_per_node": str(self.ranks_each), "rdzv_endpoint": "h:1", "job_id": "sim",
             "run_dir": str(home / "run"), "storage_interval": "off", "memory_interval": "1", "max_restarts": "1000",
             "hang_timeout": "1h", "grace": "1s", "backoff_first": "0.1s", "backoff_max": "0.2s", "node_wait": "300s",
             "max_same_error": "off",
@@ -120,7 +128,8 @@ class Job:
 
     def _step(self, together: list[Machine]) -> None:
         """A collective: all places, over links that carry."""
-        if {machine.ranks.place for machine in together} != set(range(self.nodes)) or len(together) != self.nodes:
+        nodes = together[0].ranks.nodes
+        if {machine.ranks.place for machine in together} != set(range(nodes)) or len(together) != nodes:
             return
         if not all(machine.way.up and machine.way.down for machine in together):
             return
@@ -128,8 +137,8 @@ class Job:
             told = [(machine.name, machine.ranks.step, machine.ranks.history) for machine in together]
             self.broken(f"states of different histories train together: {told}")
         for machine in together:
-            if machine.ranks.step >= self.steps:
-                machine.ranks.die(0)
+            if machine.ranks.step >= min(self.steps, machine.ranks.stop_at):
+                machine.ranks.die(0 if machine.ranks.step >= self.steps else EXIT_SAVED)
             else:
                 machine.ranks.train()
 
@@ -150,6 +159,35 @@ class Job:
             ))  # fmt: skip
             self.fired.append(kind)
             self.world.after(random.uniform(4.0, until), fault)
+
+    def plan_requests(self, count: int, until: float) -> None:
+        """Other nodes are asked for at random moments, by people and by signals."""
+        random = self.world.random
+        for _ in range(count):
+            kind = random.choice(("grow", "drain", "signal"))
+            request = {"grow": self._grow, "drain": self._drain, "signal": self._signal}[kind]
+            self.world.after(random.uniform(4.0, until), request)
+
+    def _ask(self, ask: Callable[[Regrouping], str]) -> None:
+        if self.head_lives and not self.over:
+            assert self.head is not None
+            with contextlib.suppress(CannotRegroup):
+                self.world.tell(f"asked for other nodes: {ask(self.head.cluster.regrouping)}")
+
+    def _grow(self) -> None:
+        self._ask(lambda regrouping: regrouping.grow())
+
+    def _drain(self) -> None:
+        place = self.world.random.randrange(self.nodes)
+        self._ask(lambda regrouping: regrouping.drain(str(place)))
+
+    def _signal(self) -> None:
+        """SIGTERM to an agent whose leaving does not stop the job."""
+        machine = self.world.random.choice(self.machines)
+        up = [one for one in self.machines if one.awake and one.link.alone_since is None]
+        if machine in up and len(up) > self.spec.nodes.least + 1:
+            self.world.tell(f"SIGTERM to {machine.name}")
+            machine.agent.on_signals(bytes([signal.SIGTERM]))
 
     def run(self, until: float) -> None:
         """To the end, which must come in time, with the same code for all."""

@@ -178,9 +178,16 @@ class Machine:
                 self.code, self.lives = agent.code, False
                 self.ranks.alive = False
                 self.link.close()
+                if agent.dismissed:
+                    self.memory = Memory()
+                    self.world.after(self.world.random.uniform(1.0, 9.0), self._come_back)
                 self.world.tell(f"{self.name} ends with {self.code}")
                 return
         self.world.after(self.world.random.uniform(0.01, 0.1), lambda: self._tick(agent))
+
+    def _come_back(self) -> None:
+        if not self.lives and not self.job.over:
+            self.start()
 
     # --- faults -----------------------------------------------------------------------------------------------
 
@@ -192,7 +199,7 @@ class Machine:
         self.lives = self.ranks.alive = False
         self._waiting.clear()
         self.link.close()
-        self.world.after(back_after, lambda: None if self.job.over else self.start())
+        self.world.after(back_after, self._come_back)
 
     def cut(self, *, up: bool, down: bool, seconds: float) -> None:
         """Its link carries nothing in one or both directions for a while."""

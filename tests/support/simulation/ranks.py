@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch_contract.pages import words
 from ftlaunch_contract.protocol import Flag, Phase, Resume
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.machine import Machine
 
 SLOTS = 3
+NEVER = 1 << 40
 
 
 class Memory:
@@ -33,6 +35,7 @@ class Ranks:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.attempt, self.place, self.step, self.resumed = -1, -1, -1, -1
+        self.nodes, self.stop_at, self.source = 0, NEVER, Resume.UNDECIDED
         self.alive = self.started = False
         self.cleared = True
         self.history = ""
@@ -50,31 +53,45 @@ class Ranks:
             return
         machine, memory = self._machine, self._machine.memory
         kind, step, *_ = message["resume"]
-        self.attempt, self.place = message["attempt"], message["place"]["node"]
-        if memory.place != self.place:
+        self.attempt, self.place, self.nodes = message["attempt"], message["place"]["node"], message["place"]["nodes"]
+        if memory.place != self.place or nodes_of(memory.lineage) != self.nodes:
             memory.slots = []
         memory.place, memory.lineage = self.place, message["lineage"]
-        memory.slots = [slot for slot in memory.slots if kind == Resume.MEMORY and slot[0] == step]
-        found = dict(memory.slots).get(step)
-        self.history = found if kind == Resume.MEMORY and found is not None else f"began in {message['lineage']}"
-        if kind == Resume.MEMORY and found is None:
-            machine.job.broken(f"{machine.name} is to resume at step {step}, which its memory has not")
-        self.resumed = self.step = max(step, 0)
+        self.resumed, self.stop_at, self.source = -1, NEVER, Resume.UNDECIDED
         self.alive, self.cleared, self.started = True, False, False
+        self._resume(Resume(kind), step)
         self._life += 1
         life = self._life
         machine.world.after(machine.world.random.uniform(0.05, 0.6), lambda: self._begin(life))
         machine.job.on_spawn(machine)
         machine.link.send("started", attempt=self.attempt, pids={r: 1000 + r for r in self._ranks()}, log_from={})
 
+    def _resume(self, kind: Resume, step: int) -> None:
+        machine, memory = self._machine, self._machine.memory
+        kept = kind in (Resume.MEMORY, Resume.UNDECIDED)
+        memory.slots = [slot for slot in memory.slots if kept and slot[0] == step]
+        found = dict(memory.slots).get(step)
+        if kind == Resume.MEMORY and found is None:
+            machine.job.broken(f"{machine.name} is to resume at step {step}, which its memory has not")
+        elif kind == Resume.MEMORY and found is not None:
+            self.history = found
+        elif kind == Resume.STORAGE:
+            self.history = f"{machine.job.storage[step]}; step {step} taken up by {memory.lineage}"
+        elif kind == Resume.FRESH:
+            self.history = f"began in {memory.lineage}"
+        if kind != Resume.UNDECIDED:
+            self.source, self.resumed, self.step = kind, max(step, 0), max(step, 0)
+
     def _begin(self, life: int) -> None:
         if life == self._life and self.alive:
             self.started = True
 
     def perform(self, verb: str, values: list[int]) -> None:
-        """Nothing is asked of ranks that only count, but to stop."""
+        """Ranks that only count are told where to resume and where to stop."""
         if verb == "stop":
-            self._machine.job.stop_at = values[0]
+            self.stop_at = values[0]
+        elif verb == "decide" and self.alive and self.resumed < 0:
+            self._resume(Resume(values[0]), values[1])
 
     def leave(self) -> None:
         """SIGTERM."""
@@ -137,7 +154,7 @@ class Ranks:
     def _page(self) -> dict[int, int]:
         flags = Flag.ATTACHED
         done = self.step >= self._machine.job.steps
-        if done or self.step >= self._machine.job.stop_at:
+        if done or self.step >= self.stop_at:
             flags |= Flag.LOOP_LEFT if done else Flag.STOPPED | Flag.LOOP_LEFT
         page = {
             int(words.ATTEMPT): self.attempt,
@@ -146,7 +163,7 @@ class Ranks:
             int(words.FLAGS): int(flags),
             int(words.PHASE): int(Phase.TRAIN),
             int(words.RESUMED_STEP): self.resumed,
-            int(words.RESUMED_FROM): int(Resume.MEMORY if self.resumed else Resume.FRESH),
+            int(words.RESUMED_FROM): int(self.source),
         }
         held = [step for step, _ in self._machine.memory.slots]
         for slot in range(words.SLOT_STEPS.count):
@@ -188,7 +205,7 @@ class Ranks:
     @property
     def trains(self) -> bool:
         """Its ranks are at work."""
-        return self.alive and self.started and self._machine.awake
+        return self.alive and self.started and self._machine.awake and self.resumed >= 0
 
     def train(self) -> None:
         """One step, and its snapshot."""

@@ -288,11 +288,17 @@ def test_it_does_what_the_head_says(node: Node) -> None:
 def test_a_signal_is_the_heads_business(node: Node) -> None:
     node.train()
     node.agent.on_signals(bytes([signal.SIGTERM]))
-    assert node.link.sent[-1] == {"do": "stop", "why": "SIGTERM to the agent of here"}
+    assert node.link.sent[-1] == {"do": "drain", "why": "SIGTERM to the agent of here"}
     node.agent.on_signals(bytes([signal.SIGINT]))
     node.agent.on_signals(bytes([signal.SIGINT]))
     assert node.link.names()[-4:] == ["stop", "stop", "hurry", "stop"], "the second Ctrl+C"
     assert not node.agent.over
+
+
+def test_a_node_that_is_dismissed_ends_alone_and_keeps_nothing(node: Node) -> None:
+    node.agent._on_message({"do": "dismissed", "why": "this node leaves the job"})
+    assert (node.agent.code, node.agent.keep, node.agent.dismissed) == (EXIT_SAVED, False, True)
+    assert node.said[-1] == "this node leaves the job"
 
 
 def test_a_signal_without_a_head_ends_this_node(node: Node) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.fakes.cluster import FACTS, FakeAgent, Head
 
-from ftlaunch.cluster.arrivals import HELLO_SECONDS
+from ftlaunch.cluster.nodes.arrivals import HELLO_SECONDS
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_an_attempt_begins_once_every_place_has_a_node_that_is_ready(head: Head)
 
 
 def test_what_memory_holds_is_known_once_the_node_has_its_place_there(head: Head) -> None:
-    kept = {"held": [2, 2], "slots": {"2": [7, 8], "3": [NONE, 8]}}
+    kept = {"held": [2, 2], "slots": {"2": [7, 8], "3": [NONE, 8]}, "lineage": "run:0/2"}
     came_back = head.agent(**kept)
     head.agent(held=[0, 3], slots={"0": [8, 8], "1": [8, 8], "2": [8, 8]})  # of a job of other nodes
     assert head.cluster.settled()
@@ -176,7 +176,7 @@ def test_the_memory_of_a_lost_node_is_lost(head: Head) -> None:
     assert head.pages.newest_common() == 9
     head.agents[1].on_end("closed")
     assert head.pages.newest_common() == NONE
-    head.agent(held=[2, 2], slots={"2": [9], "3": [9]}, lineage="run:0")
+    head.agent(held=[2, 2], slots={"2": [9], "3": [9]}, lineage="run:0/2")
     assert head.cluster.settled()
     assert head.pages.newest_common() == 9, "it has come back with it"
 
@@ -187,7 +187,7 @@ def test_memory_of_another_attempt_is_never_mixed_in(head: Head) -> None:
     for rank in range(4):
         head.pages[rank].set_slot(0, 9)
     head.agents[1].on_end("closed")
-    head.agent(held=[2, 2], slots={"2": [9], "3": [9]}, lineage="run:7")
+    head.agent(held=[2, 2], slots={"2": [9], "3": [9]}, lineage="run:7/2")
     assert head.cluster.settled()
     assert head.pages.newest_common() == NONE
 

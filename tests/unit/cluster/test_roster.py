@@ -9,7 +9,7 @@ from ftlaunch.cluster.membership.roster import Member, Roster
 
 
 def roster(wanted: int, *members: Member) -> Roster:
-    made = Roster(wanted)
+    made = Roster(wanted, wanted)
     for member in members:
         made.join(member)
     return made
@@ -73,7 +73,7 @@ def lives(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int, int]]]:
 @given(lives())
 def test_whoever_comes_and_goes(life: tuple[int, list[tuple[str, int, int, int]]]) -> None:
     wanted, events = life
-    made, last, before = Roster(wanted), 0, dict[int, int]()
+    made, last, before = Roster(wanted, wanted), 0, dict[int, int]()
     for event, which, wish, held in events:
         if event == "join":
             last += 1
@@ -101,3 +101,88 @@ def _fill(made: Roster) -> None:
         got = made.at(place)
         if got is not None and got.held != place:
             assert all(one.held != place for one in waiting if one.place < 0), "who has the memory stands by"
+
+
+# --- a number that changes ----------------------------------------------------------------------------------------
+
+
+def ready(*keys: int) -> list[Member]:
+    return [Member(key, -1, -1, ready=True) for key in keys]
+
+
+def elastic(*members: Member) -> Roster:
+    made = Roster(2, 3, last_call=30.0)
+    for member in members:
+        made.join(member)
+    return made
+
+
+def test_the_first_attempt_has_the_most_at_once_or_those_that_are_here_after_the_last_call() -> None:
+    made = elastic(*ready(1))
+    assert made.size(0.0) is None
+    made.join(Member(2, -1, -1))
+    assert made.size(1.0) is None, "the second gets ready"
+    made.members[2].ready = True
+    assert made.size(5.0) is None
+    assert made.size(34.9) is None
+    assert made.size(35.0) == 2
+    made.join(*ready(3))
+    assert made.size(6.0) == 3
+    made.leave(3)
+    made.leave(2)
+    assert made.size(7.0) is None
+    made.join(*ready(4))
+    assert made.size(40.0) is None, "the last call begins anew"
+
+
+def test_a_later_attempt_has_those_that_are_able_and_waits_below_the_least() -> None:
+    made = elastic(*ready(1, 2, 3))
+    assert made.size(0.0) == 3
+    assert made.fill()
+    made.begin()
+    made.leave(1)
+    assert made.size(1.0) == 2
+    assert made.changes(2)
+    made.join(Member(4, -1, -1))
+    assert made.size(1.0) is None, "a standby that gets ready is waited for"
+    made.members[4].leaving = True
+    assert made.size(1.0) == 2
+    made.leave(2)
+    assert made.size(1.0) is None
+    assert made.missing == 1
+
+
+def test_beyond_the_new_number_a_node_moves_and_no_other_does() -> None:
+    made = elastic(*ready(1, 2, 3))
+    assert made.fill()
+    made.leave(1)
+    made.resize(2)
+    assert {member.key: member.place for member in made.members.values()} == {2: 1, 3: -1}
+    assert {member.held for member in made.members.values()} == {-1}
+    assert made.fill()
+    assert made.members[3].place == 0
+
+
+def test_the_number_is_kept_once_where_memory_could_not_be_saved() -> None:
+    made = elastic(*ready(1, 2))
+    made.resize(2)
+    assert made.fill()
+    made.begin()
+    made.join(*ready(3))
+    assert made.size(0.0) == 3
+    made.keep()
+    assert made.size(0.0) == 2
+    made.begin()
+    assert made.size(0.0) == 3
+
+
+def test_memory_of_a_job_of_other_size_is_taken_up_where_all_of_it_is_here() -> None:
+    old = [Member(key, -1, held, ready=True, lineage="run:4/2") for key, held in ((1, 1), (2, 0))]
+    made = elastic(*old, *ready(3))
+    assert made.inherited() == "run:4/2"
+    made.inherit("run:4/2")
+    assert {member.key: member.place for member in made.members.values()} == {1: 1, 2: 0, 3: -1}
+    assert made.changes(3)
+    assert elastic(old[0], *ready(3)).inherited() == "", "half of it is of no use"
+    other = Member(5, -1, 0, ready=True, lineage="run:5/2")
+    assert elastic(old[0], other).inherited() == "", "of two attempts"

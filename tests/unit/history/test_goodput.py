@@ -124,6 +124,22 @@ def test_stopped_and_started_again() -> None:
     assert (again.fields["down"], again.fields["resumed"], again.fields["steps_lost"]) == (100, 42, 0)
 
 
+def test_a_pause_is_no_training() -> None:
+    """Other nodes were asked for: the ranks stop at 42, and go on from there."""
+    told = story(
+        *QUIET,
+        at(150, "stop_announced", step=42, front=40),
+        *exits(152, 42),
+        at(153, "checkpoint_committed", step=42, why="stop", bytes=10, seconds=1.0),
+        at(154, "attempt_started", attempt=1),
+        at(160, "resumed", step=42, source="storage", steps_lost=0, attempt=1),
+        *exits(218, 100),
+        at(220, "job_finished"),
+    )
+    assert spent(told) == {"starting": 10, "useful": 98, "stopping": 6, "restarting": 6}
+    assert (told.step_seconds, told.steps_lost, told.incidents) == (1.0, 0, [])
+
+
 def test_a_stop_while_restarting_is_not_restarting() -> None:
     told = story(*QUIET, incident(150, 40), at(152, "stop_requested"), at(153, "job_stopped", step=40))
     assert spent(told) == {"starting": 10, "useful": 39.5, "detecting": 0.5, "restarting": 2, "stopping": 1}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ftlaunch.agent.head_link import is_own
 from ftlaunch.channel.claims import Claims, Sign, this_machine
 from ftlaunch.channel.listener import Listener
-from ftlaunch.cluster.cluster import STALE_PART
+from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership.fences import PortProbe
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch_contract.files.kernel_files import open_end

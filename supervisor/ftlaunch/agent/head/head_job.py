@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import socket
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from ftlaunch.agent.head.head_requests import HeadRequests
 from ftlaunch.agent.head.sign_of_life import SignOfLife
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.cluster.around import Around
-from ftlaunch.cluster.cluster import STALE_PART, Cluster
+from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
 from ftlaunch.cluster.cluster_saver import ClusterSaver
+from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership import facts, plan, shared_dirs
 from ftlaunch.cluster.membership.fences import PortProbe
 from ftlaunch.cluster.membership.fingerprint import job_of
@@ -26,7 +26,7 @@ from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import exit_code
-from ftlaunch.engine.stop_requests import StopRequests, Verb
+from ftlaunch.engine.stop_requests import StopRequests
 from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.policy.states import Event
@@ -76,8 +76,9 @@ class HeadJob:
         pages.forget(0, len(pages))  # a killed head's: the nodes say what their memory holds
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, reporter.say)
         around = Around(
-            pages, spec.nodes.most, spec.launch.nproc, job_of(spec), spec.nodes.timeout, spec.nodes.wait,
-            time.monotonic, reporter.say, self._stop, lambda: loop.post(Event.HURRY), PortProbe, self._plan,
+            pages, spec.nodes.least, spec.nodes.most, spec.nodes.last_call, spec.launch.nproc, job_of(spec),
+            spec.nodes.timeout, spec.nodes.wait, time.monotonic, reporter.say, self._stop,
+            lambda: loop.post(Event.HURRY), lambda: loop.post(Event.PAUSE), PortProbe, self._plan,
             secrets.token_hex(8), self._note_plan, facts.gathered(spec), machines, _shared_word(spec),
             life.sign.address, life.sign.term, lambda: life.age() < spec.nodes.timeout * STALE_PART,
         )  # fmt: skip
@@ -86,11 +87,12 @@ class HeadJob:
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         context = Context(
             world, pages, self._tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
-            cluster.may_restart,
+            cluster.may_restart, cluster.regroups, cluster.regroup,
         )  # fmt: skip
         self._life = life
         self.supervisor = Supervisor(context, self._edges(context, workspace))
-        self._requests = StopRequests(context, signals, self._control, self.supervisor.overview, self._verbs())
+        asked = HeadRequests(f"{life.sign.address}:{life.sign.port}", cluster, machines, self.supervisor.overview)
+        self._requests = StopRequests(context, signals, self._control, self.supervisor.overview, asked.verbs())
         cluster.on_ask = self._requests.answer
         self._cut_off, self._ended = False, 0.0  # when the agents were told that the job is over
         self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
@@ -122,20 +124,6 @@ class HeadJob:
             self._machines.blame(event.cause.rank // self._spec.launch.nproc, event.cause.kind)
         self._reporter.tell(event)
 
-    def _verbs(self) -> dict[str, Verb]:
-        return {"status": self._on_status, "nodes": self._on_nodes, "forgive": self._on_forgive}
-
-    def _on_status(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        nodes = self._spec.nodes
-        head = {"host": socket.gethostname(), "endpoint": f"{nodes.address}:{nodes.port}"}
-        return {"ok": True, **self.supervisor.overview().as_dict(), "head": head}
-
-    def _on_nodes(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return self.cluster.overview()
-
-    def _on_forgive(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return self._machines.forgive(str(request.get("node")), self.cluster.roster.members.values())
-
     def _stop(self, why: str) -> None:
         self._requests.stop(why)
 
@@ -151,8 +139,9 @@ class HeadJob:
 
     def _note_plan(self, run: str, attempt: int) -> None:
         """Note what another head must know, should this one die."""
+        now = self._pages.every, self.supervisor.incidents.budget, self.cluster.roster.wanted
         try:
-            plan.write(self._spec.run_dir, Plan(run, attempt, self._pages.every, self.supervisor.incidents.budget))
+            plan.write(self._spec.run_dir, Plan(run, attempt, *now))
         except OSError as error:
             self._reporter.say(f"cannot write {self._spec.run_dir / plan.NAME}: {error.strerror}")
 
@@ -179,7 +168,7 @@ class HeadJob:
 
     def _give_way(self) -> None:
         """A head that has lost all other machines at once lets one of them take its place, if one of them lives."""
-        cut_off = self.cluster.is_cut_off()
+        cut_off = self.cluster.leadership.is_cut_off()
         if cut_off and not self._cut_off:
             self._life.hold_back(_WAY)
         self._cut_off = cut_off

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from ftlaunch.spec import shown
 from ftlaunch.spec.job_spec import JobSpec
 
 _LONGEST = 400  # characters
@@ -12,7 +13,8 @@ _LONGEST = 400  # characters
 def job_of(spec: JobSpec) -> str:
     """Of a spec as a node has it; what is cut off of a long command counts by its digest."""
     command = " ".join([spec.launch.target, *spec.launch.args])
-    whole = f"{spec.job_id}: {spec.nodes.most} nodes of {spec.launch.nproc} ranks, {command}"
+    nodes = shown.node_range(spec.nodes.least, spec.nodes.most)
+    whole = f"{spec.job_id}: {nodes} nodes of {spec.launch.nproc} ranks, {command}"
     if len(whole) <= _LONGEST:
         return whole
     return f"{whole[:_LONGEST]}... (sha256 {hashlib.sha256(whole.encode()).hexdigest()[:16]})"

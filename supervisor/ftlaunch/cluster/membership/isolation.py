@@ -64,7 +64,7 @@ class Isolation:
     def moves(self, members: Iterable[Member]) -> list[tuple[Member, Member | None]]:
         """Isolated members that have a place, each with a ready standby that is to take it, or None."""
         known = list(members)
-        ready = [one for one in known if one.place < 0 and one.ready and not one.isolated]
+        ready = [one for one in known if one.place < 0 and one.able and not one.isolated]
         placed = sorted((one for one in known if one.place >= 0 and one.isolated), key=lambda one: one.place)
         return [(one, ready.pop(0) if ready else None) for one in placed]
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.cluster.membership.lineage import lineage_of
 from ftlaunch.policy.restart_policy import Budget, RestartLimits
 from ftlaunch_contract.files import atomic, untrusted_json
 
@@ -24,11 +25,12 @@ class Plan:
     every: int
     """steps between snapshots, or 0"""
     budget: Budget
+    nodes: int
 
     @property
     def lineage(self) -> str:
         """What the nodes of this attempt call it."""
-        return f"{self.run}:{self.attempt}"
+        return lineage_of(self.run, self.attempt, self.nodes)
 
 
 def write(run_dir: Path, plan: Plan) -> None:
@@ -43,7 +45,7 @@ def read(run_dir: Path) -> Plan | None:
         budget = dict(untrusted_json.mapping(told["budget"], "`budget`"))
         limits = RestartLimits(**untrusted_json.mapping(budget.pop("limits"), "`limits`"))
         spent = {name: tuple(value) if isinstance(value, list) else value for name, value in budget.items()}
-        numbers = {name: untrusted_json.whole(told[name], name) for name in ("attempt", "every")}
+        numbers = {name: untrusted_json.whole(told[name], name) for name in ("attempt", "every", "nodes")}
         return Plan(run=untrusted_json.text(told["run"], "`run`"), budget=Budget(limits, **_known(spent)), **numbers)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -19,13 +19,26 @@ class ClusterPages(Pages):
     """See Pages. A mirror's first half is written by what the nodes say, its second half by what is asked here."""
 
     def __init__(self, directory: Path, ranks: int) -> None:
-        """ranks: of the job."""
+        """ranks: the most that the job can have."""
         super().__init__(directory, ranks)
+        self._all = self.pages
         self.send: Send = lambda verb, values: None
         self.prepared: tuple[Resume, int, int] = (Resume.UNDECIDED, NONE, NONE)
         """what the next attempt is told of where it resumes: kind, step, first step to be held"""
         self.every = 0
         """the steps between snapshots that were announced; 0: none were"""
+
+    def resize(self, ranks: int) -> None:
+        """The job has so many ranks from now on; snapshots of another number of them are of no use."""
+        if ranks != len(self.pages):
+            self.pages = self._all[:ranks]
+            for page in self._all:
+                page.format()
+
+    def close(self) -> None:
+        """See Pages."""
+        self.pages = self._all
+        super().close()
 
     def forget(self, first: int, count: int) -> None:
         """The memory of these ranks is lost."""

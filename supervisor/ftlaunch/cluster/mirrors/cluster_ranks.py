@@ -56,7 +56,7 @@ class ClusterRanks:
         self.port = self._nodes.begin(self)
 
     def _know_ranks(self) -> None:
-        for number in range(self._spec.launch.nproc):
+        for number in range(len(self._pages)):
             process = RemoteProcess(number, log_path(self._spec.log_dir, self.attempt, number))
             self._processes[number] = process
             self.ranks[number] = Rank(number, process, self._pages[number], self.attempt, 0, self.started)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ftlaunch.spec.errors import Given, Origin, SpecError
-from ftlaunch.spec.nodes.nodes_spec import PORTS, NodesSpec
+from ftlaunch.spec.nodes.nodes_spec import LAST_CALL, PORTS, NodesSpec
 from ftlaunch.spec.nodes.slurm import step_of
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.system.job_token import LEAST_TOKEN, TOKEN_VARIABLE
+
+_MOST_DIGITS = 10
 
 
 def from_slurm(asked: Mapping[str, Given], environ: Mapping[str, str]) -> dict[str, Given]:
@@ -59,7 +61,19 @@ def nodes_spec(asked: Mapping[str, Given], environ: Mapping[str, str]) -> NodesS
         )
     _check_several(asked)
     address, port = _endpoint(asked, backend)
-    return NodesSpec(least, most, rank.value, address, port, backend, wait.value, timeout.value, isolate, token)
+    last_call = _last_call(asked["rdzv_conf"])
+    return NodesSpec(
+        least, most, rank.value, address, port, backend, wait.value, timeout.value, isolate, last_call, token
+    )
+
+
+def _last_call(conf: Given) -> float:
+    """Seconds, of torchrun's settings of a rendezvous; the others have no meaning here."""
+    settings = dict(part.strip().partition("=")[::2] for part in (conf.value or "").split(","))
+    text = settings.get("last_call_timeout", f"{LAST_CALL:g}").strip()
+    if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
+        raise conf.error("rdzv_conf", "`last_call_timeout` must be a whole number of seconds, 0 or more")
+    return float(text)
 
 
 def _backend(asked: Mapping[str, Given]) -> str:

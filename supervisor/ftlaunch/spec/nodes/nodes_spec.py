@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ftlaunch.spec.keys import default
 
+LAST_CALL = 30.0  # torchrun's last_call_timeout
 PORTS = {"c10d": 29400, "static": 29500}
 """torchrun's default ports by backend"""
 
@@ -29,6 +30,8 @@ class NodesSpec:
     """seconds of silence after which a node counts as lost"""
     isolate_after: int = default("isolate_after")
     """failures after which a machine gets no ranks where another can take its place; 0 is off"""
+    last_call: float = LAST_CALL
+    """seconds for which a job that has its least nodes waits for more before it begins"""
     token: str | None = field(default=None, repr=False)
     """the secret by which nodes know each other; None where none was given"""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -32,3 +34,11 @@ class Placement:
 def on_one_node(ranks: int, address: str, port: int | None) -> Placement:
     """All ranks of the job are here. port: None is any."""
     return Placement(0, ranks, ranks, 0, 1, address, port or 0)
+
+
+def by_node(values: Mapping[int, Any], ranks_each: int) -> dict[int, dict[int, Any]]:
+    """By the number of the node: what is given by rank."""
+    parts: dict[int, dict[int, Any]] = {}
+    for rank, value in values.items():
+        parts.setdefault(rank // ranks_each, {})[rank] = value
+    return parts

@@ -17,7 +17,7 @@ class Node:
     def __init__(self, connection: Connection, member: Member, hello: Mapping[str, Any], now: float) -> None:
         self.connection, self.member = connection, member
         self.host, self.address = str(hello["host"]), connection.peer.rpartition(":")[0].strip("[]")
-        self.lineage = str(hello["lineage"])
+        self.leaves, self.signalled = "", False  # why it is to leave the job, and whether a signal has told it to
         self.probe, self.port = int(hello["probe"]), int(hello["port"])
         self.came = self.heard = now  # when it came, and when it was last heard, on the head's clock
         self.running: dict[str, Any] = hello["running"]
@@ -32,6 +32,11 @@ class Node:
         """For people."""
         place = f"node {self.member.place}" if self.member.place >= 0 else "a node standing by"
         return f"{place} ({self.host}, {self.address})"
+
+    @property
+    def lineage(self) -> str:
+        """Of which attempt its memory was when it came."""
+        return self.member.lineage
 
     def send(self, do: str, **fields: Any) -> None:
         """Send a message of `messages.DOWN`."""

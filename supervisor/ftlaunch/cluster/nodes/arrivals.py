@@ -53,7 +53,7 @@ class Arrivals:
         try:
             if messages.check(message, messages.UP) != "hello":
                 raise ValueError(f"a message `{message['do']}` before any hello")
-            found = greeting.read(message, around.ranks_each, around.wanted)
+            found = greeting.read(message, around.ranks_each, around.most)
         except (ValueError, TypeError, OverflowError) as error:
             self._forget(connection)
             around.say(f"a node at {connection.peer} is turned away: it has sent {str(error)[:_LONGEST_LINE]}")

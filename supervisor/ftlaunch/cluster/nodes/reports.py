@@ -8,7 +8,7 @@ from typing import Any
 
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
-from ftlaunch.cluster.node import Node
+from ftlaunch.cluster.nodes.node import Node
 
 
 class Reports:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ftlaunch.cluster.around import Around
-from ftlaunch.cluster.node import Node
+from ftlaunch.cluster.nodes.node import Node
 
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 _LONGEST = 3 << 20  # bytes: a message may be a little longer
