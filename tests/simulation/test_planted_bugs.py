@@ -123,7 +123,7 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a head that adopts nobody": _a_head_adopts_nobody,
 }
 STORIES = {"beats of other attempts": {"faults": 8, "nodes": 3, "least": 1, "requests": 3}}
-"""what stories must be like to find a bug, where it is not as usual: here a node has a place long before its ranks start"""
+"""of a bug, where they are not as usual: here a node has a place long before its ranks start"""
 CORPUS = (1, 54, 10, 3)
 """seeds whose stories have found bugs: they are tried first, so that a search is needed only after stories changed"""
 
