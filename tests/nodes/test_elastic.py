@@ -68,11 +68,13 @@ def test_a_node_that_comes_later_is_taken_in_when_that_is_asked_for(elastic: Nod
 
 def with_standby(nodes: NodesJob) -> None:
     """Two nodes train, and a third agent, which came later, stands by."""
-    nodes.words = SLOWLY
+    nodes.words = ("--steps", "30", "--step-time", "0.5")  # a third agent takes seconds to come on a busy machine
     nodes.begin()
-    nodes.wait_step(1)
+    nodes.wait_event("attempt_started")
     nodes.agent("--no-warm")
     nodes.wait_joined(3)
+    nodes.wait_step(1)
+    assert nodes.events("checkpoint_committed") == [], "the test came too late"
 
 
 def assert_replaced(nodes: NodesJob, alone: FtJob) -> None:

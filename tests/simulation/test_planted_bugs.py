@@ -122,6 +122,8 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "the memory of a lost node counts": _memory_of_the_lost_counts,
     "a head that adopts nobody": _a_head_adopts_nobody,
 }
+STORIES = {"beats of other attempts": {"faults": 8, "nodes": 3, "least": 1, "requests": 3}}
+"""of a bug, where they are not as usual: here a node has a place long before its ranks start"""
 CORPUS = (1, 54, 10, 3)
 """seeds whose stories have found bugs: they are tried first, so that a search is needed only after stories changed"""
 
@@ -149,7 +151,7 @@ def test_a_planted_bug_is_found(bug: str, tmp_path: Path, monkeypatch: pytest.Mo
         home = tmp_path / str(seed)
         home.mkdir()
         try:
-            simulate(seed, home, faults=6, nodes=2)
+            simulate(seed, home, **STORIES.get(bug, {"faults": 6, "nodes": 2}))
         except AssertionError:
             return
     pytest.fail(f"{MOST_SEEDS} stories end well with this bug")

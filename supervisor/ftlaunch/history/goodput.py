@@ -203,9 +203,7 @@ class _Teller:
                 e for e in reversed(self._story.entries) if isinstance(e, HistoryEntry) and e.what == "started"
             )
             started.fields |= {"resumed": step, "source": source, "steps_lost": lost}
-            self._turn(moment.wall, USEFUL)
-            self._mark = (moment.wall, step)
-        elif self._class == RESTARTING:
+        if not self._unrecovered and self._class in (STARTING, RESTARTING):
             self._turn(moment.wall, USEFUL)
             self._mark = (moment.wall, step)
 

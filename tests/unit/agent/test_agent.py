@@ -295,12 +295,6 @@ def test_a_signal_is_the_heads_business(node: Node) -> None:
     assert not node.agent.over
 
 
-def test_a_node_that_is_dismissed_ends_alone_and_keeps_nothing(node: Node) -> None:
-    node.agent._on_message({"do": "dismissed", "why": "this node leaves the job"})
-    assert (node.agent.code, node.agent.keep, node.agent.dismissed) == (EXIT_SAVED, False, True)
-    assert node.said[-1] == "this node leaves the job"
-
-
 def test_a_signal_without_a_head_ends_this_node(node: Node) -> None:
     node.train()
     node.link.lose()

@@ -65,6 +65,24 @@ def test_a_stop_during_a_pause_is_a_stop_at_the_same_step(tmp_path: Path) -> Non
     assert (world.supervisor.state, len(world.groups)) == (JobState.STOPPED, 1)
 
 
+def test_ranks_that_have_stopped_although_nobody_asked_are_no_end(tmp_path: Path) -> None:
+    """A head that has died had told them to. Taken out: the job waits for ranks that have gone."""
+    world = World(tmp_path)
+    training(world)
+
+    def stopped() -> None:
+        for number, rank in world.groups[0].ranks.items():
+            world.pages[number].set_slot(0, 8)
+            rank.stop()
+            world.groups[0].exit(number, 75)
+
+    world.clock.at(8.5, stopped)
+    world.run()
+    assert 8 in [told["step"] for told in world.told("checkpoint_committed")]
+    assert world.told("incident") == []
+    assert (world.supervisor.state, len(world.groups)) == (JobState.DONE, 2)
+
+
 def test_a_failure_during_a_pause_is_judged(tmp_path: Path) -> None:
     world = World(tmp_path, grace="30s")
     training(world)
