@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.cluster.cluster import FENCE
 from ftlaunch.cluster.membership import shared_dirs
 from ftlaunch.spec.resolve import resolve
-from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
+from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_USAGE
 
 TIMEOUT, WAIT, STALE = 2.0, 60.0, 1.5
 SPAWN = {"do": "spawn", "attempt": 0, "place": {"node": 1, "nodes": 2}, "resume": []}
@@ -280,31 +279,3 @@ def test_it_does_what_the_head_says(node: Node) -> None:
     node.link.heard({"do": "leave"})
     node.link.heard({"do": "kill"})
     assert node.ranks.calls[-3:] == ["hold", "leave", "kill"]
-
-
-# --- signals ------------------------------------------------------------------------------------------------------
-
-
-def test_a_signal_is_the_heads_business(node: Node) -> None:
-    node.train()
-    node.agent.on_signals(bytes([signal.SIGTERM]))
-    assert node.link.sent[-1] == {"do": "drain", "why": "SIGTERM to the agent of here"}
-    node.agent.on_signals(bytes([signal.SIGINT]))
-    node.agent.on_signals(bytes([signal.SIGINT]))
-    assert node.link.names()[-4:] == ["stop", "stop", "hurry", "stop"], "the second Ctrl+C"
-    assert not node.agent.over
-
-
-def test_a_signal_without_a_head_ends_this_node(node: Node) -> None:
-    node.train()
-    node.link.lose()
-    node.agent.on_signals(bytes([signal.SIGTERM]))
-    node.live(0.3)
-    assert node.ranks.cleared
-    assert node.agent.code == EXIT_SAVED
-
-
-def test_a_signal_before_it_has_joined_ends_it(node: Node) -> None:
-    node.agent.on_signals(bytes([signal.SIGINT]))
-    assert node.agent.code == EXIT_STOPPED
-    assert node.said == ["SIGINT to the agent of here: it had not joined the job yet"]

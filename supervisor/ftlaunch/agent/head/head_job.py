@@ -75,27 +75,30 @@ class HeadJob:
         self._pages, self._plan, self._reached = pages, plan.read(spec.run_dir), reached
         pages.forget(0, len(pages))  # a killed head's: the nodes say what their memory holds
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, reporter.say)
-        around = Around(
-            pages, spec.nodes.least, spec.nodes.most, spec.nodes.last_call, spec.launch.nproc, job_of(spec),
-            spec.nodes.timeout, spec.nodes.wait, time.monotonic, reporter.say, self._stop,
-            lambda: loop.post(Event.HURRY), lambda: loop.post(Event.PAUSE), PortProbe, self._plan,
-            secrets.token_hex(8), self._note_plan, facts.gathered(spec), machines, _shared_word(spec),
-            life.sign.address, life.sign.term, lambda: life.age() < spec.nodes.timeout * STALE_PART,
-        )  # fmt: skip
-        self.cluster = cluster = Cluster(around)
+        self._life = life
+        self.cluster = cluster = Cluster(self._around(spec))
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         context = Context(
             world, pages, self._tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
             cluster.may_restart, cluster.regroups, cluster.regroup,
         )  # fmt: skip
-        self._life = life
         self.supervisor = Supervisor(context, self._edges(context, workspace))
         asked = HeadRequests(f"{life.sign.address}:{life.sign.port}", cluster, machines, self.supervisor.overview)
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview, asked.verbs())
         cluster.on_ask = self._requests.answer
         self._cut_off, self._ended = False, 0.0  # when the agents were told that the job is over
         self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
+
+    def _around(self, spec: JobSpec) -> Around:
+        nodes, loop, life, say = spec.nodes, self._loop, self._life, self._reporter.say
+        return Around(
+            self._pages, nodes.least, nodes.most, nodes.last_call, spec.launch.nproc, job_of(spec), nodes.timeout,
+            nodes.wait, time.monotonic, say, self._stop, lambda: loop.post(Event.HURRY),
+            lambda: loop.post(Event.PAUSE), PortProbe, self._plan, secrets.token_hex(8), self._note_plan,
+            facts.gathered(spec), self._machines, _shared_word(spec), life.sign.address, life.sign.term,
+            lambda: life.age() < nodes.timeout * STALE_PART,
+        )  # fmt: skip
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:
         world, loop, pages, cluster = context.spec, self._loop, self._pages, self.cluster

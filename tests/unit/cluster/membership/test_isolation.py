@@ -116,7 +116,7 @@ def test_where_nobody_can_take_it_the_place_is_kept_and_that_is_said_once(tmp_pa
 
 
 def test_in_the_roster_isolated_members_come_last() -> None:
-    roster = Roster(2)
+    roster = Roster(2, 2)
     for one in (Member(1, -1, 0, True, isolated=True), Member(2, -1, -1, True), Member(3, -1, -1, True)):
         roster.join(one)
     assert roster.fill()
