@@ -27,7 +27,7 @@ def elastic(nodes: NodesJob) -> NodesJob:
 
 def asked(job: NodesJob, *words: str) -> tuple[int, str]:
     """Exit code and words of `ftctl nodes`."""
-    code, out, err = ftctl("nodes", *words, job.run_dir, cwd=job.home)
+    code, out, err = ftctl("nodes", job.run_dir, *words, cwd=job.home)
     return code, out + err
 
 
@@ -42,7 +42,6 @@ def test_a_lost_node_without_a_standby_leaves_a_smaller_job(elastic: NodesJob) -
     assert incident["kind"] == "node-lost", incident
     assert elastic.resumed()[:2] == ("storage", 10)
     assert "the job goes on with 1 node instead of 2 (1:2), 2 ranks" in elastic.journal_text + elastic.told
-    assert len(elastic.events("attempt_started")[-1]["pids"]) == 2
     elastic.assert_clean(".node1")
 
 
@@ -60,7 +59,7 @@ def test_a_node_that_comes_later_is_taken_in_when_that_is_asked_for(elastic: Nod
     assert (code, told) == (0, "all ranks stop at one step, which is saved; then the job goes on with 2 nodes\n")
     assert elastic.codes() == [0, 0], elastic.told
     assert elastic.resumed()[0::2] == ("storage", 0), elastic.told
-    assert len(elastic.events("attempt_started")[-1]["pids"]) == 4
+    assert "the job goes on with 2 nodes instead of 1 (1:2), 4 ranks" in elastic.journal_text + elastic.told
     assert elastic.events("job_finished")[-1]["restarts"] == 0
     assert not elastic.events("incident")
     elastic.assert_clean()

@@ -47,7 +47,8 @@ def ask_job(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, An
 
 def _checked(run: Run, answer: dict[str, Any]) -> dict[str, Any]:
     if not answer.get("ok"):
-        raise Cannot(f"cannot ask job {run.job_id}: {answer.get('error', 'the answer cannot be understood')}")
+        error = str(answer.get("error", "the answer cannot be understood"))
+        raise Cannot(error if error.startswith("cannot ") else f"cannot ask job {run.job_id}: {error}")
     return answer
 
 

@@ -274,9 +274,9 @@ class Cluster:
             self._lose(node, f"its agent has sent {error}")
 
     def _take(self, node: Node, name: str, message: dict[str, Any]) -> None:
-        if name == "beat" and node.heard >= node.told_heard + _TELL_HEARD and self.leadership.may_go_on():
+        if name == "beat" and node.heard >= node.told_heard + _TELL_HEARD:
             node.told_heard = node.heard
-            node.send("heard", number=message["number"])
+            node.send("heard", number=message["number"] if self.leadership.may_go_on() else NONE)
         if name == "ready":
             node.member.ready = True
         elif name == "unfit":

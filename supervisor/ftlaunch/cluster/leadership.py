@@ -20,9 +20,10 @@ class Leadership:
         self._around, self._roster, self._nodes, self._fences = around, roster, nodes, fences
 
     def is_cut_off(self) -> bool:
-        """Whether no node of another machine is connected, and a lost one may live: the cut may be around this head."""
-        others = any(node.address != self._around.address for node in self._nodes.values())
-        return not others and not self._fences.all_down(self._around.clock())
+        """Whether no node of another machine is connected, and a lost one may live: this head may be cut off."""
+        own, now = self._around.address, self._around.clock()
+        others = any(node.address != own for node in self._nodes.values())
+        return not others and self._fences.stand_for_others(own, now)
 
     def may_go_on(self) -> bool:
         """Whether ranks may go on: no other head can have taken this one's place, or no node that has ranks is there

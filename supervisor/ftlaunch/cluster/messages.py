@@ -56,7 +56,9 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # `place`: the fields of Placement; `resume`: kind, step, the first step to be held for the saver, the steps between
     # snapshots, or 0, and the step that is being saved
     "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST, "lineage": _TEXT},
-    "heard": {"number": _INT},  # the beat that was heard: from its sending on the node's ranks may go on for a while
+    # the beat that was heard: from its sending on the node's ranks may go on for a while; -1: the head lives, and says
+    # nothing of that
+    "heard": {"number": _INT},
     "pages": {"verb": _TEXT, "values": _LIST},  # what Pages does to all pages, see cluster_pages.py
     "leave": {},  # SIGTERM to the ranks
     "kill": {},

@@ -59,21 +59,26 @@ class Fences:
     def __init__(self, make_probe: Callable[[str, int], Probe] = PortProbe) -> None:
         """make_probe: given the address and the port that an agent has told."""
         self._make_probe = make_probe
-        self._fences: list[tuple[float, Probe]] = []
+        self._fences: list[tuple[float, Probe, str]] = []
         self._unknown = 0.0
 
     def add(self, address: str, port: int, until: float) -> None:
         """A node is lost; `until` this monotonic time its ranks may be at work. port: see `hello`."""
-        self._fences.append((until, self._make_probe(address, port)))
+        self._fences.append((until, self._make_probe(address, port), address))
 
     def wait(self, until: float) -> None:
         """A node that nobody knows may be at work until this monotonic time."""
         self._unknown = max(self._unknown, until)
 
+    def stand_for_others(self, address: str, now: float) -> bool:
+        """Whether a lost node of another address than this one may be at work."""
+        self.all_down(now)
+        return any(other != address for _, _, other in self._fences)
+
     def all_down(self, now: float) -> bool:
         """Whether no lost node can be at work any more."""
         for fence in list(self._fences):
-            until, probe = fence
+            until, probe, _ = fence
             if now >= until or probe.is_dead():
                 probe.close()
                 self._fences.remove(fence)
