@@ -126,7 +126,7 @@ def test_a_killed_rank_costs_no_step(nodes: AloneNodes, calm: AloneNodes) -> Non
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_node_without_memory_takes_all_back_to_the_checkpoint(nodes: AloneNodes, calm: AloneNodes) -> None:
     nodes.start(*SLOW, restarts=3, FTLAUNCH_STORAGE_INTERVAL="5")
     wait_for(lambda: layout.list_iterations(nodes.storage), "a checkpoint")
@@ -172,7 +172,7 @@ def test_sigterm_to_one_rank_of_one_node_stops_both_at_a_step_that_is_saved(
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_nodes_that_share_no_checkpoint_directory_are_refused_on_both(nodes: AloneNodes) -> None:
     nodes.start(*SLOW, ranks=1, dirs=("a", "b"))
     assert nodes.wait() == [1, 1]
@@ -183,7 +183,7 @@ def test_nodes_that_share_no_checkpoint_directory_are_refused_on_both(nodes: Alo
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a directory read-only takes root")
 def test_a_node_that_cannot_write_its_shards_fails_the_save_on_all_and_the_training_goes_on(
     nodes: AloneNodes, calm: AloneNodes
@@ -201,7 +201,7 @@ def test_a_node_that_cannot_write_its_shards_fails_the_save_on_all_and_the_train
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_sigterm_where_a_rank_is_stuck_ends_both_nodes_within_the_grace(nodes: AloneNodes) -> None:
     """No boundary is reached, so the nodes cannot agree on a step: they leave, and the checkpoint counts."""
     nodes.start(*SLOW, FAULT="gil 3 8", FTLAUNCH_GRACE="4", FTLAUNCH_STORAGE_INTERVAL="5")

@@ -111,7 +111,7 @@ def test_a_signal_to_one_agent_is_a_drain_where_another_stands_by(nodes: NodesJo
     assert_replaced(nodes, alone)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_signals_to_all_agents_stop_the_job(nodes: NodesJob, alone: FtJob) -> None:
     """Also where one alone would have been a drain: more leave than the job can do without."""
     with_standby(nodes)
@@ -135,7 +135,7 @@ def kill_all(job: NodesJob) -> None:
     job.wait_gone(pids)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_memory_of_a_smaller_job_is_saved_before_the_larger_one_begins(elastic: NodesJob) -> None:
     """Taken out: it begins again at step 0, for nothing was ever saved."""
     elastic.options = (*elastic.options, *AT_ONCE, "--storage-interval", "off")
@@ -152,7 +152,7 @@ def test_memory_of_a_smaller_job_is_saved_before_the_larger_one_begins(elastic: 
     elastic.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_half_of_the_memory_of_two_nodes_is_not_taken_for_that_of_one(elastic: NodesJob) -> None:
     """Taken out: node 0 would go on from a step of which it has the half, as if it were all."""
     elastic.options = (*elastic.options, "--storage-interval", "10")

@@ -74,12 +74,7 @@ class Regrouping:
         before = f"goes on with {nodes} instead of {roster.wanted}" if goes_on else f"begins with {nodes}"
         older = {nodes_of(node.lineage) for node in self._nodes.values() if node.slots} - {0, size}
         unused = f"; steps in memory of {max(older)} nodes are not all here, and not used" if older else ""
-        return (
-            f"the job {before} ({roster.least}:{roster.most}), {ranks}: state and data position are those of the"
-            " checkpoint; where that is one of another number of ranks, batches are shared out otherwise, and a rank"
-            " that it does not know has random numbers of its own: the numbers are not those of an undisturbed run"
-            f"{unused}"
-        )
+        return f"the job {before} ({roster.least}:{roster.most}), {ranks}{unused}"  # rank 0 says what that changes
 
     def _dismiss(self, node: Node) -> None:
         """A node leaves, with its memory."""

@@ -9,8 +9,15 @@ from ftlaunch_contract.checkpoint import initial, layout, skipped_samples, tenso
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.coordinator import Coordinator
+from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
+
+_RESHARDED = (
+    "the checkpoint of step {step} is one of {before}, and now there are {now}: state and data position are exact, but"
+    " batches are shared out otherwise, and a rank that the checkpoint does not know has random numbers of its own:"
+    " from here on the numbers are not those of a run of {before}"
+)
 
 
 class AttachError(RuntimeError):
@@ -34,11 +41,17 @@ def restore(
         restored = _load(state, kind, step, coordinator)
         if restored is not None:
             positions.check_ranks(restored.world_size, coordinator.world_size)
+            if coordinator.rank == 0 and restored.world_size != coordinator.world_size:
+                say(_RESHARDED.format(step=step, before=_ranks(restored.world_size), now=coordinator.world_size))
     except StateError as error:
         if kind == Resume.MEMORY and not coordinator.node.whole_job:
             raise StateError(f"{error} (step {step}, from the memory of this node)") from None
         raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
     return restored
+
+
+def _ranks(number: int) -> str:
+    return "1 rank" if number == 1 else f"{number} ranks"
 
 
 def skip_bad_data(positions: Positions, directory: Path) -> None:
