@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.checkpoints import image, make_slots
 from tests.support.nodes import WORLD, Node, NodeRank, process_group
 from tests.support.snapshots import Box, equal, net
 
+from ftlaunch.channel.claims import Claims, Sign
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint.tensor_file import whole_chunk
 from ftlaunch_contract.node_ranks import NodeRanks
@@ -23,6 +25,7 @@ from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader
 
 STEP = 3
+HEAD = Sign(term=1, address="10.0.0.1", port=29400, machine="a machine", pid=7, started=70, count=0)
 
 
 class Saver:
@@ -61,7 +64,8 @@ def savers() -> Iterator[list[Saver]]:
 @pytest.fixture
 def target(tmp_path: Path) -> dict[str, Any]:
     about = {"checkpoint_dir": str(tmp_path / "checkpoints"), "prefix": "net", "world_size": WORLD}
-    return {"step": STEP, "why": "interval", "abnormal": "", **about}
+    assert Claims(tmp_path).claim(HEAD)
+    return {"step": STEP, "why": "interval", "abnormal": "", "claim": (str(tmp_path), HEAD.term), **about}
 
 
 @pytest.fixture
@@ -153,6 +157,16 @@ def test_a_late_write_makes_no_directory(savers: list[Saver], target: dict[str, 
     assert not incomplete(target).exists()
     assert "error" in one.ask(target, "commit", keep=1)
     assert "error" not in one.ask(target, "discard"), "there is nothing to delete"
+
+
+def test_a_head_that_was_replaced_commits_nothing(savers: list[Saver], target: dict[str, Any], tmp_path: Path) -> None:
+    one = savers[0]
+    one.ask(target, "prepare")
+    one.ask(target, "write", ranks=slots(tmp_path, range(WORLD)))
+    assert Claims(tmp_path).claim(replace(HEAD, term=2, address="10.0.0.2"))
+    refused = one.ask(target, "commit", keep=1)
+    assert refused["error"] == "another head has taken over the job, at 10.0.0.2 port 29400"
+    assert not layout.list_iterations(Path(target["checkpoint_dir"]))
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("F32", 8), ("U8", 32)])

@@ -26,6 +26,7 @@ from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch_contract.checkpoint import layout
 from tests.support.simulation.machine import FACTS
 from tests.support.simulation.network import End
+from tests.support.simulation.storage import STALE
 from tests.support.simulation.world import MachineClock, StepLoop
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class _Saver:
     def _answer(self, request: dict[str, Any]) -> None:
         if not self._head.lives:
             return
+        if self._head.sleeps():
+            self._head.job.world.after(0.1, lambda: self._answer(request))
+            return
         told = {"did": request["do"], "step": request.get("step", -1), "why": request.get("why")}
         if request["do"] == "find":
             told |= {"step": max(self._head.job.storage, default=-1), "rejected": []}
@@ -68,6 +72,8 @@ class _Saver:
     def _commit(self, step: int) -> str:
         """What the nodes hold of a step becomes a checkpoint; an error where one of them is lost."""
         job, head = self._head.job, self._head
+        if not job.claims.is_newest(head):
+            return "another head has taken over the job"
         histories = []
         for place in range(len(head.pages) // job.ranks_each):
             holder = head.holder(place)
@@ -116,10 +122,12 @@ class _Alive:
 class Head:
     """One life of the head."""
 
-    def __init__(self, job: Job, memory: Path) -> None:
-        self.job, self.lives, self.savers, self._number = job, True, 0, job.heads
+    def __init__(self, job: Job, memory: Path, machine: Machine, port: int, term: int) -> None:
+        self.job, self.lives, self.savers = job, True, 0
+        self.machine, self.port, self.term = machine, port, term
         world, spec = job.world, job.spec
         self.clock = MachineClock(world, world.random.uniform(0.97, 1.03))
+        self.shown, self.held_until, self._cut_off = self.clock(), 0.0, False
         self.loop = loop = StepLoop(self.clock)
         self.pages = pages = ClusterPages(memory, job.whole.launch.nproc)
         self._plan, self._ends = plan.read(spec.run_dir), []  # type: ignore[var-annotated]
@@ -128,7 +136,7 @@ class Head:
             pages, spec.nodes.least, spec.nodes.most, spec.nodes.last_call, job.ranks_each, "sim", spec.nodes.timeout,
             spec.nodes.wait, self.clock, self._say, lambda why: loop.post(Event.STOP), lambda: None,
             lambda: loop.post(Event.PAUSE), _Alive, self._plan, memory.name, self._begun, FACTS,
-            machines, memory.name, "h", self._number, lambda: True,
+            machines, memory.name, machine.name, term, lambda: self.clock() - self.shown < STALE,
         )  # fmt: skip
         assert job_of(spec)
         shared_dirs.write((spec.run_dir, spec.checkpoint_dir), memory.name)
@@ -182,6 +190,7 @@ class Head:
     def accept(self, end: End) -> None:
         """A connection has come; only while the head lives does it hear."""
         self._ends.append(end)
+        end.sleeps = self.sleeps
         self.cluster.arrivals.accepted(end)  # type: ignore[arg-type]
 
     def die(self) -> None:
@@ -196,16 +205,33 @@ class Head:
         """Give the pages back."""
         self.pages.close()
 
+    def sleeps(self) -> bool:
+        """Its machine is frozen."""
+        return self.machine.frozen
+
+    def _give_way(self) -> None:
+        cut_off = self.cluster.leadership.is_cut_off()
+        if cut_off and not self._cut_off:
+            self.held_until = self.clock() + 3.0
+        self._cut_off = cut_off
+
     def _tick(self) -> None:
         if not self.lives:
+            return
+        if self.sleeps():
+            self.job.world.after(0.05, self._tick)
             return
         supervisor = self.supervisor
         self.loop.step(supervisor.take)  # type: ignore[arg-type]
         if not supervisor.over:
             self.cluster.look()
             supervisor.look()
+            self._give_way()
         elif not self._done:
             self._done = True
+            if not self.job.claims.is_newest(self):
+                self.job.broken("a head that was replaced has ended the job")
+            self.job.claims.end(exit_code(supervisor.state, supervisor.saving.committed))
             self.cluster.end(exit_code(supervisor.state, supervisor.saving.committed), keep=False)
             plan.forget(self.job.spec.run_dir)
             self.job.world.tell(f"head: {supervisor.state.value}")

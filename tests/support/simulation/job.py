@@ -13,7 +13,8 @@ from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_SAVED
 from tests.support.simulation.head import Head
 from tests.support.simulation.machine import Machine
-from tests.support.simulation.network import End, Link
+from tests.support.simulation.network import Link
+from tests.support.simulation.storage import Storage
 from tests.support.simulation.world import World
 
 _AFTER_THAW = 0.5  # seconds in which ranks that were stopped may not know yet that they are over
@@ -46,11 +47,10 @@ class Job:
         self.spec.checkpoint_dir.mkdir(parents=True)
         self.whole = replace(self.spec, launch=replace(self.spec.launch, nproc=nodes * self.ranks_each))
         self.nodes, self._home = nodes, home
-        self.head: Head | None = None
-        self.heads, self._head_comes = 0, False
+        self.heads: list[Head] = []
+        self.claims = Storage(self)
         self.over = False
         self.fired: list[str] = []
-        self.start_head()
         rates = [world.random.uniform(0.97, 1.03) for _ in range(nodes + standbys)]
         self.machines = [Machine(self, f"m{number}", rate) for number, rate in enumerate(rates)]
         for machine in self.machines:
@@ -60,41 +60,43 @@ class Job:
     # --- the head ---------------------------------------------------------------------------------------------
 
     @property
-    def head_lives(self) -> bool:
-        """Whether somebody listens at the endpoint."""
-        return self.head is not None and self.head.lives
+    def head(self) -> Head | None:
+        """The newest head, if it lives."""
+        return next((one for one in reversed(self.heads) if one.lives), None)
 
-    def start_head(self) -> None:
-        """Whoever comes first binds the endpoint."""
-        self._head_comes = False
-        if self.head_lives or self.over:
-            return
-        self.heads += 1
-        memory = self._home / f"head{self.heads}"
+    def listener(self, place: tuple[str, int]) -> Head | None:
+        """Who listens at a port of a machine."""
+        return next((one for one in self.heads if one.lives and (one.machine.name, one.port) == place), None)
+
+    def start_head(self, machine: Machine, port: int) -> None:
+        """It listens there, and claims the next term."""
+        memory = self._home / f"head{len(self.heads) + 1}"
         memory.mkdir()
-        self.head = Head(self, memory)
+        self.heads.append(Head(self, memory, machine, port, self.claims.claim(machine, port)))
+        self.claims.watch(self.heads[-1])
 
-    def start_head_soon(self) -> None:
-        """An agent on the head's machine has found nobody at the endpoint."""
-        if not self._head_comes and not self.over:
-            self._head_comes = True
-            self.world.after(self.world.random.uniform(0.05, 1.5), self.start_head)
+    def kill_heads(self, machine: Machine, port: int = 0) -> None:
+        """SIGKILL to those on a machine: their connections end. port: of one of them; 0: of all."""
+        for head in self.heads:
+            if head.lives and head.machine is machine and port in (0, head.port):
+                self.world.tell(f"the head of term {head.term} is killed")
+                head.die()
 
-    def kill_head(self) -> None:
-        """SIGKILL: its connections end."""
-        if self.head_lives:
-            self.world.tell("the head is killed")
-            assert self.head is not None
-            self.head.die()
+    def _kill_head(self) -> None:
+        if self.head is not None:
+            self.kill_heads(self.head.machine)
 
     def way(self, machine: Machine) -> Link:
-        """A node's link to the head's machine, and to the others."""
+        """A node's link to the others."""
         return Link(self.world)
 
-    def accept(self, machine: Machine, end: End) -> None:
-        """A connection has come to the head."""
-        assert self.head is not None
-        self.head.accept(end)
+    def connected(self, one: Machine, other: Machine) -> bool:
+        """Whether messages get through between two machines."""
+        return one is other or all((one.way.up, one.way.down, other.way.up, other.way.down))
+
+    def machine(self, name: str) -> Machine:
+        """By its name."""
+        return next(one for one in self.machines if one.name == name)
 
     # --- training ---------------------------------------------------------------------------------------------
 
@@ -155,7 +157,8 @@ class Job:
                 ("crash", lambda m=machine, s=seconds: m.crash(s)),
                 ("freeze", lambda m=machine, s=seconds: m.freeze(s)),
                 ("cut", lambda m=machine, s=seconds, u=up, d=down: m.cut(up=u, down=d, seconds=s)),
-                ("head", self.kill_head),
+                ("head", self._kill_head),
+                ("machine", lambda m=machine, s=seconds: m.lose(s)),
             ))  # fmt: skip
             self.fired.append(kind)
             self.world.after(random.uniform(4.0, until), fault)
@@ -169,8 +172,7 @@ class Job:
             self.world.after(random.uniform(4.0, until), request)
 
     def _ask(self, ask: Callable[[Regrouping], str]) -> None:
-        if self.head_lives and not self.over:
-            assert self.head is not None
+        if self.head is not None and not self.over:
             with contextlib.suppress(CannotRegroup):
                 self.world.tell(f"asked for other nodes: {ask(self.head.cluster.regrouping)}")
 
@@ -201,6 +203,6 @@ class Job:
 
     def close(self) -> None:
         """Give pages back."""
-        with contextlib.suppress(AttributeError):
-            assert self.head is not None
-            self.head.close()
+        for head in self.heads:
+            if head.lives:
+                head.close()

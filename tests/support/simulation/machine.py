@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ftlaunch.agent.agent import Agent
 from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.cluster.membership.facts import NodeFacts
+from tests.support.simulation.network import Link
 from tests.support.simulation.ranks import Memory, Ranks
+from tests.support.simulation.storage import ENDPOINT, STALE
 from tests.support.simulation.world import MachineClock
 
 if TYPE_CHECKING:
@@ -48,12 +50,18 @@ class SimLink:
     def __init__(self, machine: Machine, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> None:
         self._machine, self._heard, self._met = machine, heard, met
         self._end: Any = None
+        self._place = ENDPOINT
+        self._tries = 0  # a try that another one has followed comes to nothing
         self.alone_since: float | None = machine.clock()
         self.was_met, self.refused, self.broken_off = False, False, 0
-        self.at_home = machine.name == "m0"
         self.why, self.endpoint, self.tried_at = "not tried yet", "head:1", machine.clock()
         self._pause = 0.1
         self._try()
+
+    @property
+    def at_home(self) -> bool:
+        """See HeadLink."""
+        return self._place[0] == self._machine.name
 
     def send(self, do: str, **fields: Any) -> None:
         """See HeadLink."""
@@ -62,36 +70,54 @@ class SimLink:
 
     def _try(self) -> None:
         machine = self._machine
-        if not machine.lives or machine.link is not self:
+        if not machine.lives or machine.link is not self or self.alone_since is None:
             return
+        self._tries += 1
+        this, job = self._tries, machine.job
         if not machine.awake:
             machine.world.after(0.1, self._try)
             return
         self.tried_at = machine.clock()
-        reachable = machine.way.up and machine.way.down
-        if not reachable:
-            machine.world.after(5.0, lambda: self._failed("timed out", refused=False))
-        elif not machine.job.head_lives:
-            machine.job.start_head_soon()  # as by an agent of the head's machine
+        there = job.machine(self._place[0]) if self._place[0] != machine.name else machine
+        head = job.listener(self._place)
+        if not job.connected(machine, there) or there.down or (head is not None and head.sleeps()):
+            machine.world.after(5.0, lambda: self._gave_up(this))
+        elif head is None:
+            if self.at_home:
+                machine.search.start_head()
             self._failed("refused", refused=True)
         else:
-            machine.world.after(0.002, self._open)
+            machine.world.after(0.002, lambda: self._open(this))
 
-    def _open(self) -> None:
-        machine = self._machine
-        if not (machine.job.head_lives and machine.way.up and machine.way.down and machine.lives):
+    def _gave_up(self, this: int) -> None:
+        if this == self._tries and self.alone_since is not None:
+            self._failed("timed out", refused=False)
+
+    def _open(self, this: int) -> None:
+        machine, head = self._machine, self._machine.job.listener(self._place)
+        if this != self._tries or self.alone_since is None:
+            return
+        if head is None or not machine.job.connected(machine, head.machine) or not machine.lives:
             self._failed("broken off", refused=False)
             return
-        self._end, theirs = machine.way.connect(machine.name)
-        self._end.on_message = machine.when_awake(self._heard)
-        self._end.on_end = lambda why: self._failed(why, refused=False)
+        near, far = (machine.way, head.machine.way) if head.machine is not machine else (Link(machine.world), None)
+        self._end, theirs = near.connect(machine.name, far)
+        end = self._end
+        end.on_message = machine.when_awake(self._heard)
+        end.on_end = lambda why: self._failed(why, refused=False) if self._end is end else None
         self.alone_since, self.was_met, self.refused, self._pause = None, True, False, 0.1
-        machine.job.accept(machine, theirs)
+        head.accept(theirs)
         self._met()
 
     def go_to(self, address: str, port: int) -> None:
         """See HeadLink."""
+        if (address, port) == self._place:
+            return
+        self._place = address, port
         self.renew("the head is elsewhere now")
+        self._tries += 1
+        self._pause = 0.1
+        self._machine.world.after(0.001, self._try)
 
     def renew(self, why: str) -> None:
         """See HeadLink."""
@@ -123,11 +149,16 @@ class Machine:
         self.clock = MachineClock(job.world, rate)
         self.way = job.way(self)
         self.memory = Memory()
-        self.lives, self._frozen = False, 0
+        self.lives, self.down, self._frozen = False, False, 0
         self.ranks = Ranks(self)
         self.code: int | None = None
         self._waiting: list[Callable[[], None]] = []
         self.thawed_at = -1.0
+
+    @property
+    def frozen(self) -> bool:
+        """Nothing on it runs."""
+        return self._frozen > 0
 
     @property
     def awake(self) -> bool:
@@ -151,14 +182,12 @@ class Machine:
         self.ranks = Ranks(self)
         hello: dict[str, Any] = {"job": "sim", "host": self.name, "rank": -1, "probe": 1}
         hello["facts"] = replace(FACTS, machine=self.name).as_dict()
-        search = HeadSearch(lambda order: self._answer(search), self.clock, self.name, 1.5)
+        search = HeadSearch(lambda order: self.job.claims.order(self, search, order), self.clock, self.name, STALE)
+        self.search = search
         told: Any = self._make_link, self.ranks, Helpers(self), search, hello, self.say
         agent = Agent(self.job.spec, self.clock, *told)
         self.agent = agent
         self._tick(agent)
-
-    def _answer(self, search: HeadSearch) -> None:
-        self.world.after(0.01, lambda: search.on_answer({"sign": {}}))
 
     def say(self, sentence: str) -> None:
         """On its terminal."""
@@ -200,6 +229,18 @@ class Machine:
         self._waiting.clear()
         self.link.close()
         self.world.after(back_after, self._come_back)
+
+    def lose(self, back_after: float) -> None:
+        """The machine is gone, with its memory and a head that runs there; no connection is closed. It comes back."""
+        self.world.tell(f"machine {self.name} is lost")
+        self.way.cut(up=True, down=True, seconds=back_after)
+        self.down, self.memory = True, Memory()
+        self.job.kill_heads(self)
+        self.crash(back_after)
+        self.world.after(back_after, self._boot)
+
+    def _boot(self) -> None:
+        self.down = False
 
     def cut(self, *, up: bool, down: bool, seconds: float) -> None:
         """Its link carries nothing in one or both directions for a while."""

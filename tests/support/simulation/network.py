@@ -19,11 +19,13 @@ class Link:
         self.up = self.down = True  # from the node, and to it
         self._pairs: list[tuple[End, End]] = []
 
-    def connect(self, name: str) -> tuple[End, End]:
-        """A connection: the node's end, and the head's."""
-        ends = End(self, True, name), End(self, False, name)
+    def connect(self, name: str, far: Link | None = None) -> tuple[End, End]:
+        """A connection: the node's end, and the head's. far: the link of the head's machine, where that has one."""
+        ends = End(self, True, name, far), End(self, False, name, far)
         ends[0].other, ends[1].other = ends[1], ends[0]
         self._pairs.append(ends)
+        if far is not None:
+            far._pairs.append(ends)
         return ends
 
     def cut(self, *, up: bool, down: bool, seconds: float) -> None:
@@ -53,14 +55,14 @@ class End:
 
     other: End
 
-    def __init__(self, link: Link, of_node: bool, name: str) -> None:
-        self._link, self._of_node, self.peer = link, of_node, f"{name}:1"
+    def __init__(self, link: Link, of_node: bool, name: str, far: Link | None) -> None:
+        self._link, self._of_node, self.peer, self._far = link, of_node, f"{name}:1", far
         self.ready, self.open = True, True
         self._waiting: list[str] = []
         self._arrives = 0.0
         self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
         self.on_end: Callable[[str], None] = lambda why: None
-        self.owner_lives: Callable[[], bool] = lambda: True
+        self.sleeps: Callable[[], bool] = lambda: False
 
     def send(self, message: dict[str, Any]) -> None:
         """In order, or not at all."""
@@ -71,17 +73,22 @@ class End:
     def flush(self) -> None:
         """What waits goes on its way, if the link carries it."""
         world = self._link.world
-        while self.open and self._waiting and self._link.carries(self._of_node):
+        while self.open and self._waiting and self._carries():
             text = self._waiting.pop(0)
             self._arrives = max(self._arrives, world.now + world.random.uniform(0.0002, 0.02))
             world.after(self._arrives - world.now, lambda text=text: self.other.deliver(text))
 
     def deliver(self, text: str) -> None:
         """It has arrived; where nobody has this end any more, the sender is told so."""
-        if self.open:
+        if self.open and self.sleeps():
+            self._link.world.after(0.05, lambda: self.deliver(text))
+        elif self.open:
             self.on_message(json.loads(text))
         else:
             self._tell_other()
+
+    def _carries(self) -> bool:
+        return self._link.carries(self._of_node) and (self._far is None or self._far.carries(not self._of_node))
 
     def end(self, why: str) -> None:
         """This side gives up; the other hears of it if the link carries that."""
@@ -98,5 +105,5 @@ class End:
             self._tell_other()
 
     def _tell_other(self) -> None:
-        if self._link.carries(self._of_node):
+        if self._carries():
             self._link.world.after(0.001, lambda: self.other.end("closed by the other side"))
