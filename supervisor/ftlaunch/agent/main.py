@@ -172,6 +172,9 @@ class _Node:
         def on_answers() -> None:
             for answer in starter.lines():
                 search.on_answer(answer)
+            if starter.gone:
+                self._loop.unregister(starter.fd)
+                say("the process that starts heads on this node was killed: another node starts one, if that is needed")
 
         self._loop.register(starter.fd, on_answers)
         assert spec.nodes.address is not None

@@ -22,6 +22,7 @@ from ftlaunch_contract.files.kernel_files import open_end
 START, TAKE_OVER, LOOK = b"+", b"t", b"?"
 _PATIENCE = 10.0  # seconds that an agent waits for its head to have said its last words
 _MOST = 1 << 16
+_DEAF = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 
 BeHead = Callable[[int, bool], None]
 """Is the head, in a process of its own, and never returns. Given: a pipe that is told its pid once it listens, or is
@@ -49,15 +50,18 @@ class HeadStarter:
         os.waitpid(child, 0)
         os.set_blocking(self.fd, False)
         self._told = b""
+        self.gone = False
+        """the process was killed: this node starts no head any more"""
 
     def start(self) -> int:
         """Start a head where the job's place is this machine's, and none lives; returns its pidfd, or -1."""
         self.order(START)
-        while True:
+        while not self.gone:
             select.select([self.fd], [], [])
             for line in self.lines():
                 pid = int(line["head"])
                 return open_end(pid) if pid else -1
+        return -1
 
     def order(self, order: bytes) -> None:
         """Send an order; `lines` has its answer later."""
@@ -67,7 +71,9 @@ class HeadStarter:
     def lines(self) -> list[dict[str, Any]]:
         """Answers that have come: {"head": pid or 0} or {"sign": fields or nothing}."""
         with contextlib.suppress(BlockingIOError):
-            self._told += os.read(self.fd, _MOST) or b'{"head": 0}\n'  # it is gone: no head
+            block = os.read(self.fd, _MOST)
+            self._told += block
+            self.gone = not block
         whole, _, self._told = self._told.rpartition(b"\n")
         return [json.loads(line) for line in whole.splitlines()]
 
@@ -78,7 +84,8 @@ class HeadStarter:
 
 
 def _obey(claims: Claims, be_head: BeHead, orders: int, answers: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for signum in _DEAF:  # a scheduler signals all processes of a job: this one ends with its agent
+        signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a head has ended
     while order := os.read(orders, 1):
         if order == LOOK:
@@ -97,7 +104,8 @@ def _fork_head(be_head: BeHead, takes_over: bool, close: tuple[int, ...]) -> int
     if not os.fork():
         for fd in (read, *close):
             os.close(fd)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for signum in (signal.SIGCHLD, *_DEAF):
+            signal.signal(signum, signal.SIG_DFL)
         be_head(write, takes_over)
     os.close(write)
     with os.fdopen(read, "rb") as told:

@@ -1,0 +1,71 @@
+"""The process that starts heads: it outlives signals that are meant for its agent, and its end hurts nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.leftovers import alive
+from tests.support.waiting import wait_for
+
+AGENT = """\
+import os, select, sys
+from types import SimpleNamespace
+from pathlib import Path
+from ftlaunch.agent.head.starter import LOOK, HeadStarter
+def be_head(write, takes_over):
+    os._exit(0)
+starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1])), be_head)
+assert starter.start() == -1
+print("ready", flush=True)
+for line in sys.stdin:
+    starter.order(LOOK)
+    select.select([starter.fd], [], [])
+    print(starter.lines(), starter.gone, flush=True)
+"""
+
+
+@pytest.fixture
+def agent(tmp_path: Path):  # type: ignore[no-untyped-def]
+    command = [sys.executable, "-c", AGENT, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+
+
+def told(agent: subprocess.Popen[str], line: str = "") -> str:
+    assert agent.stdin is not None
+    assert agent.stdout is not None
+    if line:
+        agent.stdin.write(line + "\n")
+        agent.stdin.flush()
+    return agent.stdout.readline().strip()
+
+
+def starter_of(agent: subprocess.Popen[str]) -> int:
+    """Its process leads a session of its own, and is nobody's child: it is found by its command."""
+    found = subprocess.run(["pgrep", "-f", agent.args[-1]], capture_output=True, text=True, check=True).stdout  # type: ignore[index]
+    (pid,) = {int(one) for one in found.split()} - {agent.pid}
+    return pid
+
+
+def test_it_outlives_the_signals_of_a_scheduler_and_ends_with_its_agent(agent: subprocess.Popen[str]) -> None:
+    """Taken out: systemd and others signal every process of a unit, and the agent ended with a bug's exit code."""
+    assert told(agent) == "ready"
+    pid = starter_of(agent)
+    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        os.kill(pid, signum)
+    assert told(agent, "look") == "[{'sign': {}}] False"
+    assert agent.stdin is not None
+    agent.stdin.close()
+    assert agent.wait(10) == 0
+    wait_for(lambda: not alive(pid), "the end of the starter", 10.0)
+
+
+def test_its_end_is_seen_once_and_answers_nothing(agent: subprocess.Popen[str]) -> None:
+    assert told(agent) == "ready"
+    os.kill(starter_of(agent), signal.SIGKILL)
+    assert told(agent, "look") == "[] True"
