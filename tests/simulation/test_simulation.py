@@ -39,10 +39,10 @@ def test_without_faults_nothing_is_restarted(tmp_path: Path) -> None:
     assert {machine.code for machine in job.machines} == {0}
 
 
-@pytest.mark.parametrize("first", range(0, 20, 10))
+@pytest.mark.parametrize("first", [0, 10])
 def test_every_story_ends_well(first: int, tmp_path: Path) -> None:
     fired, replaced = set(), 0
-    for seed in range(first, first + 10):
+    for seed in range(first, first + 6):
         home = tmp_path / str(seed)
         home.mkdir()
         job = simulate(seed, home)
@@ -73,7 +73,7 @@ def test_the_same_seed_tells_the_same_story(tmp_path: Path) -> None:
 def test_planned_changes_of_nodes_lose_no_step(tmp_path: Path) -> None:
     """Taken out: without the save before the nodes change, steps are lost; where a request is a failure, too."""
     asked = grown = 0
-    for seed in range(20):
+    for seed in range(10):
         home = tmp_path / str(seed)
         home.mkdir()
         story = simulate(seed, home, faults=0, nodes=3, standbys=2, least=2, requests=6).world.story
@@ -87,7 +87,7 @@ def test_planned_changes_of_nodes_lose_no_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", range(0, 20, 10))
 def test_every_story_of_changing_nodes_ends_well(first: int, tmp_path: Path) -> None:
-    for seed in range(first, first + 10):
+    for seed in range(first, first + 6):
         home = tmp_path / str(seed)
         home.mkdir()
         simulate(seed, home, nodes=3, standbys=seed % 2, least=1 + seed % 3, requests=3)
