@@ -68,10 +68,28 @@ def flag() -> None:
     with_the_dead()
 
 
+def wait_for_sleepers(pids: list[int]) -> None:
+    """They enter what they are to be in: their main threads sleep, and use no processor time, ten looks long."""
+    seen, same = [], 0
+    while same < 10:
+        time.sleep(0.03)
+        now = [Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+        times = [(fields[11], fields[12]) for fields in now]
+        same = same + 1 if times == seen and all(fields[0] == "S" for fields in now) else 0
+        seen = times
+
+
+def ready() -> None:
+    """Says so under a name that appears with its contents."""
+    written = Path(f"{RANK}.written")
+    written.write_text(str(os.getpid()))
+    written.rename(f"ready_{ATTEMPT}_{RANK}")
+
+
 def dies() -> None:
-    while len(list(Path().glob(f"ready_{ATTEMPT}_*"))) < 3:
+    while len(here := list(Path().glob(f"ready_{ATTEMPT}_*"))) < 3:
         time.sleep(0.01)
-    time.sleep(0.3)  # they enter what they are to be in
+    wait_for_sleepers([int(path.read_text()) for path in here if not path.name.endswith("_2")])
     note("killed 2")
     os.kill(os.getpid(), signal.SIGTERM if OPTION == "preempted" else signal.SIGKILL)
 
@@ -90,7 +108,7 @@ ROLES = {
 if OPTION != "default" and ROLE != "dies":
     signal.signal(signal.SIGTERM, on_term)
 if "init" in WORDS:
-    Path(f"ready_{ATTEMPT}_{RANK}").touch()
+    ready()
     if RANK == 2:
         dies()
 dist.init_process_group("gloo")
@@ -98,7 +116,7 @@ pair = dist.new_group([0, 1])
 if STRIKES:
     if ROLE in ("backward", "model"):
         model = DistributedDataParallel(torch.nn.Linear(2, 2), process_group=pair)
-    Path(f"ready_{ATTEMPT}_{RANK}").touch()
+    ready()
     ROLES[ROLE]()
 dist.all_reduce(torch.ones(1))
 dist.destroy_process_group()

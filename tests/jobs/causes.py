@@ -231,6 +231,8 @@ page.beat(step, time.monotonic_ns())
 page.raise_flag(Flag.ATTACHED)
 page.phase = Phase.TRAIN
 peers = open_pages(page.path.parent, int(os.environ["WORLD_SIZE"]))
+while any(peer.attempt != page.attempt for peer in peers):  # what such a page says is of the attempt before
+    time.sleep(0.001)
 while step < int(sys.argv[1]):
     fault(step)
     time.sleep(0.02)

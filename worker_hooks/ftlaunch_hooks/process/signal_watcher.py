@@ -36,18 +36,27 @@ class Watcher:
         self._previous = signal.getsignal(signal.SIGTERM)
         self._chained = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, _ignore)
-        os.register_at_fork(after_in_child=self._forget)
+        self._forking = threading.local()  # its `mask`: the signals that the forking thread blocked before
+        os.register_at_fork(before=self._block, after_in_parent=self._unblock, after_in_child=self._forget)
         self._supervisor = supervisor_pidfd()
         self._closing = False
         self._caught_up = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ftlaunch-watcher", daemon=True)
         self._thread.start()
 
+    def _block(self) -> None:
+        """Before a fork: a SIGTERM sent to the child at once waits until the child has another handler."""
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def _unblock(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
+
     def _forget(self) -> None:
         """In a forked child: a signal sent to the child must not reach the rank's watcher."""
         signal.set_wakeup_fd(-1)
         if signal.getsignal(signal.SIGTERM) is _ignore:
             signal.signal(signal.SIGTERM, self._previous)
+        self._unblock()
 
     def _watch(self) -> None:
         with selectors.DefaultSelector() as selector:
