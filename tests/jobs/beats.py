@@ -38,7 +38,7 @@ while step < steps:
         page.set_slot(step % SLOTS, step)
     page.step_seconds = seconds
     page.beat(step, time.monotonic_ns())
-    while any(peer.step < step for peer in peers):  # as collectives would have it
+    while any(peer.attempt != page.attempt or peer.step < step for peer in peers):  # as collectives would have it
         time.sleep(0.001)
     if NONE != page.stop_at <= step:
         page.raise_flag(Flag.STOPPED)

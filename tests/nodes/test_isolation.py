@@ -20,7 +20,7 @@ def test_after_two_failures_a_standby_takes_the_place(nodes: NodesJob, alone: Ft
     """Taken out: rank 3 is started on the second machine a third time. The head is on a third, as seen from here."""
     nodes.env["FAULT"] = "sigkill 3 12; sigkill 3 17; deaf 0 22"
     nodes.words = ("--steps", "30", "--step-time", "0.3")
-    nodes.options = (*nodes.options, "--isolate-after", "2", "--storage-interval", "5", "--hang-timeout", "100s")
+    nodes.options = (*nodes.options, "--isolate-after", "2", "--hang-timeout", "100s")
     nodes.agent("--node-rank", "0", host="first")
     nodes.agent("--node-rank", "1", host="second")
     nodes.wait_event("attempt_started")
@@ -32,6 +32,7 @@ def test_after_two_failures_a_standby_takes_the_place(nodes: NodesJob, alone: Ft
         print(nodes.told)
         raise
     assert nodes.resumed()[0] == "storage", "the standby has nothing in memory"
+    assert nodes.events("resumed")[-1]["steps_lost"] == 0, "it was saved before the machine lost its place"
     name = f"{nodes.job_id}.node0"
     told = json.loads(ftctl("nodes", "--json", name, cwd=nodes.home)[1])["nodes"]
     assert [(one["host"], one["place"], one["isolated"], one["failures"]) for one in told] == [

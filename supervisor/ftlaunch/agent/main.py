@@ -41,6 +41,7 @@ from ftlaunch.system import job_token, processes
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
+from ftlaunch.tools.preflight import quick
 from ftlaunch_contract import protocol
 from ftlaunch_contract.files.dirlock import Locked
 from ftlaunch_contract.files.private_dir import NotPrivate, make_private
@@ -165,6 +166,7 @@ class _Node:
             "rank": -1 if spec.nodes.rank is None else spec.nodes.rank,
             "probe": self._probe.getsockname()[1],
             "facts": facts.gathered(spec).as_dict(),
+            "warnings": quick.warnings(spec),
         }
         stale = spec.nodes.timeout * STALE_PART
         search = HeadSearch(starter.order, time.monotonic, this_machine(), stale)

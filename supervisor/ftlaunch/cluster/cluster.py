@@ -160,11 +160,10 @@ class Cluster:
         return full and decided
 
     def may_restart(self) -> bool:
-        """Whether the next attempt may begin; if so, isolated nodes have made room for others that stand by."""
-        if not self.settled():
-            return False
-        self._around.machines.replace(self.roster.members.values(), self._vacate)
-        return self.settled()
+        """Whether the next attempt may begin; it is told where an isolated node keeps its place."""
+        if settled := self.settled():
+            self._around.machines.replace(self.roster.members.values(), self._vacate)
+        return settled
 
     def _vacate(self, place: int) -> None:
         """What the memory of a place's node holds is of no use to the next one."""
@@ -174,13 +173,15 @@ class Cluster:
 
     def regroups(self) -> bool:
         """Whether the next attempt has other nodes than memory is of."""
-        return self._adopts_since is None and self.regrouping.due()
+        machines, members = self._around.machines, self.roster.members.values()
+        return self._adopts_since is None and (self.regrouping.due() or machines.due(members))
 
     def regroup(self, saved: bool) -> None:
         """Let the nodes change. saved: storage has what memory holds."""
-        before = self.roster.wanted
+        before, roster = self.roster.wanted, self.roster
         self.regrouping.change(saved)
-        if self.roster.wanted != before:
+        self._around.machines.replace(roster.members.values(), self._vacate)  # saved or not: a bad machine goes
+        if roster.wanted != before:
             self.reports.lineage = ""  # what pages say from now on is of another number of nodes
 
     # --- an attempt -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = "2"
+VERSION = "3"
 
 _INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, float)
 
@@ -18,7 +18,7 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # the first one: who it is, and what its memory holds of the job. `held`: first rank and number of ranks, or [];
     # `slots`: rank -> steps; `lineage`: of which attempt they are; `running`: that attempt's place, processes and ends,
     # where its ranks run on; `probe`: a port at which nobody listens any more once the agent has ended; `facts`: see
-    # membership/facts.py; `wall`: seconds since the epoch
+    # membership/facts.py; `wall`: seconds since the epoch; `warnings`: what its quick check has found
     "hello": {
         "job": _TEXT,
         "host": _TEXT,
@@ -31,6 +31,7 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "running": _MAP,
         "facts": _MAP,
         "wall": _NUMBER,
+        "warnings": _LIST,
     },
     "unfit": {"why": _TEXT},  # the node ends: it cannot take part
     "ready": {},  # ranks can be forked, or it is known that they cannot

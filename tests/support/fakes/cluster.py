@@ -53,9 +53,13 @@ class FakeAgent:
 
     def hello(self, **other: Any) -> None:
         """Say who it is. other: what is not as usual."""
+        self.say("hello", **{**self.usual_hello(), **other})
+
+    def usual_hello(self) -> dict[str, Any]:
+        """The fields of the first message."""
         usual = {"job": JOB, "host": "here", "rank": -1, "probe": 1, "port": 29500, "held": [], "slots": {}}
-        more = {"lineage": "", "running": {}, "facts": FACTS.as_dict(), "wall": time.time()}
-        self.say("hello", **{**usual, **more, **other})
+        more = {"lineage": "", "running": {}, "facts": FACTS.as_dict(), "wall": time.time(), "warnings": []}
+        return {**usual, **more}
 
     def beat(self, words: list[Any] | None = None, **other: Any) -> None:
         """A sign of life."""

@@ -180,7 +180,7 @@ class Machine:
         """Start the agent; what an earlier one has left running was ended with it."""
         self.lives, self.code = True, None
         self.ranks = Ranks(self)
-        hello: dict[str, Any] = {"job": "sim", "host": self.name, "rank": -1, "probe": 1}
+        hello: dict[str, Any] = {"job": "sim", "host": self.name, "rank": -1, "probe": 1, "warnings": []}
         hello["facts"] = replace(FACTS, machine=self.name).as_dict()
         search = HeadSearch(lambda order: self.job.claims.order(self, search, order), self.clock, self.name, STALE)
         self.search = search

@@ -74,8 +74,7 @@ def test_a_hello_that_is_none_ends_that_connection_only(head: Head, wrong: dict[
     head.agent()
     agent: Any = FakeAgent(head, 9)
     head.cluster.arrivals.accepted(agent)
-    usual = {"job": JOB, "host": "here", "rank": -1, "probe": 1, "port": 1, "held": [], "slots": {}}
-    agent.on_message({"do": "hello", **usual, **wrong})
+    agent.on_message({"do": "hello", **agent.usual_hello(), **wrong})
     assert agent.closed
     assert "is turned away: it has sent" in head.said[-1]
     assert head.cluster.left == 1
@@ -251,3 +250,13 @@ def test_where_another_stands_by_nobody_is_waited_for(head: Head) -> None:
     head.agents[1].on_end("closed")
     head.cluster.look()
     assert not any("waiting" in line for line in head.said)
+
+
+def test_what_nodes_warn_of_is_said_and_shown_and_does_not_bury_the_rest(head: Head) -> None:
+    for _ in range(22):
+        head.agent(warnings=["memory: none"])
+    assert [sentence for sentence in head.said if "warning" in sentence] == [
+        *["warning: here: memory: none"] * 20,
+        "further warnings of nodes are not said here: `ftctl nodes --json` has them",
+    ]
+    assert head.cluster.overview()["nodes"][0]["warnings"] == ["memory: none"]

@@ -15,6 +15,7 @@ from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.facts import NodeFacts
 from ftlaunch.common.formatting import duration
 
+_MOST_WARNINGS, _LONGEST_WARNING = 8, 400  # characters
 _CLOCKS_APART = 60.0  # seconds that are worth a word
 
 
@@ -29,6 +30,8 @@ class Greeting:
     """rank -> steps in its memory"""
     wall: float
     """seconds since the epoch, by its clock"""
+    warnings: list[str]
+    """what its quick check has found, a clause each"""
 
 
 def read(hello: Mapping[str, Any], ranks_each: int, places: int) -> Greeting:
@@ -40,7 +43,10 @@ def read(hello: Mapping[str, Any], ranks_each: int, places: int) -> Greeting:
     wall = float(hello["wall"])
     if not math.isfinite(wall):
         raise ValueError("a time that is none")
-    return Greeting(facts.read(hello["facts"]), place, slots, wall)
+    told = hello["warnings"]
+    if len(told) > _MOST_WARNINGS or any(not isinstance(one, str) or len(one) > _LONGEST_WARNING for one in told):
+        raise ValueError("warnings that are none")
+    return Greeting(facts.read(hello["facts"]), place, slots, wall, told)
 
 
 def refusal(job: str, ours: str, node: NodeFacts, head: NodeFacts) -> str:
@@ -64,9 +70,10 @@ def refusal(job: str, ours: str, node: NodeFacts, head: NodeFacts) -> str:
     return ""
 
 
-def warnings(node: NodeFacts, head: NodeFacts, ahead: float) -> list[str]:
-    """What differs and is allowed to, in sentences. ahead: seconds by which the node's wall clock is ahead."""
-    found = []
+def warnings(greeting: Greeting, head: NodeFacts, now: float) -> list[str]:
+    """What differs and is allowed to, and what the node itself warns of, in sentences. now: the head's wall clock."""
+    node, ahead = greeting.facts, greeting.wall - now
+    found = [f"warning: {node.host}: {clause}" for clause in greeting.warnings]
     if node.python != head.python:
         found.append(f"warning: Python is {node.python} on {node.host}, and {head.python} on {head.host}")
     if abs(ahead) > _CLOCKS_APART:

@@ -40,6 +40,11 @@ class IsolatedMachines:
         """How many have begun on a machine."""
         return self._isolation.of(machine)
 
+    def due(self, members: Collection[Member]) -> bool:
+        """Whether an isolated member has a place that a ready standby could take."""
+        self.mark(members)
+        return any(standby is not None for _, standby in self._isolation.moves(members))
+
     def replace(self, members: Collection[Member], left: Callable[[int], None]) -> None:
         """Between two attempts: a ready standby takes an isolated member's place. left: told of each such place."""
         for member, standby in self._isolation.moves(members):

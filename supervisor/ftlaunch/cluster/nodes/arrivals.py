@@ -14,6 +14,7 @@ from ftlaunch.cluster.membership.greeting import Greeting
 
 HELLO_SECONDS = 5.0
 """how long a peer may say nothing, and how long one that was turned away may take to read why"""
+_MOST_WARNINGS = 20  # of nodes that come, said by one head
 _LONGEST_LINE = 1000  # characters of what a peer has sent that are said of it
 
 
@@ -23,6 +24,7 @@ class Arrivals:
     def __init__(self, around: Around, welcome: Callable[[Connection, dict[str, Any], Greeting], None]) -> None:
         """welcome: takes a node that may take part, with its hello."""
         self._around, self._welcome = around, welcome
+        self._warned = 0
         self._waiting: dict[Connection, tuple[float, bool]] = {}  # until when, and whether it was turned away
 
     def accepted(self, connection: Connection) -> None:
@@ -62,10 +64,18 @@ class Arrivals:
         if why := greeting.refusal(message["job"], around.job, found.facts, around.facts):
             self._turn_away(connection, why)
             return
-        for sentence in greeting.warnings(found.facts, around.facts, found.wall - time.time()):
-            around.say(sentence)
+        for sentence in greeting.warnings(found, around.facts, time.time()):
+            self._warn(sentence)
         self._forget(connection)
         self._welcome(connection, message, found)
+
+    def _warn(self, sentence: str) -> None:
+        """Say it, unless many nodes have been warned of: a thousand are not to bury what else is said."""
+        self._warned += 1
+        if self._warned <= _MOST_WARNINGS:
+            self._around.say(sentence)
+        elif self._warned == _MOST_WARNINGS + 1:
+            self._around.say("further warnings of nodes are not said here: `ftctl nodes --json` has them")
 
     def _turn_away(self, connection: Connection, why: str) -> None:
         connection.send({"do": "refused", "why": why})

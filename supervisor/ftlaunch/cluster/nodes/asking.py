@@ -41,5 +41,6 @@ def _row(node: Node, now: float, failures: int, ranks_each: int) -> dict[str, An
         "ranks": list(range(first, first + ranks_each)) if place >= 0 else [],
         "here_for": round(now - node.came, 3),
         "failures": failures,
+        "warnings": node.warnings,
         "silent_for": round(now - node.heard, 3),
     }

@@ -20,6 +20,7 @@ class Node:
         self.leaves, self.signalled = "", False  # why it is to leave the job, and whether a signal has told it to
         self.probe, self.port = int(hello["probe"]), int(hello["port"])
         self.came = self.heard = now  # when it came, and when it was last heard, on the head's clock
+        self.warnings: list[str] = hello["warnings"]
         self.running: dict[str, Any] = hello["running"]
         self.told_heard = 0.0  # when it was last told that it is heard
         self.gone_already = False  # before they were taken up: see note_end

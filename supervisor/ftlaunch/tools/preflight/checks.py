@@ -12,8 +12,8 @@ from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.resources import count_gpus
 from ftlaunch.tools.preflight import disk, kernel, machine, ranks, rules, view
+from ftlaunch.tools.preflight.quick import quick
 from ftlaunch.tools.preflight.rules import Check
-from ftlaunch_contract.protocol import memory_root
 
 RANKS_LIMIT = 120.0  # seconds: importing torch on a cold network disk takes its time
 _DISK_LIMIT = 30.0
@@ -25,8 +25,7 @@ def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
     helpers = HelperProcesses()
     gpus = count_gpus({**os.environ, **spec.launch.env})
     checks = [
-        rules.memory(machine.free_memory(), spec.launch.nproc),
-        _shared_memory(spec.launch.nproc),
+        *quick(spec),
         *_disk(helpers, spec),
         rules.port(
             spec.launch.master_addr,
@@ -34,7 +33,6 @@ def check(spec: JobSpec, limit: float = RANKS_LIMIT) -> list[Check]:
             machine.why_no_port(spec.launch.master_addr, spec.launch.master_port),
         ),
         rules.clock(time.time(), Path(__file__).stat().st_mtime, machine.clock_synchronised()),
-        rules.limits(*machine.limits(), gpus > 0),
         *kernel.checks(),
     ]
     return [*_interpreter(helpers, spec, gpus, limit, rules.could_run(checks)), *checks]
@@ -45,16 +43,9 @@ def say(checks: Sequence[Check], seconds: float) -> str:
     return "\n".join(view.lines(checks, seconds))
 
 
-def _shared_memory(nproc: int) -> Check:
-    root = _nearest(memory_root(os.getuid()))
-    if not os.access(root, os.W_OK | os.X_OK):
-        return Check(rules.SHM, "bad", f"no permission to write in {root}", "pages and snapshots lie there")
-    return rules.shared_memory(machine.free_room(root), nproc)
-
-
 def _disk(helpers: HelperProcesses, spec: JobSpec) -> list[Check]:
     """Disk and locks, where the checkpoint directory and the run dir are or would be made."""
-    place, run_dir = _nearest(spec.checkpoint_dir), _nearest(spec.run_dir)
+    place, run_dir = machine.nearest(spec.checkpoint_dir), machine.nearest(spec.run_dir)
     facts = disk.ask(helpers, place, _DISK_LIMIT, sorted({place, run_dir}))
     if not facts["error"]:
         facts["free"] = machine.free_room(place)
@@ -76,8 +67,3 @@ def _interpreter(helpers: HelperProcesses, spec: JobSpec, gpus: int, limit: floa
         return [*checks, Check("ranks", "skip", "not started, for what is bad elsewhere")]
     answers = ranks.ask_ranks(helpers, spec, limit)
     return checks + rules.ranks(answers.told, answers.failures, spec.launch.nproc)
-
-
-def _nearest(folder: Path) -> Path:
-    """The nearest part of the path that exists."""
-    return next(part for part in (folder, *folder.parents) if part.exists())

@@ -19,6 +19,11 @@ def free_memory() -> int:
     return min(pool.available for pool in memory_pools.pools())
 
 
+def nearest(folder: Path) -> Path:
+    """The nearest part of the path that exists."""
+    return next(part for part in (folder, *folder.parents) if part.exists())
+
+
 def free_room(folder: Path) -> int:
     """Bytes that we may still write there. Raises OSError."""
     told = os.statvfs(folder)

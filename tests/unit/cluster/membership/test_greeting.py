@@ -12,6 +12,7 @@ import pytest
 from ftlaunch.cluster.membership import facts, greeting
 from ftlaunch.cluster.membership.facts import NodeFacts
 from ftlaunch.cluster.membership.fingerprint import job_of
+from ftlaunch.cluster.membership.greeting import Greeting
 from ftlaunch.spec.resolve import resolve
 
 HEAD = NodeFacts("0.1", "3.11.4", "2.13.0", "abc", "first/1")
@@ -20,7 +21,7 @@ NODE = replace(HEAD, machine="second/2")
 
 def test_a_node_like_the_heads_may_take_part() -> None:
     assert greeting.refusal("job", "job", NODE, HEAD) == ""
-    assert greeting.warnings(NODE, HEAD, 59.0) == []
+    assert greeting.warnings(Greeting(NODE, -1, {}, 159.0, []), HEAD, 100.0) == []
 
 
 @pytest.mark.parametrize(
@@ -40,25 +41,27 @@ def test_one_that_would_train_something_else_is_refused_with_both_values(other: 
 def test_what_may_differ_is_warned_of() -> None:
     other = replace(NODE, python="3.11.9")
     assert greeting.refusal("job", "job", other, HEAD) == ""
-    assert greeting.warnings(other, HEAD, -75.0) == [
+    assert greeting.warnings(Greeting(other, -1, {}, 25.0, ["memory: none"]), HEAD, 100.0) == [
+        "warning: second: memory: none",
         "warning: Python is 3.11.9 on second, and 3.11.4 on first",
         "warning: the clock of second is 75 s behind that of first: times in logs and of files will differ, and"
         " nothing else",
     ]
 
 
-HELLO = {"held": [2, 2], "slots": {"2": [7, 8]}, "facts": NODE.as_dict(), "wall": 1.5}
+HELLO = {"held": [2, 2], "slots": {"2": [7, 8]}, "facts": NODE.as_dict(), "wall": 1.5, "warnings": ["memory: none"]}
 
 
 def test_a_hello_is_read() -> None:
     found = greeting.read(HELLO, 2, 2)
-    assert (found.facts, found.held, found.slots, found.wall) == (NODE, 1, {2: [7, 8]}, 1.5)
+    assert found == Greeting(NODE, 1, {2: [7, 8]}, 1.5, ["memory: none"])
 
 
 @pytest.mark.parametrize(
     "wrong",
     [{"facts": {}}, {"facts": {**NODE.as_dict(), "torch": 2}}, {"facts": {**NODE.as_dict(), "machine": "x" * 301}},
-     {"wall": float("inf")}, {"wall": 10**400}, {"slots": {"2": [float("inf")]}}],
+     {"wall": float("inf")}, {"wall": 10**400}, {"slots": {"2": [float("inf")]}},
+     {"warnings": [1]}, {"warnings": ["x" * 401]}, {"warnings": [""] * 9}],
 )  # fmt: skip
 def test_nonsense_is_none(wrong: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError, OverflowError)):

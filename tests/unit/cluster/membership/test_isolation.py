@@ -88,8 +88,9 @@ def test_a_standby_takes_the_place_and_a_sentence_says_so(tmp_path: Path) -> Non
     for _ in range(2):
         machines.begun(nodes)
         machines.blame(1, "killed")
-    machines.mark(nodes)
+    assert machines.due(nodes), "what memory holds is to be saved before"
     machines.replace(nodes, left.append)
+    assert not machines.due(nodes)
     assert [one.place for one in nodes] == [0, -1, 1]
     assert left == [1]
     assert said == [
@@ -107,7 +108,7 @@ def test_where_nobody_can_take_it_the_place_is_kept_and_that_is_said_once(tmp_pa
     machines.begun(nodes)
     machines.blame(1, "killed")
     for _ in range(3):
-        machines.mark(nodes)
+        assert not machines.due(nodes)
         machines.replace(nodes, lambda place: pytest.fail("nobody leaves"))
     assert [one.place for one in nodes[:2]] == [0, 1]
     assert said == [
