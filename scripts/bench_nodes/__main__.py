@@ -3,10 +3,11 @@
     make bench-nodes
     python scripts/bench_nodes --rounds 1             # a quick look
 
-Three machines of two ranks on gloo; with ftlaunch a fourth stands by. In every round each launcher runs, in turn, on
-machines of its own: a rank is killed; with ftlaunch a machine's agent and ranks are killed besides, and a machine falls
-silent, as its link goes down. torchrun runs with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: a store of the
-ranks' own. It has no standby for a number of nodes that is fixed, so it is not asked for that.
+Three machines of two ranks on gloo; with ftlaunch others stand by. In every round each launcher runs, in turn, on
+machines of its own: a rank is killed; with ftlaunch a machine's agent and ranks are killed besides, a machine falls
+silent, as its link goes down, the head's process is killed, and then the head's machine. torchrun runs with
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: a store of the ranks' own. It has no standby for a number of nodes that is fixed,
+so it is not asked for that.
 Prints Markdown; --json writes every single figure.
 """
 
@@ -39,6 +40,8 @@ _ROWS = {
     "a rank's death to ready on all machines": ("ms", 1000),
     "a machine's agent and ranks killed to ready, standby": ("ms", 1000),
     "a machine silent to ready, standby": ("ms", 1000),
+    "the head's process killed to a new head, no restart": ("ms", 1000),
+    "the head's machine killed to ready, standby": ("ms", 1000),
     "agent, RSS": ("MiB", 1),
     "agent, PSS": ("MiB", 1),
     "agent, while training": ("% of a core", 100),
@@ -92,7 +95,7 @@ def theirs(home: Path, figures: Figures) -> None:
 
 def ours(home: Path, figures: Figures) -> None:
     """ftlaunch."""
-    with Machines(trial.NODES + 1) as machines:
+    with Machines(trial.NODES + 2) as machines:
         run = trial.OurTrial(home, machines)
         begin(run, figures)
         run.start(trial.NODES)
@@ -111,6 +114,12 @@ def ours(home: Path, figures: Figures) -> None:
         cut = time.monotonic()
         machines[3].cut()
         figures["a machine silent to ready, standby"] = run.ready(cut, "second standby") - cut
+        run.start(trial.NODES + 1)
+        run.settle(trial.NODES + 1)
+        figures["the head's process killed to a new head, no restart"] = run.led_again()
+        killed = time.monotonic()
+        machines[0].kill_all()
+        figures["the head's machine killed to ready, standby"] = run.ready(killed, "third standby") - killed
 
 
 RACERS: dict[str, Callable[[Path, Figures], None]] = {"ftlaunch": ours, "torchrun": theirs}

@@ -56,10 +56,8 @@ class Trial:
 
     def start(self, *numbers: int) -> float:
         """Start the agents of some machines; when."""
-        env = {**os.environ, "BENCH_NOTES": str(self._notes), "OMP_NUM_THREADS": "1"}
-        env = {
-            name: value for name, value in env.items() if name not in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
-        }
+        env = {name: value for name, value in os.environ.items() if name not in _OF_THIS_SHELL}
+        env |= {"BENCH_NOTES": str(self._notes), "OMP_NUM_THREADS": "1", **self.settings}
         began = time.monotonic()
         for number in numbers:
             with (self.home / f"terminal_{number}").open("ab") as out:
@@ -126,9 +124,20 @@ class OurTrial(Trial):
         )  # fmt: skip
 
     def head(self) -> psutil.Process:
-        """The head of the job."""
-        started = next(event for event in read_events(self.home / "run") if event["event"] == "job_started")
+        """The head of the job, as long as it is on the first machine."""
+        *_, started = (event for event in read_events(self.home / "run") if event["event"] == "job_started")
         return psutil.Process(self.machines[0].processes()[started["pid"]])
+
+    def led_again(self) -> float:
+        """Kill the head's process; seconds until another head has taken up the ranks. Raises Failed."""
+        killed = time.monotonic()
+        self.head().kill()
+        self.wait(lambda: any(event["event"] == "attempt_adopted" for event in read_events(self.home / "run")), "head")
+        adopted = time.monotonic()
+        self.calm()
+        if self.noted("ready", killed):
+            raise Failed("ranks were started anew after the head's process was killed")
+        return adopted - killed
 
 
 class TheirTrial(Trial):

@@ -145,8 +145,8 @@ class Cluster:
             silent = now - node.heard
             if silent > self._around.timeout:
                 self._lose(node, f"no sign of life for {silent:.1f} s")
-        if self.reports.group is not None:
-            self._interval.look(*front(self.reports.group.views()))
+        if (group := self.reports.group) is not None:
+            self._interval.look(lambda: front(group.views()))
         self.regrouping.look()
 
     def settled(self) -> bool:

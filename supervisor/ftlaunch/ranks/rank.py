@@ -12,7 +12,11 @@ from ftlaunch.ranks.log_files import tail
 from ftlaunch.ranks.view import RankView
 from ftlaunch.system.process_activity import Usage
 from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.pages.words import FLAGS
 from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase
+
+# exact ints, as a thousand ranks are looked at ten times a second: an operation on Flag makes an object
+_FLAGS, _ATTACHED, _OBSERVED = int(FLAGS), int(Flag.ATTACHED), int(Flag.OBSERVED)
 
 
 class SpawnFailed(Exception):
@@ -106,15 +110,15 @@ class Rank:
                 self.number, self.started, False, False, "startup", -1, 0.0, False, not self.alive, self.ended,
                 active=self.active, logged=self.logged,
             )  # fmt: skip
-        flags, resumed, step = page.flags, page.resumed, page.step
-        attached = bool(flags & Flag.ATTACHED)
+        flags, resumed, step = page.q[_FLAGS], page.resumed, page.step
+        attached = bool(flags & _ATTACHED)
         seen, beat = page.seen_steps, page.beat_ns / 1e9
         return RankView(
             rank=self.number,
             started=self.started,
             beating=True,
             attached=attached,
-            observed=bool(flags & Flag.OBSERVED) and not attached,
+            observed=bool(flags & _OBSERVED) and not attached,
             seen=0 if attached else seen,
             active=self.active,
             busy=is_busy(self, beat),

@@ -23,7 +23,8 @@ def builtin() -> tuple[FaultRule, ...]:
     """The rules that come with ftlaunch."""
     beside = Path(ftlaunch.__file__).with_name(_NAME)  # where a wheel puts it
     path = beside if beside.exists() else Path(ftlaunch.__file__).parents[2] / "configs" / _NAME
-    return parse_rules(yaml.safe_load(path.read_text(encoding="utf-8")))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it, takes a tenth of the time
+    return parse_rules(yaml.load(path.read_text(encoding="utf-8"), Loader=loader))  # noqa: S506 - both are safe
 
 
 def parse_rules(raw: object) -> tuple[FaultRule, ...]:
