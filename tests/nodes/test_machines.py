@@ -143,6 +143,7 @@ def test_the_heads_machine_is_lost_and_another_one_leads(machines: Machines, tmp
     assert_ended_well(job, alone, 1, 2, 3)
     resumed = job.events("resumed")[-1]
     assert resumed["source"] == "storage" and resumed["step"] > 0, resumed
+    assert resumed["steps_lost"] is not None, resumed
     assert begun["mono"] - lost < NODE_TIMEOUT + 10.0
 
 

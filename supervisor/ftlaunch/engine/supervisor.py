@@ -133,8 +133,8 @@ class Supervisor:
 
     def _adopt(self) -> None:
         attempt = self._begin(self._adopts)
-        attempt.progress.adopted()
         self._edges.adopt(attempt.group)
+        attempt.progress.adopted(attempt.group.views())
         attempt.adopt()
 
     def _spawn(self) -> None:

@@ -88,10 +88,15 @@ class AttemptProgress:
         own = self._resumed_from in (Resume.MEMORY, Resume.PEER, Resume.STORAGE)
         return self._resumed_step if own and self._job.reached == self._resumed_step else None
 
-    def adopted(self) -> None:
-        """The attempt was running already: its resume was told of."""
+    def adopted(self, views: Sequence[RankView]) -> None:
+        """The attempt was running already: its resume was told of.
+
+        Ranks of a node that has not come say nothing of their steps. They step together with the others, so they are
+        taken to have completed what all the others have.
+        """
         self.resume_awaited, self.made = False, True
         self._resumed_step = 0
+        self._job.reached = max(self._job.reached, least_step([view for view in views if view.beating]))
 
     def rank_restarted(self) -> None:
         """One rank was started again, the others go on."""

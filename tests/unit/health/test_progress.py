@@ -1,0 +1,26 @@
+"""What a job has reached, as far as its ranks say so."""
+
+from __future__ import annotations
+
+from tests.support.views import START, view
+
+from ftlaunch.health.progress import AttemptProgress, Progress, Resumption
+from ftlaunch_contract.protocol import Resume
+
+
+def test_an_adopted_attempt_has_reached_what_all_have_that_are_here() -> None:
+    """Taken out: after the loss of the head's machine nobody knew how many steps that had cost."""
+    job = Progress(-1, START)
+    silent = view(rank=2, beating=False, attached=False, phase="startup", step=-1)
+    AttemptProgress(job, 3, first=False).adopted([view(rank=0, step=31), view(rank=1, step=30), silent])
+    after = AttemptProgress(job, 3, first=False)
+    answer = (Resume.STORAGE, 25)
+    [news] = after.look([view(rank=rank, step=25, resumed=answer) for rank in range(3)], START + 60)
+    assert isinstance(news, Resumption)
+    assert news.lost == 5
+
+
+def test_where_nobody_says_anything_nothing_is_known() -> None:
+    job = Progress(-1, START)
+    AttemptProgress(job, 1, first=False).adopted([view(beating=False, step=-1)])
+    assert job.reached == -1
