@@ -97,6 +97,7 @@ class HeadLink:
         if self._addresses and (self.was_met or is_numeric(host)):
             self._connect()
         else:
+            self.why = f"no answer yet of the resolver for {host}"
             self._lookup = NameLookup(self._loop, host, port, self._resolved)
 
     def _resolved(self, addresses: list[str], why: str) -> None:
