@@ -1,5 +1,6 @@
 """A rank without torch that sleeps: naps.py --out DIR SECONDS..., of each node, the last for all further ones.
 
+It wakes earlier where there is a file DIR/awake.
 FAIL="ATTEMPT NODE; ...": every rank of the node exits with 3 in that attempt, at once.
 """
 
@@ -12,4 +13,6 @@ faults = [[int(word) for word in fault.split()] for fault in os.environ.get("FAI
 if [attempt, node] in faults:
     sys.exit(3)
 seconds = [float(word) for word in sys.argv[3:]]
-time.sleep(seconds[min(node, len(seconds) - 1)])
+end = time.monotonic() + seconds[min(node, len(seconds) - 1)]
+while time.monotonic() < end and not os.path.exists(os.path.join(sys.argv[2], "awake")):
+    time.sleep(0.1)

@@ -130,13 +130,16 @@ def test_the_first_node_leaves(nodes: NodesJob, alone: FtJob) -> None:
 def test_forty_agents_of_four_nodes(naps: NodesJob) -> None:
     """36 stand by, and say so; the end of the job ends them all with 0."""
     naps.nodes, naps.range = 4, "4"
-    started(naps, 60)
+    started(naps, 600)
     naps.wait_event("attempt_started", seconds=60.0)
     for _ in range(36):
         naps.agent()
     naps.wait_joined(40)
+    wait_for(lambda: "this node stands by since " in naps.said(39), "the last one's word")
     standing = [number for number in range(40) if "this node stands by since " in naps.said(number)]
     assert standing == list(range(4, 40)), naps.told
-    assert naps.codes(seconds=180.0) == [0] * 40, naps.told
+    naps.out.mkdir()
+    (naps.out / "awake").touch()
+    assert naps.codes() == [0] * 40, naps.told
     assert len(naps.events("attempt_started")) == 1
     naps.assert_clean()

@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
+import psutil
+
 from ftlaunch.agent.name_lookup import addresses_of, is_numeric
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 
 _ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # addresses of no machine, reserved for documentation
+_IP = (socket.AF_INET, socket.AF_INET6)
 _LOCAL = ("localhost", "ip6-localhost", "ip6-loopback")
 
 
@@ -50,15 +53,21 @@ def of_endpoint(nodes: NodesSpec) -> MeetingAddress | None:
     return chosen(host, own, nodes.port) if own else None
 
 
+def of_machine() -> list[str]:
+    """This machine's addresses for others: on its way out, then those of its interfaces."""
+    ways = [way for way in map(route_to, _ELSEWHERE) if way is not None]
+    found = [entry.address for entries in psutil.net_if_addrs().values() for entry in entries if entry.family in _IP]
+    return [one for one in (*ways, *found) if "%" not in one and not ip_address(one).is_loopback]
+
+
 def chosen(
-    host: str, own: Sequence[str], port: int, route: Callable[[str], str | None] | None = None
+    host: str, own: Sequence[str], port: int, outside: Callable[[], Sequence[str]] = of_machine
 ) -> MeetingAddress:
-    """Where to listen, for an endpoint whose host has these addresses on this machine; route: see `route_to`."""
-    ways = route or route_to
-    outside = [address for address in own if not ip_address(address).is_loopback]
-    if not outside and not is_local(host):
-        outside = [way for way in map(ways, _ELSEWHERE) if way is not None and not ip_address(way).is_loopback]
-    told = (outside or own)[0]
+    """Where to listen, for an endpoint whose host has the addresses `own` here. outside: see `of_machine`."""
+    reachable = [address for address in own if not ip_address(address).is_loopback]
+    if not reachable and not is_local(host):
+        reachable = list(outside())
+    told = [*reachable, *own][0]
     return MeetingAddress(to_bind(host, told), told, port)
 
 
