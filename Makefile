@@ -5,6 +5,7 @@
 #   TORCH=cuda|cpu            the build of torch; otherwise the CPU build where there is no NVIDIA driver
 #   PYTEST_ARGS="-k saver"    added to pytest's arguments
 #   DEVICE=cpu                make gpu: without a GPU
+#   SOURCE=DIR                make torch-tests: a checkout of pytorch, of the version that is installed
 #   FOR=3.12                  make gpu-wheels: the version of Python on the machine with the GPU
 
 PYTHON ?= python3
@@ -26,7 +27,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes gpu gpu-wheels chaos sweep dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes gpu gpu-wheels chaos sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -86,6 +87,10 @@ chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minu
 sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or hypothesis" --hypothesis-profile sweep --timeout 3600 \
 	    --durations=10 $(PYTEST_ARGS)
+
+torch-tests: $(STAMP)  ## run torch's own tests of torchrun with ftlaunch in its place (SOURCE: a checkout of pytorch)
+	$(BIN)/python -m pip install --quiet expecttest
+	$(BIN)/python scripts/torch_launcher_tests.py --source "$(SOURCE)"
 
 dist: $(STAMP)  ## build the wheel and the sdist into dist/
 	rm -rf dist

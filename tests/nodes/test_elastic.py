@@ -91,9 +91,9 @@ def assert_replaced(nodes: NodesJob, alone: FtJob) -> None:
 @pytest.mark.long
 def test_a_drained_node_leaves_its_place_to_a_standby(nodes: NodesJob, alone: FtJob) -> None:
     with_standby(nodes)
-    assert asked(nodes, "drain", "7") == (1, f"ftctl: {refusal()}\n")
-    code, told = asked(nodes, "drain", "1")
-    assert code == 0, told
+    assert ftctl("drain", "7", nodes.run_dir, cwd=nodes.home) == (1, "", f"ftctl: {refusal()}\n")
+    code, told, _ = ftctl("drain", "1", nodes.run_dir, cwd=nodes.home)
+    assert code == 0, nodes.told
     assert told.endswith("then node 1 leaves, and another node takes its place\n")
     assert_replaced(nodes, alone)
 

@@ -20,7 +20,7 @@ def test_nobody_answers_at_the_endpoint(nodes: NodesJob) -> None:
     with taken_port() as nodes.port:
         nodes.agent(*SHORT)
         assert nodes.codes() == [1], nodes.told
-    assert f"cannot join: nobody answers at 127.0.0.1:{nodes.port} for 2 s" in nodes.said(0)
+    assert f"cannot join: no head answers at 127.0.0.1:{nodes.port} for 2 s" in nodes.said(0)
     nodes.assert_clean()
 
 
@@ -32,7 +32,7 @@ def test_an_agent_of_any_node_leaves_the_memory_of_a_named_one_alone(nodes: Node
         wait_for(nodes.memories, "the memory of the first")
         nodes.agent(*SHORT, "--node-rank", "0")
         assert nodes.codes() == [1, 1], nodes.told
-    assert "cannot join: nobody answers" in nodes.said(1)
+    assert "cannot join: no head answers" in nodes.said(1)
     nodes.assert_clean()
 
 

@@ -54,14 +54,17 @@ class NodesJob(FtJob):
     # --- agents -----------------------------------------------------------------------------------------------
 
     def agent(self, *more: str, words: tuple[str, ...] | None = None, env: Mapping[str, str] | None = None,
-              ranks: int | None = None, host: str | None = None) -> subprocess.Popen[str]:  # fmt: skip
+              ranks: int | None = None, host: str | None = None,
+              enter: Callable[[], None] | None = None) -> subprocess.Popen[str]:  # fmt: skip
         """Start an agent. more: options of it alone; words, env, ranks: of it, where it is to be another one.
 
-        host: the name of its machine, where it is to have one of its own; needs root.
+        host: the name of its machine, where it is to have one of its own; needs root. enter: what its process does at
+        first.
         """
+        enter = enter if host is None else on_host(host)
         where = ("--nnodes", self.range, "--rdzv-endpoint", f"127.0.0.1:{self.port}")
         return self.start(
-            *where, *self.options, *more, script=self.script, **({} if host is None else {"preexec_fn": on_host(host)}),
+            *where, *self.options, *more, script=self.script, **({} if enter is None else {"preexec_fn": enter}),
             args=("--out", str(self.out), *(self.words if words is None else words)),
             env={"GLOO_SOCKET_IFNAME": "lo", **self.env, **(env or {})},
             ranks=self.ranks if ranks is None else ranks,

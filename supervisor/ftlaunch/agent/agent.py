@@ -25,6 +25,7 @@ from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while ranks start or end
 _MOST_BROKEN_OFF = 8  # handshakes in a row: one or two may be a head's that begins or ends
+_QUIETLY = 10.0  # seconds for which a first head is looked for without a word
 _HEADLESS = 30.0  # seconds for which an agent that has lost its head looks for it, or for another one
 
 
@@ -55,6 +56,7 @@ class Agent:
         self.beside_head = False
         """the head speaks on the same terminal"""
         self._told_place = ""
+        self._told_waiting = False
         self.dismissed = False
         """the job goes on without this node"""
         self._looked = 0.0
@@ -130,22 +132,35 @@ class Agent:
         if since is None or not self._ranks.cleared:
             return
         if not self.link.was_met:
-            if self.link.broken_off >= _MOST_BROKEN_OFF or (self.link.broken_off and now - since > nodes.wait):
-                where = TOKEN_VARIABLE if nodes.token else f"the file `token` in {self._spec.run_dir}"
-                self._say(
-                    f"cannot take part: the head at {self.link.endpoint} does not accept this node's token ({where}):"
-                    f" all nodes must share that run dir, or be given the same {TOKEN_VARIABLE}"
-                )
-                self.code = EXIT_USAGE
-            elif now - since > nodes.wait:
-                self._say(f"cannot join: nobody answers at {self.link.endpoint} for {nodes.wait:g} s ({self.link.why})")
-                self.code = EXIT_GIVEN_UP
+            self._wait_for_first_head(now - since)
         elif now - since > min(_HEADLESS, nodes.wait):
             self._say(
                 f"the head at {self.link.endpoint} is gone ({self.link.why}): the newest steps of this node's ranks"
                 " stay in memory, and the same command goes on from there"
             )
             self.code = EXIT_SAVED
+
+    def _wait_for_first_head(self, waited: float) -> None:
+        """This node has not taken part yet: say what it waits for, and when it does so no longer."""
+        nodes, link = self._spec.nodes, self.link
+        if self._search.unusable:
+            self.code = EXIT_USAGE
+        elif link.broken_off >= _MOST_BROKEN_OFF or (link.broken_off and waited > nodes.wait):
+            where = TOKEN_VARIABLE if nodes.token else f"the file `token` in {self._spec.run_dir}"
+            self._say(
+                f"cannot take part: the head at {link.endpoint} does not accept this node's token ({where}):"
+                f" all nodes must share that run dir, or be given the same {TOKEN_VARIABLE}"
+            )
+            self.code = EXIT_USAGE
+        elif waited > nodes.wait:
+            self._say(f"cannot join: no head answers at {link.endpoint} for {nodes.wait:g} s ({link.why})")
+            self.code = EXIT_GIVEN_UP
+        elif waited > _QUIETLY and not self._told_waiting:
+            self._told_waiting = True
+            self._say(
+                f"no head answers at {link.endpoint} yet ({link.why}): this node tries again and again, for"
+                f" {nodes.wait:g} s at most (--node-wait)"
+            )
 
     def _heed_sign(self) -> None:
         """Go where the newest head is; where the job has ended meanwhile, end as all its nodes do."""
@@ -218,6 +233,8 @@ class Agent:
         if do == "refused":
             self._say(f"cannot join: {message['why']}")
             self.code = EXIT_USAGE
+        elif do == "standby":
+            self._tell_standby(message["why"])
         elif do == "dismissed":
             self._say(message["why"])
             self.code, self.keep, self.dismissed = EXIT_SAVED, False, True
@@ -230,6 +247,11 @@ class Agent:
         if now != self._told_place:
             self._told_place = now
             self._tell(now)
+
+    def _tell_standby(self, why: str) -> None:
+        if why != self._told_place:
+            self._told_place = why
+            self._say(f"this node stands by since {time.strftime('%H:%M:%S')}: {why}")
 
     def _tell(self, sentence: str) -> None:
         """Tell what the head's own terminal need not be told."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from collections.abc import Callable
 from typing import Any
 
+from ftlaunch.agent.head.meeting_address import is_own
+from ftlaunch.agent.name_lookup import NameLookup, is_numeric
 from ftlaunch.channel.connection import BROKEN_OFF, Connection, connect
 from ftlaunch.channel.stream import Clock, Loop
 from ftlaunch.cluster import messages
@@ -16,17 +17,6 @@ _PATIENCE = 5.0  # seconds for one try: a head that begins may be waiting for wh
 _AGAIN = 0.1  # seconds between tries; then half as long again each time, up to the next
 _SELDOM = 2.0
 _REFUSED = os.strerror(errno.ECONNREFUSED)
-
-
-def is_own(address: str) -> bool:
-    """Whether a numeric address is this machine's."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
 
 
 class HeadLink:
@@ -41,12 +31,13 @@ class HeadLink:
         self._heard, self._met, self._missed = heard, met, missed
         self._connection: Connection | None = None
         self._pause = _AGAIN
-        self._numeric = ""  # the endpoint's address, once it is known
+        self._lookup: NameLookup | None = None
+        self._addresses: list[str] = []  # of the endpoint's host, the one to be tried next first
         self.alone_since: float | None = clock()
         """since when there has been no head; None: there is one"""
         self.was_met = False
         """there has been a head"""
-        self.why = "it has not been tried yet"
+        self.why = "it has not answered yet"
         """why the last try has failed, or the connection has ended"""
         self.refused = False
         """the machine of the endpoint answers, and nobody listens there"""
@@ -73,7 +64,8 @@ class HeadLink:
         """The head is at this numeric address from now on."""
         if (address, port) == self._endpoint:
             return
-        self._endpoint, self._numeric = (address, port), ""
+        self._endpoint, self._addresses = (address, port), []
+        self._forget_lookup()
         if self._connection is not None:
             self._lost("the head is elsewhere now")
         self._pause = _AGAIN
@@ -87,21 +79,42 @@ class HeadLink:
     def close(self) -> None:
         """Give the connection back."""
         self._loop.cancel((self, "again"))
+        self._forget_lookup()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
+    def _forget_lookup(self) -> None:
+        if self._lookup is not None:
+            self._lookup.cancel()
+            self._lookup = None
+
     def _try(self) -> None:
-        address, port = self._endpoint
+        host, port = self._endpoint
         self.tried_at = self._clock()
-        try:
-            if not (self.was_met and self._numeric):  # its ranks may run then, and a resolver may take its time
-                self._numeric = str(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0])
-                self.at_home = is_own(self._numeric)
-        except OSError as error:
-            self._failed(f"{address} cannot be resolved ({error.strerror})")
+        if is_numeric(host):
+            self._addresses = [host]
+        if self._addresses and (self.was_met or is_numeric(host)):
+            self._connect()
+        else:
+            self.why = f"no answer yet of the resolver for {host}"
+            self._lookup = NameLookup(self._loop, host, port, self._resolved)
+
+    def _resolved(self, addresses: list[str], why: str) -> None:
+        self._lookup = None
+        host, _ = self._endpoint
+        if not addresses:
+            self._failed(f"{host} cannot be resolved ({why})")
             return
-        told = self._numeric, port, self._token, self._clock() + _PATIENCE
+        tried = next((one for one in self._addresses if one in addresses), addresses[0])
+        begin = addresses.index(tried)
+        self._addresses = addresses[begin:] + addresses[:begin]
+        self._connect()
+
+    def _connect(self) -> None:
+        address, (_, port) = self._addresses[0], self._endpoint
+        self.at_home = is_own(address)
+        told = address, port, self._token, self._clock() + _PATIENCE
         connection = connect(self._loop, self._clock, *told, version=messages.VERSION)
         self._connection = connection
         connection.on_ready = self._ready
@@ -131,6 +144,8 @@ class HeadLink:
         self.broken_off = self.broken_off + 1 if BROKEN_OFF in why else 0
         if self.refused and self.at_home:
             self._missed()
+        if not self.was_met:
+            self._addresses = self._addresses[1:] + self._addresses[:1]
         if self.alone_since is None:
             self.alone_since = self._clock()
         self._loop.call_at(self._clock() + self._pause, (self, "again"), self._try)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ftlaunch.agent.head.starter import LOOK, START, TAKE_OVER
+from ftlaunch.agent.head.starter import LOOK, START, TAKE_OVER, UNUSABLE
 from ftlaunch.agent.takeover import QUIET, Takeover
 from ftlaunch.channel.claims import Sign, of_fields
 
@@ -24,6 +24,8 @@ class HeadSearch:
         self._order, self._clock, self._machine = order, clock, machine
         self._takeover = Takeover(stale)
         self._heard = clock()
+        self.unusable = False
+        """no head can be started with this node's settings, which was said"""
         self._waiting: deque[tuple[bytes, float]] = deque()  # orders that are not answered yet, and when they were sent
 
     @property
@@ -61,6 +63,8 @@ class HeadSearch:
             self._takeover.note(of_fields(answer["sign"]), sent, self._clock())
         elif order == TAKE_OVER:  # a head was started, which will show its sign, or another node was first
             self._takeover.forget_time(self._clock())
+        else:
+            self.unusable = answer["head"] == UNUSABLE
 
     def _send(self, order: bytes, now: float) -> None:
         self._waiting.append((order, now))

@@ -62,6 +62,8 @@ def run(spec: JobSpec) -> int:
     facts.gathered(spec)  # before any head is forked: it compares what this agent was started with
     starter = HeadStarter(spec, lambda write, takes_over: be_head(spec, token, write, takes_over))
     own_head = starter.start()
+    if starter.unusable:
+        return protocol.EXIT_USAGE
     processes.become_subreaper()
     with Signals(spec.launch.stop_signals) as signals:
         try:
@@ -99,6 +101,13 @@ def _take_memory(spec: JobSpec) -> MemoryTaken:
     if spec.nodes.rank is not None:
         raise Unusable(f"cannot start: another agent of this job has --node-rank {spec.nodes.rank} on this machine")
     raise Unusable(f"cannot start: {_MOST_AGENTS} agents of this job run on this machine")
+
+
+def _probe_socket() -> socket.socket:
+    """Refuses connections once this agent has ended, at all addresses of the machine: see `fences.py`."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
 
 
 @contextlib.contextmanager
@@ -153,7 +162,7 @@ class _Node:
             ForkServerWatch(fork_server, loop, say).is_settled,
             self._tell,
         )
-        self._probe = socket.create_server(("", 0))
+        self._probe = _probe_socket()
         self.agent = self._make_agent(token, starter)
         loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
         self._questions = Questions(loop, time.monotonic, self._control, self.agent)

@@ -83,7 +83,7 @@ class Claims:
         written = self.folder / f".claim.{os.urandom(8).hex()}"
         try:
             atomic.write_durable(written, _bytes(sign))
-            os.link(written, self.folder / f"claim.{sign.term}", follow_symlinks=False)
+            atomic.link_once(written, self.folder / f"claim.{sign.term}")
         except FileExistsError:
             return False
         finally:

@@ -26,6 +26,8 @@ HANDSHAKE_SECONDS = 5.0
 """how long a handshake may take once there is a connection"""
 BROKEN_OFF = "the handshake was broken off"
 """said where the other side ends the connection before it has proven that it knows the token"""
+NO_FTLAUNCH = "what listens there is no head of ftlaunch"
+"""said where the other side has not begun as a head does; one that is frozen says nothing, and ends nothing"""
 
 
 def _ignore(_: object = None) -> None:
@@ -47,7 +49,7 @@ class Connection:
         self._decoder = FrameDecoder(LONGEST_GREETING)
         self._early: list[bytes] = []  # messages that wait for the handshake
         self._early_size = 0
-        self._over = self._connected = False
+        self._over = self._connected = self._challenged = False
         self._deadline = float("inf")
         self._given = 0.0  # seconds that there were until the deadline when it was set
         self.peer = stream.peer
@@ -106,6 +108,7 @@ class Connection:
 
     def _shake_hands(self, content: bytes) -> None:
         answer = self._handshake.hear(content)
+        self._challenged = True
         if answer is not None:
             self._stream.send(frame_of(answer))
         if self._handshake.proven:
@@ -136,7 +139,11 @@ class Connection:
             while not self._over and (content := self._decoder.take()) is not None:
                 self._take_frame(content)
         except FrameError as error:
-            self._end(f"cannot talk to {self.peer}: {error}")
+            self._end(f"cannot talk to {self.peer}: {self._stranger()}{error}")
+
+    def _stranger(self) -> str:
+        """What is said of a listener that has not begun as one of ours does."""
+        return f"{NO_FTLAUNCH}: " if self._handshake.role is Role.CLIENT and not self._challenged else ""
 
     def _take_frame(self, content: bytes) -> None:
         if self._keys is None:
@@ -157,12 +164,16 @@ class Connection:
         if self.ready:
             self._end(f"the connection to {self.peer} has ended: {why}")
         elif self._connected:
-            self._end(f"cannot talk to {self.peer}: {BROKEN_OFF} (is its token another?): {why}")
+            where = self._stranger() or f"{BROKEN_OFF} (is its token another?): "
+            self._end(f"cannot talk to {self.peer}: {where}{why}")
         else:
             self._end(f"cannot connect to {self.peer}: {why}")
 
     def _too_late(self) -> None:
-        if self._connected:
+        if self._connected and self._stranger():
+            silent = f"it has said nothing for {self._given:.1f} s: another program listens there, or a head is frozen"
+            self._end(f"cannot talk to {self.peer}: {silent}")
+        elif self._connected:
             self._end(f"cannot talk to {self.peer}: it did not finish the handshake within {self._given:.1f} s")
         else:
             self._end(f"cannot connect to {self.peer} within {self._given:.1f} s")

@@ -38,7 +38,7 @@ class Handshake:
 
     def __init__(self, role: Role, token: bytes, nonce: bytes) -> None:
         """nonce: NONCE random bytes that are used once. An empty token is one that everybody knows."""
-        self._role = role
+        self.role = role
         self._token = token
         self._session = b""
         self.challenge = nonce
@@ -52,19 +52,19 @@ class Handshake:
             raise FrameError("it goes on with a handshake that is over")
         if not self._session:
             return self._take_challenge(content)
-        if not hmac.compare_digest(self._derived(b"proof", self._role.other), content):
+        if not hmac.compare_digest(self._derived(b"proof", self.role.other), content):
             raise FrameError("it does not know the token")
         self.proven = True
-        return self._derived(b"proof", self._role) if self._role is Role.LISTENER else None
+        return self._derived(b"proof", self.role) if self.role is Role.LISTENER else None
 
     def _take_challenge(self, nonce: bytes) -> bytes | None:
         if len(nonce) != NONCE:
             raise FrameError("it does not begin as ftlaunch does")
         if nonce == self.challenge:  # an echo server, or a socket that was connected to itself
             raise FrameError("it sends back what it was sent")
-        nonces = self.challenge + nonce if self._role is Role.CLIENT else nonce + self.challenge
+        nonces = self.challenge + nonce if self.role is Role.CLIENT else nonce + self.challenge
         self._session = hmac.digest(self._token, b"ftlaunch channel" + nonces, "sha256")
-        return self._derived(b"proof", self._role) if self._role is Role.CLIENT else None
+        return self._derived(b"proof", self.role) if self.role is Role.CLIENT else None
 
     def _derived(self, what: bytes, role: Role) -> bytes:
         return hmac.digest(self._session, what + b" of " + role.value, "sha256")
@@ -72,7 +72,7 @@ class Handshake:
     def keys(self) -> tuple[Sealer, Opener]:
         """What seals this side's frames, and what opens the other's. Only after the other side has proven itself."""
         assert self.proven
-        return Sealer(self._derived(b"key", self._role)), Opener(self._derived(b"key", self._role.other))
+        return Sealer(self._derived(b"key", self.role)), Opener(self._derived(b"key", self.role.other))
 
 
 def same_version(message: dict[str, object], ours: str) -> str:

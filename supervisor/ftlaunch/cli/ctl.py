@@ -20,7 +20,7 @@ from ftlaunch import __version__
 from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job
 from ftlaunch.cli.check import check
 from ftlaunch.cli.checkpoints import checkpoints
-from ftlaunch.cli.nodes import nodes
+from ftlaunch.cli.nodes import drain, nodes
 from ftlaunch.cli.plan import plan
 from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.common.durations import parse_duration
@@ -79,6 +79,7 @@ command.add_command(rehearse)
 command.add_command(checkpoints)
 command.add_command(plan)
 command.add_command(nodes)
+command.add_command(drain)
 
 
 def _seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:

@@ -1,4 +1,4 @@
-"""The command `ftctl nodes`: lists the nodes of a job, and forgives one its failures."""
+"""The commands `ftctl nodes` and `ftctl drain`: list the nodes of a job, take some in, let one leave."""
 
 from __future__ import annotations
 
@@ -40,14 +40,6 @@ def grow(name: str | None) -> int:
     return _command(name, {"do": "grow"})
 
 
-@nodes.command(short_help="Let a node leave.")
-@click.argument("node")
-@click.pass_obj
-def drain(name: str | None, node: str) -> int:
-    """Let NODE, a place or a host, leave the job: no step is lost, and its agent ends with exit code 75."""
-    return _command(name, {"do": "drain", "node": node})
-
-
 @nodes.command(short_help="Count the failures of a node from nothing again.")
 @click.argument("node")
 @click.pass_obj
@@ -62,6 +54,18 @@ def forgive(name: str | None, node: str) -> int:
     count = answer["forgiven"]
     click.echo(printable(f"{answer['hosts']}: {count} failure{'' if count == 1 else 's'} forgiven"))
     return 0
+
+
+@click.command()
+@click.argument("node")
+@click.argument("name", metavar="[RUN]", required=False)
+def drain(node: str, name: str | None) -> int:
+    """Let a node leave a job of several: no step is lost, and its agent ends with exit code 75.
+
+    NODE is a host name, or the place that the node has now; `ftctl nodes` lists them. A node that stands by takes its
+    place, or the job goes on with fewer nodes where --nnodes MIN:MAX allows it.
+    """
+    return _command(name, {"do": "drain", "node": node})
 
 
 def _command(name: str | None, request: dict[str, object]) -> int:

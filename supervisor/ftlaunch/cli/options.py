@@ -25,6 +25,7 @@ _EXITS = (
     "Exit codes: 0 done; 1 given up; 2 bad usage or spec; 70 a bug of ftlaunch's own; 75 stopped on request "
     "with a checkpoint, run it again; 143 stopped on request, nothing to save."
 )
+_LEAST_OF_A_NAME = 3  # letters, so that no letter of a short option is taken for a name
 _OTHERS = 3  # options that are no setting: the last ones
 _GROUPS = {
     "ours": "What ftlaunch does",
@@ -84,13 +85,27 @@ def read_command_line(argv: Sequence[str]) -> Request:
     )
 
 
+def _whole_name(name: str) -> str:
+    """An option's name with dashes; torchrun's may be cut short, as argparse allows: `--nnode`, `--redirect`."""
+    name = name.replace("_", "-")
+    names = {key.name.replace("_", "-"): key for key in OPTIONS.values()}
+    if len(name) < _LEAST_OF_A_NAME or name in names:
+        return name
+    fitting = [whole for whole, key in names.items() if whole.startswith(name) and _is_torchruns(key)]
+    return fitting[0] if len(fitting) == 1 else name
+
+
+def _is_torchruns(key: Key) -> bool:
+    return key.group != "ours" or key.name == "max_restarts"
+
+
 def _make_command() -> click.Command:
     settings = {
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
         # From the first word that is no option on, everything belongs to the script.
         "allow_interspersed_args": False,
-        "token_normalize_func": lambda name: name.replace("_", "-"),
+        "token_normalize_func": _whole_name,
     }
     params: list[click.Parameter] = [_option(key) for key in OPTIONS.values()]
     params += [

@@ -17,7 +17,7 @@ from ftlaunch.cluster.membership.greeting import Greeting
 from ftlaunch.cluster.membership.lineage import lineage_of
 from ftlaunch.cluster.membership.roster import Member, Roster
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
-from ftlaunch.cluster.nodes import asking
+from ftlaunch.cluster.nodes import asking, standby
 from ftlaunch.cluster.nodes.arrivals import Arrivals
 from ftlaunch.cluster.nodes.asking import Answer
 from ftlaunch.cluster.nodes.node import Node
@@ -71,7 +71,7 @@ class Cluster:
         self._last_key += 1
         held, machine = found.held, found.facts.machine
         member = Member(self._last_key, message["rank"], held, lineage=message["lineage"], machine=machine)
-        node = Node(connection, member, message, self._around.clock())
+        node = Node(connection, member, message, self._around.clock(), self._around.address)
         self._nodes[member.key] = node
         self.roster.join(member)
         connection.on_message = lambda told: self._on_message(node, told)
@@ -204,13 +204,13 @@ class Cluster:
         self._around.machines.begun(self.roster.members.values())
         each, wanted = self._around.ranks_each, self.roster.wanted
         for place in range(wanted):
-            node = self._at(place)
-            if node is None:
+            if (node := self._at(place)) is None:
                 continue
             node.gone = False
             given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)
             node.send("spawn", attempt=group.attempt, place=asdict(given), resume=resume, lineage=self._held.lineage)
         self._end_missing(group, self.roster.vacant)
+        standby.tell(self._nodes.values(), self.roster)
         return first.port
 
     def _end_missing(
@@ -280,6 +280,7 @@ class Cluster:
             node.send("heard", number=message["number"] if self.leadership.may_go_on() else NONE)
         if name == "ready":
             node.member.ready = True
+            standby.tell([node] if self.reports.group is not None else [], self.roster)
         elif name == "unfit":
             self._lose(node, message["why"][:_LONGEST_REASON])
         elif name == "stop":

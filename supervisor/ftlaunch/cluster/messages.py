@@ -69,6 +69,7 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "answer": {"number": _INT, "answer": _MAP},  # to `ask`
     # the answer to `hello`; `term`: of this head; `word`: see membership/shared_dirs.py
     "welcome": {"term": _INT, "word": _TEXT},
+    "standby": {"why": _TEXT},  # the node has no place, and what it is for: a clause that follows a colon
     "refused": {"why": _TEXT},
     "dismissed": {"why": _TEXT},  # the job goes on without this node
     "done": {"code": _INT, "keep": _INT},  # the job is over; keep: 1 where memory holds what storage does not

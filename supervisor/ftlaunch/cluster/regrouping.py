@@ -151,7 +151,7 @@ class Regrouping:
             known = ", ".join(f"{node.member.place} ({node.host})" for node in self._placed())
             many = f"{len(found)} nodes have this host: give a place" if found else "no node has this place or host"
             raise CannotRegroup(f"cannot drain `{name}`: {many}; the job has {known}")
-        return self._let_leave((by_place or found)[0], "ftctl nodes drain")
+        return self._let_leave((by_place or found)[0], "ftctl drain")
 
     def signalled(self, node: Node, why: str) -> None:
         """A node was told to end: it leaves alone where others can go on without it, else the whole job stops."""

@@ -12,6 +12,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from ftlaunch_contract.files.atomic import link_once
+
 TOKEN_VARIABLE = "FTLAUNCH_TOKEN"  # noqa: S105 - the name of the variable
 LEAST_TOKEN = 16
 """characters of a token that a person chose"""
@@ -40,7 +42,7 @@ def read_or_make(path: Path) -> bytes:
     try:
         _write(written, os.urandom(_BYTES).hex().encode())
         with contextlib.suppress(FileExistsError):  # another node was first
-            os.link(written, path, follow_symlinks=False)
+            link_once(written, path)
     finally:
         written.unlink(missing_ok=True)
     return _read(path)

@@ -256,7 +256,11 @@ def test_where_nobody_has_ever_answered_it_gives_up_after_the_wait(node: Node) -
     assert not node.agent.over
     node.live(0.5)
     assert node.agent.code == EXIT_GIVEN_UP
-    assert node.said == ["cannot join: nobody answers at 10.0.0.1:29400 for 60 s (it was closed by the other side)"]
+    assert node.said == [
+        "no head answers at 10.0.0.1:29400 yet (it was closed by the other side): this node tries again and again, for"
+        " 60 s at most (--node-wait)",
+        "cannot join: no head answers at 10.0.0.1:29400 for 60 s (it was closed by the other side)",
+    ]
 
 
 def test_a_refusal_is_the_end(node: Node) -> None:

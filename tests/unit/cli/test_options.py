@@ -117,3 +117,12 @@ def test_our_own_options_have_both_spellings_and_do_not_clash() -> None:
                     key.name: "true" if key.switch else "x"
                 }
     assert len(command.params) == len(OPTIONS) + 5
+
+
+CUT = {"--redirect": "redirects", "--nnode": "nnodes", "--max_restart": "max_restarts", "--nproc": "nproc_per_node"}
+
+
+@pytest.mark.parametrize("short", CUT)
+def test_torchruns_options_may_be_cut_short_as_argparse_allows(short: str) -> None:
+    """Options of ftlaunch's own may not: a new one would make them mean something else."""
+    assert read_command_line([f"{short}=1", "train.py"]).flags == {CUT[short]: "1"}

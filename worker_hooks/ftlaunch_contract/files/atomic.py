@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
@@ -46,3 +49,17 @@ def replace_durable(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     fsync_dir(path.parent)
+
+
+def link_once(written: Path, name: Path) -> None:
+    """Give a file that is whole the name under which others look for it: of many that try at once one succeeds.
+
+    Raises FileExistsError where the name is taken, and OSError.
+    """
+    try:
+        os.link(written, name, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        why = f"its file system has no hard links (link(2): {error.strerror}); choose a run dir on one that has them"
+        raise OSError(error.errno, why, str(name)) from None

@@ -6,12 +6,11 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ftlaunch.agent.head_link import is_own
+from ftlaunch.agent.head.meeting_address import MeetingAddress, of_endpoint, route_to, to_bind
 from ftlaunch.channel.claims import Claims, Sign, this_machine
 from ftlaunch.channel.listener import Listener
 from ftlaunch.cluster.leadership import STALE_PART
@@ -39,15 +38,15 @@ def stand(
     """Become the head, or not. Raises OSError where the claim cannot be written."""
     last = claims.read()
     before = None if last is None or last.ended else last
-    place = _taken_over(before) if takes_over and before is not None else _own_place(nodes, claims, before)
+    place = _taken_over(nodes, before) if takes_over and before is not None else _own_place(nodes, claims, before)
     if place is None:
         return None
     try:
-        listener = listen(*place)
+        listener = listen(place.listens, place.port)
     except OSError:  # another head listens
         return None
     pid = os.getpid()
-    sign = Sign(claims.next_term(), place[0], listener.port, this_machine(), pid, process_start_time(pid), 0)
+    sign = Sign(claims.next_term(), place.told, listener.port, this_machine(), pid, process_start_time(pid), 0)
     try:
         won = claims.claim(sign)
     except OSError:
@@ -59,24 +58,23 @@ def stand(
     return Elected(listener, sign, before)
 
 
-def _own_place(nodes: NodesSpec, claims: Claims, before: Sign | None) -> tuple[str, int] | None:
-    """The endpoint, or where the last head was, if that is this machine's and no head lives elsewhere."""
-    endpoint = _resolved(nodes)
+def _own_place(nodes: NodesSpec, claims: Claims, before: Sign | None) -> MeetingAddress | None:
+    """The endpoint, or where the last head was, if that is this machine's and no head lives."""
+    endpoint = of_endpoint(nodes)
     if before is None:
         return endpoint
     if before.machine == this_machine():
-        return endpoint or (before.address, before.port)
+        if _lives(before):  # at another endpoint: a node that was given this run dir must go there
+            return None
+        return endpoint or MeetingAddress(to_bind(nodes.address or "", before.address), before.address, before.port)
     if endpoint is None or not _is_gone(claims, before, nodes.timeout * STALE_PART):
         return None
     return endpoint
 
 
-def _resolved(nodes: NodesSpec) -> tuple[str, int] | None:
-    try:
-        found = str(socket.getaddrinfo(nodes.address, nodes.port, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError:
-        return None
-    return (found, nodes.port) if is_own(found) else None
+def _lives(before: Sign) -> bool:
+    """Whether the process of a head of this machine is there."""
+    return process_start_time(before.pid) == before.started
 
 
 def _is_gone(claims: Claims, before: Sign, stale: float) -> bool:
@@ -95,13 +93,15 @@ def _is_gone(claims: Claims, before: Sign, stale: float) -> bool:
     return True
 
 
-def _taken_over(before: Sign) -> tuple[str, int] | None:
+def _taken_over(nodes: NodesSpec, before: Sign) -> MeetingAddress | None:
     """Where to listen instead of a head that is gone for this machine and for the storage."""
     if before.machine != this_machine():
-        return _route_to(before.address), 0
-    if process_start_time(before.pid) == before.started:
-        _kill(before.pid)
-    return before.address, before.port
+        told, port = route_to(before.address), 0
+    else:
+        told, port = before.address, before.port
+        if _lives(before):
+            _kill(before.pid)
+    return None if told is None else MeetingAddress(to_bind(nodes.address or "", told), told, port)
 
 
 def _kill(pid: int) -> None:
@@ -113,11 +113,3 @@ def _kill(pid: int) -> None:
             select.select([end], [], [], _KILLED)
         finally:
             os.close(end)
-
-
-def _route_to(address: str) -> str:
-    """This machine's address on the way to another one."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))  # nothing is sent
-        return str(probe.getsockname()[0])

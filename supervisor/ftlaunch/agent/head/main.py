@@ -6,6 +6,7 @@ agent: its ranks are not the head's business.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ from ftlaunch.agent.head import election
 from ftlaunch.agent.head.election import Elected
 from ftlaunch.agent.head.head_job import HeadJob
 from ftlaunch.agent.head.sign_of_life import Deposed, SignOfLife
+from ftlaunch.agent.head.starter import UNUSABLE
 from ftlaunch.channel.claims import Claims
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.listener import Listener
@@ -43,11 +45,13 @@ from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE, Resume
 
 def be_head(spec: JobSpec, token: bytes, write: int, takes_over: bool) -> None:
     """Be the head, and never return. See starter.BeHead."""
-    code = EXIT_BUG
+    code, told = EXIT_BUG, _Told(write)
     try:
-        code = _run(spec, token, write, takes_over)
+        code = _run(spec, token, told, takes_over)
     except Unusable as error:
         sys.stderr.write(f"{messages.PREFIX}{error}\n")
+        sys.stderr.flush()
+        told.tell(UNUSABLE)
         code = EXIT_USAGE
     except Deposed as error:
         sys.stderr.write(f"{messages.PREFIX}{error}\n")
@@ -61,14 +65,29 @@ def be_head(spec: JobSpec, token: bytes, write: int, takes_over: bool) -> None:
         os._exit(code)
 
 
-def _run(spec: JobSpec, token: bytes, write: int, takes_over: bool) -> int:
-    """The head. write: is told whether it listens."""
+class _Told:
+    """What has the head started is told once what became of it; its end without a word is told by the closed pipe."""
+
+    def __init__(self, write: int) -> None:
+        self._write: int | None = write
+
+    def tell(self, number: int) -> None:
+        """The head's pid, or UNUSABLE."""
+        if self._write is not None:
+            with contextlib.suppress(BrokenPipeError):  # its agent was killed meanwhile
+                os.write(self._write, b"%d\n" % number)
+            os.close(self._write)
+            self._write = None
+
+
+def _run(spec: JobSpec, token: bytes, told: _Told, takes_over: bool) -> int:
+    """The head. told: whether it can be."""
     loop = EventLoop[Event](time.monotonic)
     door, claims = _Door(), Claims(spec.run_dir)
 
     def listen(address: str, port: int) -> Listener:
-        told = door.accept, door.tell
-        return Listener(loop, time.monotonic, address, port, token, *told, version=cluster_messages.VERSION)
+        met = door.accept, door.tell
+        return Listener(loop, time.monotonic, address, port, token, *met, version=cluster_messages.VERSION)
 
     try:
         elected = election.stand(spec.nodes, claims, listen, takes_over=takes_over)
@@ -76,15 +95,15 @@ def _run(spec: JobSpec, token: bytes, write: int, takes_over: bool) -> int:
         raise Unusable(f"cannot be the head: {error.filename or claims.folder}: {error.strerror}") from error
     if elected is None:
         return 0
-    os.write(write, b"%d\n" % os.getpid())
-    os.close(write)
+    if takes_over:  # its agent looks for the head at once, and asks whatever has started it
+        told.tell(os.getpid())
     processes.become_subreaper()
     world = replace(spec, launch=replace(spec.launch, nproc=spec.nodes.most * spec.launch.nproc))
     terminal = Terminal()
     try:
         with Signals(spec.launch.stop_signals) as signals:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            return _serve(spec, world, loop, door, terminal, signals, claims, elected)
+            return _serve(spec, world, loop, door, terminal, signals, claims, elected, told)
     finally:
         elected.listener.close()
         loop.close()
@@ -108,7 +127,7 @@ class _Door:
 
 def _serve(
     spec: JobSpec, world: JobSpec, loop: EventLoop[Event], door: _Door, terminal: Terminal, signals: Signals,
-    claims: Claims, elected: Elected,
+    claims: Claims, elected: Elected, told: _Told,
 ) -> int:  # fmt: skip
     def make_pages(directory: Path) -> ClusterPages:
         pages = ClusterPages(directory, world.launch.nproc)
@@ -127,6 +146,7 @@ def _serve(
     reached = engine_main.tell_of_start(world, workspace, reporter)
     job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random, reached, life)
     door.accepted, door.say = job.cluster.arrivals.accepted, reporter.say
+    told.tell(os.getpid())
     code = job.run()
     reporter.tell(job.supervisor.ended(code))
     if unsaved := job.supervisor.unsaved() or job.kept():

@@ -20,13 +20,15 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.files.kernel_files import open_end
 
 START, TAKE_OVER, LOOK = b"+", b"t", b"?"
+UNUSABLE = -1
+"""told instead of a head's pid: it has said on the terminal why no head can be started with these settings"""
 _PATIENCE = 10.0  # seconds that an agent waits for its head to have said its last words
 _MOST = 1 << 16
 _DEAF = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 
 BeHead = Callable[[int, bool], None]
-"""Is the head, in a process of its own, and never returns. Given: a pipe that is told its pid once it listens, or is
-closed, and whether it takes the place of a head that is gone."""
+"""Is the head, in a process of its own, and never returns. Given: a pipe that is told its pid once it can be the head,
+or UNUSABLE, or is closed; and whether it takes the place of a head that is gone."""
 
 
 class HeadStarter:
@@ -52,6 +54,8 @@ class HeadStarter:
         self._told = b""
         self.gone = False
         """the process was killed: this node starts no head any more"""
+        self.unusable = False
+        """no head can be started with these settings, which was said"""
 
     def start(self) -> int:
         """Start a head where the job's place is this machine's, and none lives; returns its pidfd, or -1."""
@@ -60,7 +64,8 @@ class HeadStarter:
             select.select([self.fd], [], [])
             for line in self.lines():
                 pid = int(line["head"])
-                return open_end(pid) if pid else -1
+                self.unusable = pid == UNUSABLE
+                return open_end(pid) if pid > 0 else -1
         return -1
 
     def order(self, order: bytes) -> None:
@@ -69,7 +74,7 @@ class HeadStarter:
             os.write(self._orders, order)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Answers that have come: {"head": pid or 0} or {"sign": fields or nothing}."""
+        """Answers that have come: {"head": pid, 0 or UNUSABLE} or {"sign": fields or nothing}."""
         with contextlib.suppress(BlockingIOError):
             block = os.read(self.fd, _MOST)
             self._told += block
@@ -99,15 +104,21 @@ def _obey(claims: Claims, be_head: BeHead, orders: int, answers: int) -> None:
 
 
 def _fork_head(be_head: BeHead, takes_over: bool, close: tuple[int, ...]) -> int:
-    """Its pid, or 0 where it does not listen."""
+    """Its pid, or 0 where it is no head, or UNUSABLE. One that is no head yet ends with the agent."""
     read, write = os.pipe()
-    if not os.fork():
+    child = os.fork()
+    if not child:
         for fd in (read, *close):
             os.close(fd)
         for signum in (signal.SIGCHLD, *_DEAF):
             signal.signal(signum, signal.SIG_DFL)
         be_head(write, takes_over)
     os.close(write)
+    either = select.poll()
+    either.register(read, select.POLLIN)
+    either.register(close[0], 0)  # only whether the agent has closed its end
+    if not any(fd == read for fd, _ in either.poll()):
+        os.kill(child, signal.SIGKILL)
     with os.fdopen(read, "rb") as told:
         return int(told.readline() or b"0")
 

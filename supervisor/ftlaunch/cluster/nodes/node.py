@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from ftlaunch.channel.connection import Connection
@@ -14,9 +15,13 @@ from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 class Node:
     """A node that has said hello."""
 
-    def __init__(self, connection: Connection, member: Member, hello: Mapping[str, Any], now: float) -> None:
+    def __init__(
+        self, connection: Connection, member: Member, hello: Mapping[str, Any], now: float, head: str
+    ) -> None:  # fmt: skip
+        """head: the address of the head's machine, by which other machines find a node that is on it, too."""
         self.connection, self.member = connection, member
-        self.host, self.address = str(hello["host"]), connection.peer.rpartition(":")[0].strip("[]")
+        peer = connection.peer.rpartition(":")[0].strip("[]")
+        self.host, self.address = str(hello["host"]), head if ip_address(peer).is_loopback else peer
         self.leaves, self.signalled = "", False  # why it is to leave the job, and whether a signal has told it to
         self.probe, self.port = int(hello["probe"]), int(hello["port"])
         self.came = self.heard = now  # when it came, and when it was last heard, on the head's clock

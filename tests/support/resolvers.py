@@ -1,0 +1,61 @@
+"""What a machine made of namespaces knows of host names: its own /etc/hosts, and a name server that may be silent."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.support.machines import Machine
+
+# Answers every question for an address with the one that it was given, once the file is there; until then it says
+# nothing, as a firewall that drops packets does. Other questions are answered with nothing.
+_SERVER = """
+import pathlib, socket, sys
+address, ready, noted = sys.argv[1], pathlib.Path(sys.argv[2]), open(sys.argv[3], "a", buffering=1)
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+    server.bind((address, 53))
+    print("ready", flush=True)
+    while True:
+        query, client = server.recvfrom(512)
+        print("answered" if ready.exists() else "dropped", file=noted)
+        if not ready.exists():
+            continue
+        end = query.index(b"\\0", 12) + 5
+        wanted = query[end - 4 : end - 2] == b"\\0\\1"
+        head = query[:2] + b"\\x81\\x80\\0\\1" + (b"\\0\\1" if wanted else b"\\0\\0") + b"\\0\\0\\0\\0"
+        answer = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\1\\0\\4" + socket.inet_aton(address) if wanted else b""
+        server.sendto(head + query[12:end] + answer, client)
+"""
+
+
+def hosts(machine: Machine, home: Path, names: Mapping[str, str]) -> None:
+    """Give a machine an /etc/hosts of its own: names by addresses."""
+    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for address, name in names.items())]
+    _mount(machine, home / f"hosts_{machine.number}", "\n".join(lines) + "\n", "/etc/hosts")
+
+
+def asks(machine: Machine, home: Path, server: str) -> None:
+    """Have a machine ask a name server for names that are not in its /etc/hosts."""
+    _mount(machine, home / f"resolv_{machine.number}", f"nameserver {server}\n", "/etc/resolv.conf")
+
+
+def _mount(machine: Machine, file: Path, content: str, place: str) -> None:
+    file.write_text(content)
+    subprocess.run([*machine.enter("-m"), "mount", "--bind", str(file), place], check=True)
+
+
+@contextlib.contextmanager
+def name_server(machine: Machine, home: Path) -> Iterator[tuple[Path, Path]]:
+    """On a machine, whose address it gives to all names: the file that makes it answer, and that of what it did."""
+    ready, noted = home / "answers", home / "asked"
+    command = [*machine.enter("-n"), sys.executable, "-c", _SERVER, machine.address, str(ready), str(noted)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            yield ready, noted
+        finally:
+            server.kill()
