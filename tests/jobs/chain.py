@@ -5,6 +5,8 @@ number, the step and the states of all ranks, which they send each other at ever
 mixed from two steps, never leads to the final states of an undisturbed run, and these can be computed without a run.
 
 Each rank waits at one moment (`start`, `step`, `snapshot` or `end`) until OUT/go exists, and says so in OUT/at_RANK.
+The moment `commit` begins in the body of the step in which OUT/at_commit is seen first, STEP at the latest. Before
+that no rank goes on after step 10 without a checkpoint.
 """
 
 import hashlib
@@ -106,11 +108,18 @@ def restored(kind: Resume, step: int) -> bytes:
     return bytes(SIZE)
 
 
-def take(step: int, hold: Why | None) -> None:
-    """A snapshot in the slot with the oldest step that nobody needs."""
+def free_slots() -> list[tuple[int, int]]:
+    """Step and number of each slot that holds neither the newest step nor one for the saver."""
     held = page.slot_steps()[:MEMORY_SLOTS]
     busy = {max(held), page.reading, page.save_step if page.save_step > page.saved else NONE} - {NONE}
-    slot = min((n for n in range(MEMORY_SLOTS) if held[n] not in busy), key=lambda n: held[n])
+    return [(step, slot) for slot, step in enumerate(held) if step not in busy]
+
+
+def take(step: int, hold: Why | None) -> None:
+    """A snapshot in the slot with the oldest step that nobody needs; waits where the saver needs two."""
+    while not (free := free_slots()):
+        time.sleep(0.001)
+    slot = min(free)[1]
     directory = layout.slot_dir(memory, rank, slot)
     directory.mkdir(exist_ok=True)
     page.set_slot(slot, NONE)
@@ -159,7 +168,11 @@ page.raise_flag(Flag.ATTACHED)
 page.phase = Phase.TRAIN
 states = (out / f"states_{rank}").open("a", buffering=1)
 while at < steps:
+    while at == 10 and not (layout.list_iterations(checkpoints) or (out / "go").exists()):
+        time.sleep(0.005)
     wait_at("step", at)
+    if at == moment_step or (out / "at_commit").exists():
+        wait_at("commit")
     time.sleep(seconds)
     at += 1
     state = hashlib.sha256(b"%d %d " % (rank, at) + b"".join(of_all(state))).digest()

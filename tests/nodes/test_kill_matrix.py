@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.kill_cells import MACHINES, MOMENTS, CellJob, disposed, hit
+from tests.support.kill_cells import MACHINES, MOMENTS, NODES, CellJob, disposed, hit
 from tests.support.machines import Machine, Machines, made
 from tests.support.waiting import wait_for
 
@@ -54,7 +54,7 @@ def finish(job: CellJob, moment: str, gone: set[int]) -> None:
         job.codes(*gone)
     if moment == "stop":
         job.start_all()
-        assert job.codes(*range(MACHINES)) == {0}, job.told()
+        assert job.codes(*range(NODES)) == {0}, job.told()
     job.assert_right_states()
 
 
@@ -85,5 +85,7 @@ def test_a_machine(number: int, how: str, moment: str, machines: Machines, tmp_p
             back = time.monotonic() + 1.0
             wait_for(lambda: time.monotonic() > back, "a second", 2.0)
             machines[number].mend()
+        if how in ("not heard", "lossy"):
+            wait_for(machines[number].filtered, "packets at the filter", 10.0)
         finish(job, moment, {number} if how in ("lost", "stopped") else set())
         job.assert_nothing_left(*machines.all, but=machines[number] if how == "lost" else None)

@@ -22,20 +22,20 @@ from tests.support.machines import Machine, Machines, NodesJob
 from tests.support.waiting import wait_for
 
 NODES, MACHINES = 2, 3
-STEPS, STEP_TIME, SAVED_EVERY = 24, 0.02, 8
+STEPS, STEP_TIME, SAVED_EVERY = 40, 0.02, 8
 DEADLINE = 60.0  # seconds in which a disturbed job ends
 MOMENTS = {  # where ranks wait: a word of chain.py and a step
     "start": ("start", 0),
     "step": ("step", 12),
     "snapshot": ("snapshot", 13),
-    "commit": ("step", 20),  # the saver waits in its second commit, of step 16
+    "commit": ("commit", 38),  # the saver waits in its second commit
     "stop": ("step", 12),
     "end": ("end", 0),
 }
 _PAUSES = Path(__file__).parent / "pauses"
 _OPTIONS = (
     "--grace", "3s", "--memory-interval", "1", "--storage-interval", str(SAVED_EVERY), "--backoff-first", "100ms",
-    "--hang-timeout", "6s", "--startup-timeout", "15s", "--teardown-timeout", "6s", "--exit-timeout", "6s",
+    "--hang-timeout", "10s", "--startup-timeout", "15s", "--teardown-timeout", "6s", "--exit-timeout", "6s",
     "--max-restarts", "6",
 )  # fmt: skip
 
@@ -62,17 +62,16 @@ class CellJob(NodesJob):
         super().__init__(machines.all, home, name, NODES, command, ranks=1)
 
     def start_all(self, env: dict[str, str] | None = None) -> None:
-        """The agents of both places, then the one that stands by; waits until the head knows it."""
-        begun = len(self.events("attempt_started"))
+        """The agents of both places."""
         for number in range(NODES):
             self.start(number, "--node-rank", str(number), env=env)
-        self.wait_event("attempt_started", begun + 1)
-        self.start(NODES, env=env)
 
     def reach(self) -> None:
         """Start, and wait until the job is at its moment."""
         pause = {"PAUSE_COMMIT": f"{self.out} 2", "PYTHONPATH": str(_PAUSES)} if self._moment == "commit" else {}
         self.start_all(pause)
+        self.wait_event("attempt_started")
+        self.start(NODES, env=pause)
         self.wait(lambda: len(self.nodes()) == MACHINES, "the agent that stands by")
         awaited = ["at_commit"] if self._moment == "commit" else [f"at_{rank}" for rank in range(NODES)]
         self.wait(lambda: all((self.out / name).exists() for name in awaited), f"the moment `{self._moment}`")
