@@ -191,7 +191,12 @@ class Machine(_Space):
         hook = f"{{ type filter hook ingress device {self._port} priority 0; }}"
         for words in (f"add table netdev {self._port}", f"add chain netdev {self._port} out {hook}"):
             _run(*self._switch.enter("-n"), "nft", words)
-        _run(*self._switch.enter("-n"), "nft", f"add rule netdev {self._port} out {rule}")
+        _run(*self._switch.enter("-n"), "nft", f"add rule netdev {self._port} out counter {rule}")
+
+    def filtered(self) -> int:
+        """Packets of this machine that have come to the filter of `mute` or `lossy`."""
+        said = _run(*self._switch.enter("-n"), "nft", "list", "chain", "netdev", self._port, "out")
+        return int(said.partition("counter packets ")[2].split()[0])
 
     def lose(self) -> None:
         """The machine is gone: no word of its end gets out."""
