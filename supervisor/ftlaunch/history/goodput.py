@@ -7,78 +7,28 @@ dir may hold several runs of the supervisor, and a run may lack its end: it was 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from ftlaunch.history.story import (
+    DETECTING,
+    DOWN,
+    LOST,
+    RESTARTING,
+    STARTING,
+    STOPPING,
+    UNKNOWN,
+    USEFUL,
+    HistoryEntry,
+    Incident,
+    Story,
+)
 from ftlaunch.history.timeline import Moment
 
-USEFUL, LOST, DETECTING, RESTARTING = "useful", "lost", "detecting", "restarting"
-STARTING, STOPPING, DOWN, UNKNOWN = "starting", "stopping", "down", "unknown"
-CLASSES = (USEFUL, LOST, DETECTING, RESTARTING, STARTING, STOPPING, DOWN, UNKNOWN)
 # Written after the last event of a run; their time is not the job's.
 _AFTER_THE_END = ("notified", "notify_failed")
 _NOTED = frozenset(
     {"checkpoint_failed", "checkpoint_rejected", "loaded", "saver_died", "saver_missing", "storage_silent"}
 )
-
-
-@dataclass
-class HistoryEntry:
-    """Something to tell besides incidents: `what` is started, killed, stop_requested, saved, ..."""
-
-    at: float
-    what: str
-    attempt: int
-    fields: dict[str, Any]
-
-
-@dataclass
-class Incident:
-    """One failure and its cost; times are seconds, None where the journal does not say."""
-
-    at: float
-    attempt: int
-    rank: int
-    kind: str
-    sentence: str
-    verdict: str  # "restart" or "give up"
-    seen_after: float | None = None  # since the last completed step, the step under way included
-    resumed_after: float | None = None
-    resumed_step: int | None = None
-    source: str | None = None
-    recovered_after: float | None = None
-    steps_lost: int | None = None
-    autopsy: str | None = None  # where that of a hang lies
-
-
-@dataclass
-class Story:
-    """A run dir's whole history."""
-
-    job_id: str = ""
-    ranks: int = 0
-    runs: int = 0
-    attempts: int = 0
-    begin: float = 0.0
-    end: float = 0.0
-    ended: bool = False  # the last run of the supervisor has journalled its end
-    entries: list[HistoryEntry | Incident] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0.0))
-    steps_made: int = 0  # steps whose time is known
-    step_seconds: float | None = None  # mean over the steps timed
-    steps_lost: int = 0
-    checkpoints: int = 0
-
-    @property
-    def incidents(self) -> list[Incident]:
-        """The incidents among the entries."""
-        return [entry for entry in self.entries if isinstance(entry, Incident)]
-
-    @property
-    def effective(self) -> float | None:
-        """Share of the wall time that made steps which count; None where no steps are known."""
-        total = self.end - self.begin
-        return None if total <= 0 or self.seconds[UNKNOWN] > 0 else self.seconds[USEFUL] / total
 
 
 def tell(moments: Sequence[Moment]) -> Story:
@@ -178,6 +128,17 @@ class _Teller:
             self._reached = said.get("step", 0)
         self._story.entries.append(HistoryEntry(at, "killed", moment.attempt, {"known": said is not None}))
         self._turn(at, DOWN)
+
+    def _on_head_replaced(self, moment: Moment) -> None:
+        """Another head has taken up the ranks, which have trained all the while: no time is lost."""
+        self._story.heads_replaced += 1
+        self._note(moment, "head_replaced")
+
+    def _on_attempt_adopted(self, moment: Moment) -> None:
+        """The ranks have their state: the head that is gone may not have come to say so, and nobody will."""
+        self._unrecovered = []
+        if self._class in (STARTING, RESTARTING):
+            self._turn(moment.wall, USEFUL)
 
     def _on_attempt_started(self, moment: Moment) -> None:
         self._story.attempts += 1
@@ -285,6 +246,8 @@ class _Teller:
 
     _hears: Mapping[str, Callable[[_Teller, Moment], None]] = {
         "job_started": _on_job_started,
+        "head_replaced": _on_head_replaced,
+        "attempt_adopted": _on_attempt_adopted,
         "attempt_started": _on_attempt_started,
         "resumed": _on_resumed,
         "recovered": _on_recovered,

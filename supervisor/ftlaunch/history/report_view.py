@@ -9,19 +9,19 @@ from datetime import datetime
 from typing import Any
 
 from ftlaunch.common.formatting import duration, size
-from ftlaunch.history import goodput
-from ftlaunch.history.goodput import HistoryEntry, Incident, Story
+from ftlaunch.history import story as classes
+from ftlaunch.history.story import HistoryEntry, Incident, Story
 
 _WIDTH = 96
 _LEDGER = {
-    goodput.USEFUL: "steps that count",
-    goodput.LOST: "steps that had to be made again",
-    goodput.DETECTING: "last completed step to incident, with the one under way",
-    goodput.RESTARTING: "incident to the first new step of all ranks",
-    goodput.STARTING: "start of the supervisor until all ranks have their state",
-    goodput.STOPPING: "stop request, or the ranks' end, until all is saved",
-    goodput.DOWN: "no supervisor was running",
-    goodput.UNKNOWN: "ranks ran; they do not say their steps",
+    classes.USEFUL: "steps that count",
+    classes.LOST: "steps that had to be made again",
+    classes.DETECTING: "last completed step to incident, with the one under way",
+    classes.RESTARTING: "incident to the first new step of all ranks",
+    classes.STARTING: "start of the supervisor until all ranks have their state",
+    classes.STOPPING: "stop request, or the ranks' end, until all is saved",
+    classes.DOWN: "no supervisor was running",
+    classes.UNKNOWN: "ranks ran; they do not say their steps",
 }
 
 
@@ -39,6 +39,7 @@ def report_lines(story: Story) -> list[str]:
     """The story as `ftctl report` prints it."""
     runs = _count(story.runs, "run") + " of the supervisor"
     zone = datetime.fromtimestamp(story.begin).astimezone().strftime("%Z")
+    runs += f", {_count(story.heads_replaced + 1, 'head')}" if story.heads_replaced else ""
     lines = [
         f"job {story.job_id}: {_count(story.ranks, 'rank')}, {runs}, {_count(story.attempts, 'attempt')}, "
         f"{_count(len(story.incidents), 'incident')}",
@@ -85,6 +86,8 @@ def _entry(entry: HistoryEntry) -> Iterator[str]:
         yield _started(fields)
     elif entry.what == "killed":
         yield "the supervisor ended without a word (killed?)" + ("" if fields["known"] else "; when is not known")
+    elif entry.what == "head_replaced":
+        yield "the head of the job was gone: another one has taken up its ranks, which have run on"
     elif entry.what == "stop_requested":
         yield f"told to stop: {fields.get('by')}"
     elif entry.what == "checkpoint_committed":
@@ -140,7 +143,7 @@ def _ledger(story: Story) -> Iterator[str]:
     yield f"{'where the wall time went':<58}{duration(total):>14}"
     for name, meaning in _LEDGER.items():
         seconds = story.seconds[name]
-        if seconds > 0 or name in (goodput.USEFUL, goodput.LOST):
+        if seconds > 0 or name in (classes.USEFUL, classes.LOST):
             share = seconds / total if total else 0.0
             yield f"  {name:<11}{duration(seconds):>14} {share:>8.2%}   {meaning}"
     yield ""
@@ -152,15 +155,15 @@ def _ledger(story: Story) -> Iterator[str]:
             f" lost: {story.steps_lost}, their time is estimated with it"
         )
     elif story.steps_lost:
-        yield f"steps lost: {story.steps_lost}; their time is not known and stands under `{goodput.USEFUL}`"
+        yield f"steps lost: {story.steps_lost}; their time is not known and stands under `{classes.USEFUL}`"
     yield f"checkpoints: {story.checkpoints}"
 
 
 def _without_down(story: Story, total: float) -> str:
-    up = total - story.seconds[goodput.DOWN]
+    up = total - story.seconds[classes.DOWN]
     if story.effective is None or up <= 0 or up == total:
         return ""
-    return f" ({story.seconds[goodput.USEFUL] / up:.2%} of the time it was up)"
+    return f" ({story.seconds[classes.USEFUL] / up:.2%} of the time it was up)"
 
 
 def _count(number: int, noun: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -36,7 +36,20 @@ def moments(events: Sequence[Mapping[str, Any]]) -> list[Moment]:
         if shift is None or event["event"] == "job_started":
             shift = max(wall, newest) - mono
         line.append(Moment(max(mono + shift, newest), str(event["event"]), attempt, event))
-    return line
+    return _with_takeovers(line)
+
+
+def _with_takeovers(line: list[Moment]) -> list[Moment]:
+    """A head that takes up ranks which run is no run of its own: its `job_started` becomes a `head_replaced`."""
+    found, begun = list(line), None
+    for number, moment in enumerate(line):
+        if moment.event == "job_started":
+            begun = number
+        elif moment.event == "attempt_adopted" and begun:
+            found[begun] = replace(line[begun], event="head_replaced")
+        if moment.event in ("attempt_started", "attempt_adopted"):
+            begun = None
+    return found
 
 
 def _epoch(stamp: str) -> float:

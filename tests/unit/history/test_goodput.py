@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
-from ftlaunch.history.goodput import CLASSES, HistoryEntry, Story, tell
-from ftlaunch.history.timeline import Moment
+from ftlaunch.history.goodput import tell
+from ftlaunch.history.story import CLASSES, HistoryEntry, Story
+from ftlaunch.history.timeline import Moment, moments
 
 Event = tuple[float, str, dict[str, Any]]
 
@@ -238,3 +240,36 @@ def test_the_ledger_adds_up_wherever_the_journal_ends(length: int) -> None:
 def test_nothing_told_is_no_story() -> None:
     told = tell([])
     assert (told.runs, told.end - told.begin, told.effective) == (0, 0, None)
+
+
+def adopted(when: float) -> list[Event]:
+    return [at(when, "job_started", job_id="j", ranks=2, killed_at=None), at(when + 1, "attempt_adopted")]
+
+
+def moved(*events: Event) -> Story:
+    """As it is read from a journal."""
+    stamps = [datetime.fromtimestamp(when, timezone.utc).isoformat() for when, _, _ in events]
+    lines = zip(stamps, events, strict=True)
+    told = [{"t": stamp, "mono": when, "attempt": 0, "event": name, **more} for stamp, (when, name, more) in lines]
+    return tell(moments(told))
+
+
+def test_a_head_that_takes_up_ranks_that_run_is_no_run_and_costs_no_time() -> None:
+    """Taken out: the ranks counted as starting from then on, and the job as run twice."""
+    told = moved(*QUIET, *adopted(150), *exits(210, 100), at(211, "job_finished", code=0))
+    assert spent(told) == {"starting": 10, "useful": 100, "stopping": 1}
+    assert (told.runs, told.heads_replaced, told.attempts) == (1, 1, 1)
+    assert (told.steps_made, told.step_seconds) == (100, 1.0)
+    assert [entry.what for entry in told.entries if isinstance(entry, HistoryEntry)] == [
+        "started", "head_replaced", "job_finished",
+    ]  # fmt: skip
+
+
+def test_a_head_that_dies_while_its_ranks_are_resuming() -> None:
+    told = moved(*QUIET, incident(150, 40, since=0.0), *adopted(151), *exits(210, 100), at(211, "job_finished"))
+    assert spent(told) == {"starting": 10, "useful": 98, "restarting": 2, "stopping": 1}
+
+
+def test_a_head_that_starts_the_ranks_anew_is_another_run() -> None:
+    told = moved(*QUIET, *START[:1], at(101, "attempt_started"), RESUMED, at(211, "job_finished"))
+    assert (told.runs, told.heads_replaced) == (2, 0)

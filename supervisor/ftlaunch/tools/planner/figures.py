@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from ftlaunch.history.goodput import Story
+from ftlaunch.history.story import Story
 from ftlaunch.history.timeline import Moment
 from ftlaunch.tools.planner.model import FailureKind, PlannedJob
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ftlaunch.history.goodput import DETECTING, LOST, RESTARTING, STOPPING, USEFUL
+from ftlaunch.history.story import DETECTING, LOST, RESTARTING, STOPPING, USEFUL
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.restart_policy import Backoff, Budget, RestartLimits, judge
 from ftlaunch.policy.state_machine import advance
