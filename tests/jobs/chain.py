@@ -5,8 +5,8 @@ number, the step and the states of all ranks, which they send each other at ever
 mixed from two steps, never leads to the final states of an undisturbed run, and these can be computed without a run.
 
 Each rank waits at one moment (`start`, `step`, `snapshot` or `end`) until OUT/go exists, and says so in OUT/at_RANK.
-The moment `commit` begins in the body of the step in which OUT/at_commit is seen first, STEP at the latest. Before
-that no rank goes on after step 10 without a checkpoint.
+Before all that it waits for OUT/ready, and after step 10 for a checkpoint. The moment `commit` begins in the body of
+the step in which OUT/at_commit is seen first, STEP at the latest.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def wait_at(name: str, step: int = moment_step) -> None:
     if (name, step) == (moment, moment_step) and not (out / "go").exists():
         (out / f"at_{rank}").touch()
         while not (out / "go").exists():
-            time.sleep(0.005)
+            time.sleep(0.02)
 
 
 # --- the ranks among themselves -------------------------------------------------------------------------------
@@ -154,6 +154,8 @@ def on_term(signum: int, frame: object) -> None:
 
 
 signal.signal(signal.SIGTERM, on_term)
+while not (out / "ready").exists():
+    time.sleep(0.02)
 wait_at("start")
 peers = meet() if world > 1 else []
 served = NONE
@@ -169,7 +171,7 @@ page.phase = Phase.TRAIN
 states = (out / f"states_{rank}").open("a", buffering=1)
 while at < steps:
     while at == 10 and not (layout.list_iterations(checkpoints) or (out / "go").exists()):
-        time.sleep(0.005)
+        time.sleep(0.02)
     wait_at("step", at)
     if at == moment_step or (out / "at_commit").exists():
         wait_at("commit")

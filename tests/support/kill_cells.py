@@ -35,7 +35,7 @@ MOMENTS = {  # where ranks wait: a word of chain.py and a step
 _PAUSES = Path(__file__).parent / "pauses"
 _OPTIONS = (
     "--grace", "3s", "--memory-interval", "1", "--storage-interval", str(SAVED_EVERY), "--backoff-first", "100ms",
-    "--hang-timeout", "10s", "--startup-timeout", "15s", "--teardown-timeout", "6s", "--exit-timeout", "6s",
+    "--hang-timeout", "8s", "--startup-timeout", "20s", "--teardown-timeout", "6s", "--exit-timeout", "6s",
     "--max-restarts", "6",
 )  # fmt: skip
 
@@ -72,7 +72,8 @@ class CellJob(NodesJob):
         self.start_all(pause)
         self.wait_event("attempt_started")
         self.start(NODES, env=pause)
-        self.wait(lambda: len(self.nodes()) == MACHINES, "the agent that stands by")
+        self.wait(lambda: "joined:" in self.said(NODES), "the agent that stands by")
+        (self.out / "ready").touch()
         awaited = ["at_commit"] if self._moment == "commit" else [f"at_{rank}" for rank in range(NODES)]
         self.wait(lambda: all((self.out / name).exists() for name in awaited), f"the moment `{self._moment}`")
         if self._moment == "stop":
@@ -98,10 +99,6 @@ class CellJob(NodesJob):
                 memory = Path(self.events("job_started")[-1]["memory_dir"])
                 return ask(machine.path(memory / SOCKET), request)
         return {}
-
-    def nodes(self) -> list[dict[str, Any]]:
-        """What the head says of its nodes."""
-        return list(self.ask_head({"do": "nodes"}).get("nodes", []))
 
     def wait(self, ready: Any, what: str, seconds: float = DEADLINE) -> Any:
         """`wait_for`, with all that was said where it is in vain."""

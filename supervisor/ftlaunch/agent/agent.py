@@ -97,7 +97,7 @@ class Agent:
             beat = self._ranks.look()
             if self.link.alone_since is None:
                 self._lease.sent(beat, now)
-        self._helpers.look()
+        self._helpers.look(now)
         self._search.look(now, self._ranks.place)
         self._heed_sign()
         if self._ending is None:

@@ -76,8 +76,9 @@ class NodeHelpers:
         if (collector := self._collectors.pop(number, None)) is not None:
             collector.kill()
 
-    def look(self) -> None:
-        """Tell of what has been collected."""
+    def look(self, now: float) -> None:
+        """Tell of what has been collected, and see whether the saver can answer."""
+        self._link.look(now)
         for number, collector in list(self._collectors.items()):
             if collector.poll() is not None:
                 del self._collectors[number]

@@ -8,9 +8,11 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ftlaunch.system import process_activity
+from ftlaunch.system import process_activity, processes
 from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
 from ftlaunch_contract.files import atomic
+
+_STOPPED = 4.0  # seconds
 
 
 class Saver(Protocol):
@@ -37,6 +39,9 @@ class Saver(Protocol):
 
     def work(self) -> object:
         """Changes whenever it has done something."""
+
+    def look(self, now: float) -> None:
+        """End a saver that cannot answer, at monotonic `now`: the loop hears that on `fd`."""
 
     def close(self, timeout: float) -> int | None:
         """Let it finish and leave; SIGKILL it after `timeout` seconds."""
@@ -67,6 +72,7 @@ class SaverLink:
         self.pid = self._process.pid
         self.pending: dict[str, Any] | None = None
         self._buffer = b""
+        self._stopped_since: float | None = None
 
     @property
     def closed(self) -> bool:
@@ -103,6 +109,15 @@ class SaverLink:
     def work(self) -> tuple[float, int]:
         """What the saver has done up to now: seconds of processor time, and bytes read and written."""
         return process_activity.work_of(self.pid)
+
+    def look(self, now: float) -> None:
+        """End a saver that was stopped (SIGSTOP) over a request: nobody may continue it, and another one can save."""
+        if self.pending is None or self.closed or processes.state_of(self.pid) != "T":
+            self._stopped_since = None
+        elif self._stopped_since is None:
+            self._stopped_since = now
+        elif now - self._stopped_since > _STOPPED:
+            self._process.kill()
 
     def close(self, timeout: float) -> int | None:
         """Let the saver finish and leave; SIGKILL it after `timeout` seconds.

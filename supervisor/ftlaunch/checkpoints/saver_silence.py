@@ -1,7 +1,7 @@
 """Says, again and again, that storage does not answer: the saver is in a system call that does not come back.
 
 Nothing is done about it: a process in such a call cannot be killed, and another saver would run into the same call. The
-training goes on. Its end does not wait for such a saver: see final_save.py.
+training goes on. Its end does not wait for such a saver: see final_save.py. A saver that was stopped is ended instead.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class SaverSilence:
         """Compare what the saver has done with what it had done at the look before. now: monotonic seconds."""
         if now - self._looked < _LOOK:
             return
+        self._saving.link.look(now)
         self._looked, work = now, self._saving.work()
         if work is None or work != self._work:
             self._end(now)

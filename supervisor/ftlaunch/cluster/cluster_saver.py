@@ -84,6 +84,10 @@ class ClusterSaver:
         """Changes whenever a saver has done something that is known here."""
         return self._own.work(), len(self._awaited)
 
+    def look(self, now: float) -> None:
+        """End the head's saver where it was stopped; those of the nodes are their agents' business."""
+        self._own.look(now)
+
     def close(self, timeout: float) -> int | None:
         """Let the head's saver finish and leave."""
         if not self._gone:

@@ -43,6 +43,14 @@ def dies_with(parent: int) -> Callable[[], None]:
     return ask
 
 
+def state_of(pid: int) -> str:
+    """The state letter of a process in /proc (R, S, D, T, Z); empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 class Leader:
     """One rank's process, a child of ours whoever forked it: its session leader, with a pidfd to wait on."""
 
@@ -86,10 +94,7 @@ class Leader:
 
     def state(self) -> str:
         """The process state letter of /proc (R, S, D, T, Z); empty when it is gone."""
-        try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return ""
+        return state_of(self.pid)
 
 
 def kill_groups(leaders: Iterable[Leader]) -> None:

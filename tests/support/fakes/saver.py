@@ -19,7 +19,7 @@ class FakeSaver:
     def __init__(self, world: World, number: int) -> None:
         self._world, self.fd, self.pid = world, -10 - number, 5000 + number
         self.pending: dict[str, Any] | None = None
-        self.closed = False
+        self.closed = self.stopped = False
         self.asked: list[dict[str, Any]] = []
         self.hurried = 0
         self.moved = 0
@@ -29,7 +29,7 @@ class FakeSaver:
         """Take a request, and answer it in a while."""
         self.pending = request
         self.asked.append(request)
-        if not self._world.storage_answers:
+        if self.stopped or not self._world.storage_answers:
             return
         self._world.clock.at(self._world.clock() - BEGIN + 0.5, lambda: self.say(self._world.answer(request)))
 
@@ -60,6 +60,11 @@ class FakeSaver:
         """Nothing is left to wait for."""
         self.closed = True
         return -9
+
+    def look(self, now: float) -> None:
+        """A saver that was stopped over a request dies of it."""
+        if self.stopped and self.pending is not None:
+            self.die()
 
     def hurry(self) -> None:
         """Count it."""

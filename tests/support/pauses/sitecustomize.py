@@ -22,7 +22,7 @@ def _on_audit(event: str, args: tuple[object, ...]) -> None:
     if _commits == int(number) and not Path(folder, "go").exists():
         Path(folder, "at_commit").write_text(str(os.getpid()))
         while not Path(folder, "go").exists():
-            time.sleep(0.005)
+            time.sleep(0.02)
 
 
 if "PAUSE_COMMIT" in os.environ and "ftlaunch.checkpoints.saver" in sys.orig_argv:

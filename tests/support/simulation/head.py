@@ -99,6 +99,9 @@ class _Saver:
         """It works."""
         return self._head.job.world.now
 
+    def look(self, now: float) -> None:
+        """It is never stopped."""
+
     def close(self, timeout: float) -> int:
         """It is over."""
         self.closed = True

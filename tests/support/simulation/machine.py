@@ -40,7 +40,7 @@ class Helpers:
     def collect_no_more(self, number: int) -> None:
         """Nothing is under way."""
 
-    def look(self) -> None:
+    def look(self, now: float) -> None:
         """Nothing is to be told."""
 
 

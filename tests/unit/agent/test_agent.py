@@ -129,7 +129,7 @@ class FakeHelpers:
         """Whether ranks can be forked."""
         return self.ready
 
-    def look(self) -> None:
+    def look(self, now: float) -> None:
         """Nothing to see."""
 
 

@@ -16,6 +16,7 @@ class FakeSaverLink:
     def __init__(self, fd: int) -> None:
         self.fd, self.pending, self.hurried = fd, None, 0
         self.asked: list[dict[str, Any]] = []
+        self.looked: list[float] = []
         self.said: list[dict[str, Any]] | None = []
 
     def ask(self, request: dict[str, Any]) -> None:
@@ -27,6 +28,10 @@ class FakeSaverLink:
     def hurry(self) -> None:
         """Count it."""
         self.hurried += 1
+
+    def look(self, now: float) -> None:
+        """Note it."""
+        self.looked.append(now)
 
     def answers(self) -> list[dict[str, Any]] | None:
         """What it has said."""
@@ -144,13 +149,19 @@ def test_only_a_saver_that_writes_is_hurried(node: Node) -> None:
     assert node.savers[0].hurried == 1
 
 
+def test_the_saver_is_looked_at(node: Node) -> None:
+    """Taken out: a node's saver that was stopped holds up every checkpoint, and the end of the job."""
+    node.helpers.look(5.0)
+    assert node.savers[0].looked == [5.0]
+
+
 def test_what_was_collected_is_told_once(node: Node) -> None:
     node.helpers.collect(4, {})
-    node.helpers.look()
+    node.helpers.look(5.0)
     assert node.told == []
     node.collectors[0].status = 0
-    node.helpers.look()
-    node.helpers.look()
+    node.helpers.look(5.0)
+    node.helpers.look(5.0)
     assert node.told == [("collected", {"number": 4})]
 
 
@@ -165,5 +176,5 @@ def test_what_nobody_waits_for_is_ended(node: Node) -> None:
     node.helpers.collect_no_more(4)
     node.helpers.collect_no_more(5)
     assert node.collectors[0].killed
-    node.helpers.look()
+    node.helpers.look(5.0)
     assert node.told == []

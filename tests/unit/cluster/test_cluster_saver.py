@@ -50,6 +50,9 @@ class FakeOwn:
         """It does nothing."""
         return 0
 
+    def look(self, now: float) -> None:
+        """It is never stopped."""
+
     def close(self, timeout: float) -> int:
         """Gone."""
         return -9

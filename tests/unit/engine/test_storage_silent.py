@@ -140,3 +140,14 @@ def test_ranks_that_wait_for_a_checkpoint_are_not_hung(tmp_path: Path) -> None:
     assert world.told("storage_silent")[0]["newest"] == 5
     assert world.supervisor.state is JobState.STOPPED, "there is nothing to save"
     assert seconds(world) < 1000.0
+
+
+def test_a_saver_that_was_stopped_holds_up_no_end(tmp_path: Path) -> None:
+    """Taken out: a job whose ranks are done waits for ever."""
+    world = job(tmp_path, 3)
+    world.savers[0].stopped = world.storage_answers = True
+    finish(world, 5.0)
+    world.run()
+    assert world.supervisor.state is JobState.DONE
+    assert world.told("checkpoint_committed")[-1]["step"] == 3
+    assert len(world.savers) == 2, "another one has its place"
