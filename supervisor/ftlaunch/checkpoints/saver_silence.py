@@ -28,9 +28,9 @@ class SaverSilence:
 
     def look(self, now: float) -> None:
         """Compare what the saver has done with what it had done at the look before. now: monotonic seconds."""
+        self._saving.link.look(now)
         if now - self._looked < _LOOK:
             return
-        self._saving.link.look(now)
         self._looked, work = now, self._saving.work()
         if work is None or work != self._work:
             self._end(now)
