@@ -38,9 +38,9 @@ def test_a_saver_that_stays_stopped_over_a_request_is_ended(saver: SaverLink, tm
     stop(saver)
     saver.ask({"do": "find", "checkpoint_dir": str(tmp_path)})
     saver.look(100.0)
-    saver.look(103.9)
+    saver.look(101.9)
     assert state_of(saver.pid) == "T", "somebody may continue it"
-    saver.look(104.1)
+    saver.look(102.1)
     assert is_gone(saver)
 
 
@@ -50,7 +50,7 @@ def test_a_saver_that_was_continued_in_time_goes_on(saver: SaverLink, tmp_path: 
     saver.look(100.0)
     os.kill(saver.pid, signal.SIGCONT)
     wait_for(lambda: state_of(saver.pid) != "T", "a continued saver")
-    saver.look(104.1)
+    saver.look(102.1)
     assert select.select([saver.fd], [], [], 10.0)[0]
     assert [answer["did"] for answer in saver.answers() or ()] == ["find"]
 

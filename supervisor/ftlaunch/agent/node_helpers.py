@@ -30,6 +30,7 @@ class NodeHelpers:
         """whether ranks can be started by now: the fork server is ready, or it is known that there is none"""
         self._collectors: dict[int, DumpCollector] = {}
         self._waiting: list[Request] = []
+        self._repeated = False  # the request under way is one over which a saver has died
         self._link = start_saver()
         loop.register(self._link.fd, self._on_saver)
 
@@ -46,6 +47,7 @@ class NodeHelpers:
 
     def _ask(self) -> None:
         if self._waiting and self._link.pending is None:
+            self._repeated = False
             self._link.ask(self._waiting.pop(0))
 
     def _on_saver(self) -> None:
@@ -56,7 +58,11 @@ class NodeHelpers:
             status = self._link.close(1.0)
             self._link = self._start_saver()
             self._loop.register(self._link.fd, self._on_saver)
-            answers = [] if pending is None else [{"error": f"its saver has died ({status})"}]
+            if pending is not None and not self._repeated:
+                self._repeated = True
+                self._link.ask(pending)
+                return
+            answers = [] if pending is None else [{"error": f"its saver has died twice over it ({status})"}]
         for answer in answers:
             assert pending is not None
             self._tell("saver", answer={**answer, "number": pending["number"]})

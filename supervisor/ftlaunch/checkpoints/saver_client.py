@@ -12,7 +12,7 @@ from ftlaunch.system import process_activity, processes
 from ftlaunch.system.helper_process import PIPE, HelperProcesses, module
 from ftlaunch_contract.files import atomic
 
-_STOPPED = 4.0  # seconds
+_STOPPED = 2.0  # seconds: less than a grace, so that a job which was told to stop is still saved
 
 
 class Saver(Protocol):

@@ -28,6 +28,7 @@ class SaverSilence:
 
     def look(self, now: float) -> None:
         """Compare what the saver has done with what it had done at the look before. now: monotonic seconds."""
+        self._saving.link.look(now)
         if now - self._looked < _LOOK:
             return
         self._saving.link.look(now)

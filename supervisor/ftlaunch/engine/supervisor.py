@@ -273,7 +273,8 @@ class Supervisor:
         if not self.final_save.error:
             return ""
         step = self._context.pages.newest_common()
-        return messages.unsaved(step, self.final_save.error, self._context.memory_dir)
+        here = None if self._context.spec.nodes.several else self._context.memory_dir
+        return messages.unsaved(step, self.final_save.error, here)
 
     def _complete_since(self) -> str:
         """Since when storage has the job's last step, where the only attempt found nothing left to train."""

@@ -47,10 +47,12 @@ def begins_anew(finished: str, checkpoint_dir: Path) -> str:
     return f"this job finished before, at {finished}, and there is no checkpoint in {checkpoint_dir}: it begins anew"
 
 
-def unsaved(step: int, why: str, memory: Path) -> str:
-    """The last line of a job whose newest step could not be saved."""
-    what = f"the last snapshot, of step {step}, could not be saved: {why}; it stays in {memory}"
-    return f"{what}: the same `ftlaunch` command goes on from it on this machine, until that is rebooted"
+def unsaved(step: int, why: str, memory: Path | None) -> str:
+    """The last line of a job whose newest step could not be saved. memory: None where the job has several nodes."""
+    what, same = f"the last snapshot, of step {step}, could not be saved: {why}", "the same `ftlaunch` command goes on"
+    if memory is None:
+        return f"{what}; it stays in the memory of all nodes: {same} from it on these machines, until one is rebooted"
+    return f"{what}; it stays in {memory}: {same} from it on this machine, until that is rebooted"
 
 
 def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str) -> list[str]:
