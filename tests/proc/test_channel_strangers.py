@@ -13,6 +13,8 @@ from tests.support.channels import TOKEN, Place
 
 from ftlaunch.channel import connection as connection_module
 from ftlaunch.channel import listener as listener_module
+from ftlaunch.channel.framing import framed
+from ftlaunch.channel.handshake import NONCE, Handshake, Role
 from ftlaunch.channel.listener import MOST_STRANGERS
 
 CHALLENGE = 4 + 32  # bytes: all that a stranger ever gets
@@ -70,6 +72,37 @@ def test_garbage_learns_nothing_and_ends_nothing(place: Place, garbage: bytes, w
     near.connection.send({"beat": 1})
     place.until(lambda: far.heard, "a beat")
     assert near.ends == far.ends == []
+
+
+def test_a_handshake_that_was_listened_to_cannot_be_played_again(place: Place) -> None:
+    """Whoever has heard a true agent's words knows no token."""
+    true = Handshake(Role.CLIENT, TOKEN, b"n" * NONCE)
+    place.listen()
+    with place.stranger() as first, place.stranger() as second:
+        theirs = received(place, first, CHALLENGE)
+        proof = true.hear(theirs[4:])
+        assert proof is not None
+        words = framed(true.challenge) + framed(proof)
+        first.sendall(words)
+        assert len(received(place, first, CHALLENGE)) == CHALLENGE, "the listener proves itself to the true one"
+        second.sendall(words)
+        assert len(place.hung_up(second)) == CHALLENGE
+        assert place.said[0].endswith("it does not know the token")
+    assert place.accepted == []
+
+
+def received(place: Place, stranger: socket.socket, count: int) -> bytes:
+    """So many bytes of the listener's."""
+    stranger.setblocking(False)
+    heard = bytearray()
+
+    def enough() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            heard.extend(stranger.recv(count - len(heard)))
+        return len(heard) == count
+
+    place.until(enough, f"{count} bytes")
+    return bytes(heard)
 
 
 @pytest.mark.parametrize("begin", [b"", b"\0\0", struct.pack(">I", 32) + b"half a nonce"])

@@ -69,3 +69,18 @@ def test_its_end_is_seen_once_and_answers_nothing(agent: subprocess.Popen[str]) 
     assert told(agent) == "ready"
     os.kill(starter_of(agent), signal.SIGKILL)
     assert told(agent, "look") == "[] True"
+
+
+def test_a_head_that_waits_for_a_resolver_ends_with_its_agent(tmp_path: Path) -> None:
+    """Taken out: it becomes the head later, of a job that has no agent."""
+    program = AGENT.replace("    os._exit(0)", "    import time; time.sleep(600)")
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) as agent:
+        found = wait_for(lambda: of_job(tmp_path) if len(of_job(tmp_path)) == 3 else None, "agent, starter and head")
+        agent.kill()
+    wait_for(lambda: not any(map(alive, found)), "the end of all three", 10.0)
+
+
+def of_job(home: Path) -> list[int]:
+    """Pids of the processes that have this path as a word of their command."""
+    told = subprocess.run(["pgrep", "-f", str(home)], capture_output=True, text=True, check=False).stdout
+    return [int(pid) for pid in told.split()]

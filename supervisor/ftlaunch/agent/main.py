@@ -103,7 +103,7 @@ def _take_memory(spec: JobSpec) -> MemoryTaken:
     raise Unusable(f"cannot start: {_MOST_AGENTS} agents of this job run on this machine")
 
 
-def _probe_socket() -> socket.socket:
+def probe_socket() -> socket.socket:
     """Refuses connections once this agent has ended, at all addresses of the machine: see `fences.py`."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -162,7 +162,7 @@ class _Node:
             ForkServerWatch(fork_server, loop, say).is_settled,
             self._tell,
         )
-        self._probe = _probe_socket()
+        self._probe = probe_socket()
         self.agent = self._make_agent(token, starter)
         loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
         self._questions = Questions(loop, time.monotonic, self._control, self.agent)

@@ -283,3 +283,14 @@ def test_it_does_what_the_head_says(node: Node) -> None:
     node.link.heard({"do": "leave"})
     node.link.heard({"do": "kill"})
     assert node.ranks.calls[-3:] == ["hold", "leave", "kill"]
+
+
+def test_a_standby_says_so_once_also_beside_the_head(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.agent.beside_head = True
+    node.link.meet()
+    for why in ("the job has its 2 nodes", "the job has its 2 nodes", "the job has its 3 nodes"):
+        node.link.heard({"do": "standby", "why": why})
+    first, second = node.said
+    assert first.startswith("this node stands by since ") and first.endswith(": the job has its 2 nodes")
+    assert second.endswith(": the job has its 3 nodes")
