@@ -5,6 +5,8 @@ Snapshots of different steps on two nodes are of no use: a resume needs one step
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch_contract.protocol import announce_step
 
@@ -19,10 +21,13 @@ class CommonInterval:
         self._pages, self._each = pages, ranks_each
         self._from = 0  # the step from which the announced one holds
 
-    def look(self, newest: int, step_seconds: float) -> None:
-        """Announce another interval where the nodes want one. newest: step of any rank, step_seconds: the shortest."""
+    def look(self, front: Callable[[], tuple[int, float]]) -> None:
+        """Announce another interval where the nodes want one. front: the newest step of any rank, the shortest step."""
         wanted = [page.wanted for page in self._pages.pages[:: self._each]]
-        if not all(wanted) or newest < self._from:
+        if not all(wanted):
+            return
+        newest, step_seconds = front()
+        if newest < self._from:
             return
         every, before = max(wanted), self._pages.every
         if before and abs(every - before) <= _SLACK * before:

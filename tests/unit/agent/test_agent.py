@@ -11,6 +11,7 @@ from tests.support.fakes.clock import Clock
 
 from ftlaunch.agent.agent import Agent
 from ftlaunch.agent.head_search import HeadSearch
+from ftlaunch.channel.claims import Sign
 from ftlaunch.cluster.cluster import FENCE
 from ftlaunch.cluster.membership import shared_dirs
 from ftlaunch.spec.resolve import resolve
@@ -167,6 +168,12 @@ class Node:
             if heard and self.link.alone_since is None:
                 self.link.heard({"do": "heard", "number": self.ranks.beats})
 
+    def look_at_storage(self) -> None:
+        """Storage shows no newer head."""
+        while self.orders:
+            self.orders.pop()
+            self.search.on_answer({"sign": vars(Sign(0, "10.0.0.1", 29400, "this machine", 1, 1, 0))})
+
     def train(self) -> None:
         """Join, and have ranks."""
         self.link.meet()
@@ -221,6 +228,7 @@ def test_while_nobody_listens_at_the_endpoint_another_head_may_begin(node: Node)
     node.link.refused = node.link.at_home = True
     for _ in range(10):
         node.link.tried_at = node.clock()
+        node.look_at_storage()
         node.live(1.0)
     node.link.meet()
     assert node.link.sent[-1]["running"] == {"place": 1, "pids": {2: 102, 3: 103}, "ended": {}}

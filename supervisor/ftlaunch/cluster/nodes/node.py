@@ -24,6 +24,7 @@ class Node:
         self.told_heard = 0.0  # when it was last told that it is heard
         self.gone_already = False  # before they were taken up: see note_end
         self.gone = True  # no rank of it is left
+        self.ends = False  # it was told to end ranks of another attempt, and has not said that they are gone
         self._ahead: float | None = None  # how far the head's clock is ahead of the node's, seconds
         self.slots: dict[int, list[int]] | None = None  # rank -> steps that its memory held when it came
 
