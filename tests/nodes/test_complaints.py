@@ -135,8 +135,8 @@ def test_forty_agents_of_four_nodes(naps: NodesJob) -> None:
     for _ in range(36):
         naps.agent()
     naps.wait_joined(40)
-    wait_for(lambda: "this node stands by since " in naps.said(39), "the last one's word")
-    standing = [number for number in range(40) if "this node stands by since " in naps.said(number)]
+    wait_for(lambda: "this node stands by: " in naps.said(39), "the last one's word")
+    standing = [number for number in range(40) if "this node stands by: " in naps.said(number)]
     assert standing == list(range(4, 40)), naps.told
     naps.out.mkdir()
     (naps.out / "awake").touch()

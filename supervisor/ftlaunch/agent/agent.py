@@ -108,7 +108,8 @@ class Agent:
     def _settle(self, now: float) -> None:
         if not self._settled and self._helpers.may_begin(now):
             self._settled = True
-        if not self._shared.proven and (apart := self._shared.look(now)) is not None:
+        apart = None if self._shared.proven or self.link.alone_since is not None else self._shared.look(now)
+        if apart is not None:  # while there is a head that has left its word: another one replaces it
             why = f"{apart} is not shared with the node of the head at {self.link.endpoint}"
             self.link.send("unfit", why=f"{why} ({self._hello['host']})")
             self._say(f"cannot take part: {why}: the word that the head has left there is not to be seen here")
@@ -120,15 +121,11 @@ class Agent:
     def _watch_head(self, now: float) -> None:
         """An agent that no head hears ends its ranks before the head starts others in their place: see `Lease`."""
         nodes, since = self._spec.nodes, self.link.alone_since
-        if since is not None and self.link.refused and self.link.at_home and now - since < _HEADLESS:
-            self._lease.renew(
-                self.link.tried_at
-            )  # a refusal from elsewhere may be a firewall's, before a head that lives
-        if not self._ranks.cleared and not self._expired and self._lease.is_over(now):
-            self._expired = True
-            self._say(f"no head hears this node ({self.link.why}): ending its ranks; their newest steps stay in memory")
-            self._ranks.kill()
+        if self._expire(now):
             self.link.renew("it did not hear this node")
+        if since is not None and self.link.refused and self.link.at_home and now - since < _HEADLESS:
+            # Not a refusal from elsewhere: it may be a firewall's. And storage must have shown no head elsewhere.
+            self._lease.renew(min(self.link.tried_at, self._search.looked))
         if since is None or not self._ranks.cleared:
             return
         if not self.link.was_met:
@@ -162,6 +159,15 @@ class Agent:
                 f" {nodes.wait:g} s at most (--node-wait)"
             )
 
+    def _expire(self, now: float) -> bool:
+        """Kill the ranks where the lease is over; whether they were killed now."""
+        if self._ranks.cleared or self._expired or not self._lease.is_over(now):
+            return False
+        self._expired = True
+        self._say(f"no head hears this node ({self.link.why}): ending its ranks; their newest steps stay in memory")
+        self._ranks.kill()
+        return True
+
     def _heed_sign(self) -> None:
         """Go where the newest head is; where the job has ended meanwhile, end as all its nodes do."""
         sign = self._search.sign
@@ -184,6 +190,7 @@ class Agent:
 
     def _on_head(self) -> None:
         """There is a head that knows nothing of this node; what still runs here it takes up, or has killed."""
+        self._expire(self._clock())  # an agent that was stopped meets a head before it looks at the time
         self._ranks.tell_all_words_again()
         held, slots = self._ranks.held()
         self._told_ready = self._expired = False
@@ -251,7 +258,7 @@ class Agent:
     def _tell_standby(self, why: str) -> None:
         if why != self._told_place:
             self._told_place = why
-            self._say(f"this node stands by since {time.strftime('%H:%M:%S')}: {why}")
+            self._say(f"this node stands by: {why}")
 
     def _tell(self, sentence: str) -> None:
         """Tell what the head's own terminal need not be told."""

@@ -38,6 +38,11 @@ class HeadSearch:
         """Whether the head that shows it was seen to live."""
         return self._takeover.alive
 
+    @property
+    def looked(self) -> float:
+        """When the newest look at the sign was begun that has found no newer one."""
+        return self._takeover.looked
+
     def hear(self, now: float) -> None:
         """The head has said something."""
         self._heard = now

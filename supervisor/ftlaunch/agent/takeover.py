@@ -12,6 +12,7 @@ from ftlaunch.channel.claims import Sign
 
 QUIET = 0.5
 """seconds without a word from the head after which its sign of life is looked at"""
+_LAST = 8.0  # seconds after the first one, when all that have a place have had their turn, or there are very many
 _APART = 0.2  # seconds between the candidates: the head's own machine comes first, then the places in their order
 
 
@@ -25,8 +26,9 @@ class Takeover:
     """the newest that was seen"""
     alive: bool = False
     """its head was seen to go on counting"""
+    looked: float = 0.0
+    """when the newest look that has found it still the newest was begun"""
     _seen: float = 0.0  # when it was seen first
-    _looked: float = 0.0  # when the newest look that has found it still the newest was begun
 
     def note(self, sign: Sign | None, begun: float, now: float) -> None:
         """A look, begun at `begun`, has found this sign. An older head's, written late, counts for nothing."""
@@ -35,7 +37,7 @@ class Takeover:
         if sign != self.sign:
             self.alive = self.sign is not None and not sign.ended
             self.sign, self._seen = sign, now
-        self._looked = begun
+        self.looked = begun
 
     def forget_time(self, now: float) -> None:
         """Somebody else was first, or nothing came of it: begin to wait anew."""
@@ -44,10 +46,11 @@ class Takeover:
     def is_due(self, heard: float, place: int, *, at_home: bool) -> bool:
         """Whether this agent is to claim the next term.
 
-        heard: when the head was last heard. place: of this node in the attempt, -1 where it has none: it has no ranks
-        whose training would go on. at_home: the head's process was on this machine, and can be ended from here.
+        heard: when the head was last heard. place: of this node in the attempt, -1 where it has none: no ranks are
+        here whose training would go on, and others come first. at_home: the head's process was on this machine, and can
+        be ended from here.
         """
-        if self.sign is None or self.sign.ended or place < 0:
+        if self.sign is None or self.sign.ended:
             return False
-        turn = 0.0 if at_home else _APART * (place + 1)
-        return self._looked - max(self._seen, heard) > self.stale + turn
+        turn = _LAST if place < 0 else 0.0 if at_home else min(_APART * (place + 1), _LAST)
+        return self.looked - max(self._seen, heard) > self.stale + turn

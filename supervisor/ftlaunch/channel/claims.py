@@ -14,16 +14,17 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_contract.files import atomic, untrusted_json
+from ftlaunch.channel.claim_files import ClaimFiles, ClaimStore
+from ftlaunch_contract.files import untrusted_json
 
 FOLDER = "head"
 NOT_OVER = -1
 _SIGN = "sign.json"
-_MOST = 4096  # bytes of a sign
+_LINKED = 2  # names of a written claim that has got its own
 
 
 @dataclass(frozen=True)
@@ -56,49 +57,60 @@ def this_machine() -> str:
     return " ".join([boot, os.uname().nodename[:100], *spaces])
 
 
+_NUMBERS = [field.name for field in dataclasses.fields(Sign) if field.type == "int"]
+
+
 class Claims:
     """Of one job."""
 
-    def __init__(self, run_dir: Path) -> None:
-        """run_dir: the directory that all nodes share."""
+    def __init__(self, run_dir: Path, files: ClaimStore | None = None) -> None:
+        """run_dir: the directory that all nodes share. files: its folder of claims, where they are no files there."""
         self.folder = run_dir / FOLDER
+        self._files = ClaimFiles(self.folder) if files is None else files
 
     def read(self) -> Sign | None:
         """The newest sign; None where there is none that can be read."""
         try:
-            with (self.folder / _SIGN).open("rb") as file:
-                return parse(file.read(_MOST))
+            return parse(self._files.read(_SIGN))
         except (OSError, ValueError):
             return None
 
     def next_term(self) -> int:
         """The term after all that were claimed, whether the winner has shown its sign or has died before."""
         newest = self.read()
-        claimed = [int(path.suffix[1:]) for path in self.folder.glob("claim.*") if path.suffix[1:].isdigit()]
+        ends = [name.removeprefix("claim.") for name in self._files.names() if name.startswith("claim.")]
+        claimed = [int(end) for end in ends if end.isdigit()]
         return 1 + max([0 if newest is None else newest.term, *claimed])
 
     def claim(self, sign: Sign) -> bool:
         """Claim a term, and show the sign; False where another one has it, or a higher one. Raises OSError."""
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        written = self.folder / f".claim.{os.urandom(8).hex()}"
+        files, written = self._files, f".claim.{os.urandom(8).hex()}"
         try:
-            atomic.write_durable(written, _bytes(sign))
-            atomic.link_once(written, self.folder / f"claim.{sign.term}")
+            files.write(written, _bytes(sign), durable=True)
+            self._link(written, f"claim.{sign.term}")
         except FileExistsError:
             return False
         finally:
-            written.unlink(missing_ok=True)
+            files.remove(written)
         newest = self.read()
         if newest is not None and newest.term >= sign.term:
             return False
         self.show(sign)
         return True
 
+    def _link(self, written: str, name: str) -> None:
+        """Raises OSError where the link was not made: of one that was made, NFS may lose the answer."""
+        try:
+            self._files.link(written, name)
+        except OSError:
+            if self._files.links(written) != _LINKED:
+                raise
+
     def show(self, sign: Sign) -> None:
         """Replace the sign of life. Raises OSError."""
-        written = self.folder / f".{_SIGN}.{sign.term}"
-        written.write_bytes(_bytes(sign))
-        written.replace(self.folder / _SIGN)
+        written = f".{_SIGN}.{sign.term}"
+        self._files.write(written, _bytes(sign), durable=False)
+        self._files.replace(written, _SIGN)
 
     def check(self, term: int) -> None:
         """Raises PermissionError where a head of a higher term has claimed the job, or nobody can tell."""
@@ -121,11 +133,10 @@ def of_fields(told: Mapping[str, Any]) -> Sign | None:
     """A sign from its fields; None where one is missing. Raises ValueError where one is nonsense."""
     try:
         words = {name: untrusted_json.text(told[name], name) for name in ("address", "machine")}
-        names = [field.name for field in dataclasses.fields(Sign) if field.name not in words]
-        return Sign(**words, **{name: untrusted_json.whole(told[name], name, NOT_OVER) for name in names})  # type: ignore[arg-type]
+        return Sign(**words, **{name: untrusted_json.whole(told[name], name, NOT_OVER) for name in _NUMBERS})  # type: ignore[arg-type]
     except KeyError:
         return None
 
 
 def _bytes(sign: Sign) -> bytes:
-    return json.dumps(asdict(sign)).encode()
+    return json.dumps(vars(sign)).encode()

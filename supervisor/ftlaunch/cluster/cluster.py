@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from math import inf
 from typing import Any
 
 from ftlaunch.channel.connection import Connection
@@ -22,6 +23,7 @@ from ftlaunch.cluster.nodes.arrivals import Arrivals
 from ftlaunch.cluster.nodes.asking import Answer
 from ftlaunch.cluster.nodes.node import Node
 from ftlaunch.cluster.nodes.reports import Reports
+from ftlaunch.cluster.older_ranks import OlderRanks
 from ftlaunch.cluster.regrouping import Regrouping
 from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
@@ -29,9 +31,9 @@ from ftlaunch_contract.pages.page import NONE
 
 FENCE = 1.0  # seconds after the node timeout in which an agent that is not heard ends its ranks
 _SLACK = 1.1  # clocks of two machines may run so differently
-_TAKEOVER = 1.2  # the same, where this head has begun before a node knew that it had lost the one before
 _KILLED = -9
 _LONGEST_REASON = 400  # characters
+_TICK = 0.05  # seconds between looks at all nodes
 _TELL_HEARD = 0.25  # seconds between two words to a node that it is heard
 
 
@@ -45,14 +47,14 @@ class Cluster:
         self.arrivals = Arrivals(around, self._welcome)
         self._last_key = 0
         self.reports = Reports(around.pages, around.clock)
-        self._run = around.plan.run if around.plan is not None else around.run
-        self._adopts_since: float | None = None  # a node has said that it runs the plan's attempt
+        self._run = around.run  # that of the plan, once its attempt was taken up: no two attempts have one name
         self._held = HeldSteps(around, self.roster)
         self.reports.lineage = "" if around.plan is None else around.plan.lineage
         self._fences = Fences(around.make_probe)
         self.leadership = Leadership(around, self.roster, self._nodes, self._fences)
         self._interval = CommonInterval(around.pages, around.ranks_each)
-        self._began = around.clock()
+        self._looked = -inf
+        self.older = OlderRanks(around, self.roster, self._nodes, self._fences, around.timeout + FENCE)
         self.regrouping = Regrouping(around, self.roster, self._nodes, self._held)
         self._ended = False  # all have been told that the job is over
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
@@ -77,40 +79,22 @@ class Cluster:
         connection.on_message = lambda told: self._on_message(node, told)
         connection.on_end = lambda why: self._lose(node, why)
         node.send("welcome", term=self._around.term, word=self._around.word)
-        self._heed_running(node)
+        self.older.meet(node)
         node.slots = found.slots
-
-    def _heed_running(self, node: Node) -> None:
-        """Ranks of the attempt that is to be taken up run on; all others are of no use any more."""
-        running, plan, place = node.running, self._around.plan, node.running.get("place")
-        mine = plan is not None and self.reports.group is None and node.lineage == plan.lineage
-        if running and mine and isinstance(place, int) and place in self.roster.vacant:
-            node.member.place, node.member.ready = place, True
-            if self._adopts_since is None:
-                self._adopts_since = self._around.clock()
-        elif running:
-            node.send("kill")
-
-    def adoptable(self) -> int | None:
-        """The attempt to be taken up now: all its nodes are here, or had the time to come; None: there is none, yet."""
-        since, around = self._adopts_since, self._around
-        if since is None or around.plan is None:
-            return None
-        late = around.clock() > since + around.timeout + FENCE
-        return around.plan.attempt if not self.roster.vacant or late else None
 
     def adopt(self, group: ClusterRanks) -> None:
         """Take up the ranks that run on; those of a node that has not come count as lost."""
         around = self._around
         assert around.plan is not None
-        self.reports.group, self._adopts_since, self._held.lineage = group, None, around.plan.lineage
+        self.reports.group, self._run, self._held.lineage = group, around.plan.run, around.plan.lineage
+        self.older.close()
         around.pages.every = around.plan.every
         around.machines.begun(self.roster.members.values())
         self.roster.begin()
+        placed = self.roster.placed()
         for place in range(self.roster.wanted):
-            node = self._at(place)
-            if node is None:
-                self._fences.wait(self._began + (around.timeout + FENCE) * _TAKEOVER)
+            if (node := self._node_of(placed.get(place))) is None:
+                self._fences.wait(self.older.last)
                 continue
             node.gone, node.slots, running = node.gone_already, None, node.running
             group.on_started({int(rank): int(pid) for rank, pid in running["pids"].items()}, {})
@@ -127,10 +111,11 @@ class Cluster:
         self.roster.leave(node.member.key)
         if self._ended:
             return
+        if place >= 0 or node.ends:
+            self._fences.add(node.address, node.probe, node.heard + (around.timeout + FENCE) * _SLACK)
         if place < 0:
             around.say(f"{node.name} is gone: {why}")
             return
-        self._fences.add(node.address, node.probe, node.heard + (around.timeout + FENCE) * _SLACK)
         around.machines.blame(place, "node-lost")
         if self.reports.group is not None:
             for rank in self._ranks_of(place):
@@ -140,6 +125,9 @@ class Cluster:
     def look(self) -> None:
         """See who has fallen silent, and whether nodes that are needed have not come in their time."""
         now = self._around.clock()
+        if now < self._looked + _TICK:
+            return  # it is called after each message, and there may be thousands a second
+        self._looked = now
         self.arrivals.look()
         for node in list(self._nodes.values()):
             silent = now - node.heard
@@ -151,13 +139,17 @@ class Cluster:
 
     def settled(self) -> bool:
         """Whether an attempt may begin: every place has a node whose ranks can be started."""
-        if self._adopts_since is not None or self.regrouping.due():
+        if not self._may_begin() or self.regrouping.due():
             return False
         self._around.machines.mark(self.roster.members.values())
         decided = self.roster.size(self._around.clock()) is not None
         full = (decided or self.roster.begun) and self.roster.fill()
         self._held.take_up_of(self._nodes.values())
         return full and decided
+
+    def _may_begin(self) -> bool:
+        """Whether no older ranks can be at work: a head that storage has not seen begins nothing without its nodes."""
+        return not self.older.awaited and not self.older.may_run() and self.leadership.may_go_on()
 
     def may_restart(self) -> bool:
         """Whether the next attempt may begin; it is told where an isolated node keeps its place."""
@@ -174,7 +166,10 @@ class Cluster:
     def regroups(self) -> bool:
         """Whether the next attempt has other nodes than memory is of."""
         machines, members = self._around.machines, self.roster.members.values()
-        return self._adopts_since is None and (self.regrouping.due() or machines.due(members))
+        if not self._may_begin() or not (self.regrouping.due() or machines.due(members)):
+            return False
+        self.older.close()  # the job goes on without ranks that are not known by now
+        return True
 
     def regroup(self, saved: bool) -> None:
         """Let the nodes change. saved: storage has what memory holds."""
@@ -189,10 +184,11 @@ class Cluster:
     def begin(self, group: ClusterRanks) -> int:
         """Have the ranks of a group started; returns MASTER_PORT."""
         self.reports.group = group
+        self.older.close()
         self.reports.forget()
         self.roster.begin()
-        first = self._at(0)
-        if first is None:  # lost since the attempt was decided upon
+        placed = self.roster.placed()
+        if (first := self._node_of(placed.get(0))) is None:  # lost since the attempt was decided upon
             self._end_missing(group, range(self.roster.wanted))
             return 0
         kind, step, persist_at = self._around.pages.prepared
@@ -204,7 +200,7 @@ class Cluster:
         self._around.machines.begun(self.roster.members.values())
         each, wanted = self._around.ranks_each, self.roster.wanted
         for place in range(wanted):
-            if (node := self._at(place)) is None:
+            if (node := self._node_of(placed.get(place))) is None:
                 continue
             node.gone = False
             given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)
@@ -257,7 +253,9 @@ class Cluster:
         return asking.overview(self._nodes.values(), self._around)
 
     def _at(self, place: int) -> Node | None:
-        member = self.roster.at(place)
+        return self._node_of(self.roster.at(place))
+
+    def _node_of(self, member: Member | None) -> Node | None:
         return None if member is None else self._nodes.get(member.key)
 
     def _ranks_of(self, place: int) -> range:
@@ -269,8 +267,7 @@ class Cluster:
     def _on_message(self, node: Node, message: dict[str, Any]) -> None:
         node.heard = self._around.clock()
         try:
-            name = messages.check(message, messages.UP)
-            self._take(node, name, message)
+            self._take(node, messages.check(message, messages.UP), message)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             self._lose(node, f"its agent has sent {error}")
 
@@ -278,6 +275,8 @@ class Cluster:
         if name == "beat" and node.heard >= node.told_heard + _TELL_HEARD:
             node.told_heard = node.heard
             node.send("heard", number=message["number"] if self.leadership.may_go_on() else NONE)
+        if name == "gone":
+            node.ends = False
         if name == "ready":
             node.member.ready = True
             standby.tell([node] if self.reports.group is not None else [], self.roster)

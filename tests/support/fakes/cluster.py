@@ -10,6 +10,7 @@ from ftlaunch.cluster.cluster import Around, Cluster
 from ftlaunch.cluster.membership.facts import NodeFacts
 from ftlaunch.cluster.membership.fences import PortProbe
 from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
+from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.ranks.rank import Rank
@@ -79,8 +80,10 @@ class FakeAgent:
 class Head:
     """What a head has of its nodes."""
 
-    def __init__(self, home: Path, nodes: int = 2, each: int = 2, least: int = 0) -> None:
-        """nodes: of the job, at most. least: the same at least; 0: so many, too."""
+    def __init__(
+        self, home: Path, nodes: int = 2, each: int = 2, least: int = 0, plan: Plan | None = None
+    ) -> None:  # fmt: skip
+        """nodes: of the job, at most. least: the same at least; 0: so many, too. plan: what another head has left."""
         (home / "train.py").touch()
         (home / "mirrors").mkdir()
         flags = {"nproc_per_node": str(nodes * each), "run_dir": str(home / "run"), "job_id": "fake"}
@@ -94,7 +97,7 @@ class Head:
         self.machines = IsolatedMachines(2, home, self.said.append)
         around = Around(
             self.pages, least or nodes, nodes, LAST_CALL, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append,
-            self.stops.append, self._hurry, self._pause, PortProbe, None, "run",
+            self.stops.append, self._hurry, self._pause, PortProbe, plan, "run",
             lambda run, attempt: self.begun.append((run, attempt)), FACTS,
             self.machines, "word", "10.0.0.1", 1, lambda: self.leads,
         )  # fmt: skip

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any
 
+from ftlaunch.channel.claims import Sign
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.cluster.around import Around
 from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
 from ftlaunch.cluster.membership import plan, shared_dirs
-from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
@@ -27,13 +27,14 @@ from ftlaunch_contract.checkpoint import layout
 from tests.support.simulation.machine import FACTS
 from tests.support.simulation.network import End
 from tests.support.simulation.storage import STALE
-from tests.support.simulation.world import MachineClock, StepLoop
+from tests.support.simulation.world import StepLoop
 
 if TYPE_CHECKING:
     from tests.support.simulation.job import Job
     from tests.support.simulation.machine import Machine
 
 
+_RULES = rule_parser.builtin()
 _NORMAL = {"health": {"status": "normal"}}
 
 
@@ -51,13 +52,16 @@ class _Saver:
     def ask(self, request: dict[str, Any]) -> None:
         """Take a request."""
         self.pending = request
-        self._head.job.world.after(0.2, lambda: self._answer(request))
+        self._head.job.world.after(0.2, self._begin, request)
+
+    def _begin(self, request: dict[str, Any]) -> None:
+        self._head.job.claims.ask(self._head.machine, self._answer, request)
 
     def _answer(self, request: dict[str, Any]) -> None:
         if not self._head.lives:
             return
         if self._head.sleeps():
-            self._head.job.world.after(0.1, lambda: self._answer(request))
+            self._head.job.world.after(0.1, self._begin, request)
             return
         told = {"did": request["do"], "step": request.get("step", -1), "why": request.get("why")}
         if request["do"] == "find":
@@ -68,12 +72,11 @@ class _Saver:
         self.pending = None
         if self.fd in self._head.loop.handlers:
             self._head.loop.handlers[self.fd]()
+            self._head.wake()
 
     def _commit(self, step: int) -> str:
         """What the nodes hold of a step becomes a checkpoint; an error where one of them is lost."""
         job, head = self._head.job, self._head
-        if not job.claims.is_newest(head):
-            return "another head has taken over the job"
         histories = []
         for place in range(len(head.pages) // job.ranks_each):
             holder = head.holder(place)
@@ -81,8 +84,11 @@ class _Saver:
             if history is None:
                 return f"node {place}, which held a part of it, is lost"
             histories.append(history)
-        if len(set(histories)) > 1:
-            job.broken(f"a torn checkpoint of step {step}: {histories}")
+        try:
+            job.claims.claims(head.machine).check(head.term)
+        except PermissionError as error:
+            return str(error)
+        job.laws.commits(head, step, histories)
         job.storage[step] = histories[0]
         layout.iteration_dir(head.supervisor.saving.spec.checkpoint_dir, step).mkdir(parents=True, exist_ok=True)
         return ""
@@ -125,28 +131,35 @@ class _Alive:
 class Head:
     """One life of the head."""
 
-    def __init__(self, job: Job, memory: Path, machine: Machine, port: int, term: int) -> None:
-        self.job, self.lives, self.savers = job, True, 0
-        self.machine, self.port, self.term = machine, port, term
+    def __init__(self, job: Job, name: str, machine: Machine, sign: Sign) -> None:
+        """name: of this life. sign: as it was shown when the term was claimed."""
+        self.job, self.lives, self.savers, self._stalled, self._closed = job, True, 0, 0, False
+        self.machine, self.sign, self.port, self.term = machine, sign, sign.port, sign.term
         world, spec = job.world, job.spec
-        self.clock = MachineClock(world, world.random.uniform(0.97, 1.03))
+        self.clock = machine.clock
         self.shown, self.held_until, self._cut_off = self.clock(), 0.0, False
-        self.loop = loop = StepLoop(self.clock)
+        self.judged = False
+        """it has judged a failure after which no attempt has begun"""
+        self._next = 0.0  # when it gets its turn
+        self.loop = loop = StepLoop(self.clock, self.wake)
+        memory = job.home / f"{machine.name}.{sign.port}.{job.whole.launch.nproc}"
+        memory.mkdir(exist_ok=True)
         self.pages = pages = ClusterPages(memory, job.whole.launch.nproc)
+        for page in pages.pages:  # the directory is that of an earlier head, or of another story's
+            page.format()
         self._plan, self._ends = plan.read(spec.run_dir), []  # type: ignore[var-annotated]
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, self._say)
         around = Around(
             pages, spec.nodes.least, spec.nodes.most, spec.nodes.last_call, job.ranks_each, "sim", spec.nodes.timeout,
             spec.nodes.wait, self.clock, self._say, lambda why: loop.post(Event.STOP), lambda: None,
-            lambda: loop.post(Event.PAUSE), _Alive, self._plan, memory.name, self._begun, FACTS,
-            machines, memory.name, machine.name, term, lambda: self.clock() - self.shown < STALE,
+            lambda: loop.post(Event.PAUSE), _Alive, self._plan, name, self._begun, FACTS,
+            machines, name, machine.name, sign.term, self._leads,
         )  # fmt: skip
-        assert job_of(spec)
-        shared_dirs.write((spec.run_dir, spec.checkpoint_dir), memory.name)
+        shared_dirs.write((spec.run_dir, spec.checkpoint_dir), name)
         self.cluster = cluster = Cluster(around)
         context = Context(
             job.whole, pages, self._tell, loop, self.clock, world.random.random, HelperProcesses(),  # type: ignore[arg-type]
-            rule_parser.builtin(), ClusterCollectors(cluster), cluster.may_restart, cluster.regroups,
+            _RULES, ClusterCollectors(cluster), cluster.may_restart, cluster.regroups,
             cluster.regroup,
         )  # fmt: skip
         edges = Edges(
@@ -155,45 +168,54 @@ class Head:
             may_begin=lambda _: cluster.settled(),
             deaths=cluster.reports,
             tell_outcomes=lambda: None,
-            processor_time=lambda: 0.0,
+            processor_time=self._processor_time,
             inherited=Inherited(None, ()),
             reached=-1,
-            adoptable=self._adoptable,
+            adoptable=cluster.older.adoptable,
             adopt=lambda group: group.adopt(cluster.adopt),  # type: ignore[attr-defined]
         )
         self.supervisor = Supervisor(context, edges)
-        self._done = False
-        self._tick()
-
-    def _adoptable(self) -> int | None:
-        attempt = self.cluster.adoptable()
-        if attempt is not None and self._plan is not None:
+        if self._plan is not None:
             self.supervisor.incidents.budget = self._plan.budget
-        return attempt
+        self._used, self._done = 0.0, False
+        self.wake()
+
+    def _leads(self) -> bool:
+        return self.shown + STALE > self.clock() >= self.held_until
+
+    def _processor_time(self) -> float:
+        """Each look takes so much that the next one comes a quarter of a second later: what a busy head does."""
+        self._used += 0.002
+        return self._used
 
     def _begun(self, run: str, attempt: int) -> None:
         now = self.pages.every, self.supervisor.incidents.budget, self.cluster.roster.wanted
+        self.job.laws.begun(self, self.supervisor.incidents.budget)
         plan.write(self.job.spec.run_dir, Plan(run, attempt, *now))
 
     def _say(self, sentence: str) -> None:
-        self.job.world.tell(f"head: {sentence}")
+        if "the clock of" not in sentence:  # all of them are minutes apart
+            self.job.world.tell(f"head: {sentence}")
 
     def _tell(self, event: JobEvent) -> None:
         if isinstance(event, IncidentJudged):
             self._machines.blame(event.cause.rank // self.job.ranks_each, event.cause.kind)
+            if event.verdict.restart:
+                self.judged = True
         if sentence := event.sentence():
             self._say(sentence)
 
     def holder(self, place: int) -> Machine | None:
         """The machine of a place, where it can be asked."""
         node = self.cluster._at(place)
-        found = [one for one in self.job.machines if node is not None and one.name == node.host and one.awake]
+        found = [one for one in self.job.machines if node is not None and one.name == node.host and one.agent_awake]
         return found[0] if found else None
 
     def accept(self, end: End) -> None:
         """A connection has come; only while the head lives does it hear."""
+        self._ends = [one for one in self._ends if one.open]
         self._ends.append(end)
-        end.sleeps = self.sleeps
+        end.sleeps, end.wake = self.sleeps, self.wake
         self.cluster.arrivals.accepted(end)  # type: ignore[arg-type]
 
     def die(self) -> None:
@@ -205,12 +227,24 @@ class Head:
         self.close()
 
     def close(self) -> None:
-        """Give the pages back."""
-        self.pages.close()
+        """Give back what it holds; once is enough."""
+        if not self._closed:
+            self._closed = True
+            self.pages.close()
+            os.close(self.cluster.reports.fd)
 
     def sleeps(self) -> bool:
-        """Its machine is frozen."""
-        return self.machine.frozen
+        """It is stopped, or its machine is frozen."""
+        return self._stalled > 0 or self.machine.frozen
+
+    def stall(self, seconds: float) -> None:
+        """SIGSTOP for a while."""
+        self.job.world.tell(f"the head of term {self.term} is stopped for {seconds:g} s")
+        self._stalled += 1
+        self.job.world.after(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self._stalled -= 1
 
     def _give_way(self) -> None:
         cut_off = self.cluster.leadership.is_cut_off()
@@ -218,25 +252,44 @@ class Head:
             self.held_until = self.clock() + 3.0
         self._cut_off = cut_off
 
-    def _tick(self) -> None:
-        if not self.lives:
+    # --- its loop ---------------------------------------------------------------------------------------------
+
+    def wake(self, within: float = 0.005) -> None:
+        """Something has happened: it gets its turn in a moment."""
+        world = self.job.world
+        when = world.now + world.random.random() * within
+        if not self._next or when < self._next:
+            self._next = when
+            world.after(when - world.now, self._turn, when)
+
+    def _turn(self, when: float) -> None:
+        if not self.lives or when != self._next:
             return
-        if self.sleeps():
-            self.job.world.after(0.05, self._tick)
-            return
+        self._next, wait = 0.0, 0.05
+        if not self.sleeps():
+            self._step()
+            due = self.loop.next_due(self.supervisor.next_look())
+            wait = min(max(self.clock.until(due), 0.01), 0.15)
+        if self.lives and not self._next:
+            self._next = self.job.world.now + wait + self.job.world.random.random() * 0.03
+            self.job.world.after(self._next - self.job.world.now, self._turn, self._next)
+
+    def _step(self) -> None:
         supervisor = self.supervisor
         self.loop.step(supervisor.take)  # type: ignore[arg-type]
         if not supervisor.over:
             self.cluster.look()
             supervisor.look()
             self._give_way()
-        elif not self._done:
-            self._done = True
-            if not self.job.claims.is_newest(self):
-                self.job.broken("a head that was replaced has ended the job")
-            self.job.claims.end(exit_code(supervisor.state, supervisor.saving.committed))
-            self.cluster.end(exit_code(supervisor.state, supervisor.saving.committed), keep=False)
-            plan.forget(self.job.spec.run_dir)
-            self.job.world.tell(f"head: {supervisor.state.value}")
-            self.job.over = True
-        self.job.world.after(self.job.world.random.uniform(0.005, 0.1), self._tick)
+        elif not self._done and self._leads():
+            self._end()
+
+    def _end(self) -> None:
+        job, code = self.job, exit_code(self.supervisor.state, self.supervisor.saving.committed)
+        self._done, job.code = True, code
+        job.laws.ended(code, self)
+        self.cluster.end(code, keep=False)
+        job.claims.end(self, code)
+        plan.forget(job.spec.run_dir)
+        job.world.tell(f"head: {self.supervisor.state.value}")
+        job.over = True

@@ -1,61 +1,74 @@
-"""One job on simulated nodes, and what must hold of it at every moment."""
+"""One job on simulated nodes, and its training."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from ftlaunch.channel.claims import Sign
 from ftlaunch.cluster.regrouping import CannotRegroup, Regrouping
+from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_SAVED
+from tests.support.simulation.faults import befall
 from tests.support.simulation.head import Head
+from tests.support.simulation.laws import Laws
 from tests.support.simulation.machine import Machine
 from tests.support.simulation.network import Link
 from tests.support.simulation.storage import Storage
+from tests.support.simulation.story import Story
 from tests.support.simulation.world import World
 
-_AFTER_THAW = 0.5  # seconds in which ranks that were stopped may not know yet that they are over
+_PATIENCE = 90.0  # seconds in which a job whose network is well again ends, beside the steps that it has to make
+_NODE_WAIT = 60.0  # seconds
 
 
-class Broken(AssertionError):
-    """Something does not hold that must."""
+@functools.cache
+def _spec_of(home: Path, nodes: int, least: int, ranks_each: int) -> JobSpec:
+    flags = {
+        "nnodes": f"{least or nodes}:{nodes}",
+        "nproc_per_node": str(ranks_each), "rdzv_endpoint": "h:1", "job_id": "sim",
+        "run_dir": str(home / "run"), "storage_interval": "off", "memory_interval": "1", "max_restarts": "1000",
+        "hang_timeout": "1h", "grace": "1s", "backoff_first": "0.1s", "backoff_max": "0.2s",
+        "node_wait": f"{_NODE_WAIT:g}s", "max_same_error": "off", "rdzv_conf": "last_call_timeout=3",
+    }  # fmt: skip
+    (home / "train.py").touch()
+    return resolve(str(home / "train.py"), [], flags, {})
 
 
 class Job:
     """Nodes, standbys, and the head."""
 
-    def __init__(
-        self, world: World, home: Path, *, nodes: int, standbys: int, steps: int, step: float, least: int = 0
-    ) -> None:  # fmt: skip
-        """home: an empty directory. step: seconds that a step takes. least: nodes at least; 0: as many as at most."""
-        self.world, self.steps, self.ranks_each = world, steps, 2
+    def __init__(self, story: Story, home: Path, *, ranks_each: int = 1) -> None:
+        """home: a directory for what is written; it may be that of another job that is over."""
+        self.story, self.world, self.ranks_each = story, World(story.seed), ranks_each
+        self.steps, self.nodes, self.home = story.steps, story.nodes, home
         self.storage: dict[int, str] = {}
         """step -> its history, of what was committed"""
-        self._step_seconds = step
-        (home / "train.py").touch()
-        flags = {
-            "nnodes": f"{least or nodes}:{nodes}",
-            "nproc_per_node": str(self.ranks_each), "rdzv_endpoint": "h:1", "job_id": "sim",
-            "run_dir": str(home / "run"), "storage_interval": "off", "memory_interval": "1", "max_restarts": "1000",
-            "hang_timeout": "1h", "grace": "1s", "backoff_first": "0.1s", "backoff_max": "0.2s", "node_wait": "300s",
-            "max_same_error": "off",
-        }  # fmt: skip
-        self.spec = resolve(str(home / "train.py"), [], flags, {})
+        self.spec = _spec_of(home, story.nodes, story.least, ranks_each)
+        shutil.rmtree(self.spec.run_dir, ignore_errors=True)
         self.spec.checkpoint_dir.mkdir(parents=True)
-        self.whole = replace(self.spec, launch=replace(self.spec.launch, nproc=nodes * self.ranks_each))
-        self.nodes, self._home = nodes, home
+        self.whole = replace(self.spec, launch=replace(self.spec.launch, nproc=story.nodes * ranks_each))
         self.heads: list[Head] = []
-        self.claims = Storage(self)
+        self.laws, self.claims = Laws(self), Storage(self)
         self.over = False
-        self.fired: list[str] = []
-        rates = [world.random.uniform(0.97, 1.03) for _ in range(nodes + standbys)]
+        self.code: int | None = None
+        """of the job, once it is over"""
+        self.fired: set[str] = set()
+        """kinds of faults that have befallen something"""
+        rates = [self.world.random.uniform(*story.clocks) for _ in range(story.nodes + story.standbys)]
         self.machines = [Machine(self, f"m{number}", rate) for number, rate in enumerate(rates)]
         for machine in self.machines:
-            world.after(world.random.uniform(0.0, 3.0), machine.start)
-        world.after(self._step_seconds, self._train)
+            self.world.after(self.world.random.uniform(0.0, 1.0), machine.start)
+        self.world.after(story.step, self._train)
+        for fault in story.faults:
+            self.world.after(fault.at, befall, self, fault)
 
     # --- the head ---------------------------------------------------------------------------------------------
 
@@ -68,12 +81,11 @@ class Job:
         """Who listens at a port of a machine."""
         return next((one for one in self.heads if one.lives and (one.machine.name, one.port) == place), None)
 
-    def start_head(self, machine: Machine, port: int) -> None:
-        """It listens there, and claims the next term."""
-        memory = self._home / f"head{len(self.heads) + 1}"
-        memory.mkdir()
-        self.heads.append(Head(self, memory, machine, port, self.claims.claim(machine, port)))
-        self.claims.watch(self.heads[-1])
+    def start_head(self, machine: Machine, sign: Sign) -> None:
+        """It listens there, and has claimed its term."""
+        head = Head(self, f"head{len(self.heads) + 1}", machine, sign)
+        self.heads.append(head)
+        self.claims.watch(head)
 
     def kill_heads(self, machine: Machine, port: int = 0) -> None:
         """SIGKILL to those on a machine: their connections end. port: of one of them; 0: of all."""
@@ -82,13 +94,9 @@ class Job:
                 self.world.tell(f"the head of term {head.term} is killed")
                 head.die()
 
-    def _kill_head(self) -> None:
-        if self.head is not None:
-            self.kill_heads(self.head.machine)
-
     def way(self, machine: Machine) -> Link:
         """A node's link to the others."""
-        return Link(self.world)
+        return Link(self.world, self.story.delay)
 
     def connected(self, one: Machine, other: Machine) -> bool:
         """Whether messages get through between two machines."""
@@ -96,7 +104,7 @@ class Job:
 
     def machine(self, name: str) -> Machine:
         """By its name."""
-        return next(one for one in self.machines if one.name == name)
+        return self.machines[int(name[1:])]
 
     # --- training ---------------------------------------------------------------------------------------------
 
@@ -107,102 +115,75 @@ class Job:
 
     def broken(self, why: str) -> None:
         """Something does not hold."""
-        raise Broken(why)
+        self.laws.broken(why)
 
     def _train(self) -> None:
         if self.over:
             return
         at_work = [machine for machine in self.machines if machine.ranks.trains]
-        self._check_places(at_work)
+        self.laws.places(at_work)
         for lineage in sorted({machine.memory.lineage for machine in at_work}):
             self._step([machine for machine in at_work if machine.memory.lineage == lineage])
-        self.world.after(self._step_seconds, self._train)
-
-    def _check_places(self, at_work: list[Machine]) -> None:
-        """At most one node's ranks are at work in a place."""
-        seen: dict[int, Machine] = {}
-        for machine in at_work:
-            if machine.thawed_at > self.world.now - _AFTER_THAW:
-                continue
-            other = seen.setdefault(machine.ranks.place, machine)
-            if other is not machine:
-                self.broken(f"{other.name} and {machine.name} both work in place {machine.ranks.place}")
+        self.world.after(self.story.step, self._train)
 
     def _step(self, together: list[Machine]) -> None:
         """A collective: all places, over links that carry."""
         nodes = together[0].ranks.nodes
         if {machine.ranks.place for machine in together} != set(range(nodes)) or len(together) != nodes:
             return
-        if not all(machine.way.up and machine.way.down for machine in together):
+        if nodes > 1 and not all(machine.way.up and machine.way.down for machine in together):
             return
-        if len({(machine.ranks.history, machine.ranks.step) for machine in together}) > 1:
-            told = [(machine.name, machine.ranks.step, machine.ranks.history) for machine in together]
-            self.broken(f"states of different histories train together: {told}")
+        self.laws.stepped(together)
         for machine in together:
             if machine.ranks.step >= min(self.steps, machine.ranks.stop_at):
                 machine.ranks.die(0 if machine.ranks.step >= self.steps else EXIT_SAVED)
             else:
                 machine.ranks.train()
 
-    # --- a story ----------------------------------------------------------------------------------------------
+    # --- what is asked of it ----------------------------------------------------------------------------------
 
-    def plan_faults(self, count: int, until: float) -> None:
-        """Faults at random moments, and none later than `until`."""
-        random = self.world.random
-        for _ in range(count):
-            machine, seconds = random.choice(self.machines), random.choice((0.3, 1.0, 2.2, 3.5, 8.0))
-            up, down = random.choice(((True, True), (True, False), (False, True)))
-            kind, fault = random.choice((
-                ("rank", lambda m=machine: m.ranks.die(1) if m.ranks.trains else None),
-                ("crash", lambda m=machine, s=seconds: m.crash(s)),
-                ("freeze", lambda m=machine, s=seconds: m.freeze(s)),
-                ("cut", lambda m=machine, s=seconds, u=up, d=down: m.cut(up=u, down=d, seconds=s)),
-                ("head", self._kill_head),
-                ("machine", lambda m=machine, s=seconds: m.lose(s)),
-            ))  # fmt: skip
-            self.fired.append(kind)
-            self.world.after(random.uniform(4.0, until), fault)
-
-    def plan_requests(self, count: int, until: float) -> None:
-        """Other nodes are asked for at random moments, by people and by signals."""
-        random = self.world.random
-        for _ in range(count):
-            kind = random.choice(("grow", "drain", "signal"))
-            request = {"grow": self._grow, "drain": self._drain, "signal": self._signal}[kind]
-            self.world.after(random.uniform(4.0, until), request)
-
-    def _ask(self, ask: Callable[[Regrouping], str]) -> None:
+    def regroup(self, ask: Callable[[Regrouping], str]) -> None:
+        """Ask the head for other nodes."""
         if self.head is not None and not self.over:
             with contextlib.suppress(CannotRegroup):
                 self.world.tell(f"asked for other nodes: {ask(self.head.cluster.regrouping)}")
 
-    def _grow(self) -> None:
-        self._ask(lambda regrouping: regrouping.grow())
-
-    def _drain(self) -> None:
-        place = self.world.random.randrange(self.nodes)
-        self._ask(lambda regrouping: regrouping.drain(str(place)))
-
-    def _signal(self) -> None:
+    def signal(self, machine: Machine) -> None:
         """SIGTERM to an agent whose leaving does not stop the job."""
-        machine = self.world.random.choice(self.machines)
-        up = [one for one in self.machines if one.awake and one.link.alone_since is None]
+        up = [one for one in self.machines if one.agent_awake and one.link.alone_since is None]
         if machine in up and len(up) > self.spec.nodes.least + 1:
             self.world.tell(f"SIGTERM to {machine.name}")
             machine.agent.on_signals(bytes([signal.SIGTERM]))
 
-    def run(self, until: float) -> None:
-        """To the end, which must come in time, with the same code for all."""
-        self.world.run(until, lambda: self.over)
-        if not self.over:
-            self.broken(f"the job has not ended after {until:g} s")
-        self.world.run(self.world.now + 60.0, lambda: not any(machine.lives for machine in self.machines))
-        codes = {machine.code for machine in self.machines if machine.code is not None}
-        if codes - {0, EXIT_SAVED} or codes == {EXIT_SAVED}:  # one that was cut off at the end finds no head any more
-            self.broken(f"agents have ended with {sorted(codes)}")
+    # --- the end ----------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Give pages back."""
-        for head in self.heads:
-            if head.lives:
+    def run(self) -> None:
+        """To the end, which must come in time, with the same code for all."""
+        try:
+            until = self.story.healed + 1.5 * self.steps * self.story.step + _PATIENCE
+            self.world.run(until, lambda: self.over)
+            if self.code is None:
+                self.broken(f"the job has not ended {until - self.story.healed:g} s after the last fault")
+            else:
+                self.world.run(self.world.now + _PATIENCE, lambda: not any(one.lives for one in self.machines))
+                self.laws.left(self.code)
+        finally:
+            for head in self.heads:
                 head.close()
+
+
+_homes: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def home() -> Path:
+    """A directory in memory for all jobs of this process, which are simulated one after another."""
+    if not _homes:
+        _homes.append(tempfile.TemporaryDirectory(dir="/dev/shm", prefix="ftlaunch-sim-"))
+    return Path(_homes[0].name)
+
+
+def simulate(story: Story) -> Job:
+    """A job to its end. Raises Broken, whose message tells the story."""
+    job = Job(story, home())
+    job.run()
+    return job

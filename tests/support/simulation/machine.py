@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ftlaunch.agent.agent import Agent
 from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.cluster.membership.facts import NodeFacts
-from tests.support.simulation.network import Link
+from tests.support.simulation.agent_link import SimLink
 from tests.support.simulation.ranks import Memory, Ranks
-from tests.support.simulation.storage import ENDPOINT, STALE
+from tests.support.simulation.storage import STALE
 from tests.support.simulation.world import MachineClock
 
 if TYPE_CHECKING:
@@ -44,103 +44,6 @@ class Helpers:
         """Nothing is to be told."""
 
 
-class SimLink:
-    """Like HeadLink: it tries again and again."""
-
-    def __init__(self, machine: Machine, heard: Callable[[dict[str, Any]], None], met: Callable[[], None]) -> None:
-        self._machine, self._heard, self._met = machine, heard, met
-        self._end: Any = None
-        self._place = ENDPOINT
-        self._tries = 0  # a try that another one has followed comes to nothing
-        self.alone_since: float | None = machine.clock()
-        self.was_met, self.refused, self.broken_off = False, False, 0
-        self.why, self.endpoint, self.tried_at = "not tried yet", "head:1", machine.clock()
-        self._pause = 0.1
-        self._try()
-
-    @property
-    def at_home(self) -> bool:
-        """See HeadLink."""
-        return self._place[0] == self._machine.name
-
-    def send(self, do: str, **fields: Any) -> None:
-        """See HeadLink."""
-        if self._end is not None and self._end.open:
-            self._end.send({"do": do, **fields})
-
-    def _try(self) -> None:
-        machine = self._machine
-        if not machine.lives or machine.link is not self or self.alone_since is None:
-            return
-        self._tries += 1
-        this, job = self._tries, machine.job
-        if not machine.awake:
-            machine.world.after(0.1, self._try)
-            return
-        self.tried_at = machine.clock()
-        there = job.machine(self._place[0]) if self._place[0] != machine.name else machine
-        head = job.listener(self._place)
-        if not job.connected(machine, there) or there.down or (head is not None and head.sleeps()):
-            machine.world.after(5.0, lambda: self._gave_up(this))
-        elif head is None:
-            if self.at_home:
-                machine.search.start_head()
-            self._failed("refused", refused=True)
-        else:
-            machine.world.after(0.002, lambda: self._open(this))
-
-    def _gave_up(self, this: int) -> None:
-        if this == self._tries and self.alone_since is not None:
-            self._failed("timed out", refused=False)
-
-    def _open(self, this: int) -> None:
-        machine, head = self._machine, self._machine.job.listener(self._place)
-        if this != self._tries or self.alone_since is None:
-            return
-        if head is None or not machine.job.connected(machine, head.machine) or not machine.lives:
-            self._failed("broken off", refused=False)
-            return
-        near, far = (machine.way, head.machine.way) if head.machine is not machine else (Link(machine.world), None)
-        self._end, theirs = near.connect(machine.name, far)
-        end = self._end
-        end.on_message = machine.when_awake(self._heard)
-        end.on_end = lambda why: self._failed(why, refused=False) if self._end is end else None
-        self.alone_since, self.was_met, self.refused, self._pause = None, True, False, 0.1
-        head.accept(theirs)
-        self._met()
-
-    def go_to(self, address: str, port: int) -> None:
-        """See HeadLink."""
-        if (address, port) == self._place:
-            return
-        self._place = address, port
-        self.renew("the head is elsewhere now")
-        self._tries += 1
-        self._pause = 0.1
-        self._machine.world.after(0.001, self._try)
-
-    def renew(self, why: str) -> None:
-        """See HeadLink."""
-        if self.alone_since is None:
-            end, self._end = self._end, None
-            if end is not None:
-                end.close()
-            self._failed(why, refused=False)
-
-    def close(self) -> None:
-        """The agent ends."""
-        if self._end is not None:
-            self._end.close()
-
-    def _failed(self, why: str, *, refused: bool) -> None:
-        machine = self._machine
-        self._end, self.why, self.refused = None, why, refused
-        if self.alone_since is None:
-            self.alone_since = machine.clock()
-        machine.world.after(self._pause, self._try)
-        self._pause = min(1.5 * self._pause, 2.0)
-
-
 class Machine:
     """One node."""
 
@@ -149,7 +52,9 @@ class Machine:
         self.clock = MachineClock(job.world, rate)
         self.way = job.way(self)
         self.memory = Memory()
-        self.lives, self.down, self._frozen = False, False, 0
+        self.wall = job.world.random.uniform(-3600.0, 3600.0)
+        """seconds by which its clock on the wall is ahead"""
+        self.lives, self.down, self._frozen, self._stalled, self._boots = False, False, 0, 0, 0
         self.ranks = Ranks(self)
         self.code: int | None = None
         self._waiting: list[Callable[[], None]] = []
@@ -165,11 +70,21 @@ class Machine:
         """Its processes run."""
         return self.lives and not self._frozen
 
+    @property
+    def agent_awake(self) -> bool:
+        """Its agent runs."""
+        return self.lives and not self._frozen and not self._stalled
+
+    @property
+    def boot(self) -> str:
+        """Names the machine since it has been started: see claims.this_machine."""
+        return f"{self.name}, boot {self._boots}"
+
     def when_awake(self, handler: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
         """What comes while it is frozen is heard afterwards."""
 
         def heard(message: dict[str, Any]) -> None:
-            if self.awake:
+            if self.agent_awake:
                 handler(message)
             elif self.lives:
                 self._waiting.append(lambda: handler(message))
@@ -182,11 +97,12 @@ class Machine:
         self.ranks = Ranks(self)
         hello: dict[str, Any] = {"job": "sim", "host": self.name, "rank": -1, "probe": 1, "warnings": []}
         hello["facts"] = replace(FACTS, machine=self.name).as_dict()
-        search = HeadSearch(lambda order: self.job.claims.order(self, search, order), self.clock, self.name, STALE)
+        search = HeadSearch(lambda order: self.job.claims.order(self, search, order), self.clock, self.boot, STALE)
         self.search = search
         told: Any = self._make_link, self.ranks, Helpers(self), search, hello, self.say
         agent = Agent(self.job.spec, self.clock, *told)
         self.agent = agent
+        search.start_head()
         self._tick(agent)
 
     def say(self, sentence: str) -> None:
@@ -201,18 +117,23 @@ class Machine:
     def _tick(self, agent: Agent) -> None:
         if agent is not self.agent or not self.lives:
             return
-        if self.awake:
+        wait = 0.1
+        if self.agent_awake:
             agent.look()
             if agent.over:
-                self.code, self.lives = agent.code, False
-                self.ranks.alive = False
-                self.link.close()
-                if agent.dismissed:
-                    self.memory = Memory()
-                    self.world.after(self.world.random.uniform(1.0, 9.0), self._come_back)
-                self.world.tell(f"{self.name} ends with {self.code}")
+                self._leave(agent)
                 return
-        self.world.after(self.world.random.uniform(0.01, 0.1), lambda: self._tick(agent))
+            wait = max(0.01, self.clock.until(agent.next_look()))
+        self.world.after(wait + self.world.random.random() * 0.03, self._tick, agent)
+
+    def _leave(self, agent: Agent) -> None:
+        self.code, self.lives = agent.code, False
+        self.ranks.alive = False
+        self.link.close()
+        self.world.tell(f"{self.name} ends with {self.code}")
+        if agent.dismissed:
+            self.memory, self.code = Memory(), None
+            self.world.after(self.world.random.uniform(1.0, 5.0), self._come_back)
 
     def _come_back(self) -> None:
         if not self.lives and not self.job.over:
@@ -235,6 +156,7 @@ class Machine:
         self.world.tell(f"machine {self.name} is lost")
         self.way.cut(up=True, down=True, seconds=back_after)
         self.down, self.memory = True, Memory()
+        self._boots += 1
         self.job.kill_heads(self)
         self.crash(back_after)
         self.world.after(back_after, self._boot)
@@ -251,12 +173,19 @@ class Machine:
         """Everything on it stops for a while."""
         self.world.tell(f"{self.name} freezes for {seconds:.1f} s")
         self._frozen += 1
-        self.world.after(seconds, self._thaw)
+        self.world.after(seconds, self._thaw, 1, 0)
 
-    def _thaw(self) -> None:
-        self._frozen -= 1
+    def stall(self, seconds: float) -> None:
+        """SIGSTOP to the agent for a while; its ranks go on."""
+        self.world.tell(f"the agent of {self.name} is stopped for {seconds:.1f} s")
+        self._stalled += 1
+        self.world.after(seconds, self._thaw, 0, 1)
+
+    def _thaw(self, frozen: int, stalled: int) -> None:
+        self._frozen -= frozen
+        self._stalled -= stalled
         self.thawed_at = self.world.now
-        if self.awake:
+        if self.agent_awake:
             waiting, self._waiting = self._waiting, []
             for happen in waiting:
                 happen()

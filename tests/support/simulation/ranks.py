@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 SLOTS = 3
 NEVER = 1 << 40
+_ROWS = [int(row) for row in (words.ATTEMPT, words.STEP, words.BEAT, words.FLAGS, words.PHASE)]
+_ROWS += [int(row) for row in (words.RESUMED_STEP, words.RESUMED_FROM)]
+_ROWS += [int(words.SLOT_STEPS) + slot for slot in range(SLOTS)]
+_ATTACHED, _LEFT, _STOPPED = int(Flag.ATTACHED), int(Flag.LOOP_LEFT), int(Flag.LOOP_LEFT | Flag.STOPPED)
 
 
 class Memory:
@@ -39,9 +43,9 @@ class Ranks:
         self.alive = self.started = False
         self.cleared = True
         self.history = ""
-        self._beats = 0
+        self._beats, self._beat_ns = 0, 0
+        self._told: list[int] = []  # what was told of the pages, in the order of _ROWS
         self._next: Mapping[str, Any] | None = None
-        self._told: dict[int, int] = {}
         self._life = 0
 
     # --- what the agent does ----------------------------------------------------------------------------------
@@ -53,6 +57,8 @@ class Ranks:
             return
         machine, memory = self._machine, self._machine.memory
         kind, step, *_ = message["resume"]
+        if memory.place != message["place"]["node"]:
+            self._told = []
         self.attempt, self.place, self.nodes = message["attempt"], message["place"]["node"], message["place"]["nodes"]
         if memory.place != self.place or nodes_of(memory.lineage) != self.nodes:
             memory.slots = []
@@ -61,10 +67,10 @@ class Ranks:
         self.alive, self.cleared, self.started = True, False, False
         self._resume(Resume(kind), step)
         self._life += 1
-        life = self._life
-        machine.world.after(machine.world.random.uniform(0.05, 0.6), lambda: self._begin(life))
+        machine.world.after(machine.world.random.uniform(0.05, 0.6), self._begin, self._life)
         machine.job.on_spawn(machine)
-        machine.link.send("started", attempt=self.attempt, pids={r: 1000 + r for r in self._ranks()}, log_from={})
+        pids = {rank: 1000 + rank for rank in self._ranks()}
+        machine.link.send("started", attempt=self.attempt, pids=pids, log_from={})
 
     def _resume(self, kind: Resume, step: int) -> None:
         machine, memory = self._machine, self._machine.memory
@@ -81,6 +87,8 @@ class Ranks:
             self.history = f"began in {memory.lineage}"
         if kind != Resume.UNDECIDED:
             self.source, self.resumed, self.step = kind, max(step, 0), max(step, 0)
+            machine.job.laws.resumed(machine)
+        self._beat()
 
     def _begin(self, life: int) -> None:
         if life == self._life and self.alive:
@@ -95,18 +103,18 @@ class Ranks:
 
     def leave(self) -> None:
         """SIGTERM."""
-        self._machine.world.after(0.02, lambda life=self._life: self._end(life, 143))
+        self._machine.world.after(0.02, self._end, self._life, 143)
 
     def kill(self) -> None:
         """SIGKILL."""
         if not self.cleared:
-            self._machine.world.after(0.01, lambda life=self._life: self._end(life, -9))
+            self._machine.world.after(0.01, self._end, self._life, -9)
 
     def _end(self, life: int, code: int) -> None:
-        if life == self._life and self.alive and self._machine.awake:
+        if life == self._life and self.alive and self._machine.agent_awake:
             self.die(code)
         elif life == self._life and self.alive:
-            self._machine.world.after(0.05, lambda: self._end(life, code))
+            self._machine.world.after(0.05, self._end, life, code)
 
     def die(self, code: int) -> None:
         """All ranks of the node end."""
@@ -114,11 +122,13 @@ class Ranks:
         self.tell_words()
         for rank in self._ranks():
             self._machine.link.send("exit", attempt=self.attempt, rank=rank, code=code)
-        life = self._life
-        self._machine.world.after(0.02, lambda: self._clear(life))
+        self._machine.world.after(0.02, self._clear, self._life)
 
     def _clear(self, life: int) -> None:
         if life != self._life or self.cleared:
+            return
+        if not self._machine.agent_awake:
+            self._machine.world.after(0.05, self._clear, life)
             return
         self.cleared = True
         self._machine.link.send("gone", attempt=self.attempt, port=1)
@@ -139,39 +149,33 @@ class Ranks:
     def tell_words(self) -> int:
         """What has changed in the pages."""
         self._beats += 1
-        found = []
+        found: list[Any] = []
         if self.place >= 0 and self.attempt >= 0:
-            for rank in self._ranks():
-                changes = [[word, value] for word, value in self._page().items()]
-                found.append([rank, changes])
-        clock = self._machine.clock()
-        lineage = self._machine.memory.lineage
-        self._machine.link.send(
-            "beat", number=self._beats, lineage=lineage, now=clock, words=found, noted=[], stopped=[]
-        )
+            page, before = self._page(), self._told
+            if page != before:
+                self._told = page
+                changes = [(row, page[i]) for i, row in enumerate(_ROWS) if not before or before[i] != page[i]]
+                found = [[rank, changes] for rank in self._ranks()]
+        machine = self._machine
+        lineage, now = machine.memory.lineage, machine.clock()
+        machine.link.send("beat", number=self._beats, lineage=lineage, now=now, words=found, noted=[], stopped=[])
         return self._beats
 
-    def _page(self) -> dict[int, int]:
-        flags = Flag.ATTACHED
+    def _beat(self) -> None:
+        self._beat_ns = int(self._machine.clock() * 1e9)
+
+    def _page(self) -> list[int]:
         done = self.step >= self._machine.job.steps
+        flags = _ATTACHED
         if done or self.step >= self.stop_at:
-            flags |= Flag.LOOP_LEFT if done else Flag.STOPPED | Flag.LOOP_LEFT
-        page = {
-            int(words.ATTEMPT): self.attempt,
-            int(words.STEP): self.step,
-            int(words.BEAT): int(self._machine.clock() * 1e9),
-            int(words.FLAGS): int(flags),
-            int(words.PHASE): int(Phase.TRAIN),
-            int(words.RESUMED_STEP): self.resumed,
-            int(words.RESUMED_FROM): int(self.source),
-        }
-        held = [step for step, _ in self._machine.memory.slots]
-        for slot in range(words.SLOT_STEPS.count):
-            page[int(words.SLOT_STEPS) + slot] = held[slot] if slot < len(held) else -1
-        return page
+            flags |= _LEFT if done else _STOPPED
+        held = [step for step, _ in self._machine.memory.slots] + [-1] * SLOTS
+        source = int(self.source)
+        return [self.attempt, self.step, self._beat_ns, flags, int(Phase.TRAIN), self.resumed, source, *held[:SLOTS]]
 
     def tell_all_words_again(self) -> None:
-        """They are always all told."""
+        """There is another head."""
+        self._told = []
 
     def held(self) -> tuple[list[int], dict[int, list[int]]]:
         """See AgentRanks."""
@@ -210,4 +214,5 @@ class Ranks:
     def train(self) -> None:
         """One step, and its snapshot."""
         self.step += 1
+        self._beat()
         self._machine.memory.keep(self.step, self.history)

@@ -11,6 +11,7 @@ from tests.support.fakes.clock import Clock
 
 from ftlaunch.agent.agent import Agent
 from ftlaunch.agent.head_search import HeadSearch
+from ftlaunch.channel.claims import Sign
 from ftlaunch.cluster.cluster import FENCE
 from ftlaunch.cluster.membership import shared_dirs
 from ftlaunch.spec.resolve import resolve
@@ -167,6 +168,12 @@ class Node:
             if heard and self.link.alone_since is None:
                 self.link.heard({"do": "heard", "number": self.ranks.beats})
 
+    def look_at_storage(self) -> None:
+        """Storage shows no newer head."""
+        while self.orders:
+            self.orders.pop()
+            self.search.on_answer({"sign": vars(Sign(0, "10.0.0.1", 29400, "this machine", 1, 1, 0))})
+
     def train(self) -> None:
         """Join, and have ranks."""
         self.link.meet()
@@ -221,6 +228,7 @@ def test_while_nobody_listens_at_the_endpoint_another_head_may_begin(node: Node)
     node.link.refused = node.link.at_home = True
     for _ in range(10):
         node.link.tried_at = node.clock()
+        node.look_at_storage()
         node.live(1.0)
     node.link.meet()
     assert node.link.sent[-1]["running"] == {"place": 1, "pids": {2: 102, 3: 103}, "ended": {}}
@@ -283,14 +291,3 @@ def test_it_does_what_the_head_says(node: Node) -> None:
     node.link.heard({"do": "leave"})
     node.link.heard({"do": "kill"})
     assert node.ranks.calls[-3:] == ["hold", "leave", "kill"]
-
-
-def test_a_standby_says_so_once_also_beside_the_head(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.agent.beside_head = True
-    node.link.meet()
-    for why in ("the job has its 2 nodes", "the job has its 2 nodes", "the job has its 3 nodes"):
-        node.link.heard({"do": "standby", "why": why})
-    first, second = node.said
-    assert first.startswith("this node stands by since ") and first.endswith(": the job has its 2 nodes")
-    assert second.endswith(": the job has its 3 nodes")

@@ -86,8 +86,9 @@ def test_where_there_was_no_head_or_the_job_is_over_none_is_started(storage: Sto
     assert not storage.live(60.0)
 
 
-def test_a_node_that_stands_by_starts_no_head(storage: Storage) -> None:
-    assert not storage.live(60.0, place=-1)
+def test_a_node_that_stands_by_starts_a_head_where_no_other_one_does(storage: Storage) -> None:
+    assert not storage.live(9.0, place=-1)
+    assert storage.live(3.0, place=-1)
 
 
 def test_candidates_come_one_after_another_and_the_heads_machine_first() -> None:

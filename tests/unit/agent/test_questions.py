@@ -21,7 +21,7 @@ class Asked:
 
     def __init__(self, home: Path) -> None:
         self.node = Node(home)
-        self.loop: Any = StepLoop(self.node.clock)
+        self.loop: Any = StepLoop(self.node.clock, lambda: None)
         self.control = Control(home)
         self.questions = Questions(self.loop, self.node.clock, self.control, self.node.agent)
         self.ends: list[socket.socket] = []

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ftlaunch.channel.claim_files import ClaimFiles
 from ftlaunch.channel.claims import FOLDER, Claims, Sign, of_fields, parse
 
 SIGN = Sign(term=1, address="10.0.0.1", port=29400, machine="a machine", pid=7, started=70, count=0)
@@ -52,6 +53,22 @@ def test_a_winner_that_died_before_its_sign_holds_nobody_up(tmp_path: Path) -> N
     (tmp_path / FOLDER / "claim.2").touch()
     assert claims.next_term() == 3
     assert claims.claim(replace(SIGN, term=3))
+
+
+class LosesAnswers(ClaimFiles):
+    """NFS: the server has made the link, its answer is lost, and the request is sent again."""
+
+    def link(self, written: str, name: str) -> None:
+        super().link(written, name)
+        super().link(written, name)
+
+
+def test_a_claim_that_was_made_counts_though_the_answer_says_that_it_was_not(tmp_path: Path) -> None:
+    """Taken out: nobody is the head of this term, and the job waits for another candidate."""
+    claims = Claims(tmp_path, LosesAnswers(tmp_path / FOLDER))
+    assert claims.claim(SIGN)
+    assert claims.read() == SIGN
+    assert not claims.claim(SIGN), "the name is another one's"
 
 
 def test_an_older_term_is_not_won_any_more(tmp_path: Path) -> None:

@@ -231,6 +231,7 @@ def test_a_vacant_place_is_told_of_once(head: Head) -> None:
     head.cluster.look()
     head.agents[1].on_end("closed")
     for _ in range(3):
+        head.clock.now += 0.1
         head.cluster.look()
     assert [line for line in head.said if "waiting" in line] == [
         "waiting for a node for place 1, for 60 s at most (--node-wait)"

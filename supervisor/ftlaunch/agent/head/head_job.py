@@ -43,6 +43,7 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import NONE
 
 _WAY = 3.0  # seconds; the first candidates need less than two
+_UNSEEN = 30.0  # seconds that the end of the job waits for storage to see the head
 _FAREWELL = 3.0  # seconds that the agents are given to hear that the job is over
 
 
@@ -84,10 +85,13 @@ class HeadJob:
             cluster.may_restart, cluster.regroups, cluster.regroup,
         )  # fmt: skip
         self.supervisor = Supervisor(context, self._edges(context, workspace))
+        if self._plan is not None:  # the job has not ended: whatever becomes of the ranks that run, this was spent
+            self.supervisor.incidents.budget = self._plan.budget
         asked = HeadRequests(f"{life.sign.address}:{life.sign.port}", cluster, machines, self.supervisor.overview)
         self._requests = StopRequests(context, signals, self._control, self.supervisor.overview, asked.verbs())
         cluster.on_ask = self._requests.answer
         self._cut_off, self._ended = False, 0.0  # when the agents were told that the job is over
+        self._over_since = 0.0  # when the supervisor was first seen to have ended
         self._held = NONE  # the newest step in memory that is lost unless missing nodes come back
 
     def _around(self, spec: JobSpec) -> Around:
@@ -97,7 +101,7 @@ class HeadJob:
             nodes.wait, time.monotonic, say, self._stop, lambda: loop.post(Event.HURRY),
             lambda: loop.post(Event.PAUSE), PortProbe, self._plan, secrets.token_hex(8), self._note_plan,
             facts.gathered(spec), self._machines, _shared_word(spec), life.sign.address, life.sign.term,
-            lambda: life.age() < nodes.timeout * STALE_PART,
+            self._leads,
         )  # fmt: skip
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:
@@ -118,7 +122,7 @@ class HeadJob:
             processor_time=time.thread_time,
             inherited=Inherited(workspace.load, workspace.checkpoints.unfinished),
             reached=self._reached,
-            adoptable=self._adoptable,
+            adoptable=self.cluster.older.adoptable,
             adopt=self._adopt,
         )
 
@@ -129,12 +133,6 @@ class HeadJob:
 
     def _stop(self, why: str) -> None:
         self._requests.stop(why)
-
-    def _adoptable(self) -> int | None:
-        attempt = self.cluster.adoptable()
-        if attempt is not None and self._plan is not None:
-            self.supervisor.incidents.budget = self._plan.budget
-        return attempt
 
     def _adopt(self, group: RankGroup) -> None:
         assert isinstance(group, ClusterRanks)
@@ -164,10 +162,18 @@ class HeadJob:
             self.cluster.look()
             self.supervisor.look()
             self._give_way()
-        elif not self._ended:
+        elif not self._ended and self._may_end(time.monotonic()):
             self._ended = time.monotonic()
             self._held = self._newest_apart()
             self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error) or self._held != NONE)
+
+    def _may_end(self, now: float) -> bool:
+        """Whether storage has seen this head lately: one that was stopped may have been replaced, and not know it."""
+        self._over_since = self._over_since or now
+        return self._leads() or now > self._over_since + _UNSEEN
+
+    def _leads(self) -> bool:
+        return self._life.age() < self._spec.nodes.timeout * STALE_PART
 
     def _give_way(self) -> None:
         """A head that has lost all other machines at once lets one of them take its place, if one of them lives."""

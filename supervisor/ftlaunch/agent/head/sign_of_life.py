@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -33,8 +34,9 @@ class SignOfLife:
         self._thread.start()
 
     def age(self) -> float:
-        """Seconds since the head has last been seen, at the least, by whoever reads its sign."""
-        return time.monotonic() - self._shown
+        """Seconds since whoever reads its sign has last seen the head, at the least; endless while held back."""
+        now = time.monotonic()
+        return math.inf if now < self._held_until else now - self._shown
 
     def hold_back(self, seconds: float) -> None:
         """Show no sign for a while: whoever can reach more nodes than this head is to take its place."""

@@ -69,6 +69,10 @@ class Roster:
         """The node of a place."""
         return next((one for one in self.members.values() if one.place == place), None)
 
+    def placed(self) -> dict[int, Member]:
+        """The nodes that have places, by place."""
+        return {one.place: one for one in self.members.values() if one.place >= 0}
+
     @property
     def vacant(self) -> list[int]:
         """Places without a node."""
@@ -159,24 +163,27 @@ class Roster:
         able = [one for one in self.standing_by if one.ready]
         if not self.begun and len(able) < len(self.vacant):
             return False
-        for isolated, match in itertools.product((False, True), (_held, _wished, _anyone)):
-            for place in self.vacant:
-                fitting = (one for one in able if one.place < 0 and one.isolated == isolated and match(one, place))
-                found = next(fitting, None)
-                if found is not None:
+        for isolated, match in itertools.product((False, True), (_held, _wished, None)):
+            vacant = self.vacant
+            free = [one for one in able if one.place < 0 and one.isolated == isolated]
+            if match is None:
+                for place, found in zip(vacant, free, strict=False):
                     found.place = place
+                continue
+            fitting: dict[int, Member] = {}
+            for one in free:
+                fitting.setdefault(match(one), one)
+            for place in vacant:
+                if place in fitting:
+                    fitting[place].place = place
         full = not self.vacant and all(one.ready for one in self.members.values() if one.place >= 0)
         self.begun = self.begun or full
         return full
 
 
-def _held(member: Member, place: int) -> bool:
-    return member.held == place
+def _held(member: Member) -> int:
+    return member.held
 
 
-def _wished(member: Member, place: int) -> bool:
-    return member.wish == place
-
-
-def _anyone(member: Member, place: int) -> bool:
-    return True
+def _wished(member: Member) -> int:
+    return member.wish

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any
 
 from ftlaunch.channel.connection import Connection
 from ftlaunch.cluster.membership.roster import Member
 from ftlaunch.cluster.mirrors import page_words
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
+
+_LOOPBACK = ("127.", "::1")  # of addresses, which are numeric
 
 
 class Node:
@@ -21,7 +22,7 @@ class Node:
         """head: the address of the head's machine, by which other machines find a node that is on it, too."""
         self.connection, self.member = connection, member
         peer = connection.peer.rpartition(":")[0].strip("[]")
-        self.host, self.address = str(hello["host"]), head if ip_address(peer).is_loopback else peer
+        self.host, self.address = str(hello["host"]), head if peer.startswith(_LOOPBACK) else peer
         self.leaves, self.signalled = "", False  # why it is to leave the job, and whether a signal has told it to
         self.probe, self.port = int(hello["probe"]), int(hello["port"])
         self.came = self.heard = now  # when it came, and when it was last heard, on the head's clock
@@ -30,6 +31,7 @@ class Node:
         self.told_heard = 0.0  # when it was last told that it is heard
         self.gone_already = False  # before they were taken up: see note_end
         self.gone = True  # no rank of it is left
+        self.ends = False  # it was told to end ranks of another attempt, and has not said that they are gone
         self._ahead: float | None = None  # how far the head's clock is ahead of the node's, seconds
         self.slots: dict[int, list[int]] | None = None  # rank -> steps that its memory held when it came
 

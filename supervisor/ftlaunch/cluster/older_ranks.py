@@ -1,0 +1,64 @@
+"""Ranks that another head has begun: taken up, or ended; no others begin before none of them can be at work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ftlaunch.cluster.around import Around
+from ftlaunch.cluster.membership.fences import Fences
+from ftlaunch.cluster.membership.roster import Roster
+from ftlaunch.cluster.nodes.node import Node
+
+_TAKEOVER = 1.2  # of a lease: this head may have begun before a node knew that it had lost the one before
+
+
+class OlderRanks:
+    """At one head."""
+
+    def __init__(self, around: Around, roster: Roster, nodes: Mapping[int, Node], fences: Fences, lease: float) -> None:
+        """nodes: by key of their members. lease: seconds for which a node's ranks go on unheard."""
+        self._around, self._roster, self._nodes, self._fences = around, roster, nodes, fences
+        self._may_be_taken_up = around.plan is not None
+        self._since: float | None = None  # when the first node has said that it runs the plan's attempt
+        self._lease, self.last = lease, around.clock() + lease * _TAKEOVER
+        """the latest moment at which a node that nobody knows may be at work"""
+
+    def meet(self, node: Node) -> None:
+        """A node has come: ranks of the attempt that is to be taken up run on, all others are of no use any more."""
+        plan, place = self._around.plan, node.running.get("place")
+        mine = self._may_be_taken_up and plan is not None and node.lineage == plan.lineage
+        if node.running and mine and isinstance(place, int) and place in self._roster.vacant:
+            node.member.place, node.member.ready = place, True
+            if self._since is None:
+                self._since = self._around.clock()
+        elif node.running:
+            node.ends = True
+            node.send("kill")
+
+    @property
+    def awaited(self) -> bool:
+        """Whether an attempt is to be taken up as soon as its other nodes have come, or have had the time to."""
+        return self._since is not None
+
+    def adoptable(self) -> int | None:
+        """The attempt to be taken up now: all its nodes are here, or had the time to come; None: there is none, yet."""
+        plan = self._around.plan
+        if self._since is None or plan is None:
+            return None
+        late = self._around.clock() > self._since + self._lease
+        return plan.attempt if not self._roster.vacant or late else None
+
+    def close(self) -> None:
+        """From now on none are taken up: that was done, or other ranks begin."""
+        self._may_be_taken_up, self._since = False, None
+
+    def may_run(self) -> bool:
+        """Whether some may be at work: their agents end them, or a node has not come that may have some."""
+        if any(node.ends for node in self._nodes.values()):
+            return True
+        plan, now = self._around.plan, self._around.clock()
+        if plan is None or not self._may_be_taken_up:
+            return False
+        known = {node.member.held for node in self._nodes.values() if node.lineage == plan.lineage}
+        missing = not known.issuperset(range(plan.nodes))
+        return (missing and now <= self.last) or not self._fences.all_down(now)

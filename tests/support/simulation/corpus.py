@@ -1,0 +1,29 @@
+"""Stories on disk that were worth keeping: they are told first. A sweep adds those that it finds to fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.simulation import story as stories
+from tests.support.simulation.job import Job, simulate
+from tests.support.simulation.laws import Broken
+from tests.support.simulation.story import Story
+
+FOLDER = Path(__file__).parents[2] / "simulation" / "corpus"
+_COMMAND = "python -m pytest -n 0 tests/simulation/test_corpus.py -k"
+
+
+def kept() -> list[Path]:
+    """All of them."""
+    return sorted(FOLDER.glob("*.json"))
+
+
+def tell(seed: int, story: Story, folder: Path = FOLDER) -> Job:
+    """Simulate a story of a sweep. Raises Broken; the story is kept then, and the message says how to repeat it."""
+    try:
+        return simulate(story)
+    except Broken as error:
+        sentence = str(error).partition("\n")[0]
+        path = folder / f"seed_{seed}.json"
+        stories.write(path, story, f"A sweep has found it: {sentence}.")
+        raise Broken(f"{error}\n\nkept as {path}; again: {_COMMAND} seed_{seed}") from error

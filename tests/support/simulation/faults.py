@@ -1,0 +1,92 @@
+"""What each kind of fault does to a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tests.support.simulation.story import Fault
+
+if TYPE_CHECKING:
+    from tests.support.simulation.job import Job
+    from tests.support.simulation.machine import Machine
+
+_Do = Callable[["Job", "Machine", Fault], bool | None]
+"""Does it; False where there was nothing that it could befall."""
+
+
+def befall(job: Job, fault: Fault) -> None:
+    """Have a fault happen."""
+    if job.over:
+        return
+    machine = job.machines[fault.machine % len(job.machines)]
+    if _DO[fault.kind](job, machine, fault) is not False:
+        job.fired.add(fault.kind)
+
+
+def _rank(job: Job, machine: Machine, fault: Fault) -> bool:
+    if not machine.ranks.trains:
+        return False
+    job.world.tell(f"the ranks of {machine.name} fail")
+    machine.ranks.die(1)
+    return True
+
+
+def _cut(job: Job, machine: Machine, fault: Fault) -> None:
+    machine.cut(up=fault.way != "down", down=fault.way != "up", seconds=fault.seconds)
+
+
+def _reset(job: Job, machine: Machine, fault: Fault) -> None:
+    job.world.tell(f"the connections of {machine.name} are reset")
+    machine.way.reset(fault.seconds)
+
+
+def _head(job: Job, machine: Machine, fault: Fault) -> bool:
+    if job.head is None:
+        return False
+    job.kill_heads(job.head.machine)
+    return True
+
+
+def _head_stall(job: Job, machine: Machine, fault: Fault) -> bool:
+    if job.head is None:
+        return False
+    job.head.stall(fault.seconds)
+    return True
+
+
+def _storage(what: str, when: Callable[[Job, Machine, Fault], None]) -> _Do:
+    def do(job: Job, machine: Machine, fault: Fault) -> None:
+        job.world.tell(f"storage: {what.format(machine.name, fault.seconds)}")
+        when(job, machine, fault)
+
+    return do
+
+
+def _lose_answer(job: Job, machine: Machine, fault: Fault) -> None:
+    job.claims.shared.lose_next_answer = True
+
+
+_DO: Mapping[str, _Do] = {
+    "rank": _rank,
+    "crash": lambda job, machine, fault: machine.crash(fault.seconds),
+    "freeze": lambda job, machine, fault: machine.freeze(fault.seconds),
+    "stall": lambda job, machine, fault: machine.stall(fault.seconds),
+    "cut": _cut,
+    "reset": _reset,
+    "head": _head,
+    "head-stall": _head_stall,
+    "machine": lambda job, machine, fault: machine.lose(fault.seconds),
+    "storage-slow": _storage("slow for {0}, {1:g} s", lambda job, m, fault: job.claims.be_slow(m, fault.seconds)),
+    "storage-silent": _storage("silent for {1:g} s", lambda job, _, fault: job.claims.be_silent(None, fault.seconds)),
+    "storage-apart": _storage("silent for {0}, {1:g} s", lambda job, m, fault: job.claims.be_silent(m, fault.seconds)),
+    "storage-old": _storage(
+        "{0} sees what was there before, {1:g} s", lambda job, m, fault: job.claims.seen_by(m).grow_old(fault.seconds)
+    ),
+    "ack-lost": _storage("the answer to the next link is lost", _lose_answer),
+    "grow": lambda job, machine, fault: job.regroup(lambda regrouping: regrouping.grow()),
+    "drain": lambda job, machine, fault: job.regroup(
+        lambda regrouping: regrouping.drain(str(max(machine.ranks.place, 0)))
+    ),
+    "signal": lambda job, machine, fault: job.signal(machine),
+}

@@ -1,0 +1,36 @@
+"""An agent that knows less than it could: it was stopped for a while, or storage does not answer it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.agent.test_agent import TIMEOUT, Node
+
+from ftlaunch.cluster.cluster import FENCE
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_where_storage_does_not_answer_another_head_may_live_elsewhere(node: Node) -> None:
+    """Taken out: without the look at storage its ranks go on for half a minute, beside those of a head elsewhere."""
+    node.train()
+    node.link.lose()
+    node.link.refused = node.link.at_home = True
+    for _ in range(5):
+        node.link.tried_at = node.clock()
+        node.live(1.0)
+    assert node.ranks.cleared
+
+
+def test_an_agent_that_was_stopped_ends_its_ranks_before_it_speaks_with_a_head(node: Node) -> None:
+    """Taken out: the connection begins another lease, and its ranks go on beside those that follow them."""
+    node.train()
+    node.live(1.0)
+    node.link.lose()
+    node.clock.now += TIMEOUT + FENCE + 0.1
+    node.link.meet()
+    assert node.ranks.cleared

@@ -1,0 +1,97 @@
+"""A head that follows another one begins nothing beside ranks that it has not begun, and names nothing twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.fakes.cluster import Head
+
+from ftlaunch.cluster.membership.plan import Plan
+from ftlaunch.policy.restart_policy import Budget, RestartLimits
+
+LEASE = 3.0  # seconds
+PLAN = Plan("before", 4, 1, Budget(RestartLimits(3, 3)), 2)
+HELD = {"lineage": PLAN.lineage, "slots": {}}
+RUNNING = {"place": 0, "pids": {"0": 100, "1": 101}, "ended": {}}
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Head:
+    return Head(tmp_path, plan=PLAN)
+
+
+def test_a_node_that_has_not_come_may_have_ranks_at_work(head: Head) -> None:
+    """Taken out: two standbys come first, and train beside the ranks that the other head has begun."""
+    head.agent()
+    head.agent()
+    head.clock.now += LEASE
+    assert not head.cluster.settled()
+    assert not head.cluster.regroups()
+    head.clock.now += LEASE / 4
+    assert head.cluster.settled()
+
+
+def test_nobody_is_waited_for_where_all_have_come_and_run_nothing(head: Head) -> None:
+    for first in (0, 2):
+        head.agent(held=[first, 2], **HELD)
+    assert head.cluster.settled()
+
+
+def test_ranks_that_are_of_no_use_have_ended_before_others_begin(head: Head) -> None:
+    """Taken out: others begin while the agent has these killed."""
+    older = head.agent(held=[0, 2], lineage="before:3/2", running=RUNNING)
+    assert "kill" in older.names()
+    for first in (0, 2):
+        head.agent(held=[first, 2], **HELD)
+    assert not head.cluster.settled()
+    older.say("gone", attempt=3, port=1)
+    assert head.cluster.settled()
+
+
+def test_a_lost_node_that_was_to_end_such_ranks_is_waited_for(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = head.agent(held=[0, 2], lineage="before:3/2", running=RUNNING)
+    for first in (0, 2):
+        head.agent(held=[first, 2], **HELD)
+    monkeypatch.setattr("ftlaunch.cluster.membership.fences.PortProbe.is_dead", lambda self: False)
+    older.on_end("closed")
+    head.clock.now += LEASE
+    assert not head.cluster.settled()
+    head.clock.now += LEASE / 8
+    assert head.cluster.settled()
+
+
+def test_no_two_attempts_have_one_name(head: Head) -> None:
+    """Taken out: memory of the other head's attempt 0 counts as that of this one's."""
+    for first in (0, 2):
+        head.agent(held=[first, 2], **HELD)
+    assert head.cluster.settled()
+    head.attempt(0)
+    assert head.begun == [("run", 0)]
+
+
+def test_ranks_that_come_after_the_job_has_gone_on_are_not_taken_up(tmp_path: Path) -> None:
+    """Taken out: the job waits for ever for the rest of an attempt that nobody takes up any more."""
+    head = Head(tmp_path, nodes=3, least=1, plan=PLAN)
+    for _ in range(3):
+        head.agent()
+    head.clock.now += 1.3 * LEASE
+    assert head.cluster.regroups()
+    late = head.agent(held=[0, 2], **HELD, running=RUNNING)
+    assert "kill" in late.names()
+    assert not head.cluster.older.awaited
+
+
+def test_a_head_that_nobody_sees_begins_nothing_without_its_nodes(tmp_path: Path) -> None:
+    """Taken out: a head that gives way to another one begins an attempt all the same."""
+    head = Head(tmp_path)
+    head.running()
+    head.agents[1].on_end("closed")
+    head.agent()
+    head.leads = False
+    head.clock.now += 2 * LEASE
+    for agent in (head.agents[0], head.agents[2]):
+        agent.beat()
+    assert not head.cluster.settled()
+    head.leads = True
+    assert head.cluster.settled()
