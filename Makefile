@@ -5,6 +5,7 @@
 #   TORCH=cuda|cpu            the build of torch; otherwise the CPU build where there is no NVIDIA driver
 #   PYTEST_ARGS="-k saver"    added to pytest's arguments
 #   DEVICE=cpu                make gpu: without a GPU
+#   FT_STORIES=100000         make sweep: so many simulated stories
 #   FOR=3.12                  make gpu-wheels: the version of Python on the machine with the GPU
 
 PYTHON ?= python3
@@ -83,7 +84,7 @@ gpu-wheels:  ## fetch what a machine with a GPU and without a network may lack (
 chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minutes)
 	$(BIN)/python scripts/chaos
 
-sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes)
+sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes; FT_STORIES: how many simulated stories)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or hypothesis" --hypothesis-profile sweep --timeout 3600 \
 	    --durations=10 $(PYTEST_ARGS)
 

@@ -14,6 +14,9 @@ from ftlaunch.system.process_activity import Usage
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase
 
+_ATTACHED, _OBSERVED = int(Flag.ATTACHED), int(Flag.OBSERVED)
+_PHASES = {phase: phase.name.lower() for phase in Phase}
+
 
 class SpawnFailed(Exception):
     """A rank could not be started."""
@@ -106,19 +109,19 @@ class Rank:
                 self.number, self.started, False, False, "startup", -1, 0.0, False, not self.alive, self.ended,
                 active=self.active, logged=self.logged,
             )  # fmt: skip
-        flags, resumed, step = page.flags, page.resumed, page.step
-        attached = bool(flags & Flag.ATTACHED)
+        flags, resumed, step = int(page.flags), page.resumed, page.step
+        attached = bool(flags & _ATTACHED)
         seen, beat = page.seen_steps, page.beat_ns / 1e9
         return RankView(
             rank=self.number,
             started=self.started,
             beating=True,
             attached=attached,
-            observed=bool(flags & Flag.OBSERVED) and not attached,
+            observed=bool(flags & _OBSERVED) and not attached,
             seen=0 if attached else seen,
             active=self.active,
             busy=is_busy(self, beat),
-            phase=page.phase.name.lower(),
+            phase=_PHASES[page.phase],
             step=step,
             beat=beat,
             first_step_done=step > resumed[1] if attached else seen > 1,
