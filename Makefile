@@ -6,6 +6,7 @@
 #   PYTEST_ARGS="-k saver"    added to pytest's arguments
 #   DEVICE=cpu                make gpu: without a GPU
 #   SOURCE=DIR                make torch-tests: a checkout of pytorch, of the version that is installed
+#   FT_STORIES=100000         make sweep: so many simulated stories
 #   FOR=3.12                  make gpu-wheels: the version of Python on the machine with the GPU
 
 PYTHON ?= python3
@@ -84,7 +85,7 @@ gpu-wheels:  ## fetch what a machine with a GPU and without a network may lack (
 chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minutes)
 	$(BIN)/python scripts/chaos
 
-sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes)
+sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes; FT_STORIES: how many simulated stories)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or hypothesis" --hypothesis-profile sweep --timeout 3600 \
 	    --durations=10 $(PYTEST_ARGS)
 

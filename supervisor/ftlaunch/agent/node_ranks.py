@@ -78,13 +78,14 @@ class AgentRanks:
         return [min(slots), len(slots)], slots
 
     def running(self) -> dict[str, Any]:
-        """The place, processes and ends of ranks that run on; empty where none does."""
+        """The place, processes and ends of ranks that run on, and where they resume; empty where none does."""
         if self._group is None or self._place is None or self._gone or not self._group.living:
             return {}
         ranks = self._group.ranks
         pids = {number: rank.process.pid for number, rank in ranks.items()}
         ended = {number: rank.process.returncode for number, rank in ranks.items() if not rank.alive}
-        return {"place": self._place.node, "pids": pids, "ended": ended}
+        resume = [] if self.pages is None else list(self.pages[self._place.first].resume)
+        return {"place": self._place.node, "pids": pids, "ended": ended, "resume": resume}
 
     @property
     def place(self) -> int:

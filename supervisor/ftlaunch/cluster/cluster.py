@@ -102,6 +102,7 @@ class Cluster:
                 group.on_exit(int(rank), int(code))
         around.pages.reading(NONE)  # the head that is gone may have left another one
         self._end_missing(group, self.roster.vacant, "it has not come to the new head")
+        self._end_missing(group, self.older.untold(), "the head that is gone has not said where its ranks resume")
 
     def _lose(self, node: Node, why: str) -> None:
         if self._nodes.pop(node.member.key, None) is None:
@@ -227,8 +228,7 @@ class Cluster:
 
     def tell_place(self, place: int, do: str, **fields: Any) -> bool:
         """Send a message to the node of a place; False where there is none."""
-        node = self._at(place)
-        if node is not None:
+        if (node := self._at(place)) is not None:
             node.send(do, **fields)
         return node is not None
 

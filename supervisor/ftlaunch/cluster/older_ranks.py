@@ -8,6 +8,8 @@ from ftlaunch.cluster.around import Around
 from ftlaunch.cluster.membership.fences import Fences
 from ftlaunch.cluster.membership.roster import Roster
 from ftlaunch.cluster.nodes.node import Node
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import Resume
 
 _TAKEOVER = 1.2  # of a lease: this head may have begun before a node knew that it had lost the one before
 
@@ -47,6 +49,21 @@ class OlderRanks:
             return None
         late = self._around.clock() > self._since + self._lease
         return plan.attempt if not self._roster.vacant or late else None
+
+    def untold(self) -> list[int]:
+        """Pass on where they resume to nodes that the head before did not tell any more.
+
+        Returns the places that nobody can tell: where it had told none.
+        """
+        running = [node for node in self._nodes.values() if node.member.place >= 0 and node.running]
+        resumes = {node: (int(kind), int(step)) for node in running for kind, step in [node.running["resume"]]}
+        told = [resume for resume in resumes.values() if resume[0] != Resume.UNDECIDED]
+        if not told:
+            return [node.member.place for node in running]
+        for node, resume in resumes.items():
+            if resume[0] == Resume.UNDECIDED:
+                node.send("pages", verb="decide", values=[*told[0], NONE])
+        return []
 
     def close(self) -> None:
         """From now on none are taken up: that was done, or other ranks begin."""

@@ -126,8 +126,8 @@ def on_one_node(slots: Mapping[int, Sequence[int]], ranks: int, stored: Collecti
 
 def newest_common(slots: Mapping[int, Sequence[int]], ranks: int) -> int:
     """The newest step that every one of `ranks` ranks of one node holds whole in a slot, or NONE."""
-    found = on_one_node(slots, ranks)
-    return found.step if found.kind is Resume.MEMORY else NONE
+    held = [{step for step in slots.get(rank, ()) if step >= 0} for rank in range(ranks)]
+    return max(set.intersection(*held), default=NONE) if held else NONE
 
 
 # --- sharing out ------------------------------------------------------------------------------------------
@@ -170,6 +170,8 @@ def _balance(choices: Mapping[_Wish, Collection[_Supplier]]) -> dict[_Wish, _Sup
     reached when wishes already placed may move (Harvey, Ladner, Lovasz, Tamir, "Semi-matchings for bipartite
     graphs and load balancing", 2006).
     """
+    if all(len(suppliers) == 1 for suppliers in choices.values()):  # thousands of ranks, nothing to choose
+        return {wish: next(iter(suppliers)) for wish, suppliers in choices.items()}
     placed: dict[_Wish, _Supplier] = {}
     supplied: dict[_Supplier, set[_Wish]] = {}
     for new in sorted(choices):

@@ -17,6 +17,7 @@ from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase
 
 # exact ints, as a thousand ranks are looked at ten times a second: an operation on Flag makes an object
 _FLAGS, _ATTACHED, _OBSERVED = int(FLAGS), int(Flag.ATTACHED), int(Flag.OBSERVED)
+_PHASES = {phase: phase.name.lower() for phase in Phase}
 
 
 class SpawnFailed(Exception):
@@ -122,7 +123,7 @@ class Rank:
             seen=0 if attached else seen,
             active=self.active,
             busy=is_busy(self, beat),
-            phase=page.phase.name.lower(),
+            phase=_PHASES[page.phase],
             step=step,
             beat=beat,
             first_step_done=step > resumed[1] if attached else seen > 1,

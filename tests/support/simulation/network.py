@@ -82,6 +82,7 @@ class End:
         self._link, self._of_node, self.peer, self._far = link, of_node, f"{name}:1", far
         self.ready, self.open = True, True
         self._waiting: list[str | dict[str, Any]] = []
+        self._unread: list[str | dict[str, Any]] = []
         self._arrives = 0.0
         self.on_message: Callable[[dict[str, Any]], None] = lambda message: None
         self.on_end: Callable[[str], None] = lambda why: None
@@ -109,9 +110,25 @@ class End:
         """It has arrived; where nobody has this end any more, the sender is told so."""
         if not self.open:
             self._tell_other()
-        elif self.sleeps():
-            self._link.world.after(0.05, self.deliver, told)
-        elif isinstance(told, str):
+        elif self._unread or self.sleeps():
+            self._unread.append(told)
+            if len(self._unread) == 1:
+                self._link.world.after(0.05, self._read)
+        else:
+            self._take(told)
+
+    def _read(self) -> None:
+        """Its process runs again, or not yet: what has come meanwhile is read in its order."""
+        if self.open and self.sleeps():
+            self._link.world.after(0.05, self._read)
+            return
+        unread, self._unread = self._unread, []
+        for told in unread:
+            if self.open:
+                self._take(told)
+
+    def _take(self, told: str | dict[str, Any]) -> None:
+        if isinstance(told, str):
             self.on_message(json.loads(told))
             self.wake()
         else:

@@ -190,7 +190,8 @@ class Ranks:
         """See AgentRanks."""
         if not self.alive:
             return {}
-        return {"place": self.place, "pids": {rank: 1000 + rank for rank in self._ranks()}, "ended": {}}
+        pids, resume = {rank: 1000 + rank for rank in self._ranks()}, [int(self.source), self.resumed]
+        return {"place": self.place, "pids": pids, "ended": {}, "resume": resume}
 
     def lineage(self) -> str:
         """See AgentRanks."""

@@ -8,12 +8,14 @@ import pytest
 from tests.support.fakes.cluster import Head
 
 from ftlaunch.cluster.membership.plan import Plan
+from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.policy.restart_policy import Budget, RestartLimits
+from ftlaunch_contract.protocol import Resume
 
 LEASE = 3.0  # seconds
 PLAN = Plan("before", 4, 1, Budget(RestartLimits(3, 3)), 2)
 HELD = {"lineage": PLAN.lineage, "slots": {}}
-RUNNING = {"place": 0, "pids": {"0": 100, "1": 101}, "ended": {}}
+RUNNING = {"place": 0, "pids": {"0": 100, "1": 101}, "ended": {}, "resume": [int(Resume.MEMORY), 7]}
 
 
 @pytest.fixture
@@ -68,6 +70,31 @@ def test_no_two_attempts_have_one_name(head: Head) -> None:
     assert head.cluster.settled()
     head.attempt(0)
     assert head.begun == [("run", 0)]
+
+
+def adopting(head: Head, *resumes: list[int]) -> ClusterRanks:
+    """The head takes up the ranks of nodes that say where theirs resume."""
+    for place, resume in enumerate(resumes):
+        running = {"place": place, "pids": {str(2 * place): 1, str(2 * place + 1): 2}, "ended": {}, "resume": resume}
+        head.agent(held=[2 * place, 2], **HELD, running=running)
+    assert head.cluster.older.adoptable() == PLAN.attempt
+    group = ClusterRanks(head.spec, head.pages, head.cluster, head.clock, PLAN.attempt, lambda rank: None)
+    group.adopt(head.cluster.adopt)
+    return group
+
+
+def test_a_node_that_the_other_head_did_not_tell_any_more_hears_where_its_ranks_resume(head: Head) -> None:
+    """Taken out: they wait for an answer that never comes, and the others for them."""
+    group = adopting(head, [int(Resume.STORAGE), 49], [int(Resume.UNDECIDED), -1])
+    assert len(group.living) == 4
+    assert head.agents[1].heard("pages")["values"] == [int(Resume.STORAGE), 49, -1]
+    assert not [told for told in head.agents[0].told if told.get("verb") == "decide"]
+
+
+def test_ranks_that_nobody_was_told_of_where_to_resume_begin_again(head: Head) -> None:
+    group = adopting(head, [int(Resume.UNDECIDED), -1], [int(Resume.UNDECIDED), -1])
+    assert not group.living
+    assert "has not said where its ranks resume" in group.failed()[0].lost
 
 
 def test_ranks_that_come_after_the_job_has_gone_on_are_not_taken_up(tmp_path: Path) -> None:

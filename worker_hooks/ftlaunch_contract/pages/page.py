@@ -31,6 +31,11 @@ MAGIC = 0x4547415048435446  # b"FTCHPAGE"
 _STEP, _BEAT, _STEP_NS, _SEEN = (int(row) for row in (words.STEP, words.BEAT, words.STEP_NS, words.SEEN_STEPS))
 _FLAGS, _PHASE = int(words.FLAGS), int(words.PHASE)
 _OWN_STEPS, _OWN_NS = int(words.OWN_STEPS), int(words.OWN_NS)
+_RESUMED_FROM, _RESUMED_STEP = int(words.RESUMED_FROM), int(words.RESUMED_STEP)
+_PHASES, _RESUMES = (
+    {int(one): one for one in Phase},
+    {int(one): one for one in Resume},
+)  # faster than a call of the class
 _REQUESTS = slice(8 * words.STOP_AT, 8 * words.EVERY_FROM.end)
 _SLOT_STEPS = slice(int(words.SLOT_STEPS), words.SLOT_STEPS.end)
 
@@ -168,7 +173,7 @@ class Page:
     @property
     def phase(self) -> Phase:
         """What the rank says it is doing. Setting it is a beat."""
-        return Phase(self.q[_PHASE])
+        return _PHASES.get(self.q[_PHASE]) or Phase(self.q[_PHASE])
 
     @phase.setter
     def phase(self, phase: Phase) -> None:
@@ -214,7 +219,8 @@ class Page:
     @property
     def resumed(self) -> tuple[Resume, int]:
         """What the rank has restored: (from where, step); (UNDECIDED, NONE) before it did."""
-        return Resume(self.q[words.RESUMED_FROM]), self.q[words.RESUMED_STEP]
+        kind = self.q[_RESUMED_FROM]
+        return _RESUMES.get(kind) or Resume(kind), self.q[_RESUMED_STEP]
 
     # --- the supervisor's half -------------------------------------------------------------------------
 
