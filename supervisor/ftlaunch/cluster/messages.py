@@ -69,6 +69,7 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # the answer to `hello`; `term`: of this head; `word`: see membership/shared_dirs.py
     "welcome": {"term": _INT, "word": _TEXT},
     "refused": {"why": _TEXT},
+    "stopping": {},  # the job was told to stop: should the head be lost, the next one is to hear of it
     "dismissed": {"why": _TEXT},  # the job goes on without this node
     "done": {"code": _INT, "keep": _INT},  # the job is over; keep: 1 where memory holds what storage does not
 }
