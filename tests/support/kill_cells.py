@@ -34,7 +34,7 @@ MOMENTS = {  # where ranks wait: a word of chain.py and a step
 }
 _PAUSES = Path(__file__).parent / "pauses"
 _OPTIONS = (
-    "--grace", "3s", "--memory-interval", "1", "--storage-interval", str(SAVED_EVERY), "--backoff-first", "100ms",
+    "--grace", "6s", "--memory-interval", "1", "--storage-interval", str(SAVED_EVERY), "--backoff-first", "100ms",
     "--hang-timeout", "8s", "--startup-timeout", "20s", "--teardown-timeout", "6s", "--exit-timeout", "6s",
     "--max-restarts", "6",
 )  # fmt: skip
