@@ -167,6 +167,7 @@ def test_the_heads_machine_freezes_and_does_no_harm_when_it_goes_on(
     machines[0].thaw()
     assert_ended_well(job, alone)
     assert "another head has taken over the job" in job.said(0), job.told()
+    wait_for(lambda: job.held(machines[0]) == [], "the end of what the deposed head had in memory", 10.0)
 
 
 def clock() -> float:

@@ -34,7 +34,7 @@ MOMENTS = {  # where ranks wait: a word of chain.py and a step
 }
 _PAUSES = Path(__file__).parent / "pauses"
 _OPTIONS = (
-    "--grace", "3s", "--memory-interval", "1", "--storage-interval", str(SAVED_EVERY), "--backoff-first", "100ms",
+    "--grace", "6s", "--memory-interval", "1", "--storage-interval", str(SAVED_EVERY), "--backoff-first", "100ms",
     "--hang-timeout", "8s", "--startup-timeout", "20s", "--teardown-timeout", "6s", "--exit-timeout", "6s",
     "--max-restarts", "6",
 )  # fmt: skip
@@ -174,12 +174,16 @@ class CellJob(NodesJob):
                 assert _state_in(path) == right[step][rank], f"{path}\n{self.told()}"
 
     def assert_nothing_left(self, *machines: Machine, but: Machine | None = None) -> None:
-        """No process, and nothing in memory but on `but`, whose agent was killed."""
+        """No process, and nothing in memory but on `but`, whose agent was killed.
+
+        Where a node is lost between the end of its ranks and the last save, the job is done, and the others keep it.
+        """
+        kept = any(event["why"] == "end" for event in self.events("checkpoint_failed"))
         for machine in machines:
             self.wait(lambda: not machine.processes(), f"the end of all processes of {machine.name}", 10.0)  # noqa: B023
             root = machine.path(memory_root(0))
             left = sorted(path.name for path in root.iterdir()) if root.exists() else []
-            assert left == [] or machine is but, f"{machine.name} has {left} left\n{self.told()}"
+            assert left == [] or machine is but or kept, f"{machine.name} has {left} left\n{self.told()}"
 
 
 def _state_in(path: Path) -> str:

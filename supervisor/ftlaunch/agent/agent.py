@@ -57,6 +57,7 @@ class Agent:
         """the head speaks on the same terminal"""
         self._told_place = ""
         self._told_waiting = False
+        self._job_stops = False  # a head was told so: the next one must hear of it
         self.dismissed = False
         """the job goes on without this node"""
         self._looked = 0.0
@@ -206,6 +207,8 @@ class Agent:
         self._term = term
         self._shared.begin(word, self._clock())
         self._tell(f"joined: the head at {self.link.endpoint} speaks for the job")
+        if self._job_stops:
+            self.link.send("stop", why="the job was told to stop before this head took over")
 
     def _on_message(self, message: dict[str, Any]) -> None:
         ranks, do = self._ranks, message["do"]
@@ -231,6 +234,8 @@ class Agent:
             self._helpers.collect(message["number"], message["request"])
         elif do == "collect_no_more":
             self._helpers.collect_no_more(message["number"])
+        elif do == "stopping":
+            self._job_stops = True
         elif do == "answer":
             self.on_answer(message["number"], message["answer"])
         else:

@@ -18,8 +18,7 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # the first one: who it is, and what its memory holds of the job. `held`: first rank and number of ranks, or [];
     # `slots`: rank -> steps; `lineage`: of which attempt they are; `running`: that attempt's place, processes and ends,
     # and kind and step of its resume, where its ranks run on; `probe`: a port at which nobody listens any more once the
-    # agent has ended; `facts`: see membership/facts.py; `wall`: seconds since the epoch; `warnings`: what its quick check
-    # has found
+    # agent has ended; `facts`: see membership/facts.py; `wall`: seconds since the epoch; `warnings`: of its quick check
     "hello": {
         "job": _TEXT,
         "host": _TEXT,
@@ -72,6 +71,7 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "welcome": {"term": _INT, "word": _TEXT},
     "standby": {"why": _TEXT},  # the node has no place, and what it is for: a clause that follows a colon
     "refused": {"why": _TEXT},
+    "stopping": {},  # the job was told to stop: should the head be lost, the next one is to hear of it
     "dismissed": {"why": _TEXT},  # the job goes on without this node
     "done": {"code": _INT, "keep": _INT},  # the job is over; keep: 1 where memory holds what storage does not
 }

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 
 from ftlaunch.agent.head.head_requests import HeadRequests
+from ftlaunch.agent.head.inherited_stop import InheritedStop
 from ftlaunch.agent.head.sign_of_life import SignOfLife
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.cluster.around import Around
-from ftlaunch.cluster.cluster import Cluster
+from ftlaunch.cluster.cluster import FENCE, Cluster
 from ftlaunch.cluster.cluster_autopsy import ClusterCollectors
 from ftlaunch.cluster.cluster_saver import ClusterSaver
 from ftlaunch.cluster.leadership import STALE_PART
@@ -29,10 +30,11 @@ from ftlaunch.engine.main import exit_code
 from ftlaunch.engine.stop_requests import StopRequests
 from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.engine.workspace import Unusable, Workspace
-from ftlaunch.policy.states import Event
+from ftlaunch.policy.states import Event, JobState
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.incidents import IncidentJudged
+from ftlaunch.reporting.events.job import StopRequested
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.spec import rule_parser
 from ftlaunch.spec.job_spec import JobSpec
@@ -77,6 +79,8 @@ class HeadJob:
         pages.forget(0, len(pages))  # a killed head's: the nodes say what their memory holds
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, reporter.say)
         self._life = life
+        lease = spec.nodes.timeout + FENCE
+        self._inherited_stop = InheritedStop(time.monotonic() + (2 * lease if self._plan is not None else 0.0))
         self.cluster = cluster = Cluster(self._around(spec))
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
@@ -129,10 +133,18 @@ class HeadJob:
     def _tell(self, event: JobEvent) -> None:
         if isinstance(event, IncidentJudged):
             self._machines.blame(event.cause.rank // self._spec.launch.nproc, event.cause.kind)
+        if isinstance(event, StopRequested):
+            self.cluster.tell_all("stopping")
         self._reporter.tell(event)
 
     def _stop(self, why: str) -> None:
-        self._requests.stop(why)
+        self._inherited_stop.ask(why)
+        self._heed_stop()
+
+    def _heed_stop(self) -> None:
+        begun = self.supervisor.state is not JobState.READY
+        if why := self._inherited_stop.due(time.monotonic(), begun=begun):
+            self._requests.stop(why)
 
     def _adopt(self, group: RankGroup) -> None:
         assert isinstance(group, ClusterRanks)
@@ -161,6 +173,7 @@ class HeadJob:
         if not self.supervisor.over:
             self.cluster.look()
             self.supervisor.look()
+            self._heed_stop()
             self._give_way()
         elif not self._ended and self._may_end(time.monotonic()):
             self._ended = time.monotonic()

@@ -30,6 +30,7 @@ from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.engine import main as engine_main
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.workspace import Unusable, Workspace
+from ftlaunch.memory.directory import remove_memory
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.policy.states import Event
 from ftlaunch.reporting import messages
@@ -147,7 +148,11 @@ def _serve(
     job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random, reached, life)
     door.accepted, door.say = job.cluster.arrivals.accepted, reporter.say
     told.tell(os.getpid())
-    code = job.run()
+    try:
+        code = job.run()
+    except Deposed:
+        remove_memory(workspace.memory_dir)  # only mirrors lie there; run dir and locks are the next head's
+        raise
     reporter.tell(job.supervisor.ended(code))
     if unsaved := job.supervisor.unsaved() or job.kept():
         reporter.say(unsaved)
