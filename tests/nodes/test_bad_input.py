@@ -109,7 +109,7 @@ def test_a_second_job_in_the_run_dir_of_one_that_runs(nodes: NodesJob, alone: Ft
     assert other.wait(60.0) == 2, nodes.told
     assert "cannot join: the job at this endpoint is another one" in nodes.said(2)
     nodes.agent("--no-warm")
-    nodes.wait_said(3, "this node stands by since ")
+    nodes.wait_said(3, "this node stands by: ")
     assert f"joined: the head at 127.0.0.1:{port} speaks for the job" in nodes.said(3)
     assert nodes.head == head
     assert not nodes.events("incident")

@@ -139,9 +139,9 @@ def test_forty_agents_of_four_nodes(naps: NodesJob) -> None:
     for number in range(4, 40):
         naps.agent()
         if number % 4 == 3:
-            naps.wait_said(number, "this node stands by since ")
+            naps.wait_said(number, "this node stands by: ")
     for number in range(4, 40):
-        naps.wait_said(number, "this node stands by since ")
+        naps.wait_said(number, "this node stands by: ")
     assert not any("stands by" in naps.said(number) for number in range(4)), naps.told
     naps.out.mkdir()
     (naps.out / "awake").touch()

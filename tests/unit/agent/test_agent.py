@@ -292,5 +292,5 @@ def test_a_standby_says_so_once_also_beside_the_head(tmp_path: Path) -> None:
     for why in ("the job has its 2 nodes", "the job has its 2 nodes", "the job has its 3 nodes"):
         node.link.heard({"do": "standby", "why": why})
     first, second = node.said
-    assert first.startswith("this node stands by since ") and first.endswith(": the job has its 2 nodes")
+    assert first == "this node stands by: the job has its 2 nodes"
     assert second.endswith(": the job has its 3 nodes")
