@@ -73,7 +73,7 @@ def test_the_same_seed_tells_the_same_story(tmp_path: Path) -> None:
 def test_planned_changes_of_nodes_lose_no_step(tmp_path: Path) -> None:
     """Taken out: without the save before the nodes change, steps are lost; where a request is a failure, too."""
     asked = grown = 0
-    for seed in range(10):
+    for seed in range(14, 24):  # one of these grows
         home = tmp_path / str(seed)
         home.mkdir()
         story = simulate(seed, home, faults=0, nodes=3, standbys=2, least=2, requests=6).world.story
