@@ -128,16 +128,21 @@ def test_the_first_node_leaves(nodes: NodesJob, alone: FtJob) -> None:
 
 @pytest.mark.slow
 def test_forty_agents_of_four_nodes(naps: NodesJob) -> None:
-    """36 stand by, and say so; the end of the job ends them all with 0."""
+    """36 stand by, and say so; the end of the job ends them all with 0.
+
+    Agents that begin at the same time on few cores do not get them for seconds: that is no node's loss here.
+    """
     naps.nodes, naps.range = 4, "4"
+    naps.options = (*naps.options, "--node-timeout", "60s")
     started(naps, 600)
     naps.wait_event("attempt_started", seconds=60.0)
-    for _ in range(36):
+    for number in range(4, 40):
         naps.agent()
-    naps.wait_joined(40)
-    wait_for(lambda: "this node stands by: " in naps.said(39), "the last one's word")
-    standing = [number for number in range(40) if "this node stands by: " in naps.said(number)]
-    assert standing == list(range(4, 40)), naps.told
+        if number % 4 == 3:
+            naps.wait_said(number, "this node stands by: ")
+    for number in range(4, 40):
+        naps.wait_said(number, "this node stands by: ")
+    assert not any("stands by" in naps.said(number) for number in range(4)), naps.told
     naps.out.mkdir()
     (naps.out / "awake").touch()
     assert naps.codes() == [0] * 40, naps.told

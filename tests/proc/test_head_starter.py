@@ -77,7 +77,11 @@ def test_a_head_that_waits_for_a_resolver_ends_with_its_agent(tmp_path: Path) ->
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) as agent:
         found = wait_for(lambda: of_job(tmp_path) if len(of_job(tmp_path)) == 3 else None, "agent, starter and head")
         agent.kill()
-    wait_for(lambda: not any(map(alive, found)), "the end of all three", 10.0)
+    try:
+        wait_for(lambda: not any(map(alive, found)), "the end of all three", 10.0)
+    finally:
+        for pid in filter(alive, found):
+            os.kill(pid, signal.SIGKILL)
 
 
 def of_job(home: Path) -> list[int]:

@@ -58,6 +58,7 @@ class Agent:
         self._told_place = ""
         self._told_waiting = False
         self._job_stops = False  # a head was told so: the next one must hear of it
+        self._greeting_until = 0.0  # a head was said hello to, and its welcome may be on its way until then
         self.dismissed = False
         """the job goes on without this node"""
         self._looked = 0.0
@@ -178,6 +179,8 @@ class Agent:
             if self._term >= 0 and self.link.alone_since is not None:
                 self.keep = sign.over != 0
                 self._end(sign.over)
+        elif self.link.alone_since is None and self._clock() < self._greeting_until:
+            return  # this may be its head already, met at another of its addresses
         elif sign.term > self._term and (self._term >= 0 or self._search.alive):
             self._term = sign.term
             self.link.go_to(sign.address, sign.port)
@@ -192,6 +195,7 @@ class Agent:
     def _on_head(self) -> None:
         """There is a head that knows nothing of this node; what still runs here it takes up, or has killed."""
         self._expire(self._clock())  # an agent that was stopped meets a head before it looks at the time
+        self._greeting_until = self._clock() + self._spec.nodes.timeout
         self._ranks.tell_all_words_again()
         held, slots = self._ranks.held()
         self._told_ready = self._expired = False
@@ -204,7 +208,7 @@ class Agent:
         if term < self._term:
             self.link.renew("another head has taken its place")
             return
-        self._term = term
+        self._term, self._greeting_until = term, 0.0
         self._shared.begin(word, self._clock())
         self._tell(f"joined: the head at {self.link.endpoint} speaks for the job")
         if self._job_stops:

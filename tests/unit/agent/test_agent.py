@@ -197,18 +197,6 @@ def test_it_says_who_it_is_and_is_ready_once_ranks_can_be_forked(node: Node) -> 
     assert node.link.names() == ["hello", "ready"], "once"
 
 
-def test_it_tells_the_next_head_that_the_job_was_told_to_stop(node: Node) -> None:
-    """Taken out: a job whose head is lost while it stops goes on as if nobody had stopped it."""
-    node.train()
-    node.link.heard({"do": "welcome", "term": 1, "word": "word"})
-    node.link.heard({"do": "stopping"})
-    assert "stop" not in node.link.names(), "this head knows it"
-    node.link.lose()
-    node.link.meet()
-    node.link.heard({"do": "welcome", "term": 2, "word": "word"})
-    assert node.link.names()[-1] == "stop"
-
-
 def test_without_a_head_it_ends_its_ranks_before_others_may_be_started(node: Node) -> None:
     node.train()
     node.live(1.0)

@@ -1,4 +1,4 @@
-"""An agent that knows less than it could: it was stopped for a while, or storage does not answer it."""
+"""An agent or a head knows less than it could: it was stopped, storage is silent, or the head before is gone."""
 
 from __future__ import annotations
 
@@ -34,3 +34,15 @@ def test_an_agent_that_was_stopped_ends_its_ranks_before_it_speaks_with_a_head(n
     node.clock.now += TIMEOUT + FENCE + 0.1
     node.link.meet()
     assert node.ranks.cleared
+
+
+def test_it_tells_the_next_head_that_the_job_was_told_to_stop(node: Node) -> None:
+    """Taken out: a job whose head is lost while it stops goes on as if nobody had stopped it."""
+    node.train()
+    node.link.heard({"do": "welcome", "term": 1, "word": "word"})
+    node.link.heard({"do": "stopping"})
+    assert "stop" not in node.link.names(), "this head knows it"
+    node.link.lose()
+    node.link.meet()
+    node.link.heard({"do": "welcome", "term": 2, "word": "word"})
+    assert node.link.names()[-1] == "stop"

@@ -272,7 +272,7 @@ def test_a_node_without_a_place_is_told_that_it_stands_by_and_for_what(head: Hea
     assert "standby" not in early.names(), "it is not ready"
     early.say("ready")
     assert early.heard("standby")["why"] == (
-        "the job has its 2 nodes, and this one takes the place of the first that is lost or drained"
+        "the job has its 2 nodes, and this one takes the place of the next that fails or leaves"
     )
     assert all("standby" not in agent.names() for agent in head.agents[1:])
 
@@ -288,3 +288,14 @@ def test_a_node_that_gets_a_place_at_once_is_not_told_to_stand_by(head: Head) ->
     head.running()
     head.agents[1].on_end("it was closed by the other side")
     assert "standby" not in head.agent().names()
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1:4000", "[::1]:4000"])
+def test_a_node_beside_the_head_has_the_address_that_others_reach(head: Head, peer: str) -> None:
+    """Taken out: ranks on other machines are told to meet rank 0 on their own one."""
+    agent = FakeAgent(head, 1)
+    agent.peer = peer
+    head.cluster.arrivals.accepted(agent)  # type: ignore[arg-type]
+    agent.hello()
+    (row,) = head.cluster.overview()["nodes"]
+    assert row["address"] == head.cluster._around.address

@@ -10,8 +10,6 @@ from ftlaunch.cluster.membership.roster import Member
 from ftlaunch.cluster.mirrors import page_words
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 
-_LOOPBACK = ("127.", "::1")  # of addresses, which are numeric
-
 
 class Node:
     """A node that has said hello."""
@@ -22,7 +20,7 @@ class Node:
         """head: the address of the head's machine, by which other machines find a node that is on it, too."""
         self.connection, self.member = connection, member
         peer = connection.peer.rpartition(":")[0].strip("[]")
-        self.host, self.address = str(hello["host"]), head if peer.startswith(_LOOPBACK) else peer
+        self.host, self.address = str(hello["host"]), head if _is_beside(peer) else peer
         self.leaves, self.signalled = "", False  # why it is to leave the job, and whether a signal has told it to
         self.probe, self.port = int(hello["probe"]), int(hello["port"])
         self.came = self.heard = now  # when it came, and when it was last heard, on the head's clock
@@ -74,3 +72,8 @@ class Node:
     def here(self, moment: float) -> float:
         """A moment of the node's clock on the head's."""
         return moment + (self._ahead or 0.0)
+
+
+def _is_beside(peer: str) -> bool:
+    """Whether a node's address is the loopback's: it is on the head's machine."""
+    return peer == "::1" or peer.startswith("127.")

@@ -21,7 +21,7 @@ def _why(node: Node, roster: Roster) -> str:
     has = f"the job has its {roster.wanted} nodes" if roster.wanted > 1 else "the job has its node"
     if node.member.isolated:
         return f"{has}, and too many failures have begun on this machine (--isolate-after)"
-    ready = f"{has}, and this one takes the place of the first that is lost or drained"
+    ready = f"{has}, and this one takes the place of the next that fails or leaves"
     if roster.wanted == roster.most:
         return ready
     return f"{ready}; up to {roster.most} nodes are taken in at the next restart, or by `ftctl nodes grow`"
