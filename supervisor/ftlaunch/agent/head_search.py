@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ftlaunch.agent.head.starter import LOOK, START, TAKE_OVER, UNUSABLE
+from ftlaunch.agent.head.starter import LOOK, START, SUCCEED, TAKE_OVER, UNUSABLE
 from ftlaunch.agent.takeover import QUIET, Takeover
 from ftlaunch.channel.claims import Sign, of_fields
 
@@ -23,7 +23,7 @@ class HeadSearch:
         """order: sends an order to the starter, whose answers come to `on_answer`. stale: see Takeover."""
         self._order, self._clock, self._machine = order, clock, machine
         self._takeover = Takeover(stale)
-        self._heard = clock()
+        self._heard, self._has_heard = clock(), False
         self.unusable = False
         """no head can be started with this node's settings, which was said"""
         self._waiting: deque[tuple[bytes, float]] = deque()  # orders that are not answered yet, and when they were sent
@@ -45,7 +45,7 @@ class HeadSearch:
 
     def hear(self, now: float) -> None:
         """The head has said something."""
-        self._heard = now
+        self._heard, self._has_heard = now, True
 
     def look(self, now: float, place: int) -> None:
         """Look at the sign while the head is not heard. place: of this node, or -1."""
@@ -59,7 +59,7 @@ class HeadSearch:
     def start_head(self) -> None:
         """Nobody listens on this machine where the head is to be."""
         if not self._waiting:
-            self._send(START, self._clock())
+            self._send(SUCCEED if self._has_heard else START, self._clock())
 
     def on_answer(self, answer: dict[str, Any]) -> None:
         """The starter has answered an order."""

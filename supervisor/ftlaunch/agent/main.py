@@ -60,7 +60,7 @@ def run(spec: JobSpec) -> int:
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
     facts.gathered(spec)  # before any head is forked: it compares what this agent was started with
-    starter = HeadStarter(spec, lambda write, takes_over: be_head(spec, token, write, takes_over))
+    starter = HeadStarter(spec, lambda write, order: be_head(spec, token, write, order))
     own_head = starter.start()
     if starter.unusable:
         return protocol.EXIT_USAGE

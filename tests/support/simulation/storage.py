@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ftlaunch.agent.head.starter import LOOK, TAKE_OVER
+from ftlaunch.agent.head.starter import LOOK, START, TAKE_OVER
 from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.channel.claims import Claims, Sign
 
@@ -199,7 +199,7 @@ class Storage:
         elif order == TAKE_OVER:
             self._answer(machine, search, head=self._take_over(machine, sign))
         else:
-            self._start(machine, search, sign)
+            self._start(machine, search, sign, begins=order == START)
 
     def _answer(self, machine: Machine, search: HeadSearch, **told: Any) -> None:
         if machine.lives and machine.search is search:
@@ -230,10 +230,12 @@ class Storage:
         job.world.tell(f"{machine.name} takes the head's place")
         return self._stand(machine, port)
 
-    def _start(self, machine: Machine, search: HeadSearch, sign: Sign | None) -> None:
+    def _start(self, machine: Machine, search: HeadSearch, sign: Sign | None, *, begins: bool) -> None:
         """See election.stand: at the endpoint, or where the last head was on this machine, and none lives."""
         at_endpoint = machine.name == ENDPOINT[0]
-        if sign is None or sign.ended or sign.machine == machine.boot:
+        if (sign is None or sign.ended) and not begins:
+            self._answer(machine, search, head=0)
+        elif sign is None or sign.ended or sign.machine == machine.boot:
             port = ENDPOINT[1] if at_endpoint else (sign.port if sign is not None and not sign.ended else 0)
             told = self._stand(machine, port) if port and not self._job.over else 0
             self._answer(machine, search, head=told)

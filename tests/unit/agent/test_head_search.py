@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 from tests.support.fakes.clock import Clock
 
-from ftlaunch.agent.head.starter import LOOK, START, TAKE_OVER
+from ftlaunch.agent.head.starter import LOOK, START, SUCCEED, TAKE_OVER
 from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.agent.takeover import QUIET
 from ftlaunch.channel.claims import Sign
@@ -126,3 +126,10 @@ def test_a_head_is_started_at_home_once_at_a_time(storage: Storage) -> None:
     storage.search.on_answer({"head": 0})
     storage.search.start_head()
     assert storage.orders == [START, START]
+
+
+def test_a_node_that_has_taken_part_begins_no_job_anew(storage: Storage) -> None:
+    """Taken out: a machine that was frozen while its job ended elsewhere had a head started for a job that was over."""
+    storage.search.hear(storage.clock.now)
+    storage.search.start_head()
+    assert storage.orders == [SUCCEED]

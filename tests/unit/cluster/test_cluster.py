@@ -263,33 +263,6 @@ def test_what_nodes_warn_of_is_said_and_shown_and_does_not_bury_the_rest(head: H
     assert head.cluster.overview()["nodes"][0]["warnings"] == ["memory: none"]
 
 
-# --- standing by ------------------------------------------------------------------------------------------------
-
-
-def test_a_node_without_a_place_is_told_that_it_stands_by_and_for_what(head: Head) -> None:
-    early = head.agent(ready=False)
-    head.running()
-    assert "standby" not in early.names(), "it is not ready"
-    early.say("ready")
-    assert early.heard("standby")["why"] == (
-        "the job has its 2 nodes, and this one takes the place of the next that fails or leaves"
-    )
-    assert all("standby" not in agent.names() for agent in head.agents[1:])
-
-
-def test_of_nodes_that_are_ready_before_the_first_attempt_those_beyond_are_told(head: Head) -> None:
-    agents = [head.agent() for _ in range(3)]
-    assert head.cluster.settled()
-    head.attempt()
-    assert ["standby" in agent.names() for agent in agents] == [False, False, True]
-
-
-def test_a_node_that_gets_a_place_at_once_is_not_told_to_stand_by(head: Head) -> None:
-    head.running()
-    head.agents[1].on_end("it was closed by the other side")
-    assert "standby" not in head.agent().names()
-
-
 @pytest.mark.parametrize("peer", ["127.0.0.1:4000", "[::1]:4000"])
 def test_a_node_beside_the_head_has_the_address_that_others_reach(head: Head, peer: str) -> None:
     """Taken out: ranks on other machines are told to meet rank 0 on their own one."""

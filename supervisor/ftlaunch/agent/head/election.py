@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ftlaunch.agent.head.meeting_address import MeetingAddress, of_endpoint, route_to, to_bind
+from ftlaunch.agent.head.starter import START, TAKE_OVER
 from ftlaunch.channel.claims import Claims, Sign, this_machine
 from ftlaunch.channel.listener import Listener
 from ftlaunch.cluster.leadership import STALE_PART
@@ -32,13 +33,16 @@ class Elected(NamedTuple):
     """of the head whose place it takes; None where there was none, or where the job has ended under it"""
 
 
-def stand(
-    nodes: NodesSpec, claims: Claims, listen: Callable[[str, int], Listener], *, takes_over: bool
-) -> Elected | None:
-    """Become the head, or not. Raises OSError where the claim cannot be written."""
+def stand(nodes: NodesSpec, claims: Claims, listen: Callable[[str, int], Listener], order: bytes) -> Elected | None:
+    """Become the head, or not. order: see `starter`. Raises OSError where the claim cannot be written."""
     last = claims.read()
     before = None if last is None or last.ended else last
-    place = _taken_over(nodes, before) if takes_over and before is not None else _own_place(nodes, claims, before)
+    if before is None and order != START:  # the job is over; nodes that have not heard so need no head
+        return None
+    if before is not None and order == TAKE_OVER:
+        place = _taken_over(nodes, before)
+    else:
+        place = _own_place(nodes, claims, before)
     if place is None:
         return None
     try:

@@ -73,19 +73,15 @@ class HeadJob:
         reached: the newest step that a killed head knew of, or -1.
         """
         self._spec, self._loop, self._reporter = spec, loop, reporter
-        pages = workspace.pages
-        assert isinstance(pages, ClusterPages)
-        self._pages, self._plan, self._reached = pages, plan.read(spec.run_dir), reached
-        pages.forget(0, len(pages))  # a killed head's: the nodes say what their memory holds
+        self._pages, self._plan, self._reached = _mirrors(workspace), plan.read(spec.run_dir), reached
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, reporter.say)
-        self._life = life
-        lease = spec.nodes.timeout + FENCE
-        self._inherited_stop = InheritedStop(time.monotonic() + (2 * lease if self._plan is not None else 0.0))
+        self._life, patience = life, 2 * (spec.nodes.timeout + FENCE) if self._plan is not None else 0.0
+        self._inherited_stop = InheritedStop(time.monotonic() + patience)
         self.cluster = cluster = Cluster(self._around(spec))
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         context = Context(
-            world, pages, self._tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
+            world, self._pages, self._tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
             cluster.may_restart, cluster.regroups, cluster.regroup,
         )  # fmt: skip
         self.supervisor = Supervisor(context, self._edges(context, workspace))
@@ -244,3 +240,11 @@ def _shared_word(spec: JobSpec) -> str:
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
     return word
+
+
+def _mirrors(workspace: Workspace) -> ClusterPages:
+    """The mirrors of the nodes' pages, without what a killed head has left: the nodes say what their memory holds."""
+    pages = workspace.pages
+    assert isinstance(pages, ClusterPages)
+    pages.forget(0, len(pages))
+    return pages

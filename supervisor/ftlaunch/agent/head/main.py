@@ -21,7 +21,7 @@ from ftlaunch.agent.head import election
 from ftlaunch.agent.head.election import Elected
 from ftlaunch.agent.head.head_job import HeadJob
 from ftlaunch.agent.head.sign_of_life import Deposed, SignOfLife
-from ftlaunch.agent.head.starter import UNUSABLE
+from ftlaunch.agent.head.starter import TAKE_OVER, UNUSABLE
 from ftlaunch.channel.claims import Claims
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.listener import Listener
@@ -44,11 +44,11 @@ from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE, Resume
 
 
-def be_head(spec: JobSpec, token: bytes, write: int, takes_over: bool) -> None:
+def be_head(spec: JobSpec, token: bytes, write: int, order: bytes) -> None:
     """Be the head, and never return. See starter.BeHead."""
     code, told = EXIT_BUG, _Told(write)
     try:
-        code = _run(spec, token, told, takes_over)
+        code = _run(spec, token, told, order)
     except Unusable as error:
         sys.stderr.write(f"{messages.PREFIX}{error}\n")
         sys.stderr.flush()
@@ -81,7 +81,7 @@ class _Told:
             self._write = None
 
 
-def _run(spec: JobSpec, token: bytes, told: _Told, takes_over: bool) -> int:
+def _run(spec: JobSpec, token: bytes, told: _Told, order: bytes) -> int:
     """The head. told: whether it can be."""
     loop = EventLoop[Event](time.monotonic)
     door, claims = _Door(), Claims(spec.run_dir)
@@ -91,12 +91,12 @@ def _run(spec: JobSpec, token: bytes, told: _Told, takes_over: bool) -> int:
         return Listener(loop, time.monotonic, address, port, token, *met, version=cluster_messages.VERSION)
 
     try:
-        elected = election.stand(spec.nodes, claims, listen, takes_over=takes_over)
+        elected = election.stand(spec.nodes, claims, listen, order)
     except OSError as error:
         raise Unusable(f"cannot be the head: {error.filename or claims.folder}: {error.strerror}") from error
     if elected is None:
         return 0
-    if takes_over:  # its agent looks for the head at once, and asks whatever has started it
+    if order == TAKE_OVER:  # its agent looks for the head at once, and asks whatever has started it
         told.tell(os.getpid())
     processes.become_subreaper()
     world = replace(spec, launch=replace(spec.launch, nproc=spec.nodes.most * spec.launch.nproc))

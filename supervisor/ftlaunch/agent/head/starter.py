@@ -19,16 +19,18 @@ from ftlaunch.channel.claims import Claims
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.files.kernel_files import open_end
 
-START, TAKE_OVER, LOOK = b"+", b"t", b"?"
+START, SUCCEED, TAKE_OVER, LOOK = b"+", b"s", b"t", b"?"
+"""a head; another one where the one that was met has listened, on this machine; one for a head that is gone, wherever
+it was; and a look at the newest sign. Only START begins a job: the others come from nodes that had a head."""
 UNUSABLE = -1
 """told instead of a head's pid: it has said on the terminal why no head can be started with these settings"""
 _PATIENCE = 10.0  # seconds that an agent waits for its head to have said its last words
 _MOST = 1 << 16
 _DEAF = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 
-BeHead = Callable[[int, bool], None]
+BeHead = Callable[[int, bytes], None]
 """Is the head, in a process of its own, and never returns. Given: a pipe that is told its pid once it can be the head,
-or UNUSABLE, or is closed; and whether it takes the place of a head that is gone."""
+or UNUSABLE, or is closed; and the order."""
 
 
 class HeadStarter:
@@ -97,13 +99,13 @@ def _obey(claims: Claims, be_head: BeHead, orders: int, answers: int) -> None:
             sign = claims.read()
             answer: dict[str, object] = {"sign": {} if sign is None else asdict(sign)}
         else:
-            answer = {"head": _fork_head(be_head, order == TAKE_OVER, (orders, answers))}
+            answer = {"head": _fork_head(be_head, order, (orders, answers))}
         with contextlib.suppress(BrokenPipeError):
             os.write(answers, json.dumps(answer).encode() + b"\n")
     os._exit(0)
 
 
-def _fork_head(be_head: BeHead, takes_over: bool, close: tuple[int, ...]) -> int:
+def _fork_head(be_head: BeHead, order: bytes, close: tuple[int, ...]) -> int:
     """Its pid, or 0 where it is no head, or UNUSABLE. One that is no head yet ends with the agent."""
     read, write = os.pipe()
     child = os.fork()
@@ -112,7 +114,7 @@ def _fork_head(be_head: BeHead, takes_over: bool, close: tuple[int, ...]) -> int
             os.close(fd)
         for signum in (signal.SIGCHLD, *_DEAF):
             signal.signal(signum, signal.SIG_DFL)
-        be_head(write, takes_over)
+        be_head(write, order)
     os.close(write)
     either = select.poll()
     either.register(read, select.POLLIN)

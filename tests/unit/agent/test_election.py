@@ -1,0 +1,45 @@
+"""Whether a process that was started to be the head becomes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ftlaunch.agent.head import election
+from ftlaunch.agent.head.starter import START, SUCCEED, TAKE_OVER
+from ftlaunch.channel.claims import Claims, Sign, this_machine
+from ftlaunch.spec.resolve import resolve
+
+GONE = Sign(1, "127.0.0.1", 29500, this_machine(), 2**22 + 1, 1, 7)  # above all pids
+
+
+def stand(home: Path, order: bytes) -> Any:
+    """A try; what it listens at is taken down."""
+    flags = {"nnodes": "2", "rdzv_endpoint": "127.0.0.1:29500", "run_dir": str(home), "job_id": "j", "module": "true"}
+    spec = resolve("json", [], flags, {})
+    return election.stand(
+        spec.nodes, Claims(home), lambda _, port: SimpleNamespace(port=port, close=lambda: None), order  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def shown(home: Path, sign: Sign) -> None:
+    assert Claims(home).claim(sign)
+
+
+@pytest.mark.parametrize("order", [SUCCEED, TAKE_OVER])
+def test_only_a_node_that_comes_new_begins_a_job_after_one_that_is_over(tmp_path: Path, order: bytes) -> None:
+    """Taken out: a third head waited for nodes of a job that had ended well."""
+    shown(tmp_path, replace(GONE, over=0))
+    assert stand(tmp_path, order) is None
+    assert stand(tmp_path, START).sign.term == 2
+
+
+@pytest.mark.parametrize("order", [START, SUCCEED, TAKE_OVER])
+def test_a_head_that_is_gone_is_followed(tmp_path: Path, order: bytes) -> None:
+    shown(tmp_path, GONE)
+    elected = stand(tmp_path, order)
+    assert (elected.sign.term, elected.before) == (2, GONE)
