@@ -17,7 +17,7 @@ import os, select, sys
 from types import SimpleNamespace
 from pathlib import Path
 from ftlaunch.agent.head.starter import LOOK, HeadStarter
-def be_head(write, order):
+def be_head(write, order, term):
     os._exit(0)
 starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1])), be_head)
 assert starter.start() == -1

@@ -14,6 +14,7 @@ from typing import Any
 
 from ftlaunch.agent.agent import Agent
 from ftlaunch.agent.head import starter as heads
+from ftlaunch.agent.head.election import Order
 from ftlaunch.agent.head.main import be_head
 from ftlaunch.agent.head.starter import HeadStarter
 from ftlaunch.agent.head_link import HeadLink
@@ -60,7 +61,7 @@ def run(spec: JobSpec) -> int:
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
     facts.gathered(spec)  # before any head is forked: it compares what this agent was started with
-    starter = HeadStarter(spec, lambda write, order: be_head(spec, token, write, order))
+    starter = HeadStarter(spec, lambda write, order, term: be_head(spec, token, write, Order(order, term)))
     own_head = starter.start()
     if starter.unusable:
         return protocol.EXIT_USAGE

@@ -177,7 +177,7 @@ class Head:
         self.supervisor = Supervisor(context, edges)
         if self._plan is not None:
             self.supervisor.incidents.budget = self._plan.budget
-        self._used, self._done = 0.0, False
+        self._used, self._done, self._over_since = 0.0, False, 0.0
         self.wake()
 
     def _leads(self) -> bool:
@@ -281,8 +281,10 @@ class Head:
             self.cluster.look()
             supervisor.look()
             self._give_way()
-        elif not self._done and self._leads():
-            self._end()
+        elif not self._done:
+            self._over_since = self._over_since or self.clock()
+            if self._leads() and self.shown >= self._over_since:
+                self._end()
 
     def _end(self) -> None:
         job, code = self.job, exit_code(self.supervisor.state, self.supervisor.saving.committed)

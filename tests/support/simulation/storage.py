@@ -197,7 +197,9 @@ class Storage:
         if order == LOOK:
             self._answer(machine, search, sign={} if sign is None else vars(sign))
         elif order == TAKE_OVER:
-            self._answer(machine, search, head=self._take_over(machine, sign))
+            seen = search.sign
+            mine = sign is not None and seen is not None and sign.term == seen.term
+            self._answer(machine, search, head=self._take_over(machine, sign) if mine else 0)
         else:
             self._start(machine, search, sign, begins=order == START)
 

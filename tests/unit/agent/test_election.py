@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ftlaunch.agent.head import election
+from ftlaunch.agent.head.election import Order
 from ftlaunch.agent.head.starter import START, SUCCEED, TAKE_OVER
 from ftlaunch.channel.claims import Claims, Sign, this_machine
 from ftlaunch.spec.resolve import resolve
@@ -17,12 +18,12 @@ from ftlaunch.spec.resolve import resolve
 GONE = Sign(1, "127.0.0.1", 29500, this_machine(), 2**22 + 1, 1, 7)  # above all pids
 
 
-def stand(home: Path, order: bytes) -> Any:
+def stand(home: Path, what: bytes, gone: int = 1) -> Any:
     """A try; what it listens at is taken down."""
     flags = {"nnodes": "2", "rdzv_endpoint": "127.0.0.1:29500", "run_dir": str(home), "job_id": "j", "module": "true"}
     spec = resolve("json", [], flags, {})
     return election.stand(
-        spec.nodes, Claims(home), lambda _, port: SimpleNamespace(port=port, close=lambda: None), order  # type: ignore[arg-type]
+        spec.nodes, Claims(home), lambda _, port: SimpleNamespace(port=port, close=lambda: None), Order(what, gone)  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -43,3 +44,11 @@ def test_a_head_that_is_gone_is_followed(tmp_path: Path, order: bytes) -> None:
     shown(tmp_path, GONE)
     elected = stand(tmp_path, order)
     assert (elected.sign.term, elected.before) == (2, GONE)
+
+
+def test_only_the_head_that_was_seen_to_be_gone_is_taken_over(tmp_path: Path) -> None:
+    """Taken out: of two nodes that see the end of a head at one time the second deposes the first."""
+    shown(tmp_path, GONE)
+    shown(tmp_path, replace(GONE, term=2))
+    assert stand(tmp_path, TAKE_OVER, gone=1) is None
+    assert stand(tmp_path, TAKE_OVER, gone=2).sign.term == 3

@@ -24,6 +24,15 @@ _LOOK = 0.02  # seconds between looks at the sign of a head that does not answer
 _KILLED = 5.0  # seconds in which a killed process ends
 
 
+class Order(NamedTuple):
+    """What the process was started for."""
+
+    what: bytes
+    """see `starter`"""
+    gone: int
+    """TAKE_OVER: the term of the head that is gone; another node may have taken its place by now"""
+
+
 class Elected(NamedTuple):
     """The head, from now on."""
 
@@ -33,14 +42,14 @@ class Elected(NamedTuple):
     """of the head whose place it takes; None where there was none, or where the job has ended under it"""
 
 
-def stand(nodes: NodesSpec, claims: Claims, listen: Callable[[str, int], Listener], order: bytes) -> Elected | None:
-    """Become the head, or not. order: see `starter`. Raises OSError where the claim cannot be written."""
+def stand(nodes: NodesSpec, claims: Claims, listen: Callable[[str, int], Listener], order: Order) -> Elected | None:
+    """Become the head, or not. Raises OSError where the claim cannot be written."""
     last = claims.read()
     before = None if last is None or last.ended else last
-    if before is None and order != START:  # the job is over; nodes that have not heard so need no head
+    if before is None and order.what != START:  # the job is over; nodes that have not heard so need no head
         return None
-    if before is not None and order == TAKE_OVER:
-        place = _taken_over(nodes, before)
+    if before is not None and order.what == TAKE_OVER:
+        place = _taken_over(nodes, before) if before.term == order.gone else None
     else:
         place = _own_place(nodes, claims, before)
     if place is None:

@@ -177,9 +177,12 @@ class HeadJob:
             self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error) or self._held != NONE)
 
     def _may_end(self, now: float) -> bool:
-        """Whether storage has seen this head lately: one that was stopped may have been replaced, and not know it."""
-        self._over_since = self._over_since or now
-        return self._leads() or now > self._over_since + _UNSEEN
+        """Whether no other head has the job now: one that was replaced may not know it yet, and ends nothing."""
+        if not self._over_since:
+            self._over_since = now
+            self._life.look_now()
+        seen = self._life.shown >= self._over_since and self._leads()
+        return seen or now > self._over_since + _UNSEEN
 
     def _leads(self) -> bool:
         return self._life.age() < self._spec.nodes.timeout * STALE_PART

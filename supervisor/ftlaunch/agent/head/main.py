@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ftlaunch.agent.head import election
-from ftlaunch.agent.head.election import Elected
+from ftlaunch.agent.head.election import Elected, Order
 from ftlaunch.agent.head.head_job import HeadJob
 from ftlaunch.agent.head.sign_of_life import Deposed, SignOfLife
 from ftlaunch.agent.head.starter import TAKE_OVER, UNUSABLE
@@ -44,7 +44,7 @@ from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE, Resume
 
 
-def be_head(spec: JobSpec, token: bytes, write: int, order: bytes) -> None:
+def be_head(spec: JobSpec, token: bytes, write: int, order: Order) -> None:
     """Be the head, and never return. See starter.BeHead."""
     code, told = EXIT_BUG, _Told(write)
     try:
@@ -81,7 +81,7 @@ class _Told:
             self._write = None
 
 
-def _run(spec: JobSpec, token: bytes, told: _Told, order: bytes) -> int:
+def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
     """The head. told: whether it can be."""
     loop = EventLoop[Event](time.monotonic)
     door, claims = _Door(), Claims(spec.run_dir)
@@ -96,7 +96,7 @@ def _run(spec: JobSpec, token: bytes, told: _Told, order: bytes) -> int:
         raise Unusable(f"cannot be the head: {error.filename or claims.folder}: {error.strerror}") from error
     if elected is None:
         return 0
-    if order == TAKE_OVER:  # its agent looks for the head at once, and asks whatever has started it
+    if order.what == TAKE_OVER:  # its agent looks for the head at once, and asks whatever has started it
         told.tell(os.getpid())
     processes.become_subreaper()
     world = replace(spec, launch=replace(spec.launch, nproc=spec.nodes.most * spec.launch.nproc))

@@ -29,7 +29,7 @@ class SignOfLife:
         """is readable once another head has a higher term"""
         self._shown = time.monotonic()  # when the newest sign that was shown was begun
         self._held_until = 0.0
-        self._end = threading.Event()
+        self._end, self._hurry = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="sign of life", daemon=True)
         self._thread.start()
 
@@ -37,6 +37,15 @@ class SignOfLife:
         """Seconds since whoever reads its sign has last seen the head, at the least; endless while held back."""
         now = time.monotonic()
         return math.inf if now < self._held_until else now - self._shown
+
+    def look_now(self) -> None:
+        """See at once whether another head has taken over, and show a sign if none has."""
+        self._hurry.set()
+
+    @property
+    def shown(self) -> float:
+        """When the newest look was begun that has found no other head: monotonic seconds."""
+        return self._shown
 
     def hold_back(self, seconds: float) -> None:
         """Show no sign for a while: whoever can reach more nodes than this head is to take its place."""
@@ -51,6 +60,7 @@ class SignOfLife:
     def close(self, code: int) -> None:
         """The job is over: whoever has lost this head finds the exit code in the run dir."""
         self._end.set()
+        self._hurry.set()
         self._thread.join(PERIOD)
         if not self._thread.is_alive():  # storage that does not answer is not touched
             with contextlib.suppress(OSError):
@@ -58,7 +68,11 @@ class SignOfLife:
         os.close(self.fd)
 
     def _run(self) -> None:
-        while not self._end.wait(PERIOD):
+        while True:
+            self._hurry.wait(PERIOD)
+            self._hurry.clear()
+            if self._end.is_set():
+                return
             begun = time.monotonic()
             try:
                 newest = self.claims.read()

@@ -28,9 +28,9 @@ _PATIENCE = 10.0  # seconds that an agent waits for its head to have said its la
 _MOST = 1 << 16
 _DEAF = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 
-BeHead = Callable[[int, bytes], None]
+BeHead = Callable[[int, bytes, int], None]
 """Is the head, in a process of its own, and never returns. Given: a pipe that is told its pid once it can be the head,
-or UNUSABLE, or is closed; and the order."""
+or UNUSABLE, or is closed; the order; and the term of the last sign that the agent was told of, or 0."""
 
 
 class HeadStarter:
@@ -94,18 +94,20 @@ def _obey(claims: Claims, be_head: BeHead, orders: int, answers: int) -> None:
     for signum in _DEAF:  # a scheduler signals all processes of a job: this one ends with its agent
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a head has ended
+    term = 0
     while order := os.read(orders, 1):
         if order == LOOK:
             sign = claims.read()
+            term = 0 if sign is None else sign.term
             answer: dict[str, object] = {"sign": {} if sign is None else asdict(sign)}
         else:
-            answer = {"head": _fork_head(be_head, order, (orders, answers))}
+            answer = {"head": _fork_head(be_head, order, term, (orders, answers))}
         with contextlib.suppress(BrokenPipeError):
             os.write(answers, json.dumps(answer).encode() + b"\n")
     os._exit(0)
 
 
-def _fork_head(be_head: BeHead, order: bytes, close: tuple[int, ...]) -> int:
+def _fork_head(be_head: BeHead, order: bytes, term: int, close: tuple[int, ...]) -> int:
     """Its pid, or 0 where it is no head, or UNUSABLE. One that is no head yet ends with the agent."""
     read, write = os.pipe()
     child = os.fork()
@@ -114,7 +116,7 @@ def _fork_head(be_head: BeHead, order: bytes, close: tuple[int, ...]) -> int:
             os.close(fd)
         for signum in (signal.SIGCHLD, *_DEAF):
             signal.signal(signum, signal.SIG_DFL)
-        be_head(write, order)
+        be_head(write, order, term)
     os.close(write)
     either = select.poll()
     either.register(read, select.POLLIN)
