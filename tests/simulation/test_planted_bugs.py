@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,18 +17,17 @@ from tests.support.simulation.story import REQUESTS, Story, of_seed
 
 from ftlaunch.agent.lease import Lease
 from ftlaunch.agent.takeover import Takeover
-from ftlaunch.channel.claims import Claims
 from ftlaunch.checkpoints.final_save import FinalSave
 from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.cluster.held_steps import HeldSteps
 from ftlaunch.cluster.leadership import Leadership
+from ftlaunch.cluster.membership import plan
 from ftlaunch.cluster.membership.fences import Fences
 from ftlaunch.cluster.membership.roster import Roster
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
-from ftlaunch.cluster.nodes.reports import Reports
 from ftlaunch.cluster.older_ranks import OlderRanks
 from ftlaunch.cluster.regrouping import Regrouping
-from ftlaunch.engine.incidents import Incidents
+from ftlaunch.policy.restart_policy import Budget
 
 MOST_SEEDS = 400
 
@@ -57,16 +58,6 @@ def _any_lineage(patch: pytest.MonkeyPatch) -> None:
         real(self, node)
 
     patch.setattr(HeldSteps, "_take_up", take_up)
-
-
-def _beats_of_other_attempts_count(patch: pytest.MonkeyPatch) -> None:
-    """What pages say of another attempt comes into the mirrors."""
-    real = Reports.take
-
-    def take(self: Reports, node: Any, name: str, message: dict[str, Any], ranks: range) -> None:
-        real(self, node, name, {**message, "lineage": self.lineage} if name == "beat" else message, ranks)
-
-    patch.setattr(Reports, "take", take)
 
 
 def _two_nodes_in_a_place(patch: pytest.MonkeyPatch) -> None:
@@ -116,10 +107,6 @@ def _nothing_is_saved_before_nodes_change(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FinalSave, "_is_saved", lambda self: True)
 
 
-def _a_replaced_head_commits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Claims, "check", lambda self, term: None)
-
-
 def _older_ranks_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     """A new head that nobody tells of running ranks begins at once."""
     patch.setattr(OlderRanks, "may_run", lambda self: False)
@@ -143,12 +130,13 @@ def _a_head_that_is_not_seen_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 def _the_budget_counts_for_one_head(patch: pytest.MonkeyPatch) -> None:
     """A new head begins with all of it."""
-    patch.setattr(Incidents, "__setattr__", _but_for_the_plan)
+    real = plan.read
 
+    def read(run_dir: Path) -> plan.Plan | None:
+        found = real(run_dir)
+        return None if found is None else replace(found, budget=Budget(found.budget.limits))
 
-def _but_for_the_plan(self: Incidents, name: str, value: Any) -> None:
-    if name != "budget" or "verdict" in vars(self) or "budget" not in vars(self):
-        object.__setattr__(self, name, value)
+    patch.setattr(plan, "read", read)
 
 
 def _nobody_is_left_to_start_a_head(patch: pytest.MonkeyPatch) -> None:
@@ -171,11 +159,9 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "no lease": _no_lease,
     "a lease that any word renews": _lease_of_any_word,
     "memory of any attempt": _any_lineage,
-    "beats of other attempts": _beats_of_other_attempts_count,
     "two nodes in a place": _two_nodes_in_a_place,
     "the memory of a lost node counts": _memory_of_the_lost_counts,
     "a head that adopts nobody": _a_head_adopts_nobody,
-    "a replaced head commits": _a_replaced_head_commits,
     "older ranks are not waited for": _older_ranks_are_not_waited_for,
     "two attempts have one name": _two_attempts_have_one_name,
     "a head that is not seen goes on": _a_head_that_is_not_seen_goes_on,
