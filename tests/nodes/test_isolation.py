@@ -18,16 +18,17 @@ pytestmark = [
 
 def test_after_two_failures_a_standby_takes_the_place(nodes: NodesJob, alone: FtJob) -> None:
     """Taken out: rank 3 is started on the second machine a third time. The head is on a third, as seen from here."""
-    nodes.env["FAULT"] = "sigkill 3 12; sigkill 3 17; deaf 0 22"
+    nodes.env["FAULT"] = "sigkill 3 8; sigkill 3 20; deaf 0 25"
     nodes.words = ("--steps", "30", "--step-time", "0.3")
     nodes.options = (*nodes.options, "--isolate-after", "2", "--hang-timeout", "100s")
     nodes.agent("--node-rank", "0", host="first")
     nodes.agent("--node-rank", "1", host="second")
     nodes.wait_event("attempt_started")
-    nodes.agent(host="third")
+    nodes.agent("--no-warm", host="third")
+    nodes.wait_said(2, "this node stands by")
     nodes.wait_event("incident", 2)
     try:
-        nodes.wait_event("resumed", 3, 25.0)
+        nodes.wait_event("resumed", 3, 60.0)
     except AssertionError:
         print(nodes.told)
         raise
@@ -42,7 +43,7 @@ def test_after_two_failures_a_standby_takes_the_place(nodes: NodesJob, alone: Ft
     code, out, err = ftctl("nodes", nodes.run_dir, "forgive", "second", cwd=nodes.home)
     assert (code, out, err) == (0, "second: 2 failures forgiven\n", "")
     speakers = [nodes.said(number) for number in range(3)]
-    lines = [line for text in speakers for line in text.splitlines() if "failures have begun on" in line]
+    lines = [line for text in speakers for line in text.splitlines() if "failures have begun on node" in line]
     assert len(lines) == 1, nodes.told
     assert "2 failures have begun on node 1 (second; --isolate-after): it gets no ranks any more, and third" in lines[0]
     assert nodes.fired()[:2] == ["sigkill 3 0", "sigkill 3 1"]
