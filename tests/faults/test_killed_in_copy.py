@@ -13,6 +13,7 @@ TENSORS = 7
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_whatever_is_copied_already_the_step_before_is_whole(memory: Path) -> None:
     run = subprocess.run(
         [sys.executable, str(JOBS / "killed_in_copy.py"), str(memory)],

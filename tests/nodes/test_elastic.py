@@ -47,7 +47,7 @@ def test_a_lost_node_without_a_standby_leaves_a_smaller_job(elastic: NodesJob) -
 
 @pytest.mark.long
 def test_a_node_that_comes_later_is_taken_in_when_that_is_asked_for(elastic: NodesJob) -> None:
-    elastic.options = (*elastic.options, *AT_ONCE)
+    elastic.options, elastic.words = (*elastic.options, *AT_ONCE), ("--steps", "90", "--step-time", "0.2")
     elastic.agent("--node-rank", "0")
     elastic.wait_step(3)
     assert asked(elastic, "grow")[1].startswith("ftctl: cannot take in nodes: none stands by")

@@ -196,7 +196,8 @@ def test_a_bug_of_changing_nodes_is_found(bug: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[bug](monkeypatch)
-    if any(is_found(stories.read(path)) for path in corpus.kept()):
+    own_first = sorted(corpus.kept(), key=lambda path: f"`{bug}`" not in path.read_text())
+    if any(is_found(stories.read(path)) for path in own_first):
         return
     if not any(is_found(of_seed(seed)) for seed in range(MOST_SEEDS)):
         pytest.fail(f"all kept stories and {MOST_SEEDS} others end well with this bug")
