@@ -13,6 +13,7 @@ from ftlaunch.channel.claims import Sign
 QUIET = 0.5
 """seconds without a word from the head after which its sign of life is looked at"""
 _LAST = 8.0  # seconds after the first one, when all that have a place have had their turn, or there are very many
+_CUT_OFF = 4  # times `stale`: longer than a head that is cut off itself takes to give way
 _APART = 0.2  # seconds between the candidates: the head's own machine comes first, then the places in their order
 
 
@@ -52,5 +53,6 @@ class Takeover:
         """
         if self.sign is None or self.sign.ended:
             return False
-        turn = _LAST if place < 0 else 0.0 if at_home else min(_APART * (place + 1), _LAST)
+        cut_off = self._seen - heard > _CUT_OFF * self.stale  # the head lived on: it is this node that nobody reaches
+        turn = _LAST if place < 0 or cut_off else 0.0 if at_home else min(_APART * (place + 1), _LAST)
         return self.looked - max(self._seen, heard) > self.stale + turn

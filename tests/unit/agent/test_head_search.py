@@ -133,3 +133,11 @@ def test_a_node_that_has_taken_part_begins_no_job_anew(storage: Storage) -> None
     storage.search.hear(storage.clock.now)
     storage.search.start_head()
     assert storage.orders == [SUCCEED]
+
+
+def test_a_node_that_nobody_reaches_is_the_last_to_start_a_head(storage: Storage) -> None:
+    """Taken out: a machine whose link was down took the place of a head that died later, and nobody could go there."""
+    storage.search.hear(storage.clock.now)
+    assert not storage.live(10.0, counts=True), "the head lives on"
+    assert not storage.live(STALE + 5.0), "others come first"
+    assert storage.live(5.0), "unless nobody else is left"
