@@ -132,9 +132,14 @@ def logs(job: FtJob) -> str:
     return "".join(path.read_text() for path in sorted((job.run_dir / "logs").rglob("*.log")))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in IN_MAKE_TEST else pytest.mark.long) for name in ALL]
-)
+def how_long(number: int, name: str) -> tuple[pytest.MarkDecorator, ...]:
+    """A few shapes are tried by `make test`, every third one in CI besides, and all by `make sweep`."""
+    if name in IN_MAKE_TEST:
+        return ()
+    return (pytest.mark.slow,) if number % 3 else (pytest.mark.long,)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=how_long(number, name)) for number, name in enumerate(ALL)])
 def test_a_shape_keeps_its_promise(name: str, job: FtJob) -> None:
     shape = ALL[name]
     codes, calm = undisturbed(shape, job.home)

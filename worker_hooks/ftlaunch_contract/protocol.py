@@ -1,6 +1,6 @@
 """The contract between supervisor and ranks: names, numbers, exit codes. Standard library only.
 
-Version 2. What a rank and its supervisor tell each other goes through environment variables, one memory
+Version 3. What a rank and its supervisor tell each other goes through environment variables, one memory
 page per rank (`pages/page.py`) and files (`checkpoint/layout.py`): no pickle anywhere, no socket on the hot path.
 """
 
@@ -12,11 +12,11 @@ import math
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-VERSION = 2
+VERSION = 3
 
 # --- environment given to ranks, besides torchrun's own -------------------------------------------------
 ENV_MEMORY_DIR = "FTLAUNCH_MEMORY_DIR"  # pages and snapshots; set only under a supervisor
@@ -58,11 +58,13 @@ DEFAULT_MEMORY_INTERVAL = "auto"
 # empties the processor's caches, which costs the next step as much again: less than 1 % together
 MEMORY_SHARE = 0.005
 
-# Two slots alternate while the saver reads the third. STAGED is a slot on storage: it is used where there is no room
-# in memory (memory_budget.py).
+# Two slots alternate while the saver reads the third. Where other nodes keep copies, a fourth one lets the steps stay
+# that are there, or on their way, until all nodes have a newer one there. STAGED is a slot on storage: it is used where
+# there is no room in memory (memory_budget.py).
 MEMORY_SLOTS = 3
-STAGED = MEMORY_SLOTS
-SLOTS = MEMORY_SLOTS + 1
+PEER_SLOTS = MEMORY_SLOTS + 1
+STAGED = PEER_SLOTS
+SLOTS = PEER_SLOTS + 1
 
 
 class Phase(enum.IntEnum):
@@ -96,6 +98,11 @@ class Resume(enum.IntEnum):
     REFUSED = 5  # there are checkpoints, but none is usable: a fresh start must be asked for
     LOADED = 6  # the checkpoint that the job is to begin with (ENV_LOAD_CHECKPOINT)
     WEIGHTS = 7  # the same, but the weights only: the job begins at step 0
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether every rank finds its state in the memory of its node; PEER: on some nodes other nodes have put it."""
+        return self in (Resume.MEMORY, Resume.PEER)
 
 
 RESTORED_FROM = {
@@ -143,12 +150,17 @@ def memory_interval(text: str) -> MemoryInterval:
     return MemoryInterval(1, True) if text == "auto" else MemoryInterval(int(text), False)
 
 
-def default_job_id(cwd: str, kind: str, target: str, args: Sequence[str]) -> str:
-    """A stable name for the command: the script's stem and a short hash of working directory and command."""
+def default_job_id(cwd: str, kind: str, target: str, args: Sequence[str], environ: Mapping[str, str]) -> str:
+    """A stable name for the command: the script's stem and a short hash of working directory and command.
+
+    The tasks of a Slurm array have one command and are different jobs: the name ends with the number of the task.
+    """
+    task = environ.get("SLURM_ARRAY_TASK_ID", "") if "SLURM_ARRAY_JOB_ID" in environ else ""
+    number = f"-{task}" if re.fullmatch("[0-9]{1,9}", task, re.ASCII) else ""
     stem = Path(target).stem if kind != "module" else target
-    stem = re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip(".-")[:48] or "job"
+    stem = re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip(".-")[: 48 - len(number)] or "job"
     text = "\0".join([cwd, kind, target, *args])
-    return f"{stem}-{hashlib.sha256(os.fsencode(text)).hexdigest()[:8]}"
+    return f"{stem}-{hashlib.sha256(os.fsencode(text)).hexdigest()[:8]}{number}"
 
 
 def memory_root(uid: int) -> Path:

@@ -19,6 +19,7 @@ from ftlaunch_contract.files import atomic
 VERSION = 2
 GROUPS = ("model", "opt")
 COMMON = "common.json"
+OUTSIDE = "outside"  # in a slot's common.json: keys that its state names, of tensors that only other ranks have
 METADATA = "metadata.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 QUARANTINE = "quarantine"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from ftlaunch_contract import shared_keys
 from ftlaunch_contract.files.untrusted_json import HEX, extents, mapping, plain_name, text, whole
 
 
@@ -89,20 +90,36 @@ def join_tensors(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]
     return tensors
 
 
-def check_saved(states: Sequence[Mapping[str, Any]], tensors: Mapping[str, Any]) -> None:
+def check_saved(
+    states: Sequence[Mapping[str, Any]], tensors: Mapping[str, Any], outside: Sequence[Collection[str]]
+) -> None:
     """Raises ValueError unless every tensor that a rank's state names was saved, and every tensor whole.
 
     states: what is not a tensor, rank by rank, as `json_codec.encode` writes it. tensors: those of metadata.json.
+    outside: rank by rank, the keys that its state names though only other ranks have the tensor.
     """
     named = list(_named(states[0]))
+    shared = _shared(tensors)
     for rank, state in enumerate(states):
         for key in named if state == states[0] else _named(state):
-            if key not in tensors and f"{key}@{rank}" not in tensors:
+            groups = shared.get(key, ())
+            own = key in tensors or f"{key}@{rank}" in tensors
+            others = bool(groups) and key in outside[rank]
+            if not (own or others or any(shared_keys.has_rank(ranks, rank) for ranks in groups)):
                 raise ValueError(f"the state of rank {rank} names the tensor {key}, which no rank has saved")
     for key, tensor in tensors.items():
         there = sum({tuple(chunk["offset"]): prod(chunk["shape"]) for chunk in tensor["chunks"]}.values())
         if there != prod(tensor["shape"]):
             raise ValueError(f"of the tensor {key} the ranks have saved {there} values, not {prod(tensor['shape'])}")
+
+
+def _shared(tensors: Iterable[str]) -> dict[str, list[tuple[range, ...]]]:
+    """Key without ranks -> the ranks of each tensor of that name that some of them share out among them."""
+    found: dict[str, list[tuple[range, ...]]] = {}
+    for key in tensors:
+        if (shared := shared_keys.parse(key)) is not None:
+            found.setdefault(shared[0], []).append(shared[1])
+    return found
 
 
 def _named(state: Mapping[str, Any]) -> Iterator[str]:

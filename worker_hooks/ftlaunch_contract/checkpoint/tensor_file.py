@@ -14,7 +14,7 @@ from ftlaunch_contract.files import untrusted_json
 _CHUNKS = "ftlaunch.chunks"
 
 
-_LONGEST_HEADER = 100 << 20  # as in safetensors itself
+LONGEST_HEADER = 100 << 20  # as in safetensors itself
 
 
 DTYPE_BYTES = {
@@ -96,11 +96,24 @@ def read_header(fd: int) -> tuple[list[Chunk], list[int], int]:
 
     Raises Damaged when the header is not one, OSError.
     """
+    return parse_header(header_bytes(fd))
+
+
+def header_bytes(fd: int) -> bytes:
+    """The header of a safetensors file as `build_header` made it. Raises Damaged where it is cut short, OSError."""
     length = int.from_bytes(os.pread(fd, 8, 0), "little")
-    if not 2 <= length <= min(_LONGEST_HEADER, os.fstat(fd).st_size - 8):
+    if not 2 <= length <= min(LONGEST_HEADER, os.fstat(fd).st_size - 8):
+        raise Damaged("the header of a tensor file is cut short")
+    return os.pread(fd, 8 + length, 0)
+
+
+def parse_header(content: bytes) -> tuple[list[Chunk], list[int], int]:
+    """What `read_header` returns, of a header that is in memory. Raises Damaged when it is not one."""
+    length = len(content) - 8
+    if length < 2 or length > LONGEST_HEADER or int.from_bytes(content[:8], "little") != length:
         raise Damaged("the header of a tensor file is cut short")
     try:
-        header = untrusted_json.mapping(untrusted_json.parse(os.pread(fd, length, 8)), "it")
+        header = untrusted_json.mapping(untrusted_json.parse(content[8:]), "it")
         about = untrusted_json.mapping(header.pop("__metadata__", {}), "`__metadata__`")
         parts = untrusted_json.mapping(untrusted_json.parse(about.get(_CHUNKS, "{}")), f"`{_CHUNKS}`")
         placed = [_placed(name, entry, parts.get(name)) for name, entry in header.items()]

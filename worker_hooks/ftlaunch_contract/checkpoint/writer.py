@@ -96,6 +96,8 @@ def _common_of(common: bytes, target: SaveTarget, rank: int) -> dict[str, Any]:
     try:
         found = untrusted_json.mapping(untrusted_json.parse(common), "it")
         step = untrusted_json.whole(found.get("step"), "`step`")
+        if not isinstance(found.get(layout.OUTSIDE, []), list):
+            raise ValueError(f"`{layout.OUTSIDE}` is not a list")
     except ValueError as error:
         raise tensor_file.Damaged(f"the snapshot of rank {rank} cannot be read ({error})") from error
     if step != target.step:
@@ -145,11 +147,7 @@ def commit(target: SaveTarget, permit: Callable[[], None] = lambda: None) -> tup
     directory = layout.incomplete_dir(target.checkpoint_dir, target.step)
     part_paths = [directory / PART.format(rank=rank) for rank in range(target.world_size)]
     parts = _read_parts(directory, part_paths)
-    try:
-        tensors = metadata.join_tensors([part["chunks"] for part in parts])
-        metadata.check_saved([part["common"]["state"] for part in parts], tensors)
-    except ValueError as error:
-        raise tensor_file.Damaged(str(error)) from error
+    tensors = _join_tensors(parts)
     common = json.dumps(_join_common(target, [part["common"] for part in parts]), indent=1).encode()
     atomic.write_durable(directory / layout.COMMON, common)
     files = {name: entry for part in parts for name, entry in part["files"].items()}
@@ -172,6 +170,18 @@ def commit(target: SaveTarget, permit: Callable[[], None] = lambda: None) -> tup
     with suppress(OSError):
         atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
     return final, sum(entry["bytes"] for entry in files.values())
+
+
+def _join_tensors(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """What metadata.json says of the tensors that all ranks have saved. Raises tensor_file.Damaged, as commit does."""
+    commons = [part["common"] for part in parts]
+    outside = [common.get(layout.OUTSIDE, []) for common in commons]
+    try:
+        tensors = metadata.join_tensors([part["chunks"] for part in parts])
+        metadata.check_saved([common["state"] for common in commons], tensors, outside)
+    except ValueError as error:
+        raise tensor_file.Damaged(str(error)) from error
+    return tensors
 
 
 def _rename(target: SaveTarget, directory: Path) -> Path:

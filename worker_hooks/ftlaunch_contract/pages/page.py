@@ -32,10 +32,8 @@ _STEP, _BEAT, _STEP_NS, _SEEN = (int(row) for row in (words.STEP, words.BEAT, wo
 _FLAGS, _PHASE = int(words.FLAGS), int(words.PHASE)
 _OWN_STEPS, _OWN_NS = int(words.OWN_STEPS), int(words.OWN_NS)
 _RESUMED_FROM, _RESUMED_STEP = int(words.RESUMED_FROM), int(words.RESUMED_STEP)
-_PHASES, _RESUMES = (
-    {int(one): one for one in Phase},
-    {int(one): one for one in Resume},
-)  # faster than a call of the class
+_PHASES = {int(one): one for one in Phase}  # faster than a call of the class
+_RESUMES = {int(one): one for one in Resume}
 _REQUESTS = slice(8 * words.STOP_AT, 8 * words.EVERY_FROM.end)
 _SLOT_STEPS = slice(int(words.SLOT_STEPS), words.SLOT_STEPS.end)
 
@@ -231,6 +229,8 @@ class Page:
     saved = IntWord(words.SAVED)
     reading = IntWord(words.READING)
     granted = IntWord(words.GRANTED)
+    sending = IntWord(words.SENDING)
+    peer_every = IntWord(words.PEER_EVERY)
 
     @property
     def announced_interval(self) -> tuple[int, int]:

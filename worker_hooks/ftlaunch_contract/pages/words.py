@@ -173,6 +173,10 @@ GRANTED = _supervisor(
 )  # fmt: skip
 EVERY = _supervisor("every", 265, "Steps between snapshots, the same on all nodes of the job; 0: not announced.")
 EVERY_FROM = _supervisor("every_from", 266, "The step from which `every` holds, or NONE.", empty=NONE)
+SENDING = _supervisor(
+    "sending", 267, "The step the copier sends now, or NONE; its slot stays.", lifetime=Lifetime.PAGE, empty=NONE
+)
+PEER_EVERY = _supervisor("peer_every", 268, "Steps between copies to other nodes; 0: there are none.")
 
 TABLE = tuple(sorted(_rows))
 

@@ -44,7 +44,7 @@ class Boundary:
         agreed = self._state.agree(step)
         self._snapshots.fit(step)
         self._page.set_resumed(kind, step)
-        if agreed and kind != Resume.MEMORY:
+        if agreed and not kind.in_memory:
             with self._coordinator.watched_lock:
                 self._snapshots.take(step)
         self._spent = self._snapshots.spent, self._snapshots.laying_out

@@ -62,7 +62,7 @@ class Job:
             coordinator.memory_dir,
             coordinator.rank,
             _versions(),
-            step if kind == Resume.MEMORY else NONE,
+            step if kind.in_memory else NONE,
             coordinator.storage_slots,
         )
         self._watch = Stopwatch(self._page, compared=coordinator.world_size > 1)

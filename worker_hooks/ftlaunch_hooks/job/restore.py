@@ -44,7 +44,7 @@ def restore(
             if coordinator.rank == 0 and restored.world_size != coordinator.world_size:
                 say(_RESHARDED.format(step=step, before=_ranks(restored.world_size), now=coordinator.world_size))
     except StateError as error:
-        if kind == Resume.MEMORY and not coordinator.node.whole_job:
+        if kind.in_memory and not coordinator.node.whole_job:
             raise StateError(f"{error} (step {step}, from the memory of this node)") from None
         raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
     return restored
@@ -64,7 +64,7 @@ def skip_bad_data(positions: Positions, directory: Path) -> None:
 
 
 def _load(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
-    if kind == Resume.MEMORY:
+    if kind.in_memory:
         pages = zip(coordinator.node.ranks, coordinator.peers, strict=True)
         slots = {rank: page.slot_steps().index(step) for rank, page in pages}
         reader: SavedTensors = MemoryReader(coordinator.memory_dir, step, coordinator.world_size, slots)

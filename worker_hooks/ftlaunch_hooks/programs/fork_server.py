@@ -50,7 +50,7 @@ def main() -> None:
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)
     kind, target, preload, when, later = sys.argv[2:7]
-    rank = _sibling("forked_rank")
+    rank, first_rank = _sibling("forked_rank"), _sibling("first_rank")
     pidfd_open = _pidfd_open(link)
     before = dict(os.environ)
     rank.see_modules(kind, target)
@@ -73,6 +73,7 @@ def main() -> None:
     link.send(b'{"ready": true}')
     imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
     order = _fork(link, asked, list(filter(None, later.split(","))), rank, pidfd_open, begun=when == "begun")
+    first_rank.await_first_rank(order["env"])
     rank.become(kind, target, order["args"], {**order["env"], **imported})
 
 

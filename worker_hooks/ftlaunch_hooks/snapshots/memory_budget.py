@@ -25,7 +25,7 @@ from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.pages.words import AGREED, AGREED_BASE, AGREED_SLOTS, HELD, NEED, SIZED
-from ftlaunch_contract.protocol import MEMORY_SLOTS
+from ftlaunch_contract.protocol import MEMORY_SLOTS, PEER_SLOTS
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.peer_progress import PeerProgress
 
@@ -40,12 +40,12 @@ class MemoryBudget:
 
     def __init__(self, rank: int, peers: Sequence[Page], directory: Path, first: int = 0) -> None:
         """peers: the pages of the node's ranks, from the rank `first` on. directory: where the slots lie."""
-        self.slots = MEMORY_SLOTS  # how many of them are in memory; 0: the one on storage is used
+        self._most = PEER_SLOTS if peers[rank - first].peer_every else MEMORY_SLOTS
+        self.slots = self._most  # how many of them are in memory; 0: the one on storage is used
         self.progress = PeerProgress(rank, peers, first)
         self._page, self._leads, self._peers = peers[rank - first], rank == first, peers
         self._directory = directory
         self._planned = self._asked = 0
-        self._most = MEMORY_SLOTS
         self.look_ns = 0  # monotonic time at which `spaced` looks again at the memory that is left
         self._tight = False
 

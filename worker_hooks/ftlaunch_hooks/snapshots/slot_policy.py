@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ftlaunch_contract.pages.page import NONE
-from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED
+from ftlaunch_contract.protocol import PEER_SLOTS, STAGED
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class SlotPolicy:
     exists: Sequence[bool]  # whether each slot has its files
     newest: int  # the slot with the newest step that all ranks have, or NONE
     busy: Collection[int]  # the steps that the saver reads or will read
+    pinned: Collection[int] = field(default=())  # the steps of which other nodes have copies, or are being sent them
 
     def holding(self, step: int) -> int:
         """The slot that holds `step`; NONE when no slot holds it, and for the step NONE."""
@@ -27,8 +28,13 @@ class SlotPolicy:
         if count == 0:
             return [STAGED]
         order = sorted(
-            range(MEMORY_SLOTS),
-            key=lambda n: (n != self.newest, self.steps[n] not in self.busy, not self.exists[n]),
+            range(PEER_SLOTS),
+            key=lambda n: (
+                n != self.newest,
+                self.steps[n] not in self.busy,
+                self.steps[n] not in self.pinned,
+                not self.exists[n],
+            ),
         )
         return order[:count]
 
@@ -53,7 +59,8 @@ class SlotPolicy:
             kept = self.holding(keep) if len(among) == 2 else NONE
             spared = self.newest if kept == NONE else kept
             found = [n for n in found if n != spared]
-        elif STAGED not in among and any(self.steps[n] in self.busy for n in range(MEMORY_SLOTS)):
+        elif STAGED not in among and any(self.steps[n] in self.busy for n in range(PEER_SLOTS)):
             found = []
-        # the oldest first, but those that have their files before all others
-        return sorted(found, key=lambda n: (not self.exists[n], self.steps[n]))
+        # The oldest first, but those that have their files before all others. What is pinned comes last, and is never
+        # waited for: a copy whose slot is written over meanwhile is given up.
+        return sorted(found, key=lambda n: (self.steps[n] in self.pinned, not self.exists[n], self.steps[n]))

@@ -7,11 +7,12 @@ the page says holds all of that step.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
-from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED
+from ftlaunch_contract.protocol import PEER_SLOTS, STAGED
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 from ftlaunch_hooks.snapshots.slot import Slot
 from ftlaunch_hooks.snapshots.slot_policy import SlotPolicy
@@ -23,7 +24,7 @@ class Slots:
     def __init__(self, page: Page, budget: MemoryBudget, directory: Path, rank: int, storage: Path) -> None:
         """directory: of the slots. storage: the directory for the slot on storage."""
         self._page, self._budget = page, budget
-        self._slots = [Slot(directory, rank, number) for number in range(MEMORY_SLOTS)]
+        self._slots = [Slot(directory, rank, number) for number in range(PEER_SLOTS)]
         self._slots.append(Slot(directory, rank, STAGED, storage))
         self.newest = NONE  # the newest step that this rank has in memory
         self._newest_slot = NONE  # that holds it
@@ -114,5 +115,15 @@ class Slots:
         return busy - {NONE}
 
     def _policy(self) -> SlotPolicy:
-        exists = [slot.exists for slot in self._slots]
-        return SlotPolicy(self._page.slot_steps(), exists, self._newest_slot, self._busy())
+        steps, exists = self._page.slot_steps(), [slot.exists for slot in self._slots]
+        return SlotPolicy(steps, exists, self._newest_slot, self._busy(), self._pinned(steps))
+
+    def _pinned(self, steps: Sequence[int]) -> set[int]:
+        """The steps that another node keeps a copy of, or is being sent one.
+
+        The newest of them may not be everywhere yet: until a newer one is, all nodes can go back to the one before.
+        """
+        page = self._page
+        every = page.peer_every
+        copied = sorted(step for step in steps if every and step > 0 and step % every == 0)
+        return {*copied[-2:], page.sending} - {NONE}

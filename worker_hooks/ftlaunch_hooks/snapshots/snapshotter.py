@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftlaunch_contract.checkpoint import health_mark
+from ftlaunch_contract.checkpoint import health_mark, layout
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import STAGED, Why
@@ -226,6 +226,8 @@ class Snapshotter:
     def _common_json(self, slot: Slot, new: Snapshot) -> bytes:
         """What is not a tensor."""
         head = f'"step":{new.step},"consumed_samples":{new.consumed},"versions":{self._versions}'
+        if new.collected.outside:
+            head += f',"{layout.OUTSIDE}":{json.dumps(list(new.collected.outside))}'
         head += f',"{health_mark.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
         return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
 

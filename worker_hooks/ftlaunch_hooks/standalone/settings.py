@@ -51,7 +51,8 @@ def settings() -> Settings:
     argv = sys.orig_argv
     module = argv[argv.index("-m") + 1] if "-m" in argv[: len(argv) - len(sys.argv) + 1] else None
     kind, target = ("module", module) if module else ("script", sys.argv[0] or "python")
-    job_id = environ.get(protocol.ENV_JOB_ID) or protocol.default_job_id(str(Path.cwd()), kind, target, sys.argv[1:])
+    named = environ.get(protocol.ENV_JOB_ID)
+    job_id = named or protocol.default_job_id(str(Path.cwd()), kind, target, sys.argv[1:], environ)
     run_dir = Path(environ.get(protocol.ENV_RUN_DIR, Path("runs") / job_id))
     checkpoint_dir = Path(environ.get(protocol.ENV_CHECKPOINT_DIR, run_dir / "checkpoints")).absolute()
     every = environ.get(protocol.ENV_STORAGE_INTERVAL, protocol.DEFAULT_STORAGE_INTERVAL)

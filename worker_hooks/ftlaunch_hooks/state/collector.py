@@ -3,8 +3,8 @@
 There are three kinds of tensors. A *replicated* tensor (a parameter under DistributedDataParallel over all ranks, or
 its optimizer state) is the same on every rank: one rank saves it, where all ranks have agreed that each of them holds
 it (replica_agreement.py); otherwise every rank saves its own. Of a *sharded* tensor (a DTensor) every rank saves
-its shard; of equal shards the first rank's is saved. Of any other tensor every rank saves *its own*: rank 0 under the
-plain key, rank r under `key@r`.
+its shard; of equal shards the first rank's is saved. Where not all ranks share it out, its key names those that do.
+Of any other tensor every rank saves *its own*: rank 0 under the plain key, rank r under `key@r`.
 
 Each node by itself saves all that is replicated: its ranks agree among themselves, and share it out. What rank r saves
 as its own is named by its number in the job.
@@ -13,7 +13,7 @@ as its own is named by its number in the job.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -55,12 +55,13 @@ class Collected:
 
     items: list[TensorItem]
     state: dict[str, Json]  # what is not a tensor: object name -> its tree
+    outside: Sequence[str]  # keys that the state names, of DTensors on meshes without this rank: others save them
 
 
 class _Known:
     """A tensor of the last collection, and the item that was made of it."""
 
-    __slots__ = ("address", "item", "plain", "replica", "settled", "shape", "strides", "tensor")
+    __slots__ = ("address", "item", "outside", "plain", "replica", "settled", "shape", "strides", "tensor")
 
     def __init__(self, tensor: Tensor, item: TensorItem | None, settled: bool, replica: Replica | None) -> None:
         local = local_of(tensor)
@@ -68,6 +69,7 @@ class _Known:
         # `p.data = x` keeps the tensor object and changes these
         self.address, self.shape, self.strides = local.data_ptr(), local.shape, local.stride()
         self.item, self.replica = item, replica
+        self.outside = item is None and _is_outside(tensor)
 
 
 Taken = dict[str, _Known]
@@ -84,6 +86,8 @@ class Collector:
         self._found: list[tuple[TensorItem, Replica | None]] = []
         self._held: Held = {}
         self._items: list[TensorItem] = []
+        self.outside: Sequence[str] = ()
+        """see Collected; of the last collection"""
         self._before: dict[str, _Known] = {}
         self._now: dict[str, _Known] = {}
         self._changed = True
@@ -98,6 +102,7 @@ class Collector:
         changed = self._changed or len(self._now) != len(self._before)
         self._before, self._changed = self._now, False
         if changed:
+            self.outside = [key for key, known in self._now.items() if known.outside]
             self._found = [(known.item, known.replica) for known in self._now.values() if known.item is not None]
             self._held = {item.key: replica for item, replica in self._found if replica is not None}
         agreed = self._agreement.agreed if self._agreement is not None else self._agreed
@@ -190,15 +195,24 @@ class Collector:
         return TensorItem(key, local, (0,) * local.dim(), tuple(local.shape), owned, replicated=owner is not None)
 
 
+def _is_outside(tensor: Tensor) -> bool:
+    """Whether it is a DTensor whose mesh this rank is not in."""
+    if not is_sharded(tensor):
+        return False
+    from ftlaunch_hooks.tensors import dtensor  # noqa: PLC0415 - see is_sharded
+
+    return dtensor.is_outside(tensor)
+
+
 def _sharded_item(path: Path, key: str, tensor: Tensor, node: NodeRanks) -> TensorItem | None:
     from ftlaunch_hooks.tensors.dtensor import place_of  # noqa: PLC0415 - see is_sharded
 
     local = local_of(tensor).detach()
     check_plain(path, local)
-    place = place_of(path, tensor, node)
+    place = place_of(path, key, tensor, node)
     if place is None or (node.whole_job and local.numel() == 0 and tensor.numel() > 0):
         return None  # elsewhere this node's memory must tell of the tensor though all of it may lie on other nodes
-    return TensorItem(key, local, place.offset, tuple(tensor.shape), place.first)
+    return TensorItem(place.key, local, place.offset, tuple(tensor.shape), place.first)
 
 
 def _moved(known: _Known) -> bool:

@@ -123,7 +123,7 @@ class RankState:
         if layouts := self._layouts.collect():
             state[bucket_layout.NAME] = layouts
         state[_RNG] = encode(self._rng_state(), (_RNG,), self._put_rng)
-        collected = Collected(self._collector.finish(), state)
+        collected = Collected(self._collector.finish(), state, self._collector.outside)
         if self._structure is not None:
             self._structure.check(collected)
         return collected
@@ -149,7 +149,7 @@ class RankState:
         Names, shapes and dtypes are checked before anything changes. The random number generators follow
         when `restore_rng` is called. Raises StateError when what was saved does not fit what is attached.
         """
-        lookup = Lookup(saved, self.rank)
+        lookup = Lookup(saved, self.rank, self.world_size)
         state = saved.state(self.rank)
         self._check_objects(state)
         self._check_ranks(saved)
@@ -183,7 +183,7 @@ class RankState:
 
         Raises StateError when the modules that are attached do not fit; then nothing has changed.
         """
-        lookup, state = Lookup(saved, self.rank), saved.state(self.rank)
+        lookup, state = Lookup(saved, self.rank, self.world_size), saved.state(self.rank)
         modules = [part for part in self._parts.values() if isinstance(part, ModulePart)]
         if not modules:
             raise StateError("cannot load weights: no module is attached")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import torch
 
+from ftlaunch_contract import shared_keys
 from ftlaunch_hooks.state.collector import Collected
 from ftlaunch_hooks.state.parts import Names, few
 from ftlaunch_hooks.tensors.dtypes import own_key
@@ -38,8 +39,12 @@ class Structure:
             self._check_groups(name, optimizer)
 
     def _shapes_of(self, collected: Collected) -> dict[str, tuple[int, ...]]:
-        """By key without a rank: whether a tensor is this rank's own may change, see replica_agreement.py."""
-        return {item.key.removesuffix(self._own): item.whole for item in collected.items if item.group == "model"}
+        """By key without ranks: whether a tensor is this rank's own may change, see replica_agreement.py."""
+        return {self._plain(item.key): item.whole for item in collected.items if item.group == "model"}
+
+    def _plain(self, key: str) -> str:
+        shared = shared_keys.parse(key)
+        return key.removesuffix(self._own) if shared is None else shared[0]
 
     def _check_modules(self, now: Mapping[str, tuple[int, ...]]) -> None:
         before = self._shapes

@@ -26,18 +26,27 @@ def check_alike(what: str, saved: SavedTensors, named: Sequence[Collection[str]]
 
 
 def _copies_equal(saved: SavedTensors, key: str) -> bool:
+    """Also where some of the ranks shared each copy out among them."""
     own = [own_key(key, rank) for rank in range(1, saved.world_size)]
-    if not any(copy in saved for copy in own):
-        return True  # one copy for all ranks, or shards
-    return all(copy in saved and _equal(saved, key, copy) for copy in own)
+    shared = list(saved.shared(key))
+    if shared:
+        return equal(saved, [*shared, *(copy for copy in (key, *own) if copy in saved)])
+    return not any(copy in saved for copy in own) or equal(saved, [key, *own])
 
 
-def _equal(saved: SavedTensors, key: str, copy: str) -> bool:
-    if key not in saved or saved.info(key) != saved.info(copy):
+def equal(saved: SavedTensors, keys: Sequence[str]) -> bool:
+    """Whether the same was saved under all these keys, in the same pieces."""
+    first, *others = keys
+    return all(key in saved for key in keys) and all(_pair_equal(saved, first, other) for other in others)
+
+
+def _pair_equal(saved: SavedTensors, key: str, copy: str) -> bool:
+    if saved.info(key) != saved.info(copy):
         return False
-    return all(
-        _bytes(one.tensor()).equal(_bytes(other.tensor()))
-        for one, other in zip(saved.pieces(key), saved.pieces(copy), strict=True)
+    pieces = {piece.chunk.offset: piece for piece in saved.pieces(key)}
+    others = {piece.chunk.offset: piece for piece in saved.pieces(copy)}
+    return pieces.keys() == others.keys() and all(
+        _bytes(piece.tensor()).equal(_bytes(others[offset].tensor())) for offset, piece in pieces.items()
     )
 
 

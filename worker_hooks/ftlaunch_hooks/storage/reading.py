@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
+from ftlaunch_contract.shared_keys import has_rank
+from ftlaunch_hooks.storage.own_copies import equal
 from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
 from ftlaunch_hooks.storage.saved_tensors import SavedChunk, SavedTensors
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of, own_key
@@ -74,14 +76,45 @@ def _overlap(offset: Sequence[int], shape: Sequence[int], chunk: Chunk) -> list[
 
 
 class Lookup:
-    """Saved tensors as one rank sees them: of tensors that every rank has saved for itself, this rank's."""
+    """Saved tensors as one rank sees them.
 
-    def __init__(self, saved: SavedTensors, rank: int) -> None:
+    Of tensors that every rank has saved for itself this rank's; of those that several groups of ranks have shared out
+    among them under one name, that of this rank's group.
+    """
+
+    def __init__(self, saved: SavedTensors, rank: int, world_size: int) -> None:
+        """world_size: of the job that reads."""
         self._saved, self._rank = saved, rank
+        self._same_ranks = saved.world_size == world_size
 
-    def _key(self, key: str) -> str:
-        own = own_key(key, self._rank)
-        return own if own in self._saved else key
+    def _key(self, key: str, target: Tensor | None = None) -> str:
+        """Under which the tensor was saved; the plain one where it was not. Raises StateError."""
+        own, shared = own_key(key, self._rank), self._saved.shared(key)
+        if own in self._saved and (self._rank or self._same_ranks or not shared):
+            return own
+        if self._same_ranks and (found := self._own_group(shared, target)) is not None:
+            return found
+        return self._alike(key, shared) if shared else key
+
+    def _alike(self, key: str, shared: Collection[str]) -> str:
+        """Of groups that are all other ones than this rank's. Raises StateError."""
+        found = [*shared, *([key] if key in self._saved else [])]
+        if not self._saved.partial and equal(self._saved, found):
+            return found[0]
+        groups = ", ".join(sorted(name[len(key) + 1 :] or "0" for name in found))
+        raise StateError(
+            f"cannot restore `{key}`: groups of ranks ({groups:.200}) have saved a tensor of this name each, which are "
+            "not known to be the same; start with as many ranks, in the same groups"
+        )
+
+    def _own_group(self, shared: Mapping[str, tuple[range, ...]], target: Tensor | None) -> str | None:
+        found = [name for name, ranks in shared.items() if has_rank(ranks, self._rank)]
+        if target is not None and is_sharded(target):
+            from ftlaunch_hooks.tensors.dtensor import ranks_of  # noqa: PLC0415 - see is_sharded
+
+            wanted = sorted(ranks_of(target))
+            found = [name for name in found if sorted(rank for run in shared[name] for rank in run) == wanted]
+        return found[0] if len(found) == 1 else None
 
     def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:
         """dtype and shape of the whole."""
@@ -89,9 +122,10 @@ class Lookup:
 
     def check(self, key: str, like: Tensor | None) -> None:
         """Raises StateError when the tensor was not saved, or is not one like `like`."""
-        if self._key(key) not in self._saved:
+        found = self._key(key, like)
+        if found not in self._saved:
             raise StateError(f"cannot restore `{key}`: it is not in what was saved")
-        dtype, shape = self.info(key)
+        dtype, shape = self._saved.info(found)
         if like is not None and (dtype, shape) != (like.dtype, tuple(like.shape)):
             raise StateError(
                 f"cannot restore `{key}`: it is {_describe(like.dtype, like.shape)}, "
@@ -101,7 +135,7 @@ class Lookup:
     def fill(self, wanted: Mapping[str, Tensor]) -> None:
         """Fill the given tensors."""
         with torch.no_grad():
-            read(self._saved, {self._key(key): tensor for key, tensor in wanted.items()})
+            read(self._saved, {self._key(key, tensor): tensor for key, tensor in wanted.items()})
 
     def get(self, key: str, device: str) -> Tensor:
         """A new tensor with what was saved, on the current device of a type; the CPU where there is none."""

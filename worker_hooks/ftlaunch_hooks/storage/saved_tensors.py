@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ftlaunch_contract import shared_keys
 from ftlaunch_contract.checkpoint import layout, tensor_file, verify
 from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
 from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
@@ -40,15 +41,24 @@ class SavedTensors:
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[SavedChunk]] = {}
+        self._shared: dict[str, dict[str, tuple[range, ...]]] = {}
 
     def _add(self, file: MappedFile) -> None:
         for chunk, offset in zip(file.chunks, file.offsets, strict=True):
-            pieces = self._pieces.setdefault(chunk.key, [])
+            pieces = self._pieces.get(chunk.key)
+            if pieces is None:
+                pieces = self._begin(chunk.key)
             if pieces and (pieces[0].chunk.whole, pieces[0].chunk.dtype) != (chunk.whole, chunk.dtype):
                 raise Damaged(f"the shards of {chunk.key} do not fit together")
             if any(piece.chunk.offset == chunk.offset for piece in pieces):
                 continue  # two ranks have saved the same shard, each without knowing of the other; or two nodes have
             pieces.append(SavedChunk(chunk, offset, file))
+
+    def _begin(self, key: str) -> list[SavedChunk]:
+        if (shared := shared_keys.parse(key)) is not None:
+            plain, ranks = shared
+            self._shared.setdefault(plain, {})[key] = ranks
+        return self._pieces.setdefault(key, [])
 
     def _check_whole(self) -> None:
         """Raises Damaged when a part of a tensor is missing."""
@@ -65,6 +75,10 @@ class SavedTensors:
     def __contains__(self, key: str) -> bool:
         """Whether a tensor was saved under this key."""
         return key in self._pieces
+
+    def shared(self, key: str) -> Mapping[str, tuple[range, ...]]:
+        """The tensors that some of the ranks shared out among them under this name: their keys, and those ranks."""
+        return self._shared.get(key, {})
 
     def info(self, key: str) -> tuple[torch.dtype, tuple[int, ...]]:
         """dtype and shape of the whole tensor. Raises KeyError."""

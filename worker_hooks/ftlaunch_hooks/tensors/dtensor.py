@@ -10,6 +10,7 @@ from torch.distributed.tensor import Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from ftlaunch_contract.node_ranks import NodeRanks
+from ftlaunch_contract.shared_keys import shared_key
 from ftlaunch_hooks.tensors.json_codec import Path, StateError, show
 
 
@@ -19,9 +20,10 @@ class ShardPlace:
 
     offset: tuple[int, ...]
     first: bool  # whether this rank is the first on its node of those that hold this shard
+    key: str  # names the ranks of its mesh where they are not all of the job's
 
 
-def place_of(path: Path, tensor: Any, node: NodeRanks) -> ShardPlace | None:
+def place_of(path: Path, key: str, tensor: Any, node: NodeRanks) -> ShardPlace | None:
     """Where this rank's shard of a DTensor lies; None when the rank is not in its mesh.
 
     Raises StateError for a placement that is neither a shard nor a replica (a pending sum).
@@ -32,7 +34,20 @@ def place_of(path: Path, tensor: Any, node: NodeRanks) -> ShardPlace | None:
             raise StateError(f"cannot save `{show(path)}`: a DTensor with the placement {placement}")
     if coordinate is None:
         return None
-    return ShardPlace(offset_of(tensor), _is_first(tensor, coordinate, node))
+    if tensor.device_mesh.size() < node.world_size:
+        key = shared_key(key, ranks_of(tensor))
+    return ShardPlace(offset_of(tensor), _is_first(tensor, coordinate, node), key)
+
+
+def is_outside(tensor: Any) -> bool:
+    """Whether this rank is not in the mesh of a DTensor: it holds nothing of it."""
+    return tensor.device_mesh.get_coordinate() is None
+
+
+def ranks_of(tensor: Any) -> list[int]:
+    """The ranks that share a DTensor out among them."""
+    ranks: list[int] = tensor.device_mesh.mesh.flatten().tolist()
+    return ranks
 
 
 def offset_of(tensor: Any) -> tuple[int, ...]:

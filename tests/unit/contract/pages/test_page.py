@@ -81,7 +81,7 @@ def test_every_word_has_its_place(page: Page, index: int, change: Any, value: in
 
 
 def test_head_loss_and_size_have_their_places(page: Page) -> None:
-    assert (SIZE, SLOTS, VERSION) == (4096, 4, 2)
+    assert (SIZE, SLOTS, VERSION) == (4096, 5, 3)
     assert page.path.stat().st_size == 4096
     assert page.path.stat().st_mode & 0o777 == 0o600
     assert page.path.read_bytes()[:8] == b"FTCHPAGE"
@@ -129,7 +129,7 @@ def test_a_new_process_keeps_the_slots_and_the_orders_and_nothing_else(page: Pag
     assert (page.flags, page.resumed) == (Flag(0), (Resume.UNDECIDED, NONE))
     assert math.isnan(page.loss)
     assert page.beat_ns >= before
-    assert (page.slot_steps(), page.resume, page.stop_at) == ((NONE, 50, NONE, NONE), (Resume.MEMORY, 50), 60)
+    assert (page.slot_steps(), page.resume, page.stop_at) == ((NONE, 50, NONE, NONE, NONE), (Resume.MEMORY, 50), 60)
 
 
 def test_an_attempt_begins_without_old_requests_and_without_a_speaker(page: Page) -> None:

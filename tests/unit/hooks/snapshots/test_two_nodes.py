@@ -75,7 +75,7 @@ def test_a_node_goes_on_with_what_it_has_agreed_on(nodes: list[Node]) -> None:
                 rank.own.content["tensor"].fill_(step)
             node.together(lambda rank, step=step: rank.snapshot(step))  # type: ignore[misc]
         for rank in node.ranks:
-            lookup = Lookup(node.reader(STEP + 2), rank.rank)
+            lookup = Lookup(node.reader(STEP + 2), rank.rank, WORLD)
             assert lookup.get("own.tensor", "cpu").tolist() == [STEP + 2] * 3
 
 
@@ -104,7 +104,7 @@ def make_slot(directory: Path, rank: int, chunk: Chunk) -> None:
 def test_a_tensor_of_which_other_nodes_have_the_rest_is_refused(memory: Path, rows: int) -> None:
     make_slot(memory, 2, Chunk("w", "F32", (rows, 2), "w", (2, 0), (8, 2)))
     make_slot(memory, 3, Chunk("w", "F32", (4, 2), "w", (4, 0), (8, 2)))
-    lookup = Lookup(MemoryReader(memory, STEP, WORLD, {2: 0, 3: 0}), 2)
+    lookup = Lookup(MemoryReader(memory, STEP, WORLD, {2: 0, 3: 0}), 2, WORLD)
     with pytest.raises(StateError, match=rf"of its 16 values {2 * rows + 8} are in what was saved here"):
         lookup.get("w", "cpu")
 
@@ -121,13 +121,13 @@ def test_a_shard_that_lies_on_this_node_is_read_though_others_do_not(memory: Pat
     with process_group(rank):
         mesh = init_device_mesh("cpu", (WORLD,))
         target = DTensor.from_local(torch.full((2, 2), -1.0), mesh, [Shard(0)], run_check=False)
-        Lookup(MemoryReader(memory, STEP, WORLD, dict.fromkeys(here, 0)), rank).fill({"w": target})
+        Lookup(MemoryReader(memory, STEP, WORLD, dict.fromkeys(here, 0)), rank, WORLD).fill({"w": target})
         assert target.to_local().tolist() == [[0.0, 1.0], [2.0, 3.0]]
         for one in here:
             slots = dict.fromkeys([other for other in here if other != one], 0)
             if one == rank:
                 with pytest.raises(StateError, match="of its 4 values 0 are"):
-                    Lookup(MemoryReader(memory, STEP, WORLD, slots), rank).fill({"w": target})
+                    Lookup(MemoryReader(memory, STEP, WORLD, slots), rank, WORLD).fill({"w": target})
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8])
@@ -161,7 +161,7 @@ def test_a_tensor_of_fewer_rows_than_ranks_is_restored_on_a_node_that_has_none_o
         writer.write_shard_of(target, rank, slot)
     directory, _ = writer.commit(target)
     verify.verify(directory)
-    whole = Lookup(CheckpointReader(directory), 0).get("box.w", "cpu")
+    whole = Lookup(CheckpointReader(directory), 0, WORLD).get("box.w", "cpu")
     assert whole.tolist() == [[1.0 + row // -(-rows // WORLD)] * 2 for row in range(rows)]
 
 
