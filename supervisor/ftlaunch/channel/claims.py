@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ftlaunch.channel.claim_files import ClaimFiles, ClaimStore
 from ftlaunch_contract.files import untrusted_json
@@ -61,29 +61,37 @@ _NUMBERS = [field.name for field in dataclasses.fields(Sign) if field.type == "i
 
 
 class Claims:
-    """Of one job."""
+    """Of one job: an Arbiter."""
 
     def __init__(self, run_dir: Path, files: ClaimStore | None = None) -> None:
         """run_dir: the directory that all nodes share. files: its folder of claims, where they are no files there."""
         self.folder = run_dir / FOLDER
+        self.where = str(self.folder)
         self._files = ClaimFiles(self.folder) if files is None else files
 
     def read(self) -> Sign | None:
-        """The newest sign; None where there is none that can be read."""
+        """See Arbiter."""
+        try:
+            return self.newest()
+        except OSError:
+            return None
+
+    def newest(self) -> Sign | None:
+        """See Arbiter. What cannot be a sign is none."""
         try:
             return parse(self._files.read(_SIGN))
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             return None
 
     def next_term(self) -> int:
-        """The term after all that were claimed, whether the winner has shown its sign or has died before."""
+        """See Arbiter. It counts whether the winner has shown its sign or has died before."""
         newest = self.read()
         ends = [name.removeprefix("claim.") for name in self._files.names() if name.startswith("claim.")]
         claimed = [int(end) for end in ends if end.isdigit()]
         return 1 + max([0 if newest is None else newest.term, *claimed])
 
     def claim(self, sign: Sign) -> bool:
-        """Claim a term, and show the sign; False where another one has it, or a higher one. Raises OSError."""
+        """See Arbiter."""
         files, written = self._files, f".claim.{os.urandom(8).hex()}"
         try:
             files.write(written, _bytes(sign), durable=True)
@@ -107,18 +115,23 @@ class Claims:
                 raise
 
     def show(self, sign: Sign) -> None:
-        """Replace the sign of life. Raises OSError."""
+        """See Arbiter."""
         written = f".{_SIGN}.{sign.term}"
         self._files.write(written, _bytes(sign), durable=False)
         self._files.replace(written, _SIGN)
 
     def check(self, term: int) -> None:
-        """Raises PermissionError where a head of a higher term has claimed the job, or nobody can tell."""
+        """See Arbiter."""
         newest = self.read()
         if newest is None:
             raise PermissionError(f"the sign of the head in {self.folder} cannot be read")
         if newest.term > term:
-            raise PermissionError(f"another head has taken over the job, at {newest.address} port {newest.port}")
+            refuse_commit(newest)
+
+
+def refuse_commit(newest: Sign) -> NoReturn:
+    """Raises PermissionError: this head is of an older term."""
+    raise PermissionError(f"another head has taken over the job, at {newest.address} port {newest.port}")
 
 
 def parse(content: bytes) -> Sign:

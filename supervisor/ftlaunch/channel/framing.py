@@ -17,6 +17,8 @@ LONGEST_MESSAGE = 4 << 20
 _LENGTH = struct.Struct(">I")
 _NUMBER = struct.Struct(">Q")
 _MAC = 32
+PREFIX = _LENGTH.size
+"""bytes of a frame before its content: they tell the content's length"""
 OVERHEAD = _NUMBER.size + _MAC
 """bytes that sealing adds to the content of a frame"""
 
@@ -28,6 +30,14 @@ class FrameError(Exception):
 def framed(content: bytes) -> bytes:
     """A frame of `content`."""
     return _LENGTH.pack(len(content)) + content
+
+
+def length_in(prefix: bytes | bytearray, longest: int) -> int:
+    """Bytes of the content of the frame that begins with `prefix`. Raises FrameError for more than `longest`."""
+    (length,) = _LENGTH.unpack_from(prefix)
+    if length > longest:
+        raise FrameError(f"it sent a frame of {length} bytes, {longest} are allowed")
+    return int(length)
 
 
 class FrameDecoder:
@@ -47,15 +57,12 @@ class FrameDecoder:
 
         Raises FrameError for a frame that is too long, as soon as its length is known.
         """
-        if len(self._buffer) < _LENGTH.size:
+        if len(self._buffer) < PREFIX:
             return None
-        (length,) = _LENGTH.unpack_from(self._buffer)
-        if length > self.longest:
-            raise FrameError(f"it sent a frame of {length} bytes, {self.longest} are allowed")
-        end = _LENGTH.size + length
+        end = PREFIX + length_in(self._buffer, self.longest)
         if len(self._buffer) < end:
             return None
-        content = bytes(memoryview(self._buffer)[_LENGTH.size : end])
+        content = bytes(memoryview(self._buffer)[PREFIX:end])
         del self._buffer[:end]
         return content
 

@@ -1,0 +1,128 @@
+"""An etcd of several members on this machine, whose members can be killed, stopped and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftlaunch.spec.nodes.etcd import EtcdSpec
+from tests.support.agents import free_port
+from tests.support.waiting import wait_for
+
+ETCD = shutil.which("etcd")
+NO_ETCD = "there is no etcd here (apt-get install etcd-server)"
+
+
+def member_command(number: int, home: Path, clients: Sequence[str], peers: Sequence[str]) -> list[str]:
+    """Starts one member of several. clients, peers: the URL of each member for its clients, and for the others."""
+    assert ETCD is not None
+    all_of_them = ",".join(f"m{other}={url}" for other, url in enumerate(peers))
+    client, peer = clients[number], peers[number]
+    return [
+        ETCD, "--name", f"m{number}", "--data-dir", str(home / f"m{number}"), "--initial-cluster", all_of_them,
+        "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+        "--initial-advertise-peer-urls", peer, "--logger", "zap", "--unsafe-no-fsync",
+    ]  # fmt: skip
+
+
+class EtcdCluster:
+    """Members are numbered from 0. Their data lies in memory."""
+
+    def __init__(self, count: int = 3, tls: tuple[str, ...] = ()) -> None:
+        """tls: options of every member, where it is to speak https with its clients."""
+        self.home = Path(tempfile.mkdtemp(prefix="etcd-", dir="/dev/shm"))
+        self.ports, self._peers, self._tls = (
+            [free_port() for _ in range(count)],
+            [free_port() for _ in range(count)],
+            tls,
+        )
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        for number in range(count):
+            self.start(number)
+
+    @property
+    def endpoints(self) -> str:
+        """For --rdzv-endpoint."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    @property
+    def spec(self) -> EtcdSpec:
+        """Of a client without a password."""
+        return EtcdSpec(tuple(("127.0.0.1", port) for port in self.ports))
+
+    def start(self, number: int) -> None:
+        """Start a member, or start it again with what it had written."""
+        scheme = "https" if self._tls else "http"
+        clients = [f"{scheme}://127.0.0.1:{port}" for port in self.ports]
+        peers = [f"http://127.0.0.1:{port}" for port in self._peers]
+        command = [*member_command(number, self.home, clients, peers), *self._tls]
+        with (self.home / f"log{number}").open("ab") as log:
+            self._running[number] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def leader(self) -> int:
+        """Which member leads; waits until one does that a majority follows."""
+
+        def leads() -> int | None:
+            told = [status for number in self._running if (status := self._status(number)) is not None]
+            leaders = {status["leader"] for status in told if int(status.get("leader", "0"))}
+            if len(leaders) != 1 or len(told) <= len(self.ports) // 2:
+                return None
+            found = [number for number in self._running if self._member_id(number) in leaders]
+            return found[0] + 1 if found else None
+
+        return wait_for(leads, "a leader of etcd", 30.0) - 1
+
+    def _status(self, number: int) -> dict[str, Any] | None:
+        url = f"http://127.0.0.1:{self.ports[number]}/v3/maintenance/status"
+        asked = urllib.request.Request(url, b"{}", method="POST")
+        with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(asked, timeout=1.0) as answer:
+            return dict(json.load(answer))
+        return None
+
+    def _member_id(self, number: int) -> str | None:
+        status = self._status(number)
+        return None if status is None else str(status["header"]["member_id"])
+
+    def kill(self, number: int) -> None:
+        """SIGKILL; its connections end."""
+        process = self._running.pop(number)
+        process.kill()
+        process.wait()
+
+    def stop(self, number: int) -> None:
+        """SIGSTOP: it answers nobody, and its connections stay."""
+        self._running[number].send_signal(signal.SIGSTOP)
+
+    def go_on(self, number: int) -> None:
+        """SIGCONT."""
+        self._running[number].send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End all members, and delete their data."""
+        for number in list(self._running):
+            self.kill(number)
+        shutil.rmtree(self.home)
+
+
+@contextlib.contextmanager
+def etcd_cluster(count: int = 3, tls: tuple[str, ...] = ()) -> Iterator[EtcdCluster]:
+    """A cluster of so many members; it is there once one of them leads. Skips where it cannot be."""
+    if ETCD is None:
+        pytest.skip(NO_ETCD)
+    cluster = EtcdCluster(count, tls)
+    try:
+        if not tls:
+            cluster.leader()
+        yield cluster
+    finally:
+        cluster.close()
