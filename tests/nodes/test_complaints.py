@@ -59,7 +59,7 @@ def started(job: NodesJob, *seconds: float) -> None:
     job.begin()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda one: one.name)
 def test_an_agent_that_was_signalled_joins_again(nodes: NodesJob, alone: FtJob, signum: signal.Signals) -> None:
     """Whoever has ended is started again by the same command; TERM and INT have ended all nodes at one saved step."""
@@ -94,7 +94,7 @@ def test_nodes_have_one_budget(naps: NodesJob) -> None:
     naps.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_heads_node_finishes_long_before_the_others(naps: NodesJob) -> None:
     """35 s are longer than any patience that an agent has with a lost head."""
     started(naps, 1, 36)
@@ -107,7 +107,7 @@ def test_the_heads_node_finishes_long_before_the_others(naps: NodesJob) -> None:
     naps.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_first_node_leaves(nodes: NodesJob, alone: FtJob) -> None:
     """Also where it has started the head, whose port is the job's endpoint. Another node stands by."""
     nodes.words = ("--steps", "30", "--step-time", "0.8")  # a third agent takes seconds to come on a busy machine

@@ -24,7 +24,7 @@ def test_nobody_answers_at_the_endpoint(nodes: NodesJob) -> None:
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_agent_of_any_node_leaves_the_memory_of_a_named_one_alone(nodes: NodesJob) -> None:
     """Taken out: where the first has the memory of node 0, the second is told that there is another node 0."""
     with taken_port() as nodes.port:
@@ -49,7 +49,7 @@ def garbage(port: int) -> None:
                 continue  # it was cut off, as it should be
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_strangers_are_turned_away_and_the_job_goes_on(nodes: NodesJob, alone: FtJob) -> None:
     """The fault holds the job in a step until all have come and gone."""
     nodes.env["FAULT"] = "deaf 3 12"

@@ -11,7 +11,7 @@ from tests.support.ctl import ftctl
 from tests.support.harness import FtJob
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a host name of its own"),
 ]
 
@@ -32,7 +32,7 @@ def test_after_two_failures_a_standby_takes_the_place(nodes: NodesJob, alone: Ft
     except AssertionError:
         print(nodes.told)
         raise
-    assert nodes.resumed()[0] == "storage", "the standby has nothing in memory"
+    assert nodes.resumed()[0] in ("peer", "storage"), "the standby has nothing in memory"
     assert nodes.events("resumed")[-1]["steps_lost"] == 0, "it was saved before the machine lost its place"
     name = f"{nodes.job_id}.node0"
     told = json.loads(ftctl("nodes", "--json", name, cwd=nodes.home)[1])["nodes"]

@@ -57,7 +57,7 @@ def test_a_killed_agent_that_is_started_again_has_its_memory_still(nodes: NodesJ
 def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJob) -> None:
     """The lost node's memory is lost, too: it goes on from the newest checkpoint."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
-    nodes.options = (*nodes.options, "--storage-interval", "10")
+    nodes.options = (*nodes.options, "--storage-interval", "10", "--peer-interval", "0")
     nodes.begin()
     nodes.wait_held(AT)
     assert nodes.wait_event("checkpoint_committed")["step"] == 10
@@ -71,7 +71,7 @@ def test_a_standby_takes_the_place_of_a_killed_agent(nodes: NodesJob, alone: FtJ
     nodes.assert_clean(".node1")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob, alone: FtJob) -> None:
     """Taken out: where the head says `keep` 0, the other node deletes its part of a step that the lost one has, too."""
     nodes.env["FAULT"] = f"deaf 3 {AT}"
@@ -96,7 +96,7 @@ def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob,
 @pytest.mark.long
 def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob, alone: FtJob) -> None:
     nodes.env["FAULT"] = f"deaf 0 {AT}"
-    nodes.options = (*nodes.options, "--storage-interval", "10")
+    nodes.options = (*nodes.options, "--storage-interval", "10", "--peer-interval", "0")
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.begin()
     nodes.wait_held(AT)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.harness import FtJob
-from tests.support.machines import RANKS, Cluster, Machines, made, result_of
+from tests.support.machines import RANKS, Cluster, Machines, made, undisturbed
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]  # six to eight ranks each: `make sweep` runs them
@@ -33,14 +32,7 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The same ranks on one machine, undisturbed: what every job here must end as."""
-    job = FtJob(tmp_path_factory.mktemp("alone"))
-    try:
-        job.start(args=("--out", str(job.out), *ARGS), ranks=NODES * RANKS)
-        assert job.wait() == 0, job.stderr
-    finally:
-        job.dispose()
-    return result_of(job.out, NODES * RANKS)
+    return undisturbed(tmp_path_factory.mktemp("alone"), ARGS, NODES * RANKS)
 
 
 def started(machines: Machines, home: Path, step: int, *options: str, env: dict[str, str] | None = None) -> Cluster:
@@ -68,17 +60,16 @@ def test_a_lost_machine_is_replaced_from_the_newest_checkpoint(
     machines: Machines, tmp_path: Path, alone: Any
 ) -> None:  # fmt: skip
     """Without a node timeout nobody would notice: the lost machine sends no FIN."""
-    job = started(machines, tmp_path / "job", 30, "--storage-interval", "20")
+    job = started(machines, tmp_path / "job", 30, "--storage-interval", "20", "--peer-interval", "0")
     job.wait_event("checkpoint_committed")
     lost = clock()
     machines[2].lose()
     seen = job.wait_event("incident")
     assert seen["mono"] - lost < NODE_TIMEOUT + 1.5, seen
-    begun = job.wait_event("attempt_started", 2)
+    job.wait_event("attempt_started", 2)
     assert_ended_well(job, alone, 0, 1, 3)
     resumed = job.events("resumed")[-1]
     assert resumed["source"] == "storage" and resumed["step"] > 0, resumed
-    assert begun["mono"] - lost < NODE_TIMEOUT + 8.0
 
 
 def test_a_link_that_is_down_for_less_than_the_timeout(machines: Machines, tmp_path: Path, alone: Any) -> None:
@@ -137,14 +128,12 @@ def test_the_heads_machine_is_lost_and_another_one_leads(machines: Machines, tmp
     """Taken out: where no agent takes the head's place, all end with 75."""
     job = started(machines, tmp_path / "job", 30, "--storage-interval", "20")
     job.wait_event("checkpoint_committed")
-    lost = clock()
     machines[0].lose()
-    begun = job.wait_event("attempt_started", 2)
+    job.wait_event("attempt_started", 2)
     assert_ended_well(job, alone, 1, 2, 3)
     resumed = job.events("resumed")[-1]
-    assert resumed["source"] == "storage" and resumed["step"] > 0, resumed
+    assert resumed["source"] in ("peer", "storage") and resumed["step"] > 0, resumed
     assert resumed["steps_lost"] is not None, resumed
-    assert begun["mono"] - lost < NODE_TIMEOUT + 10.0
 
 
 def test_the_heads_machine_is_cut_off_and_another_one_leads(machines: Machines, tmp_path: Path, alone: Any) -> None:

@@ -10,7 +10,7 @@ from tests.support.agents import NodesJob
 from tests.support.harness import TINY
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_node_with_another_script_or_another_run_dir_is_refused(nodes: NodesJob, tmp_path: Path) -> None:
     """The second has the token, but a run dir of its own. Taken out: both stand by, and the job is none the wiser."""
     script, mine = tmp_path / "copy" / TINY.name, tmp_path / "mine"

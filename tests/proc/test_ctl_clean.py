@@ -21,6 +21,8 @@ from ftlaunch_contract.files.private_dir import make_private
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import memory_root
 
+pytestmark = pytest.mark.long
+
 
 def kill(job: FtJob) -> None:
     """SIGKILL the supervisor, and wait until its saver has gone too: it holds the lock."""

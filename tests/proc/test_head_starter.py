@@ -19,7 +19,7 @@ from pathlib import Path
 from ftlaunch.agent.head.starter import LOOK, HeadStarter
 def be_head(write, order, term):
     os._exit(0)
-starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1])), be_head)
+starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(etcd=None)), be_head)
 assert starter.start() == -1
 print("ready", flush=True)
 for line in sys.stdin:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 LIMIT = 768 << 20
 _RANK = """
 import sys

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 MODULES = [
     "cli.launch", "cli.ctl", "engine.main", "checkpoints.saver", "notify.notifier", "notify.webhook",
     "autopsy.collector", "tools.preflight.checks", "tools.preflight.disk",

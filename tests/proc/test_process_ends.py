@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftlaunch.policy.failure_diagnosis import Evidence, classify
-from ftlaunch.spec.rule_parser import builtin
+from ftlaunch.spec.parsing.rule_parser import builtin
 
 
 def left_by(source: str, tmp_path: Path) -> Evidence:

@@ -65,7 +65,7 @@ def savers() -> Iterator[list[Saver]]:
 def target(tmp_path: Path) -> dict[str, Any]:
     about = {"checkpoint_dir": str(tmp_path / "checkpoints"), "prefix": "net", "world_size": WORLD}
     assert Claims(tmp_path).claim(HEAD)
-    return {"step": STEP, "why": "interval", "abnormal": "", "claim": (str(tmp_path), HEAD.term), **about}
+    return {"step": STEP, "why": "interval", "abnormal": "", "claim": ({"run_dir": str(tmp_path)}, HEAD.term), **about}
 
 
 @pytest.fixture

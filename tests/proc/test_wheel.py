@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.spec.rule_parser import builtin
+from ftlaunch.spec.parsing.rule_parser import builtin
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,8 @@ def test_a_wheel_holds_the_fault_rules(tmp_path: Path) -> None:
     assert (tmp_path / "ftlaunch" / "fault_rules.yaml").read_bytes() == (
         ROOT / "configs" / "fault_rules.yaml"
     ).read_bytes()
-    check = "import ftlaunch.spec.rule_parser as r; print(r.__file__, len(r.builtin()))"
+    check = "import ftlaunch.spec.parsing.rule_parser as r; print(r.__file__, len(r.builtin()))"
     done = subprocess.run([sys.executable, "-c", check], env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path,
                           check=True, capture_output=True, text=True)  # fmt: skip
-    assert done.stdout.split() == [str(tmp_path / "ftlaunch" / "spec" / "rule_parser.py"), str(len(builtin()))]
+    parser = tmp_path / "ftlaunch" / "spec" / "parsing" / "rule_parser.py"
+    assert done.stdout.split() == [str(parser), str(len(builtin()))]

@@ -12,6 +12,8 @@ import pytest
 from ftlaunch.autopsy import worker_server
 from ftlaunch_contract.protocol import witness_path
 
+pytestmark = pytest.mark.long
+
 CALL = (
     "import pathlib, sys, torch\nfrom ftlaunch_hooks.process import worker_server\n"
     "worker_server.start(pathlib.Path(sys.argv[1]), 0)\n"

@@ -19,7 +19,8 @@ from ftlaunch.agent.lease import Lease
 from ftlaunch.agent.takeover import Takeover
 from ftlaunch.checkpoints.final_save import FinalSave
 from ftlaunch.cluster.cluster import Cluster
-from ftlaunch.cluster.held_steps import HeldSteps
+from ftlaunch.cluster.copies.held_steps import HeldSteps
+from ftlaunch.cluster.copies.peer_copies import PeerCopies
 from ftlaunch.cluster.leadership import Leadership
 from ftlaunch.cluster.membership import plan
 from ftlaunch.cluster.membership.fences import Fences
@@ -149,6 +150,11 @@ def _nobody_is_left_to_start_a_head(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Takeover, "is_due", is_due)
 
 
+def _a_copy_counts_as_ones_own(patch: pytest.MonkeyPatch) -> None:
+    """What a node keeps for the place that it gets counts as a snapshot of its own ranks."""
+    patch.setattr(PeerCopies, "_keeper", lambda self, node: node.member.place)
+
+
 ELASTIC: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "memory of another number of nodes": _memory_of_another_number_of_nodes_counts,
     "the memory of a drained node": _a_drained_nodes_memory_counts,
@@ -166,6 +172,7 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "two attempts have one name": _two_attempts_have_one_name,
     "a head that is not seen goes on": _a_head_that_is_not_seen_goes_on,
     "the budget counts for one head": _the_budget_counts_for_one_head,
+    "a copy counts as a snapshot of one's own": _a_copy_counts_as_ones_own,
     "nobody is left to start a head": _nobody_is_left_to_start_a_head,
 }
 

@@ -10,7 +10,7 @@ from tests.support.simulation import corpus
 from tests.support.simulation.job import simulate
 from tests.support.simulation.story import KINDS, REQUESTS, Story, of_seed
 
-SHORT = 200
+SHORT = 120
 """stories of `make test`: half a minute of processor time"""
 SWEEP = int(os.environ.get("FT_STORIES", "12000"))
 """stories of `make sweep`: a quarter of an hour on two cores"""

@@ -48,6 +48,8 @@ class NodesJob(FtJob):
         self.script: Path = TINY
         self.words = ("--steps", "30")
         """what tiny.py is told besides `--out`"""
+        self.etcd: str | None = None
+        """its members, where the nodes meet in it and not at `port`"""
         self.range = str(nodes)
         """--nnodes"""
 
@@ -62,7 +64,8 @@ class NodesJob(FtJob):
         first.
         """
         enter = enter if host is None else on_host(host)
-        where = ("--nnodes", self.range, "--rdzv-endpoint", f"127.0.0.1:{self.port}")
+        endpoint = ("--rdzv-endpoint", f"127.0.0.1:{self.port}" if self.etcd is None else self.etcd)
+        where = ("--nnodes", self.range, *endpoint, "--rdzv-backend", "c10d" if self.etcd is None else "etcd")
         return self.start(
             *where, *self.options, *more, script=self.script, **({} if enter is None else {"preexec_fn": enter}),
             args=("--out", str(self.out), *(self.words if words is None else words)),

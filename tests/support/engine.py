@@ -19,8 +19,8 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.group import Exited
 from ftlaunch.reporting.events.base import JobEvent
-from ftlaunch.spec import rule_parser
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.helper_process import HelperProcesses
 from tests.support.fakes.clock import BEGIN, Clock, JumpingSelector

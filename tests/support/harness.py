@@ -50,6 +50,8 @@ class FtJob:
         self.run_dir, self.out = home / "run", home / "out"
         self.memory = memory_root(os.getuid()) / self.job_id
         self.tag = f"FT_TEST={self.job_id}"
+        self.module = "ftlaunch"
+        """what `python -m` runs"""
         self.supervisors: list[subprocess.Popen[str]] = []
 
     def start(
@@ -60,7 +62,7 @@ class FtJob:
         words = ("--out", str(self.out)) if args is None else args
         options = (*_how(script, options, ranks), "--memory-interval", "1", *options)
         command = [
-            sys.executable, "-m", "ftlaunch", "--nproc-per-node", str(ranks), "--job-id", self.job_id,
+            sys.executable, "-m", self.module, "--nproc-per-node", str(ranks), "--job-id", self.job_id,
             "--run-dir", str(self.run_dir), *options, str(script), *words,
         ]  # fmt: skip
         name, _, value = self.tag.partition("=")

@@ -102,6 +102,17 @@ class Cluster(NodesJob):
         return result_of(self.out, len(range(self._nodes)) * RANKS)
 
 
+def undisturbed(home: Path, args: Sequence[str], ranks: int) -> Any:
+    """What the same ranks make on one machine: what every job on several must end as."""
+    job = FtJob(home)
+    try:
+        job.start(args=("--out", str(job.out), *args), ranks=ranks)
+        assert job.wait() == 0, job.stderr
+    finally:
+        job.dispose()
+    return result_of(job.out, ranks)
+
+
 def result_of(out: Path, ranks: int) -> tuple[list[dict[int, str]], list[str]]:
     """What a job of tests/jobs/tiny.py has left: steps that were made twice must have had the same loss."""
     reader = FtJob(out.parent)

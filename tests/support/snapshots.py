@@ -95,6 +95,7 @@ def write_slot(state: RankState, directory: Path, step: int) -> Path:
     slot.gpu.wait_for_gpus()
     slot.gpu.run()
     common = {"step": step, "consumed_samples": 5, "versions": {}, "state": collected.state}
+    common[layout.OUTSIDE] = list(collected.outside)
     slot.write_common(json.dumps(common).encode())
     slot.close()
     return slot.directory

@@ -13,8 +13,8 @@ from typing import Any
 from ftlaunch.agent.head_link import HeadLink
 from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.agent.lease import Lease
-from ftlaunch.agent.node_helpers import NodeHelpers
-from ftlaunch.agent.node_ranks import AgentRanks
+from ftlaunch.agent.node.node_helpers import NodeHelpers
+from ftlaunch.agent.node.node_ranks import AgentRanks
 from ftlaunch.cluster.cluster import FENCE
 from ftlaunch.cluster.membership.shared_dirs import SharedDirs
 from ftlaunch.common.signal_names import signal_name
@@ -85,7 +85,7 @@ class Agent:
         return self._looked + (_FAST_TICK if fast and self._is_hurried() else _TICK)
 
     def _is_hurried(self) -> bool:
-        return self._ending is not None or not self._told_ready or self._stopping
+        return self._ending is not None or not self._told_ready or self._stopping or self._ranks.clearing
 
     def look(self) -> None:
         """See what the ranks and helpers do, and for how long there has been no head."""
@@ -197,11 +197,9 @@ class Agent:
         self._expire(self._clock())  # an agent that was stopped meets a head before it looks at the time
         self._greeting_until = self._clock() + self._spec.nodes.timeout
         self._ranks.tell_all_words_again()
-        held, slots = self._ranks.held()
+        memory = self._ranks.memory()
         self._told_ready = self._expired = False
         self._lease = Lease(self._spec.nodes.timeout + FENCE, self._clock())
-        memory = {"held": held, "slots": slots, "lineage": self._ranks.lineage()}
-        memory["running"] = self._ranks.running()
         self.link.send("hello", **self._hello, port=self._ranks.free_port(), wall=time.time(), **memory)
 
     def _on_welcome(self, term: int, word: str) -> None:
@@ -238,8 +236,8 @@ class Agent:
             self._helpers.collect(message["number"], message["request"])
         elif do == "collect_no_more":
             self._helpers.collect_no_more(message["number"])
-        elif do == "stopping":
-            self._job_stops = True
+        elif do in ("buddy", "copies", "fetch", "keep"):
+            ranks.heed_copies(message)
         elif do == "answer":
             self.on_answer(message["number"], message["answer"])
         else:
@@ -251,6 +249,8 @@ class Agent:
             self.code = EXIT_USAGE
         elif do == "standby":
             self._tell_standby(message["why"])
+        elif do == "stopping":
+            self._job_stops = True
         elif do == "dismissed":
             self._say(message["why"])
             self.code, self.keep, self.dismissed = EXIT_SAVED, False, True

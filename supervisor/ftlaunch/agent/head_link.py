@@ -23,11 +23,16 @@ class HeadLink:
     """Tries for as long as it is not closed. A name is resolved at every try: its scheduler may publish it late."""
 
     def __init__(
-        self, loop: Loop, clock: Clock, endpoint: tuple[str, int], token: bytes,
+        self, loop: Loop, clock: Clock, endpoint: tuple[str, int] | str, token: bytes,
         heard: Callable[[dict[str, Any]], None], met: Callable[[], None], missed: Callable[[], None],
     ) -> None:  # fmt: skip
-        """heard: takes messages of `messages.DOWN`. met: a connection is ready. missed: nobody listens there now."""
-        self._loop, self._clock, self._endpoint, self._token = loop, clock, endpoint, token
+        """heard: takes messages of `messages.DOWN`. met: a connection is ready. missed: nobody listens there now.
+
+        endpoint: of the head; text where it is not known yet, but is to be found there.
+        """
+        self._loop, self._clock, self._token = loop, clock, token
+        self._source = endpoint if isinstance(endpoint, str) else ""
+        self._endpoint = ("", 0) if isinstance(endpoint, str) else endpoint
         self._heard, self._met, self._missed = heard, met, missed
         self._connection: Connection | None = None
         self._pause = _AGAIN
@@ -58,7 +63,7 @@ class HeadLink:
     def endpoint(self) -> str:
         """For people."""
         address, port = self._endpoint
-        return f"{address}:{port}"
+        return f"{address}:{port}" if address else self._source
 
     def go_to(self, address: str, port: int) -> None:
         """The head is at this numeric address from now on."""
@@ -91,6 +96,9 @@ class HeadLink:
 
     def _try(self) -> None:
         host, port = self._endpoint
+        if not host:
+            self.why = "no head has told its address there"
+            return
         self.tried_at = self._clock()
         if is_numeric(host):
             self._addresses = [host]

@@ -1,4 +1,4 @@
-"""Looks for the head in the run dir while it is not heard, and has another one started where it is gone.
+"""Looks for the head in the run dir, or in etcd, while it is not heard, and has another one started where it is gone.
 
 Storage may not answer: what waits for it is the starter's process.
 """
@@ -19,11 +19,17 @@ Order = Callable[[bytes], None]
 class HeadSearch:
     """Of one agent."""
 
-    def __init__(self, order: Order, clock: Callable[[], float], machine: str, stale: float) -> None:
-        """order: sends an order to the starter, whose answers come to `on_answer`. stale: see Takeover."""
+    def __init__(
+        self, order: Order, clock: Callable[[], float], machine: str, stale: float, *, in_etcd: bool = False
+    ) -> None:
+        """order: sends an order to the starter, whose answers come to `on_answer`. stale: see Takeover.
+
+        in_etcd: the first head, too, is found by its sign, and any node may start it.
+        """
         self._order, self._clock, self._machine = order, clock, machine
         self._takeover = Takeover(stale)
         self._heard, self._has_heard = clock(), False
+        self._in_etcd, self._found_none = in_etcd, False
         self.unusable = False
         """no head can be started with this node's settings, which was said"""
         self._waiting: deque[tuple[bytes, float]] = deque()  # orders that are not answered yet, and when they were sent
@@ -49,7 +55,12 @@ class HeadSearch:
 
     def look(self, now: float, place: int) -> None:
         """Look at the sign while the head is not heard. place: of this node, or -1."""
-        if self._waiting or now - self._heard < QUIET:
+        begins = self._in_etcd and not self._has_heard
+        if self._waiting or (now - self._heard < QUIET and not begins):
+            return
+        if begins and self._found_none:
+            self._found_none = False
+            self._send(START, now)
             return
         sign = self.sign
         at_home = sign is not None and sign.machine == self._machine
@@ -65,7 +76,9 @@ class HeadSearch:
         """The starter has answered an order."""
         order, sent = self._waiting.popleft()
         if order == LOOK:
-            self._takeover.note(of_fields(answer["sign"]), sent, self._clock())
+            sign = of_fields(answer["sign"])
+            self._found_none = sign is None or sign.ended
+            self._takeover.note(sign, sent, self._clock())
         elif order == TAKE_OVER:  # a head was started, which will show its sign, or another node was first
             self._takeover.forget_time(self._clock())
         else:

@@ -19,8 +19,9 @@ from ftlaunch.agent.head.main import be_head
 from ftlaunch.agent.head.starter import HeadStarter
 from ftlaunch.agent.head_link import HeadLink
 from ftlaunch.agent.head_search import HeadSearch
-from ftlaunch.agent.node_helpers import NodeHelpers
-from ftlaunch.agent.node_ranks import AgentRanks, AgentSurroundings
+from ftlaunch.agent.node.node_copier import NodeCopier
+from ftlaunch.agent.node.node_helpers import NodeHelpers
+from ftlaunch.agent.node.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.agent.questions import Questions
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.channel.claims import this_machine
@@ -29,10 +30,12 @@ from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.engine.notices.preemption_watch import watch_for
 from ftlaunch.engine.workspace import Unusable
 from ftlaunch.memory import memory_owner
-from ftlaunch.memory.directory import count_pages, forget_snapshots, places_of, remove_memory
+from ftlaunch.memory.directory import count_pages, forget_snapshots, places_of, read_places, remove_memory
 from ftlaunch.memory.memory_owner import MemoryTaken
+from ftlaunch.peers.copier_client import CopierLink
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.fork_server_watch import ForkServerWatch
@@ -155,7 +158,8 @@ class _Node:
         self._fork_server = fork_server = Warm(helpers, spec, fork_env, log, lambda *_, **__: None)
         self._control = Control(memory.directory)
         told = spec, memory.directory, fork_server, base_env, self._control.path, marker, loop, time.monotonic, helpers
-        self._ranks = AgentRanks(AgentSurroundings(*told, self._tell))
+        self._copier = self._make_copier(token) if spec.nodes.peer_interval else None
+        self._ranks = AgentRanks(AgentSurroundings(*told, self._tell, self._copier))
         self._node_helpers = NodeHelpers(
             loop,
             lambda: SaverLink(helpers, marker, [memory.lock.fd]),
@@ -166,6 +170,7 @@ class _Node:
         self._probe = probe_socket()
         self.agent = self._make_agent(token, starter)
         loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
+        self._preemption = watch_for(spec, loop, helpers, self._leave, say)
         self._questions = Questions(loop, time.monotonic, self._control, self.agent)
 
     def _make_agent(self, token: bytes, starter: HeadStarter) -> Agent:
@@ -177,9 +182,11 @@ class _Node:
             "probe": self._probe.getsockname()[1],
             "facts": facts.gathered(spec).as_dict(),
             "warnings": quick.warnings(spec),
+            "topology": spec.nodes.topology or facts.gathered(spec).machine,
         }
         stale = spec.nodes.timeout * STALE_PART
-        search = HeadSearch(starter.order, time.monotonic, this_machine(), stale)
+        etcd = spec.nodes.etcd
+        search = HeadSearch(starter.order, time.monotonic, this_machine(), stale, in_etcd=etcd is not None)
 
         def on_answers() -> None:
             for answer in starter.lines():
@@ -189,8 +196,7 @@ class _Node:
                 say("the process that starts heads on this node was killed: another node starts one, if that is needed")
 
         self._loop.register(starter.fd, on_answers)
-        assert spec.nodes.address is not None
-        endpoint = spec.nodes.address, spec.nodes.port
+        endpoint = f"etcd at {etcd}" if etcd is not None else (spec.nodes.address or "", spec.nodes.port)
         return Agent(
             spec,
             time.monotonic,
@@ -202,21 +208,45 @@ class _Node:
             say,
         )
 
+    def _make_copier(self, token: bytes) -> NodeCopier:
+        begin = {
+            "do": "begin",
+            "token": token.hex(),
+            "address": "::" if socket.has_dualstack_ipv6() else "0.0.0.0",  # noqa: S104 - it says nothing without the token
+            "memory_dir": str(self._memory.directory),
+            "bandwidth": self._spec.nodes.peer_bandwidth,
+        }
+        return NodeCopier(self._loop, lambda: CopierLink(self._helpers), begin, self._tell, say)
+
     def _tell(self, do: str, **fields: Any) -> None:
         self.agent.link.send(do, **fields)
+
+    def _leave(self, why: str) -> None:
+        """This machine will be taken away: as SIGTERM to the agent."""
+        if self.agent.link.alone_since is None:
+            self.agent.link.send("drain", why=f"{why} ({socket.gethostname()})")
+        else:
+            self.agent.ask_stop(why)
 
     def run(self) -> int:
         """Run to the end; returns the exit code."""
         self._loop.run(self.agent)
+        if self._preemption is not None:
+            self._preemption.close()
         self._fork_server.dismiss()
         self._questions.close()
         self.agent.link.close()
         self._control.close()
         self._probe.close()
         self._node_helpers.close(self._spec.grace)
+        if self._copier is not None:
+            self._copier.close()
         self._fork_server.close()
+        places = read_places(self._memory.directory)  # not from the run dir: storage may not answer any more
         if not self.agent.keep or not count_pages(self._memory.directory):
             remove_memory(self._memory.directory)
+        if not self.agent.keep and places is not None:
+            memory_owner.remove_unowned(self._spec.job_id, places)
         self._memory.lock.release()
         self._loop.close()
         assert self.agent.code is not None

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
 from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.memory import recovery_plan
 from ftlaunch.memory.pages import Pages
-from ftlaunch.memory.recovery_plan import NONE
+from ftlaunch.memory.recovery_plan import NONE, Kept, RecoveryPlan
 from ftlaunch.reporting.events.base import JobEvent, Note
 from ftlaunch.reporting.events.checkpoints import CheckpointRejected, Loaded
+from ftlaunch.reporting.events.copies import FetchedFromPeers
 from ftlaunch.reporting.events.incidents import RolledBack
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.checkpoint import initial, layout
@@ -31,6 +32,22 @@ class Inherited:
     """steps of checkpoints that were never committed"""
 
 
+class PeerMemory(Protocol):
+    """What the memory of other nodes holds for ranks that have lost theirs."""
+
+    ranks_each: int
+    """of a node"""
+
+    def kept(self) -> Sequence[Kept]:
+        """Snapshots that other nodes than a rank's own have."""
+
+    def fetch(self, plan: RecoveryPlan, done: Callable[[str, list[dict[str, Any]]], None]) -> None:
+        """Bring what a plan takes from other nodes.
+
+        done: told why it could not be brought, or nothing; and a row for each node that has fetched.
+        """
+
+
 class ResumeDecision:
     """Decides at once where memory has the state; else when the saver has verified what storage has. Never waits."""
 
@@ -43,21 +60,32 @@ class ResumeDecision:
         numbers: NumericsMonitor,
         tell: Callable[[JobEvent], None],
         cannot: Callable[[str], None],
+        peers: PeerMemory | None,
     ) -> None:
-        """tell: takes events. cannot: ends the job, with this sentence."""
+        """tell: takes events. cannot: ends the job, with this sentence. peers: None on one node."""
         self.spec, self._found, self.pages = spec, found, pages
         self.saving, self.numbers, self._tell = saving, numbers, tell
-        self._cannot = cannot
+        self._cannot, self._peers = cannot, peers
         self._asked = False  # the saver has been, and its answer is awaited
+        self._fetching: RecoveryPlan | None = None  # what it takes from other nodes is to be brought
 
     def decide(self, *, first: bool) -> tuple[Resume, int]:
         """For the pages of an attempt; UNDECIDED while the saver verifies what storage has. Raises OSError."""
-        self._asked = False
+        self._asked, self._fetching = False, None
         if self.numbers.back_before is not None:
             self.saving.hurry()  # a save under way holds up all ranks
             return self._ask(NONE, healthy_before=self.numbers.back_before)  # and nothing that is in memory
-        stored = self._stored()
-        plan = recovery_plan.on_one_node(self.pages.slots(), len(self.pages), stored)
+        plan = self._plan(self._stored(), [] if self._peers is None else self._peers.kept())
+        if plan.kind is Resume.PEER:
+            self._fetching = plan
+            return Resume.UNDECIDED, plan.step
+        return self._without_peers(plan, first=first)
+
+    def _plan(self, stored: Sequence[int], kept: Sequence[Kept] = ()) -> RecoveryPlan:
+        each = 0 if self._peers is None else self._peers.ranks_each
+        return recovery_plan.of_snapshots(self.pages.slots(), len(self.pages), stored, each, kept)
+
+    def _without_peers(self, plan: RecoveryPlan, *, first: bool) -> tuple[Resume, int]:
         refused = plan.kind is Resume.FRESH and layout.refused_before(self.spec.checkpoint_dir)
         load = self._found.load if plan.kind is Resume.FRESH and not refused else None
         if plan.kind is Resume.STORAGE or refused:
@@ -67,6 +95,27 @@ class ResumeDecision:
         if plan.kind is Resume.FRESH and first and self._found.unfinished:
             self._tell(Note("no checkpoint was ever finished: starting from the beginning"))
         return plan.kind, plan.step
+
+    # --- from other nodes -------------------------------------------------------------------------------------
+
+    def begun(self) -> None:
+        """The ranks are started, and wait: have brought what other nodes keep for them."""
+        if (plan := self._fetching) is not None and self._peers is not None:
+            self._peers.fetch(plan, lambda why, brought: self._fetched(plan, why, brought))
+
+    def _fetched(self, plan: RecoveryPlan, why: str, brought: list[dict[str, Any]]) -> None:
+        if self._fetching is not plan:
+            return  # of an attempt that is over
+        self._fetching = None
+        self._tell(FetchedFromPeers(plan.step, why, brought))
+        if not why:
+            self.pages.decide(Resume.PEER, plan.step, self.saving.first_due(plan.step))
+            return
+        kind, step = self._without_peers(self._plan(self._stored()), first=False)
+        if kind is not Resume.UNDECIDED:
+            self.pages.decide(kind, step, self.saving.first_due(max(step, 0)))
+
+    # --- from storage -----------------------------------------------------------------------------------------
 
     def _stored(self) -> list[int]:
         """Steps on storage. While the saver is at work there, storage is not asked: it may not answer."""
@@ -101,7 +150,7 @@ class ResumeDecision:
     def _take_up(self, verified: int, rejected: Sequence[dict[str, Any]]) -> None:
         """The newest checkpoint that verified, or what memory has."""
         stored = [] if verified == NONE else [verified]
-        plan = recovery_plan.on_one_node(self.pages.slots(), len(self.pages), stored)
+        plan = self._plan(stored)
         found = plan.kind is not Resume.FRESH
         self._reject(rejected, plan.step if found else NONE)
         if found:

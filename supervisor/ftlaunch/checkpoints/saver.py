@@ -46,7 +46,7 @@ from typing import Any
 
 import psutil
 
-from ftlaunch.channel.claims import Claims
+from ftlaunch.channel import arbiter
 from ftlaunch.system.processes import kill_marked
 from ftlaunch_contract.checkpoint import health_mark, initial, layout, retention, tensor_file, verify, writer
 from ftlaunch_contract.files.rate_limit import Bandwidth
@@ -110,9 +110,9 @@ def write(request: dict[str, Any], hurry: Hurry = _STEADY) -> dict[str, Any]:
 def commit(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
     """Commit what the savers of all nodes have written."""
     began, target = time.monotonic(), _target(request)
-    run_dir, term = request["claim"]
+    place, term = request["claim"]
     try:
-        done = _commit(target, lambda: Claims(Path(run_dir)).check(term))
+        done = _commit(target, lambda: arbiter.at(place).check(term))
     except _Problems as error:
         return {**_about("commit", target), "error": _reason(error)}
     deleted, notes = _retire(target, request["keep"], request.get("keep_every"))

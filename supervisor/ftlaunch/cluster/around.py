@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from ftlaunch.cluster.membership.facts import NodeFacts
 from ftlaunch.cluster.membership.fences import Probe
@@ -55,3 +56,5 @@ class Around:
     """of this head: a higher one has taken its place"""
     leads: Callable[[], bool]
     """whether the storage has seen this head's sign of life lately"""
+    copies: int | Literal["auto"] = 0
+    """steps between copies of snapshots to other nodes; 0 is off"""

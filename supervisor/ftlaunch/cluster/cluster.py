@@ -10,8 +10,10 @@ from typing import Any
 from ftlaunch.channel.connection import Connection
 from ftlaunch.cluster import messages
 from ftlaunch.cluster.around import Around
-from ftlaunch.cluster.common_interval import CommonInterval
-from ftlaunch.cluster.held_steps import HeldSteps
+from ftlaunch.cluster.copies.common_interval import CommonInterval
+from ftlaunch.cluster.copies.copy_interval import CopyInterval
+from ftlaunch.cluster.copies.held_steps import HeldSteps
+from ftlaunch.cluster.copies.peer_copies import PeerCopies
 from ftlaunch.cluster.leadership import Leadership
 from ftlaunch.cluster.membership.fences import Fences
 from ftlaunch.cluster.membership.greeting import Greeting
@@ -22,6 +24,7 @@ from ftlaunch.cluster.nodes import asking, standby
 from ftlaunch.cluster.nodes.arrivals import Arrivals
 from ftlaunch.cluster.nodes.asking import Answer
 from ftlaunch.cluster.nodes.node import Node
+from ftlaunch.cluster.nodes.placed_nodes import PlacedNodes
 from ftlaunch.cluster.nodes.reports import Reports
 from ftlaunch.cluster.older_ranks import OlderRanks
 from ftlaunch.cluster.regrouping import Regrouping
@@ -45,6 +48,7 @@ class Cluster:
         self.roster = Roster(around.least, around.most, around.last_call)
         self._nodes: dict[int, Node] = {}
         self.arrivals = Arrivals(around, self._welcome)
+        self._places = PlacedNodes(self.roster, self._nodes, around.ranks_each)
         self._last_key = 0
         self.reports = Reports(around.pages, around.clock)
         self._run = around.run  # that of the plan, once its attempt was taken up: no two attempts have one name
@@ -53,6 +57,8 @@ class Cluster:
         self._fences = Fences(around.make_probe)
         self.leadership = Leadership(around, self.roster, self._nodes, self._fences)
         self._interval = CommonInterval(around.pages, around.ranks_each)
+        self._copy_interval = CopyInterval(around.pages, around.copies)
+        self.copies = PeerCopies(around, self.roster, self._nodes, self._places)
         self._looked = -inf
         self.older = OlderRanks(around, self.roster, self._nodes, self._fences, around.timeout + FENCE)
         self.regrouping = Regrouping(around, self.roster, self._nodes, self._held)
@@ -65,7 +71,7 @@ class Cluster:
         if around.plan is not None:
             self.roster.wanted = around.plan.nodes
             around.pages.resize(around.plan.nodes * around.ranks_each)
-        around.pages.send = lambda verb, values: self._tell_places("pages", verb=verb, values=values)
+        around.pages.send = lambda verb, values: self._places.tell_all("pages", verb=verb, values=values)
 
     # --- nodes come and go ------------------------------------------------------------------------------------
 
@@ -88,12 +94,13 @@ class Cluster:
         assert around.plan is not None
         self.reports.group, self._run, self._held.lineage = group, around.plan.run, around.plan.lineage
         self.older.close()
+        self.copies.goes_on(around.plan.lineage)
         around.pages.every = around.plan.every
         around.machines.begun(self.roster.members.values())
         self.roster.begin()
         placed = self.roster.placed()
         for place in range(self.roster.wanted):
-            if (node := self._node_of(placed.get(place))) is None:
+            if (node := self._places.node_of(placed.get(place))) is None:
                 self._fences.wait(self.older.last)
                 continue
             node.gone, node.slots, running = node.gone_already, None, node.running
@@ -119,7 +126,7 @@ class Cluster:
             return
         around.machines.blame(place, "node-lost")
         if self.reports.group is not None:
-            for rank in self._ranks_of(place):
+            for rank in self._places.ranks_of(place):
                 self.reports.group.on_exit(rank, _KILLED, f"{node.name} is lost: {why}")
         self._vacate(place)
 
@@ -136,6 +143,8 @@ class Cluster:
                 self._lose(node, f"no sign of life for {silent:.1f} s")
         if (group := self.reports.group) is not None:
             self._interval.look(lambda: front(group.views()))
+            self._copy_interval.look(node for node in self._nodes.values() if node.member.place >= 0)
+        self.copies.look()
         self.regrouping.look()
 
     def settled(self) -> bool:
@@ -146,7 +155,7 @@ class Cluster:
         decided = self.roster.size(self._around.clock()) is not None
         full = (decided or self.roster.begun) and self.roster.fill()
         self._held.take_up_of(self._nodes.values())
-        return full and decided
+        return full and decided and self.copies.known(self._held.lineage)
 
     def _may_begin(self) -> bool:
         """Whether no older ranks can be at work: a head that storage has not seen begins nothing without its nodes."""
@@ -160,7 +169,7 @@ class Cluster:
 
     def _vacate(self, place: int) -> None:
         """What the memory of a place's node holds is of no use to the next one."""
-        ranks = self._ranks_of(place)
+        ranks = self._places.ranks_of(place)
         self._around.pages.forget(ranks.start, len(ranks))
         self.on_lost(place)
 
@@ -189,23 +198,27 @@ class Cluster:
         self.reports.forget()
         self.roster.begin()
         placed = self.roster.placed()
-        if (first := self._node_of(placed.get(0))) is None:  # lost since the attempt was decided upon
+        if (first := self._places.node_of(placed.get(0))) is None:  # lost since the attempt was decided upon
             self._end_missing(group, range(self.roster.wanted))
             return 0
         kind, step, persist_at = self._around.pages.prepared
         self._around.begun(self._run, group.attempt)
+        before = self._held.lineage
         self._held.lineage = self.reports.lineage = lineage_of(self._run, group.attempt, self.roster.wanted)
+        self.copies.begun(self._held.lineage, before)
         pages = self._around.pages
         resume = [int(kind), step, persist_at, pages.every, pages[0].reading]
         self._interval.begin()
         self._around.machines.begun(self.roster.members.values())
         each, wanted = self._around.ranks_each, self.roster.wanted
         for place in range(wanted):
-            if (node := self._node_of(placed.get(place))) is None:
+            if (node := self._places.node_of(placed.get(place))) is None:
                 continue
             node.gone = False
             given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)
-            node.send("spawn", attempt=group.attempt, place=asdict(given), resume=resume, lineage=self._held.lineage)
+            copies = {"before": before, "every": pages.copied_every, "buddy": self.copies.buddy_of(place)}
+            told = {"resume": resume, "lineage": self._held.lineage, "copies": copies}
+            node.send("spawn", attempt=group.attempt, place=asdict(given), **told)
         self._end_missing(group, self.roster.vacant)
         standby.tell(self._nodes.values(), self.roster)
         return first.port
@@ -214,23 +227,16 @@ class Cluster:
         self, group: ClusterRanks, places: Iterable[int], why: str = "it has gone before its ranks were started"
     ) -> None:
         for place in places:
-            for rank in self._ranks_of(place):
+            for rank in self._places.ranks_of(place):
                 group.on_exit(rank, _KILLED, f"node {place} is lost: {why}")
 
     def tell_all(self, do: str) -> None:
         """Send a message without fields to every node of the attempt."""
-        self._tell_places(do)
-
-    def _tell_places(self, do: str, **fields: Any) -> None:
-        for node in self._nodes.values():
-            if node.member.place >= 0:
-                node.send(do, **fields)
+        self._places.tell_all(do)
 
     def tell_place(self, place: int, do: str, **fields: Any) -> bool:
         """Send a message to the node of a place; False where there is none."""
-        if (node := self._at(place)) is not None:
-            node.send(do, **fields)
-        return node is not None
+        return self._places.tell(place, do, **fields)
 
     def cleared(self) -> bool:
         """Whether no process of the attempt is left on any node, and none on a lost one can be at work any more."""
@@ -251,16 +257,6 @@ class Cluster:
     def overview(self) -> dict[str, Any]:
         """Answer `ftctl nodes`."""
         return asking.overview(self._nodes.values(), self._around)
-
-    def _at(self, place: int) -> Node | None:
-        return self._node_of(self.roster.at(place))
-
-    def _node_of(self, member: Member | None) -> Node | None:
-        return None if member is None else self._nodes.get(member.key)
-
-    def _ranks_of(self, place: int) -> range:
-        each = self._around.ranks_each
-        return range(place * each, (place + 1) * each)
 
     # --- what nodes say ---------------------------------------------------------------------------------------
 
@@ -296,5 +292,5 @@ class Cluster:
             self.on_collected(node.member.place, message["number"])
         elif name in ("exit", "gone") and node.running and self.reports.group is None:
             node.note_end(name, message)
-        elif node.member.place >= 0:
-            self.reports.take(node, name, message, self._ranks_of(node.member.place))
+        elif not self.copies.take(node, name, message) and node.member.place >= 0:
+            self.reports.take(node, name, message, self._places.ranks_of(node.member.place))

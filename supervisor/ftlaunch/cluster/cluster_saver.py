@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ftlaunch.channel.arbiter import Place
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.memory.pages import Pages
@@ -31,11 +32,11 @@ class ClusterSaver:
         pages: Pages,
         listen: Callable[[int, Callable[[], None]], None],
         ignore: Callable[[int], None],
-        claim: tuple[str, int],
+        claim: tuple[Place, int],
     ) -> None:
         """own: the head's saver. listen, ignore: wait for a descriptor in the event loop, and no longer.
 
-        claim: run dir and term of this head, without which nothing is committed.
+        claim: the place of the arbiter and the term of this head, without which nothing is committed.
         """
         self._own, self._cluster, self._pages, self._ignore = own, cluster, pages, ignore
         self._claim = claim

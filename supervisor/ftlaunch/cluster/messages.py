@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = "3"
+VERSION = "4"
 
 _INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, float)
 
@@ -18,7 +18,8 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # the first one: who it is, and what its memory holds of the job. `held`: first rank and number of ranks, or [];
     # `slots`: rank -> steps; `lineage`: of which attempt they are; `running`: that attempt's place, processes and ends,
     # and kind and step of its resume, where its ranks run on; `probe`: a port at which nobody listens any more once the
-    # agent has ended; `facts`: see membership/facts.py; `wall`: seconds since the epoch; `warnings`: of its quick check
+    # agent has ended; `facts`: see membership/facts.py; `wall`: seconds since the epoch; `warnings`: of its quick
+    # check; `topology`: its failure domain; `copier`: the fields of `copier`
     "hello": {
         "job": _TEXT,
         "host": _TEXT,
@@ -32,6 +33,8 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "facts": _MAP,
         "wall": _NUMBER,
         "warnings": _LIST,
+        "topology": _TEXT,
+        "copier": _MAP,
     },
     "unfit": {"why": _TEXT},  # the node ends: it cannot take part
     "ready": {},  # ranks can be forked, or it is known that they cannot
@@ -46,6 +49,12 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "exit": {"attempt": _INT, "rank": _INT, "code": _INT},
     "gone": {"attempt": _INT, "port": _INT},  # no process of the attempt is left; `port` is free for the next one
     "saver": {"answer": _MAP},
+    # `port`: where it listens, 0: nowhere; `lineage`: the attempt whose copies it keeps; `every`: the steps between
+    # copies that the node wants, from what one costs; 0: it has sent none
+    "copier": {"port": _INT, "lineage": _TEXT, "every": _INT},
+    "copies": {"number": _INT, "held": _MAP},  # the answer to `copies`: rank -> steps
+    # the answer to `fetch`; `error`: empty where all is there; `sources`: a row of rank, group, node and bytes each
+    "fetched": {"number": _INT, "error": _TEXT, "seconds": _NUMBER, "bytes": _INT, "sources": _LIST},
     "collected": {"number": _INT},
     "stop": {"why": _TEXT},
     "drain": {"why": _TEXT},  # this node was told to end: the job goes on without it, or stops
@@ -56,7 +65,15 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # `place`: the fields of Placement; `resume`: kind, step, the first step to be held for the saver, the steps between
     # snapshots, or 0, and the step that is being saved
-    "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST, "lineage": _TEXT},
+    # `copies`: the lineage of the attempt `before`, steps between copies (`every`, 0: none), and the `buddy` that keeps
+    # them: node, address and port, or nothing
+    "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST, "lineage": _TEXT, "copies": _MAP},
+    # to a node that stands by: what it keeps of `step` of the attempt `before` belongs to this attempt; NONE: nothing
+    "keep": {"lineage": _TEXT, "before": _TEXT, "step": _INT},
+    "buddy": {"to": _MAP},  # another one, or the same at another port
+    "copies": {"number": _INT, "lineage": _TEXT},  # what does the node keep? It takes and sends none from here on
+    # snapshots that its ranks lack: rank -> nodes that keep it; `suppliers`: nodes that have their own of that step
+    "fetch": {"number": _INT, "step": _INT, "world": _INT, "ranks": _MAP, "suppliers": _LIST},
     # the beat that was heard: from its sending on the node's ranks may go on for a while; -1: the head lives, and says
     # nothing of that
     "heard": {"number": _INT},

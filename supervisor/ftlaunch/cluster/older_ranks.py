@@ -56,7 +56,7 @@ class OlderRanks:
         Returns the places that nobody can tell: where it had told none.
         """
         running = [node for node in self._nodes.values() if node.member.place >= 0 and node.running]
-        resumes = {node: (int(kind), int(step)) for node in running for kind, step in [node.running["resume"]]}
+        resumes = {node: tuple(map(int, node.running["resume"])) for node in running}
         told = [resume for resume in resumes.values() if resume[0] != Resume.UNDECIDED]
         if not told:
             return [node.member.place for node in running]

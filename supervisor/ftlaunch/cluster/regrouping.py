@@ -7,7 +7,7 @@ leaves takes its memory with it, and snapshots of so many nodes are of no use to
 from __future__ import annotations
 
 from ftlaunch.cluster.around import Around
-from ftlaunch.cluster.held_steps import HeldSteps
+from ftlaunch.cluster.copies.held_steps import HeldSteps
 from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch.cluster.membership.roster import Member, Roster
 from ftlaunch.cluster.nodes.node import Node

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ftlaunch.autopsy.client import Collect
-from ftlaunch.checkpoints.resume import Inherited
+from ftlaunch.checkpoints.resume import Inherited, PeerMemory
 from ftlaunch.checkpoints.saver_client import Saver
 from ftlaunch.engine.event_loop import Clock, EventLoop
 from ftlaunch.memory.pages import Pages
@@ -83,3 +83,5 @@ class Edges:
     """the number of a running attempt that is to be taken up now"""
     adopt: Callable[[RankGroup], None] = lambda group: None
     """makes a group know the ranks of that attempt"""
+    peers: PeerMemory | None = None
+    """what other nodes keep of snapshots; None on one node"""

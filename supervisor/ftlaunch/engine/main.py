@@ -13,6 +13,7 @@ from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.engine.notices.preemption_watch import watch_for
 from ftlaunch.engine.stop_requests import StopRequests
 from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.engine.workspace import Unusable, Workspace
@@ -30,8 +31,8 @@ from ftlaunch.reporting.events.job import JobStarted, StartRefused
 from ftlaunch.reporting.events.ranks import ForkServerNews
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.reporting.terminal import Terminal
-from ftlaunch.spec import rule_parser
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.gpu_activity import Gpus
@@ -115,15 +116,13 @@ class _Job:
     ) -> None:
         """Raises OSError."""
         self._spec = spec
-        marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
-        base_env = dict(os.environ)
+        marker, base_env = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}", dict(os.environ)
         # before all else that takes time: the first attempt waits for it
         fork_env = environment.warm_env(spec, base_env, workspace.memory_dir)
-
-        def tell_of_server(_: str, **details: object) -> None:
-            reporter.tell(ForkServerNews(details))
-
-        self._fork_server = fork_server = Warm(helpers, spec, fork_env, spec.log_dir / "warm.log", tell_of_server)
+        log = spec.log_dir / "warm.log"
+        self._fork_server = fork_server = Warm(
+            helpers, spec, fork_env, log, lambda _, **details: reporter.tell(ForkServerNews(details))
+        )
         self._loop = loop = EventLoop[Event](time.monotonic)
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
@@ -143,13 +142,16 @@ class _Job:
             reached=reached,
         )
         self.supervisor = Supervisor(context, edges)
-        StopRequests(context, signals, self._control, self.supervisor.overview)
+        requests = StopRequests(context, signals, self._control, self.supervisor.overview)
+        self._preemption = watch_for(spec, loop, helpers, requests.stop, reporter.say)
 
     def run(self) -> int:
         """Run to the end; returns the exit code."""
         supervisor = self.supervisor
         supervisor.begin_when_ready()
         self._loop.run(supervisor)
+        if self._preemption is not None:
+            self._preemption.close()
         self._fork_server.dismiss()
         supervisor.close()
         self._control.close()

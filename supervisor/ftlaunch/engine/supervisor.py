@@ -51,7 +51,8 @@ class Supervisor:
         self.incidents = Incidents(context, self._progress, self._numbers)
         self.saving = SaveScheduler(spec, pages, edges.start_saver, self._numbers.abnormal)
         self.final_save = FinalSave(self.saving, pages, self._numbers, loop.post)
-        resume = ResumeDecision(spec, edges.inherited, pages, self.saving, self._numbers, tell, self._cannot_resume)
+        around = pages, self.saving, self._numbers, tell, self._cannot_resume, edges.peers
+        resume = ResumeDecision(spec, edges.inherited, *around)
         self._resume = resume
         SaverWatch(spec, loop, context.clock, tell, self._heed, self.final_save.abandon).listen(self.saving)
         self._silence = SaverSilence(self.saving, tell)
@@ -145,6 +146,8 @@ class Supervisor:
             attempt.spawn()
         except SpawnFailed as failed:
             self.incidents.spawn_failed(attempt, failed)
+            return
+        self._resume.begun()
 
     def _replace_rank(self) -> None:
         cause, verdict, attempt = self.incidents.cause, self.incidents.verdict, self.attempt

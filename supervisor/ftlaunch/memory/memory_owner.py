@@ -53,6 +53,19 @@ def take(job_id: str, places: Places, wait: Callable[[int], None], say: Callable
     return taken
 
 
+def remove_unowned(job_id: str, places: Places) -> None:
+    """Delete a memory directory of the job of these places that no living process has: a killed head's.
+
+    Raises OSError.
+    """
+    for directory in (memory_dir(job_id), memory_dir_apart(job_id, places)):
+        with suppress(Locked, FileNotFoundError):
+            lock = DirLock(directory, patience=0.0)
+            if read_places(directory) == places:
+                remove_memory(directory)
+            lock.release()
+
+
 def _owner(directory: Path) -> str:
     """Whose memory it is, in words."""
     places = read_places(directory)

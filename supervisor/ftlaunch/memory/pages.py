@@ -65,7 +65,7 @@ class Pages:
         """
         for page in self.pages:
             for slot, held in enumerate(page.slot_steps()):
-                needed = kind in (Resume.MEMORY, Resume.UNDECIDED) and held == step
+                needed = (kind.in_memory or kind is Resume.UNDECIDED) and held == step
                 if held not in (NONE, page.reading) and not needed:
                     page.set_slot(slot, NONE)
             page.persist_at = persist_at
@@ -91,6 +91,11 @@ class Pages:
         """Announce the steps between snapshots from the step `first` on."""
         for page in self.pages:
             page.announce_interval(every, first)
+
+    def copy_every(self, steps: int) -> None:
+        """Announce the steps between copies to other nodes; 0: there are none."""
+        for page in self.pages:
+            page.peer_every = steps
 
     def reading(self, step: int) -> None:
         """Note which step the saver reads now (NONE: none): ranks keep off its slots."""

@@ -111,16 +111,33 @@ def plan(
     return RecoveryPlan(Resume.PEER if far else Resume.MEMORY, memory, sources)
 
 
-def on_one_node(slots: Mapping[int, Sequence[int]], ranks: int, stored: Collection[int] = ()) -> RecoveryPlan:
-    """The plan for `ranks` ranks of one node, each with its own snapshots.
+@dataclass(frozen=True)
+class Kept:
+    """The snapshot of a rank in the memory of a node that is not the rank's own."""
 
-    slots: rank -> the step in each of its slots (NONE: not whole); of other ranks it may hold more.
+    rank: int
+    step: int
+    node: int
+
+
+def of_snapshots(
+    slots: Mapping[int, Sequence[int]], ranks: int, stored: Collection[int] = (), ranks_each: int = 0,
+    kept: Iterable[Kept] = (),
+) -> RecoveryPlan:  # fmt: skip
+    """The plan for `ranks` ranks, each with its own snapshots.
+
+    slots: rank -> the step in each of its slots (NONE: not whole); of other ranks it may hold more. ranks_each: of a
+    node; 0: there is one node. kept: what other nodes than a rank's own have of its snapshots.
     """
+    each = ranks_each or ranks
     shards = [Shard("snapshot", (("rank", rank),)) for rank in range(ranks)]
-    places = [RankNeeds(rank, 0, frozenset({shard})) for rank, shard in enumerate(shards)]
+    places = [RankNeeds(rank, rank // each, frozenset({shard})) for rank, shard in enumerate(shards)]
     copies = [
-        Copy(shard, step, rank, 0) for rank, shard in enumerate(shards) for step in dict.fromkeys(slots.get(rank, ()))
+        Copy(shard, step, rank, rank // each)
+        for rank, shard in enumerate(shards)
+        for step in dict.fromkeys(slots.get(rank, ()))
     ]
+    copies += [Copy(shards[one.rank], one.step, one.rank, one.node) for one in kept if one.rank < ranks]
     return plan(places, copies, stored)
 
 
@@ -132,16 +149,17 @@ def newest_common(slots: Mapping[int, Sequence[int]], ranks: int) -> int:
 
 # --- sharing out ------------------------------------------------------------------------------------------
 
-_Wish = tuple[int, Shard]  # (rank, what it needs)
+_Need = tuple[int, Shard]  # (rank, what it needs)
+_Wish = TypeVar("_Wish", bound="int | _Need")
 _Supplier = TypeVar("_Supplier", bound="int | tuple[int, int]")
 
 
-def _share_out(places: Sequence[RankNeeds], held: Mapping[Shard, Sequence[Copy]]) -> dict[_Wish, Source]:
+def _share_out(places: Sequence[RankNeeds], held: Mapping[Shard, Sequence[Copy]]) -> dict[_Need, Source]:
     """For every rank and shard the nearest source; of several no node, and on it no rank, supplies more than it must.
 
     The rungs are shared out one by one: what is read on the node itself is no load to what it sends.
     """
-    cheapest: dict[Rung, dict[_Wish, list[Copy]]] = {}
+    cheapest: dict[Rung, dict[_Need, list[Copy]]] = {}
     for place in places:
         for shard in place.needs:
             rung = min(_rung(copy, place) for copy in held[shard])
@@ -149,8 +167,8 @@ def _share_out(places: Sequence[RankNeeds], held: Mapping[Shard, Sequence[Copy]]
             cheapest.setdefault(rung, {})[place.rank, shard] = copies
     sources = {}
     for rung, wishes in cheapest.items():
-        nodes = _balance({wish: {copy.node for copy in copies} for wish, copies in wishes.items()})
-        suppliers = _balance(
+        nodes = balance({wish: {copy.node for copy in copies} for wish, copies in wishes.items()})
+        suppliers = balance(
             {wish: {(c.node, c.rank) for c in copies if c.node == nodes[wish]} for wish, copies in wishes.items()}
         )
         sources.update({wish: Source(rung, node, rank) for wish, (node, rank) in suppliers.items()})
@@ -163,7 +181,7 @@ def _rung(copy: Copy, place: RankNeeds) -> Rung:
     return Rung.OWN if copy.rank == place.rank else Rung.NODE
 
 
-def _balance(choices: Mapping[_Wish, Collection[_Supplier]]) -> dict[_Wish, _Supplier]:
+def balance(choices: Mapping[_Wish, Collection[_Supplier]]) -> dict[_Wish, _Supplier]:
     """One supplier for each wish, so that the busiest supplies as little as possible; the same on every node.
 
     An optimal semi-matching, wish by wish: the new wish goes to the supplier with the least load that can be

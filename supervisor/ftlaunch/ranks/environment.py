@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.nodes.placement import Placement
-from ftlaunch.system.job_token import without_token
+from ftlaunch.system.job_token import without_secrets
 from ftlaunch_contract import protocol
 
 _COMPARE_EVERY = 10  # steps between comparisons of replicas, unless the spec says
@@ -55,7 +55,7 @@ def warm_env(spec: JobSpec, base: Mapping[str, str], memory_dir: Path) -> dict[s
 
 def _everybodys(spec: JobSpec, base: Mapping[str, str]) -> dict[str, str]:
     return {
-        **without_token(base),
+        **without_secrets(base),
         **({} if spec.launch.omp_threads is None else {"OMP_NUM_THREADS": str(spec.launch.omp_threads)}),
         "PYTHONFAULTHANDLER": base.get("PYTHONFAULTHANDLER", "1"),  # a crash in C leaves a Python stack
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),

@@ -27,7 +27,8 @@ def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> st
     """Said once all ranks have their state back."""
     after = "" if seconds is None else f", {duration(seconds)} after the failure was seen"
     cost = "" if lost is None else f", {lost} {'step' if lost == 1 else 'steps'} lost"
-    return f"resumed at step {step} from {kind}{cost}{after}"
+    source = "the memory of other nodes" if kind == "peer" else kind
+    return f"resumed at step {step} from {source}{cost}{after}"
 
 
 def begun_again(lost: int) -> str:

@@ -9,7 +9,7 @@ from ftlaunch.notify.client import DeliveryOutcome, NotifierLink
 from ftlaunch.reporting.events.base import JobEvent, Note
 from ftlaunch.reporting.events.job import Notified, NotifyFailed
 from ftlaunch.reporting.events.ranks import AttemptStarted
-from ftlaunch.reporting.sinks import JournalSink, NoticeSink, ReportSink, Sink, TerminalSink
+from ftlaunch.reporting.sinks import JournalSink, NoticeSink, RecoverySink, ReportSink, Sink, TerminalSink
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 
@@ -24,6 +24,7 @@ class Reporter:
             NoticeSink(notifier),
             TerminalSink(terminal, spec),
             ReportSink(spec, self.say),
+            RecoverySink(spec, self.say),
         )
 
     def tell(self, event: JobEvent) -> None:

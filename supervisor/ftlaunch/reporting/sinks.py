@@ -9,14 +9,16 @@ from typing import Any, Protocol
 from ftlaunch.history.journal import Journal
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.copies import FetchedFromPeers
 from ftlaunch.reporting.events.incidents import HangSeen
 from ftlaunch.reporting.events.job import JobEnded
-from ftlaunch.reporting.events.ranks import AttemptStarted
+from ftlaunch.reporting.events.ranks import AttemptStarted, Resumed
 from ftlaunch.reporting.messages import PREFIX
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.files import atomic
 
+RECOVERY = "recovery.json"
 Line = dict[str, Any]
 """A line of the journal: an event's fields with its time and attempt."""
 
@@ -47,6 +49,29 @@ class JournalSink:
                 self._broken = True
                 where = f"cannot write {self._journal.path}: {error.strerror}"
                 self._complain(f"{where}; going on without a journal")
+
+
+class RecoverySink:
+    """Writes recovery.json: where the state of the newest attempt has come from, shard by shard."""
+
+    def __init__(self, spec: JobSpec, complain: Callable[[str], None]) -> None:
+        """complain: says a sentence on the terminal where the file cannot be written."""
+        self._path, self._complain = spec.run_dir / RECOVERY, complain
+        self._fetched: Line = {}
+
+    def take(self, event: JobEvent, line: Line | None) -> None:
+        """Keep what was fetched, until all ranks have their state: write then."""
+        if isinstance(event, FetchedFromPeers):
+            self._fetched = event.fields()
+        if not isinstance(event, Resumed) or line is None:
+            return
+        fetched, self._fetched = self._fetched, {}
+        try:
+            written = self._path.with_name(f".{RECOVERY}")
+            written.write_text(json.dumps({**line, "fetched": fetched.get("nodes", [])}, indent=1) + "\n")
+            written.replace(self._path)
+        except OSError as error:
+            self._complain(f"cannot write {self._path}: {error.strerror}")
 
 
 class NoticeSink:

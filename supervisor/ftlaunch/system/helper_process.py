@@ -21,7 +21,7 @@ from subprocess import DEVNULL, PIPE
 from typing import IO, Any
 
 from ftlaunch.system import processes
-from ftlaunch.system.job_token import without_token
+from ftlaunch.system.job_token import without_secrets
 
 _DYING = 5.0  # seconds that a process may take to die of SIGKILL
 
@@ -80,7 +80,7 @@ class HelperProcesses:
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env=without_token(os.environ if env is None else env),
+            env=without_secrets(os.environ if env is None else env),
             pass_fds=pass_fds,
             start_new_session=True,
             preexec_fn=None if outlives_us else processes.dies_with(os.getpid()),

@@ -11,12 +11,18 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TextIO
 
 from ftlaunch_contract.files.atomic import link_once
 
 TOKEN_VARIABLE = "FTLAUNCH_TOKEN"  # noqa: S105 - the name of the variable
+ETCD_USER = "FTLAUNCH_ETCD_USER"
+ETCD_PASSWORD = "FTLAUNCH_ETCD_PASSWORD"  # noqa: S105 - the name of the variable
+_SECRETS = {TOKEN_VARIABLE, ETCD_USER, ETCD_PASSWORD}
 LEAST_TOKEN = 16
 """characters of a token that a person chose"""
+FROM_STDIN = "-"
+"""instead of a secret: it is a line of standard input"""
 _BYTES = 32
 _CONTENT = re.compile(rb"[0-9a-f]{%d}" % (2 * _BYTES))
 
@@ -25,9 +31,23 @@ class TokenRefused(Exception):
     """A token file that cannot be trusted; the message is one sentence that begins with `cannot`."""
 
 
-def without_token(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` for a process that needs no token: a rank, a helper, what they start."""
-    return {name: value for name, value in environ.items() if name != TOKEN_VARIABLE}
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` for a process that needs neither the token nor etcd: a rank, a helper, what they start."""
+    return {name: value for name, value in environ.items() if name not in _SECRETS}
+
+
+def with_lines(environ: Mapping[str, str], lines: TextIO) -> dict[str, str]:
+    """`environ`, in which a secret that is given as `-` is read from a line: several by the order of their names.
+
+    What is read is in no environment that /proc shows.
+    """
+    asked = sorted(name for name in _SECRETS if environ.get(name) == FROM_STDIN)
+    return {**environ, **{name: lines.readline().rstrip("\n") for name in asked}}
+
+
+def secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """The secrets that `environ` holds, in the order of their names."""
+    return {name: environ[name] for name in sorted(_SECRETS) if name in environ}
 
 
 def read_or_make(path: Path) -> bytes:

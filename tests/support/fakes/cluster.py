@@ -60,6 +60,7 @@ class FakeAgent:
         """The fields of the first message."""
         usual = {"job": JOB, "host": "here", "rank": -1, "probe": 1, "port": 29500, "held": [], "slots": {}}
         more = {"lineage": "", "running": {}, "facts": FACTS.as_dict(), "wall": time.time(), "warnings": []}
+        more |= {"topology": "", "copier": {"port": 0, "lineage": "", "every": 0}}
         return {**usual, **more}
 
     def beat(self, words: list[Any] | None = None, **other: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from hypothesis import strategies as st
 
@@ -24,8 +24,10 @@ def faults(kinds: Collection[str], machines: int) -> st.SearchStrategy[Fault]:
 
 
 @st.composite
-def stories(draw: st.DrawFn, kinds: Collection[str] = tuple(KINDS), most: int = 8) -> Story:
-    """A story with `most` faults at the most."""
+def stories(
+    draw: st.DrawFn, kinds: Collection[str] = tuple(KINDS), most: int = 8, copies: Sequence[int] = (0, 1, 4)
+) -> Story:
+    """A story with `most` faults at the most. copies: steps between copies, one of them; 0: none."""
     nodes, standbys = draw(st.integers(1, 4)), draw(st.integers(0, 2))
     step, steps = draw(st.sampled_from(((1.0, 18), (0.25, 50), (0.1, 90))))
     slowest = draw(st.sampled_from((1.0, 0.95, 0.9)))
@@ -36,6 +38,7 @@ def stories(draw: st.DrawFn, kinds: Collection[str] = tuple(KINDS), most: int = 
         least=draw(st.integers(0, nodes)),
         steps=steps,
         step=step,
+        copies=draw(st.sampled_from(copies)),
         delay=draw(st.sampled_from((0.002, 0.02, 0.1))),
         clocks=(slowest, round(slowest * 1.1, 3)),
         faults=tuple(draw(st.lists(faults(kinds, nodes + standbys), max_size=most))),

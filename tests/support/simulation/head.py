@@ -21,7 +21,7 @@ from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.policy.states import Event
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.incidents import IncidentJudged
-from ftlaunch.spec import rule_parser
+from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch_contract.checkpoint import layout
 from tests.support.simulation.machine import FACTS
@@ -153,7 +153,7 @@ class Head:
             pages, spec.nodes.least, spec.nodes.most, spec.nodes.last_call, job.ranks_each, "sim", spec.nodes.timeout,
             spec.nodes.wait, self.clock, self._say, lambda why: loop.post(Event.STOP), lambda: None,
             lambda: loop.post(Event.PAUSE), _Alive, self._plan, name, self._begun, FACTS,
-            machines, name, machine.name, sign.term, self._leads,
+            machines, name, machine.name, sign.term, self._leads, job.story.copies,
         )  # fmt: skip
         shared_dirs.write((spec.run_dir, spec.checkpoint_dir), name)
         self.cluster = cluster = Cluster(around)
@@ -173,6 +173,7 @@ class Head:
             reached=-1,
             adoptable=cluster.older.adoptable,
             adopt=lambda group: group.adopt(cluster.adopt),  # type: ignore[attr-defined]
+            peers=cluster.copies,
         )
         self.supervisor = Supervisor(context, edges)
         if self._plan is not None:
@@ -207,7 +208,7 @@ class Head:
 
     def holder(self, place: int) -> Machine | None:
         """The machine of a place, where it can be asked."""
-        node = self.cluster._at(place)
+        node = self.cluster.copies._places.at(place)
         found = [one for one in self.job.machines if node is not None and one.name == node.host and one.agent_awake]
         return found[0] if found else None
 

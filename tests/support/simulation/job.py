@@ -60,6 +60,8 @@ class Job:
         self.over = False
         self.code: int | None = None
         """of the job, once it is over"""
+        self.fetched: set[int] = set()
+        """steps that were fetched from the memory of other nodes"""
         self.fired: set[str] = set()
         """kinds of faults that have befallen something"""
         rates = [self.world.random.uniform(*story.clocks) for _ in range(story.nodes + story.standbys)]

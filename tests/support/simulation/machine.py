@@ -10,6 +10,7 @@ from ftlaunch.agent.agent import Agent
 from ftlaunch.agent.head_search import HeadSearch
 from ftlaunch.cluster.membership.facts import NodeFacts
 from tests.support.simulation.agent_link import SimLink
+from tests.support.simulation.copier import SimCopier
 from tests.support.simulation.ranks import Memory, Ranks
 from tests.support.simulation.storage import STALE
 from tests.support.simulation.world import MachineClock
@@ -55,7 +56,7 @@ class Machine:
         self.wall = job.world.random.uniform(-3600.0, 3600.0)
         """seconds by which its clock on the wall is ahead"""
         self.lives, self.down, self._frozen, self._stalled, self._boots = False, False, 0, 0, 0
-        self.ranks = Ranks(self)
+        self.ranks, self.copier = Ranks(self), SimCopier(self)
         self.code: int | None = None
         self._waiting: list[Callable[[], None]] = []
         self.thawed_at = -1.0
@@ -94,8 +95,9 @@ class Machine:
     def start(self) -> None:
         """Start the agent; what an earlier one has left running was ended with it."""
         self.lives, self.code = True, None
-        self.ranks = Ranks(self)
+        self.ranks, self.copier = Ranks(self), SimCopier(self)
         hello: dict[str, Any] = {"job": "sim", "host": self.name, "rank": -1, "probe": 1, "warnings": []}
+        hello["topology"] = self.name
         hello["facts"] = replace(FACTS, machine=self.name).as_dict()
         search = HeadSearch(lambda order: self.job.claims.order(self, search, order), self.clock, self.boot, STALE)
         self.search = search

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from tests.support.simulation.machine import Machine
 
 SLOTS = 3
+MOST_SLOTS = 4  # with copies on other nodes
 NEVER = 1 << 40
 _ROWS = [int(row) for row in (words.ATTEMPT, words.STEP, words.BEAT, words.FLAGS, words.PHASE)]
 _ROWS += [int(row) for row in (words.RESUMED_STEP, words.RESUMED_FROM)]
-_ROWS += [int(words.SLOT_STEPS) + slot for slot in range(SLOTS)]
+_ROWS += [int(words.SLOT_STEPS) + slot for slot in range(MOST_SLOTS)]
 _ATTACHED, _LEFT, _STOPPED = int(Flag.ATTACHED), int(Flag.LOOP_LEFT), int(Flag.LOOP_LEFT | Flag.STOPPED)
 
 
@@ -27,10 +28,18 @@ class Memory:
         self.place = -1
         self.slots: list[tuple[int, str]] = []
         self.lineage = ""
+        self.copies: dict[int, list[tuple[str, int, str]]] = {}
+        """place -> lineage, step and history of copies that this node keeps for it"""
 
-    def keep(self, step: int, history: str) -> None:
-        """A snapshot."""
-        self.slots = [*self.slots, (step, history)][-SLOTS:]
+    def keep(self, step: int, history: str, copied_every: int = 0) -> None:
+        """A snapshot; of those that are copied the two newest stay."""
+        self.slots = [*self.slots, (step, history)]
+        if not copied_every:
+            self.slots = self.slots[-SLOTS:]
+            return
+        copied = [slot for slot in self.slots if slot[0] % copied_every == 0][-2:]
+        free = [slot for slot in self.slots if slot not in copied]
+        self.slots = sorted([*copied, *free[len(copied) - MOST_SLOTS :]])[-MOST_SLOTS:]
 
 
 class Ranks:
@@ -48,6 +57,11 @@ class Ranks:
         self._next: Mapping[str, Any] | None = None
         self._life = 0
 
+    @property
+    def clearing(self) -> bool:
+        """Whether all ranks have ended, and not all that they have left."""
+        return not self.alive and not self.cleared
+
     # --- what the agent does ----------------------------------------------------------------------------------
 
     def spawn(self, message: Mapping[str, Any]) -> None:
@@ -63,6 +77,7 @@ class Ranks:
         if memory.place != self.place or nodes_of(memory.lineage) != self.nodes:
             memory.slots = []
         memory.place, memory.lineage = self.place, message["lineage"]
+        machine.copier.begin(message)
         self.resumed, self.stop_at, self.source = -1, NEVER, Resume.UNDECIDED
         self.alive, self.cleared, self.started = True, False, False
         self._resume(Resume(kind), step)
@@ -74,12 +89,12 @@ class Ranks:
 
     def _resume(self, kind: Resume, step: int) -> None:
         machine, memory = self._machine, self._machine.memory
-        kept = kind in (Resume.MEMORY, Resume.UNDECIDED)
+        kept = kind.in_memory or kind is Resume.UNDECIDED
         memory.slots = [slot for slot in memory.slots if kept and slot[0] == step]
         found = dict(memory.slots).get(step)
-        if kind == Resume.MEMORY and found is None:
+        if kind.in_memory and found is None:
             machine.job.broken(f"{machine.name} is to resume at step {step}, which its memory has not")
-        elif kind == Resume.MEMORY and found is not None:
+        elif kind.in_memory and found is not None:
             self.history = found
         elif kind == Resume.STORAGE:
             self.history = f"{machine.job.storage[step]}; step {step} taken up by {memory.lineage}"
@@ -98,7 +113,10 @@ class Ranks:
         """Ranks that only count are told where to resume and where to stop."""
         if verb == "stop":
             self.stop_at = values[0]
+        elif verb == "copy_every":
+            self._machine.copier.set_every(values[0])
         elif verb == "decide" and self.alive and self.resumed < 0:
+            self._machine.copier.decide(Resume(values[0]))
             self._resume(Resume(values[0]), values[1])
 
     def leave(self) -> None:
@@ -169,13 +187,32 @@ class Ranks:
         flags = _ATTACHED
         if done or self.step >= self.stop_at:
             flags |= _LEFT if done else _STOPPED
-        held = [step for step, _ in self._machine.memory.slots] + [-1] * SLOTS
+        held = [step for step, _ in self._machine.memory.slots] + [-1] * MOST_SLOTS
         source = int(self.source)
-        return [self.attempt, self.step, self._beat_ns, flags, int(Phase.TRAIN), self.resumed, source, *held[:SLOTS]]
+        return [
+            self.attempt,
+            self.step,
+            self._beat_ns,
+            flags,
+            int(Phase.TRAIN),
+            self.resumed,
+            source,
+            *held[:MOST_SLOTS],
+        ]
 
     def tell_all_words_again(self) -> None:
         """There is another head."""
         self._told = []
+
+    def memory(self) -> dict[str, Any]:
+        """See AgentRanks."""
+        held, slots = self.held()
+        told = {"lineage": self.lineage(), "running": self.running(), "copier": self._machine.copier.said()}
+        return {"held": held, "slots": slots, **told}
+
+    def heed_copies(self, message: Mapping[str, Any]) -> None:
+        """See AgentRanks."""
+        self._machine.copier.take(message)
 
     def held(self) -> tuple[list[int], dict[int, list[int]]]:
         """See AgentRanks."""
@@ -216,4 +253,6 @@ class Ranks:
         """One step, and its snapshot."""
         self.step += 1
         self._beat()
-        self._machine.memory.keep(self.step, self.history)
+        machine = self._machine
+        machine.memory.keep(self.step, self.history, machine.job.story.copies)
+        machine.copier.trained(self.step, self.history)

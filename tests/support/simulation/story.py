@@ -72,6 +72,8 @@ class Story:
     """seconds"""
     delay: float = 0.02
     """seconds that a message takes at the most"""
+    copies: int = 0
+    """steps between copies of snapshots to other nodes; 0: there are none"""
     clocks: tuple[float, float] = (0.97, 1.03)
     """slowest and fastest clock"""
     faults: tuple[Fault, ...] = ()
@@ -85,6 +87,7 @@ class Story:
         least = "" if self.least in (0, self.nodes) else f", {self.least} at least"
         standbys = f", {self.standbys} standing by" if self.standbys else ""
         nodes = f"{self.nodes} node{'s' * (self.nodes > 1)}{least}{standbys}"
+        nodes += f", copies every {self.copies}" if self.copies else ""
         of = f"{nodes}; {self.steps} steps of {self.step:g} s; seed {self.seed}"
         return "\n".join([of, *(f"  {fault}" for fault in sorted(self.faults, key=lambda fault: fault.at))])
 
@@ -105,6 +108,7 @@ def of_seed(seed: int, *, kinds: Collection[str] = tuple(KINDS), most: int = 8, 
         step=step,
         delay=chance.choice((0.002, 0.02, 0.1)),
         clocks=(round(base, 3), round(base * 1.1, 3)),
+        copies=random.Random(f"copies {seed}").choice((0, 1, 4)),
     )
     drawn = replace(drawn, **fixed)
     count, names = chance.randint(0, most), sorted(kinds)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.cluster.common_interval import CommonInterval
+from ftlaunch.cluster.copies.common_interval import CommonInterval
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch_contract.pages import words
 

@@ -12,6 +12,7 @@ from tests.support.leftovers import mark
 
 from ftlaunch.memory import memory_owner
 from ftlaunch.memory.directory import (
+    Places,
     memory_dir,
     memory_dir_apart,
     memory_dirs,
@@ -137,3 +138,20 @@ def test_the_note_is_replaced_whole(tmp_path: Path) -> None:
     write_places(tmp_path, places)
     assert read_places(tmp_path) == places
     assert [path.name for path in tmp_path.iterdir()] == ["places.json"]
+
+
+def test_what_a_killed_head_has_left_is_removed_and_nothing_else(jobs: Jobs) -> None:
+    def places(name: str) -> Places:
+        return places_of(jobs.home / name, jobs.home / f"{name}/checkpoints")
+
+    left, other = jobs.leave("a"), jobs.leave("b")
+    assert left != other
+    memory_owner.remove_unowned(jobs.job_id, places("b"))
+    assert (left.is_dir(), other.exists()) == (True, False)
+    living = jobs.take("a")
+    memory_owner.remove_unowned(jobs.job_id, places("a"))
+    assert left.is_dir()
+    living.lock.release()
+    memory_owner.remove_unowned(jobs.job_id, places("a"))
+    assert not left.exists()
+    memory_owner.remove_unowned(jobs.job_id, places("a"))

@@ -19,7 +19,7 @@ from ftlaunch.memory.recovery_plan import (
     Shard,
     Source,
     newest_common,
-    on_one_node,
+    of_snapshots,
     plan,
 )
 from ftlaunch_contract.protocol import Resume
@@ -64,9 +64,9 @@ def test_newest_common(slots: dict[int, list[int]], ranks: int, step: int) -> No
     ],
 )
 def test_memory_or_storage(memory: int, stored: list[int], kind: Resume, step: int) -> None:
-    found = on_one_node({0: [memory, NONE, 2], 1: [NONE, memory, 3]}, 2, stored)
+    found = of_snapshots({0: [memory, NONE, 2], 1: [NONE, memory, 3]}, 2, stored)
     assert (found.kind, found.step) == (kind, step)
-    assert on_one_node({}, 2).kind is Resume.FRESH
+    assert of_snapshots({}, 2).kind is Resume.FRESH
 
 
 def test_a_snapshot_that_a_peer_keeps_is_fetched_from_the_node_with_least_to_send() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftlaunch.memory.recovery_plan import NONE, Copy, Failed, RankNeeds, Rung, Shard, newest_common, on_one_node, plan
+from ftlaunch.memory.recovery_plan import NONE, Copy, Failed, RankNeeds, Rung, Shard, newest_common, of_snapshots, plan
 from ftlaunch_contract.protocol import Resume
 
 RANKS, NODES, STEPS = 4, 3, 4
@@ -106,4 +106,4 @@ def test_the_plan_does_not_depend_on_the_order_of_what_is_told(case: Case, rando
 def test_the_newest_common_step_is_in_a_slot_of_every_rank(slots: dict[int, list[int]], count: int) -> None:
     common = set.intersection(*(set(slots.get(rank, ())) for rank in range(count))) - {NONE}
     assert newest_common(slots, count) == max(common, default=NONE)
-    assert all(source.rung is Rung.OWN for source in on_one_node(slots, count).sources.values())
+    assert all(source.rung is Rung.OWN for source in of_snapshots(slots, count).sources.values())

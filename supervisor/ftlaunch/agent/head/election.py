@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ftlaunch.agent.head.meeting_address import MeetingAddress, of_endpoint, route_to, to_bind
+from ftlaunch.agent.head.meeting_address import MeetingAddress, of_endpoint, of_sign, route_to
 from ftlaunch.agent.head.starter import START, TAKE_OVER
-from ftlaunch.channel.claims import Claims, Sign, this_machine
+from ftlaunch.channel.arbiter import Arbiter
+from ftlaunch.channel.claims import Sign, this_machine
 from ftlaunch.channel.listener import Listener
 from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership.fences import PortProbe
@@ -42,9 +43,17 @@ class Elected(NamedTuple):
     """of the head whose place it takes; None where there was none, or where the job has ended under it"""
 
 
-def stand(nodes: NodesSpec, claims: Claims, listen: Callable[[str, int], Listener], order: Order) -> Elected | None:
-    """Become the head, or not. Raises OSError where the claim cannot be written."""
-    last = claims.read()
+def stand(nodes: NodesSpec, claims: Arbiter, listen: Callable[[str, int], Listener], order: Order) -> Elected | None:
+    """Become the head, or not. Raises OSError where the claim cannot be written.
+
+    The term is that after all that were claimed before the newest sign is looked at: a claim that follows fails.
+    """
+    try:
+        term, last = claims.next_term(), claims.newest()
+    except OSError:
+        if order.what == START:
+            raise
+        return None
     before = None if last is None or last.ended else last
     if before is None and order.what != START:  # the job is over; nodes that have not heard so need no head
         return None
@@ -59,7 +68,7 @@ def stand(nodes: NodesSpec, claims: Claims, listen: Callable[[str, int], Listene
     except OSError:  # another head listens
         return None
     pid = os.getpid()
-    sign = Sign(claims.next_term(), place.told, listener.port, this_machine(), pid, process_start_time(pid), 0)
+    sign = Sign(term, place.told, listener.port, this_machine(), pid, process_start_time(pid), 0)
     try:
         won = claims.claim(sign)
     except OSError:
@@ -71,7 +80,7 @@ def stand(nodes: NodesSpec, claims: Claims, listen: Callable[[str, int], Listene
     return Elected(listener, sign, before)
 
 
-def _own_place(nodes: NodesSpec, claims: Claims, before: Sign | None) -> MeetingAddress | None:
+def _own_place(nodes: NodesSpec, claims: Arbiter, before: Sign | None) -> MeetingAddress | None:
     """The endpoint, or where the last head was, if that is this machine's and no head lives."""
     endpoint = of_endpoint(nodes)
     if before is None:
@@ -79,7 +88,8 @@ def _own_place(nodes: NodesSpec, claims: Claims, before: Sign | None) -> Meeting
     if before.machine == this_machine():
         if _lives(before):  # at another endpoint: a node that was given this run dir must go there
             return None
-        return endpoint or MeetingAddress(to_bind(nodes.address or "", before.address), before.address, before.port)
+        at_endpoint = endpoint is not None and endpoint.port != 0
+        return endpoint if at_endpoint else of_sign(nodes, before.address, before.port)
     if endpoint is None or not _is_gone(claims, before, nodes.timeout * STALE_PART):
         return None
     return endpoint
@@ -90,7 +100,7 @@ def _lives(before: Sign) -> bool:
     return process_start_time(before.pid) == before.started
 
 
-def _is_gone(claims: Claims, before: Sign, stale: float) -> bool:
+def _is_gone(claims: Arbiter, before: Sign, stale: float) -> bool:
     """Whether a head's machine says that nobody listens there, or the head shows no sign of life for a while."""
     deadline = time.monotonic() + stale
     probe = PortProbe(before.address, before.port)
@@ -114,7 +124,7 @@ def _taken_over(nodes: NodesSpec, before: Sign) -> MeetingAddress | None:
         told, port = before.address, before.port
         if _lives(before):
             _kill(before.pid)
-    return None if told is None else MeetingAddress(to_bind(nodes.address or "", told), told, port)
+    return None if told is None else of_sign(nodes, told, port)
 
 
 def _kill(pid: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ftlaunch.agent.head.head_requests import HeadRequests
 from ftlaunch.agent.head.inherited_stop import InheritedStop
 from ftlaunch.agent.head.sign_of_life import SignOfLife
+from ftlaunch.channel import arbiter
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.cluster.around import Around
@@ -36,8 +37,8 @@ from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.reporting.events.job import StopRequested
 from ftlaunch.reporting.reporter import Reporter
-from ftlaunch.spec import rule_parser
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
@@ -101,7 +102,7 @@ class HeadJob:
             nodes.wait, time.monotonic, say, self._stop, lambda: loop.post(Event.HURRY),
             lambda: loop.post(Event.PAUSE), PortProbe, self._plan, secrets.token_hex(8), self._note_plan,
             facts.gathered(spec), self._machines, _shared_word(spec), life.sign.address, life.sign.term,
-            self._leads,
+            self._leads, nodes.peer_interval,
         )  # fmt: skip
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:
@@ -111,7 +112,7 @@ class HeadJob:
 
         def start_saver() -> ClusterSaver:
             own = SaverLink(context.helpers, marker, workspace.locks)
-            return ClusterSaver(own, cluster, pages, loop.register, loop.unregister, (str(world.run_dir), term))
+            return ClusterSaver(own, cluster, pages, loop.register, loop.unregister, (arbiter.place_of(world), term))
 
         return Edges(
             make_group=lambda number, exited: ClusterRanks(world, pages, cluster, time.monotonic, number, exited),
@@ -124,6 +125,7 @@ class HeadJob:
             reached=self._reached,
             adoptable=self.cluster.older.adoptable,
             adopt=self._adopt,
+            peers=cluster.copies,
         )
 
     def _tell(self, event: JobEvent) -> None:

@@ -22,7 +22,8 @@ from ftlaunch.agent.head.election import Elected, Order
 from ftlaunch.agent.head.head_job import HeadJob
 from ftlaunch.agent.head.sign_of_life import Deposed, SignOfLife
 from ftlaunch.agent.head.starter import TAKE_OVER, UNUSABLE
-from ftlaunch.channel.claims import Claims
+from ftlaunch.channel import arbiter
+from ftlaunch.channel.arbiter import Arbiter
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.listener import Listener
 from ftlaunch.cluster import messages as cluster_messages
@@ -84,7 +85,7 @@ class _Told:
 def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
     """The head. told: whether it can be."""
     loop = EventLoop[Event](time.monotonic)
-    door, claims = _Door(), Claims(spec.run_dir)
+    door, claims = _Door(), arbiter.of(spec)
 
     def listen(address: str, port: int) -> Listener:
         met = door.accept, door.tell
@@ -93,7 +94,7 @@ def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
     try:
         elected = election.stand(spec.nodes, claims, listen, order)
     except OSError as error:
-        raise Unusable(f"cannot be the head: {error.filename or claims.folder}: {error.strerror}") from error
+        raise Unusable(f"cannot be the head: {error.filename or claims.where}: {error.strerror}") from error
     if elected is None:
         return 0
     if order.what == TAKE_OVER:  # its agent looks for the head at once, and asks whatever has started it
@@ -128,7 +129,7 @@ class _Door:
 
 def _serve(
     spec: JobSpec, world: JobSpec, loop: EventLoop[Event], door: _Door, terminal: Terminal, signals: Signals,
-    claims: Claims, elected: Elected, told: _Told,
+    claims: Arbiter, elected: Elected, told: _Told,
 ) -> int:  # fmt: skip
     def make_pages(directory: Path) -> ClusterPages:
         pages = ClusterPages(directory, world.launch.nproc)

@@ -44,13 +44,43 @@ def is_own(address: str) -> bool:
 
 
 def of_endpoint(nodes: NodesSpec) -> MeetingAddress | None:
-    """Of a head at the endpoint; None where that is another machine's. May wait for the resolver."""
+    """Of a head at the endpoint; None where that is another machine's. May wait for the resolver.
+
+    Where nodes meet in etcd, any of them may be the head, at any free port.
+    """
+    if nodes.etcd is not None:
+        told = chosen_for_etcd(_ways_to(nodes.etcd.members))
+        return MeetingAddress(told, told, 0)
     host = nodes.address or ""
     try:
         own = [address for address in addresses_of(host, nodes.port) if is_own(address)]
     except OSError:
         return None
     return chosen(host, own, nodes.port) if own else None
+
+
+def of_sign(nodes: NodesSpec, told: str, port: int) -> MeetingAddress:
+    """Of a head that is elsewhere than at the endpoint."""
+    return MeetingAddress(told if nodes.etcd is not None else to_bind(nodes.address or "", told), told, port)
+
+
+def _ways_to(members: Sequence[tuple[str, int]]) -> list[str]:
+    """This machine's addresses on the ways to the members of etcd."""
+    ways: list[str] = []
+    for host, port in members:
+        with contextlib.suppress(OSError, UnicodeError):  # the latter: no name can be so
+            ways += filter(None, map(route_to, addresses_of(host, port)))
+    return ways
+
+
+def chosen_for_etcd(ways: Sequence[str], outside: Callable[[], Sequence[str]] | None = None) -> str:
+    """The address by which others find a head: on a way to etcd. outside: see `of_machine`.
+
+    Where etcd is reached over the loopback, it may be a member on each machine: then the loopback is only for a machine
+    that has no other address.
+    """
+    reachable = [address for address in ways if not ip_address(address).is_loopback]
+    return [*(reachable or (outside or of_machine)()), *ways, "127.0.0.1"][0]
 
 
 def of_machine() -> list[str]:

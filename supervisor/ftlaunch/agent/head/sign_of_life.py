@@ -1,4 +1,7 @@
-"""The head says in the run dir that it lives, in a thread: storage that does not answer must not hold the head up."""
+"""The head says that it lives, in the run dir or in etcd.
+
+That is a thread's work: storage that does not answer must not hold the head up.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import threading
 import time
 from dataclasses import replace
 
-from ftlaunch.channel.claims import Claims, Sign
+from ftlaunch.channel.arbiter import Arbiter
+from ftlaunch.channel.claims import Sign
 
 PERIOD = 0.25
 """seconds between two signs"""
@@ -22,13 +26,14 @@ class Deposed(Exception):
 class SignOfLife:
     """Of one head."""
 
-    def __init__(self, claims: Claims, sign: Sign) -> None:
+    def __init__(self, claims: Arbiter, sign: Sign) -> None:
         """sign: as it was shown when the term was claimed."""
         self.claims, self.sign = claims, sign
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """is readable once another head has a higher term"""
         self._shown = time.monotonic()  # when the newest sign that was shown was begun
         self._held_until = 0.0
+        self._newer: Sign | None = None  # of the head that has taken over
         self._end, self._hurry = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="sign of life", daemon=True)
         self._thread.start()
@@ -53,9 +58,10 @@ class SignOfLife:
 
     def raise_deposed(self) -> None:
         """Raises Deposed."""
-        newest = self.claims.read()
-        where = "" if newest is None else f" at {newest.address} port {newest.port}"
-        raise Deposed(f"another head has taken over the job{where}: this one ends, and its nodes go there")
+        newest = self._newer
+        assert newest is not None
+        where = f"at {newest.address} port {newest.port}"
+        raise Deposed(f"another head has taken over the job {where}: this one ends, and its nodes go there")
 
     def close(self, code: int) -> None:
         """The job is over: whoever has lost this head finds the exit code in the run dir."""
@@ -77,6 +83,7 @@ class SignOfLife:
             try:
                 newest = self.claims.read()
                 if newest is not None and newest.term > self.sign.term:
+                    self._newer = newest
                     os.eventfd_write(self.fd, 1)
                     return
                 if begun < self._held_until:

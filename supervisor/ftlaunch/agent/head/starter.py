@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from ftlaunch.channel.claims import Claims
+from ftlaunch.channel import arbiter
+from ftlaunch.channel.arbiter import Arbiter
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch_contract.files.kernel_files import open_end
 
@@ -47,7 +48,7 @@ class HeadStarter:
             os.close(self.fd)
             os.setsid()  # a signal to the agent's group is not meant for the head
             if not os.fork():
-                _obey(Claims(spec.run_dir), be_head, orders, answers)
+                _obey(arbiter.of(spec), be_head, orders, answers)
             os._exit(0)
         os.close(orders)
         os.close(answers)
@@ -90,7 +91,7 @@ class HeadStarter:
         os.close(self.fd)
 
 
-def _obey(claims: Claims, be_head: BeHead, orders: int, answers: int) -> None:
+def _obey(claims: Arbiter, be_head: BeHead, orders: int, answers: int) -> None:
     for signum in _DEAF:  # a scheduler signals all processes of a job: this one ends with its agent
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a head has ended

@@ -14,6 +14,7 @@ from ftlaunch_contract.files import atomic
 NAME = ".shared"
 PATIENCE = 5.0
 """seconds in which a file of another machine must show: network file systems keep what they know of a directory"""
+_GAP = 1.0  # seconds between two looks, after which this node must have been stopped
 _LONGEST = 100  # bytes
 
 
@@ -36,11 +37,11 @@ class SharedDirs:
     def __init__(self, directories: Sequence[Path]) -> None:
         self._missing = list(directories)  # those in which the word was not found yet
         self._word = ""
-        self._until = 0.0
+        self._until = self._looked = 0.0
 
     def begin(self, word: str, now: float) -> None:
         """The head has named its word."""
-        self._word, self._until = word, now + PATIENCE
+        self._word, self._until, self._looked = word, now + PATIENCE, now
 
     @property
     def proven(self) -> bool:
@@ -48,9 +49,16 @@ class SharedDirs:
         return not self._missing
 
     def look(self, now: float) -> Path | None:
-        """Look for the word; returns a directory that has not shown it in its time."""
+        """Look for the word; returns a directory that has not shown it in its time.
+
+        A node that was stopped meanwhile begins to look anew: another head may have left a word of its own, and this
+        node does not know it yet.
+        """
         if not self._word:
             return None
+        if now > self._looked + _GAP:
+            self._until = now + PATIENCE
+        self._looked = now
         self._missing = [directory for directory in self._missing if not self._is_in(directory)]
         return self._missing[0] if self._missing and now > self._until else None
 

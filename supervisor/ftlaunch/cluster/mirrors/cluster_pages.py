@@ -23,10 +23,14 @@ class ClusterPages(Pages):
         super().__init__(directory, ranks)
         self._all = self.pages
         self.send: Send = lambda verb, values: None
+        self.on_decided: Callable[[Resume], None] = lambda kind: None
+        """told with what the ranks begin"""
         self.prepared: tuple[Resume, int, int] = (Resume.UNDECIDED, NONE, NONE)
         """what the next attempt is told of where it resumes: kind, step, first step to be held"""
         self.every = 0
         """the steps between snapshots that were announced; 0: none were"""
+        self.copied_every = 0
+        """the steps between copies to other nodes that were announced; 0: none were"""
 
     def resize(self, ranks: int) -> None:
         """The job has so many ranks from now on; snapshots of another number of them are of no use."""
@@ -54,6 +58,7 @@ class ClusterPages(Pages):
     def decide(self, kind: Resume, step: int, persist_at: int) -> None:
         """See Pages."""
         self.prepared = kind, step, persist_at
+        self.on_decided(kind)
         super().decide(kind, step, persist_at)
         self.send("decide", [int(kind), step, persist_at])
 
@@ -77,6 +82,12 @@ class ClusterPages(Pages):
         self.every = every
         super().announce_interval(every, first)
         self.send("every", [every, first])
+
+    def copy_every(self, steps: int) -> None:
+        """See Pages."""
+        self.copied_every = steps
+        super().copy_every(steps)
+        self.send("copy_every", [steps])
 
     def reading(self, step: int) -> None:
         """See Pages."""
@@ -106,7 +117,7 @@ def perform(pages: Pages, verb: str, values: list[Any]) -> None:
         pages.announce_interval(values[0], values[1])
     elif verb == "leave" and not values:
         pages.ask_leave()
-    elif verb in ("hold", "reading", "release", "went_back") and len(values) == 1:
+    elif verb in ("hold", "reading", "release", "went_back", "copy_every") and len(values) == 1:
         getattr(pages, "hold_at" if verb == "hold" else verb)(values[0])
     else:
         raise ValueError(f"a request `{verb}` with {values!r}")

@@ -32,6 +32,10 @@ class Node:
         self.ends = False  # it was told to end ranks of another attempt, and has not said that they are gone
         self._ahead: float | None = None  # how far the head's clock is ahead of the node's, seconds
         self.slots: dict[int, list[int]] | None = None  # rank -> steps that its memory held when it came
+        self.topology = str(hello["topology"])  # its failure domain: nodes of one may be lost together
+        self.copier_port = int(hello["copier"]["port"])  # 0: there is no copier
+        self.copier_lineage = str(hello["copier"]["lineage"])  # the attempt whose copies it keeps
+        self.wants_copies_every = int(hello["copier"]["every"])  # steps; 0: it has sent none
 
     @property
     def name(self) -> str:

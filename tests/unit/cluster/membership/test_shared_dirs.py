@@ -23,15 +23,33 @@ def test_what_is_shared_is_proven_once(tmp_path: Path) -> None:
     assert not (tmp_path / NAME).exists()
 
 
+def looked(node: SharedDirs, begin: float, end: float) -> Path | None:
+    """What it says at the end, where it looks every half second."""
+    while begin < end:
+        node.look(begin)
+        begin += 0.5
+    return node.look(end)
+
+
 def test_a_file_may_show_late_and_not_too_late(tmp_path: Path) -> None:
     node = SharedDirs([tmp_path])
     node.begin("word", 0.0)
-    assert node.look(PATIENCE - 0.1) is None
+    assert looked(node, 0.0, PATIENCE - 0.1) is None
     (tmp_path / NAME).write_text("another head's")
     assert node.look(PATIENCE + 0.1) == tmp_path
     shared_dirs.write([tmp_path], "word")
     assert node.look(PATIENCE + 0.2) is None
     assert node.proven
+
+
+def test_a_node_that_was_stopped_looks_anew_before_it_gives_up(tmp_path: Path) -> None:
+    """Another head may have left its word meanwhile: the node is not to end over the word of one that is gone."""
+    node = SharedDirs([tmp_path])
+    node.begin("word", 0.0)
+    shared_dirs.write([tmp_path], "another head's")
+    assert node.look(100.0) is None
+    assert looked(node, 100.0, 100.0 + PATIENCE - 0.1) is None
+    assert looked(node, 100.0 + PATIENCE - 0.1, 101.0 + PATIENCE) == tmp_path
 
 
 def test_every_one_of_them_must_be(tmp_path: Path) -> None:
@@ -40,4 +58,4 @@ def test_every_one_of_them_must_be(tmp_path: Path) -> None:
     node = SharedDirs(both)
     shared_dirs.write(both[:1], "word")
     node.begin("word", 0.0)
-    assert node.look(PATIENCE + 1.0) == both[1]
+    assert looked(node, 0.0, PATIENCE + 1.0) == both[1]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.agent.node.node_copier import NodeCopier
 from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch.cluster.mirrors import cluster_pages
 from ftlaunch.cluster.mirrors.page_words import Changes
@@ -42,6 +43,8 @@ class AgentSurroundings:
     helpers: HelperProcesses
     tell: Callable[..., None]
     """sends a message of `messages.UP`"""
+    copier: NodeCopier | None
+    """None where no copies are made"""
 
 
 class AgentRanks:
@@ -62,6 +65,13 @@ class AgentRanks:
 
     # --- what its memory has ----------------------------------------------------------------------------------
 
+    def memory(self) -> dict[str, Any]:
+        """What a head must know of it, fields of `hello`."""
+        held, slots = self.held()
+        copier = {"port": 0, "lineage": "", "every": 0} if self._node.copier is None else self._node.copier.said()
+        told = {"lineage": self.lineage(), "running": self.running(), "copier": copier}
+        return {"held": held, "slots": slots, **told}
+
     def held(self) -> tuple[list[int], dict[int, list[int]]]:
         """First rank and number of ranks whose memory lies here, or nothing; and by rank the steps in its slots."""
         found = sorted(self._node.memory_dir.glob("page_*"))
@@ -79,12 +89,11 @@ class AgentRanks:
 
     def running(self) -> dict[str, Any]:
         """The place, processes and ends of ranks that run on, and where they resume; empty where none does."""
-        if self._group is None or self._place is None or self._gone or not self._group.living:
+        if self._group is None or self._place is None or self.pages is None or self._gone or not self._group.living:
             return {}
-        ranks = self._group.ranks
+        ranks, resume = self._group.ranks, list(self.pages[self._place.first].resume)
         pids = {number: rank.process.pid for number, rank in ranks.items()}
         ended = {number: rank.process.returncode for number, rank in ranks.items() if not rank.alive}
-        resume = [] if self.pages is None else list(self.pages[self._place.first].resume)
         return {"place": self._place.node, "pids": pids, "ended": ended, "resume": resume}
 
     @property
@@ -120,6 +129,8 @@ class AgentRanks:
             self._known_lineage = message["lineage"]
             if every:
                 pages.announce_interval(every, max(step, 0))
+            if self._node.copier is not None:
+                self._node.copier.begin(message, pages)
             self._group = group = LocalRanks(self._around(pages), attempt, self._on_exit, place)
             self._gone = False
             group.spawn()
@@ -164,6 +175,13 @@ class AgentRanks:
         """Do to the pages what the head has done to their mirrors."""
         if self.pages is not None:
             cluster_pages.perform(self.pages, verb, values)
+            if self._node.copier is not None:
+                self._node.copier.heed_pages(verb, values)
+
+    def heed_copies(self, message: Mapping[str, Any]) -> None:
+        """A message about copies of snapshots."""
+        if self._node.copier is not None:
+            self._node.copier.take(message)
 
     def leave(self) -> None:
         """SIGTERM to the ranks."""
@@ -186,9 +204,16 @@ class AgentRanks:
         """Whether no process of the last attempt is left."""
         return self._gone
 
+    @property
+    def clearing(self) -> bool:
+        """Whether all ranks have ended, and what they have left is being ended: the next attempt waits for that."""
+        return not self._gone and self._group is not None and self._group.empty
+
     def look(self) -> int:
         """Tell what the ranks have written, and that all have gone; returns the number of the beat."""
         group = self._group
+        if self._node.copier is not None:
+            self._node.copier.look(self._node.clock())
         if group is not None and not self._gone:
             group.notice(self._node.clock())
         beat = self.tell_words()

@@ -1,0 +1,60 @@
+"""Output that waits for no reader: a thread writes it, and what no reader takes in time is left out."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+
+from ftlaunch_contract.files import atomic
+
+_MOST = 1 << 20  # bytes that wait for the reader
+
+
+class Outlet:
+    """A descriptor that a thread writes to. A reader that has gone away, or takes nothing, holds up nobody."""
+
+    def __init__(self, fd: int) -> None:
+        """fd: stays open. Raises RuntimeError where no thread can be started."""
+        self._fd = fd
+        self._waiting: deque[bytes] = deque()
+        self._size = 0
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._write, name=f"ftlaunch-outlet-{fd}", daemon=True)
+        self._thread.start()
+
+    def put(self, data: bytes) -> None:
+        """Have it written, after what waits already; never blocks. The oldest is left out where too much waits."""
+        with self._changed:
+            self._waiting.append(data)
+            self._size += len(data)
+            while self._size > _MOST and len(self._waiting) > 1:
+                self._size -= len(self._waiting.popleft())
+            self._changed.notify()
+
+    def close(self, timeout: float) -> None:
+        """Have the rest written, and wait for that so many seconds at most."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(timeout)
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                if not self._waiting:
+                    return
+                data = self._waiting.popleft()
+                self._size -= len(data)
+            try:
+                atomic.write_all(self._fd, data)
+            except OSError:
+                self._discard()
+
+    def _discard(self) -> None:
+        """The reader is gone: what follows goes nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(nowhere, self._fd)
+        os.close(nowhere)

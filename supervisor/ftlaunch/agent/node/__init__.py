@@ -1,0 +1,1 @@
+"""What an agent has on its node: the ranks, and the helper processes beside them."""

@@ -1,0 +1,130 @@
+"""Cuts what is copied into pieces, and shares the pieces of a fetch out to the nodes that have them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ftlaunch.memory.recovery_plan import balance
+
+LARGEST = 8 << 20
+"""bytes of a piece on the wire: it is verified as a whole"""
+MOST_RANGES = 1024
+"""ranges of files in one piece"""
+_SHARE = 64 << 20  # bytes, at most, that are given to a node at once
+_LEAST_SHARE = 1 << 20
+_SHARES = 4  # a node, at least, where there is enough: the load is even
+
+FileRange = tuple[int, str, int, int]
+"""rank, group, begin, end: bytes of the tensor file of a rank's snapshot"""
+
+
+def cut(ranges: Iterable[FileRange], largest: int = LARGEST, most: int = MOST_RANGES) -> list[list[FileRange]]:
+    """Ranges in pieces of at most `largest` bytes, in order; both sides of a copy cut alike."""
+    pieces: list[list[FileRange]] = []
+    room = left = 0
+    for rank, group, first, end in ranges:
+        begin = first
+        while begin < end:
+            if not room or not left:
+                pieces.append([])
+                room, left = largest, most
+            stop = min(end, begin + room)
+            pieces[-1].append((rank, group, begin, stop))
+            room -= stop - begin
+            left -= 1
+            begin = stop
+    return pieces
+
+
+# --- a fetch -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Bytes of a file that is to be made, and where each node has them."""
+
+    rank: int
+    group: str
+    begin: int
+    size: int
+    sources: Mapping[int, tuple[int, str, int]]
+    """supplier -> rank, group and beginning in a file there"""
+
+    def part(self, first: int, size: int) -> Stretch:
+        """So many of its bytes, from `first` on."""
+        moved = {node: (rank, group, begin + first) for node, (rank, group, begin) in self.sources.items()}
+        return Stretch(self.rank, self.group, self.begin + first, size, moved)
+
+    def wanted_from(self, supplier: int) -> FileRange:
+        """The range of the supplier's file."""
+        rank, group, begin = self.sources[supplier]
+        return rank, group, begin, begin + self.size
+
+
+def joined(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """The same with neighbours joined that are neighbours at every supplier, too."""
+    found: list[Stretch] = []
+    for new in stretches:
+        if found and _continues(found[-1], new):
+            last = found[-1]
+            found[-1] = Stretch(last.rank, last.group, last.begin, last.size + new.size, last.sources)
+        else:
+            found.append(new)
+    return found
+
+
+def _continues(last: Stretch, new: Stretch) -> bool:
+    end = (new.rank, new.group, new.begin) == (last.rank, last.group, last.begin + last.size)
+    return end and new.sources == last.part(last.size, 0).sources
+
+
+def share_out(stretches: Sequence[Stretch], without: Collection[int] = ()) -> dict[int, list[Stretch]]:
+    """supplier -> what it is asked for, so that the busiest sends as little as possible.
+
+    without: suppliers that have failed. Raises LookupError with a stretch that no other supplier has.
+    """
+    shares = list(_shares(stretches, frozenset(without)))
+    chosen = balance({number: suppliers for number, (suppliers, _) in enumerate(shares)})
+    found: dict[int, list[Stretch]] = {}
+    for number, (_, share) in enumerate(shares):
+        found.setdefault(chosen[number], []).extend(share)
+    return found
+
+
+def _shares(stretches: Sequence[Stretch], without: frozenset[int]) -> Iterable[tuple[frozenset[int], list[Stretch]]]:
+    """Shares of about equal size: each with the suppliers that have all of it."""
+    by_suppliers: dict[frozenset[int], list[Stretch]] = {}
+    for stretch in stretches:
+        suppliers = frozenset(stretch.sources) - without
+        if not suppliers:
+            raise LookupError(stretch)
+        by_suppliers.setdefault(suppliers, []).append(stretch)
+    nodes = len(frozenset[int]().union(*by_suppliers))
+    amount = sum(stretch.size for stretch in stretches)
+    largest = min(max(-(-amount // (_SHARES * max(nodes, 1))), _LEAST_SHARE), _SHARE)
+    for suppliers, found in by_suppliers.items():
+        for share in _cut_stretches(found, largest, len(found)):
+            yield suppliers, share
+
+
+def batches(stretches: Iterable[Stretch]) -> list[list[Stretch]]:
+    """Stretches in pieces for the wire."""
+    return _cut_stretches(stretches, LARGEST, MOST_RANGES)
+
+
+def _cut_stretches(stretches: Iterable[Stretch], largest: int, most: int) -> list[list[Stretch]]:
+    found: list[list[Stretch]] = []
+    room = left = 0
+    for stretch in stretches:
+        done = 0
+        while done < stretch.size:
+            if not room or not left:
+                found.append([])
+                room, left = largest, most
+            size = min(stretch.size - done, room)
+            found[-1].append(stretch.part(done, size))
+            room -= size
+            left -= 1
+            done += size
+    return found

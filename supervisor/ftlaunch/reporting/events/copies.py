@@ -1,0 +1,41 @@
+"""Events about copies of snapshots on other nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ftlaunch.common.formatting import size
+from ftlaunch.reporting.events.base import JobEvent
+
+
+@dataclass(frozen=True)
+class FetchedFromPeers(JobEvent):
+    """Nodes whose ranks had lost their memory have fetched it from others, or could not."""
+
+    name = "fetched"
+    step: int
+    why: str
+    """why it could not be fetched; empty where it was"""
+    nodes: Sequence[dict[str, Any]]
+    """a row for each node that has fetched: place, seconds, bytes, sources"""
+
+    def fields(self) -> dict[str, Any]:
+        """The step, and what came from where."""
+        return {"step": self.step, "error": self.why, "nodes": list(self.nodes)}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        if self.why:
+            return f"cannot go on from step {self.step} in the memory of other nodes: {self.why}; storage is asked next"
+        each = [
+            f"node {row['place']} from {_joined(sorted({source['node'] for source in row['sources']}))}"
+            f" ({size(row['bytes'])} in {row['seconds']:.2f} s)"
+            for row in self.nodes
+        ]
+        return f"step {self.step} was fetched from the memory of other nodes: {', '.join(each)}"
+
+
+def _joined(nodes: Sequence[int]) -> str:
+    return " and ".join([", ".join(map(str, nodes[:-1])), str(nodes[-1])]) if len(nodes) > 1 else f"{nodes[0]}"

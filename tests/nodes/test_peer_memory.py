@@ -1,0 +1,180 @@
+"""Copies of snapshots on other nodes: a machine is lost, and the job goes on from the memory of the others.
+
+In these jobs the fault holds all ranks in the body of a step, so that what the test does falls into that step. Taken
+out: without copies each of them goes on from storage, or from the beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.nodes.test_lost_nodes import assert_lost, lose
+from tests.support.agents import NodesJob
+from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
+
+AT = 16
+SHAPES = Path(__file__).parents[1] / "jobs" / "shapes.py"
+
+
+def wait_copied(nodes: NodesJob, step: int) -> None:
+    """Wait until every rank's snapshot of a step is in the memory of another node, too."""
+
+    wait_for(lambda: copied(nodes, step), f"copies of step {step}")
+
+
+def copied(nodes: NodesJob, step: int | None = None) -> bool:
+    """Whether there are copies of all ranks' snapshots: of that step, or of any."""
+    found = set()
+    for note in [note for node in range(nodes.nodes) for note in notes(nodes.memory_of(node))]:
+        try:
+            kept = json.loads(note.read_text())
+        except FileNotFoundError:  # another one takes its place
+            continue
+        if step in (None, kept["step"]):
+            found.add(kept["rank"])
+    return len(found) == nodes.nodes * nodes.ranks
+
+
+def notes(memory: Path) -> list[Path]:
+    """What says of each copy in a node's memory that it is whole."""
+    return list(memory.glob("peers/*/*/copy.json"))
+
+
+def test_a_standby_goes_on_from_copies_in_the_memory_of_another_node(nodes: NodesJob, alone: FtJob) -> None:
+    nodes.env["FAULT"] = f"deaf 3 {AT}"
+    nodes.options = (*nodes.options, "--storage-interval", "off", "--peer-interval", "4")
+    nodes.begin()
+    nodes.wait_held(AT)
+    wait_copied(nodes, AT)
+    nodes.agent()
+    nodes.wait_joined(3)
+    lose(nodes, 1)
+    assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
+    assert_lost(nodes, 1)
+    (fetched,) = nodes.events("fetched")
+    assert (fetched["step"], fetched["error"]) == (AT, "")
+    assert {source["node"] for source in fetched["nodes"][0]["sources"]} == {0}
+    assert nodes.resumed() == ("peer", AT, 0)
+    recovery = json.loads((nodes.run_dir / "recovery.json").read_text())
+    assert (recovery["source"], recovery["fetched"]) == ("peer", fetched["nodes"])
+    nodes.assert_same_end(alone)
+    nodes.assert_clean(".node1")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_new_head_knows_of_the_copies(nodes: NodesJob, alone: FtJob, lost: int) -> None:
+    nodes.env["FAULT"] = f"deaf 3 {AT}"
+    nodes.options = (*nodes.options, "--storage-interval", "10", "--peer-interval", "4")
+    nodes.begin()
+    nodes.wait_held(AT)
+    wait_copied(nodes, AT)
+    nodes.agent()
+    nodes.wait_joined(3)
+    head = nodes.head
+    os.kill(head, signal.SIGKILL)
+    nodes.wait_event("attempt_adopted")
+    lose(nodes, lost)
+    codes = nodes.codes()
+    assert codes.count(0) == 2, nodes.told
+    assert nodes.resumed() == ("peer", AT, 0), nodes.told
+    nodes.assert_same_end(alone)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["fsdp", pytest.param("tp", marks=pytest.mark.slow)])
+def test_shards_of_a_lost_node_come_from_its_buddy(tmp_path: Path, kind: str) -> None:
+    """Three nodes: the copies are whole shards, and the last place's buddy is the first."""
+    words = ("--kind", kind, "--steps", "100", "--step-time", "0.1")
+    for name in ("alone", "nodes"):
+        (tmp_path / name).mkdir()
+    alone = FtJob(tmp_path / "alone")
+    nodes = NodesJob(tmp_path / "nodes", nodes=3, ranks=1)
+    try:
+        alone.start(script=SHAPES, args=("--out", str(alone.out), *words), ranks=3)
+        assert alone.wait() == 0, alone.stderr
+        nodes.script, nodes.words = SHAPES, words
+        nodes.options = (*nodes.options, "--storage-interval", "off", "--peer-interval", "4")
+        nodes.begin()
+        nodes.wait_joined(3)
+        nodes.agent()  # only now: of four agents the last one to join stands by
+        nodes.wait_joined(4)
+        nodes.wait_step(12)
+        wait_for(lambda: copied(nodes), "copies of all ranks")
+        lose(nodes, 2)
+        assert nodes.codes() == [0, 0, -signal.SIGKILL, 0], nodes.told
+        (fetched,) = nodes.events("fetched")
+        source, step, lost = nodes.resumed()
+        assert (source, step) == ("peer", fetched["step"]), nodes.told
+        assert step >= 4 and lost <= 8, nodes.told
+        assert [end_of(nodes, rank) for rank in range(3)] == [end_of(alone, rank) for rank in range(3)]
+        nodes.assert_clean(".node2")
+    finally:
+        nodes.dispose()
+        alone.dispose()
+
+
+def end_of(job: FtJob, rank: int) -> dict[str, object]:
+    """What a rank of shapes.py held at its end."""
+    told: dict[str, object] = json.loads((job.out / f"end_{rank}.json").read_text())
+    return {name: value for name, value in told.items() if name != "from"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_copier_that_dies_is_followed_by_another_one(nodes: NodesJob, alone: FtJob, signum: int) -> None:
+    """Taken out: without a look at it, a copier that is stopped sends no copy any more."""
+    nodes.env["FAULT"] = f"deaf 3 {AT}"
+    nodes.options = (*nodes.options, "--storage-interval", "off", "--peer-interval", "4")
+    nodes.begin()
+    nodes.wait_held(AT)
+    copiers = {one.pid: one for one in psutil.process_iter() if is_copier_of(one, nodes)}
+    assert len(copiers) == 2
+    wait_copied(nodes, AT)
+    for copier in copiers.values():
+        copier.send_signal(signum)
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in copiers), "the end of the copiers")
+    nodes.agent()
+    nodes.wait_joined(3)
+    wait_copied(nodes, AT)
+    lose(nodes, 1)
+    assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
+    assert nodes.resumed() == ("peer", AT, 0)
+    nodes.assert_same_end(alone)
+
+
+def is_copier_of(process: psutil.Process, job: NodesJob) -> bool:
+    """Whether a process is the copier of one of a job's agents."""
+    try:
+        parents = {agent.pid for agent in job.supervisors}
+        return "ftlaunch.peers.copier" in process.cmdline() and process.ppid() in parents
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.long
+def test_a_node_and_the_one_that_keeps_its_copies_are_lost_together(nodes: NodesJob, alone: FtJob) -> None:
+    """Memory has not all that is needed: storage is asked."""
+    nodes.env["FAULT"] = f"deaf 3 {AT}"
+    nodes.options = (*nodes.options, "--storage-interval", "10", "--peer-interval", "4", "--node-wait", "60s")
+    nodes.begin()
+    nodes.wait_held(AT)
+    assert nodes.wait_event("checkpoint_committed")["step"] == 10
+    wait_copied(nodes, AT)
+    lost = 1 - nodes.speaker
+    for note in notes(nodes.memory_of(nodes.speaker)):
+        note.unlink()  # the buddy's copies are gone: what a machine that was begun anew has
+    for process in [one for one in psutil.process_iter() if is_copier_of(one, nodes)]:
+        process.kill()  # a copier knows what it has, whatever lies on disk
+    lose(nodes, lost)
+    nodes.agent()
+    codes = nodes.codes()
+    assert codes.count(0) == 2, nodes.told
+    assert nodes.resumed()[:2] == ("storage", 10)
+    nodes.assert_same_end(alone)

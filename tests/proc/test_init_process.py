@@ -1,0 +1,73 @@
+"""An agent that is a container's first process goes on in a child: who must outlive it is not to become its child."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+from tests.support.waiting import wait_for
+
+SCRIPT = """\
+import os, signal, sys, time
+from ftlaunch.agent.init_process import step_behind_init
+step_behind_init()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+if not os.fork():
+    if not os.fork():
+        os.setsid()
+        time.sleep(0.3)
+        print("orphan of", os.getppid(), flush=True)
+    os._exit(0)
+os.wait()
+print("agent", os.getpid(), flush=True)
+how = sys.argv[1]
+if how == "ends":
+    time.sleep(1)
+    sys.exit(7)
+if how == "dies":
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(60)
+"""
+UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+def first_process(how: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([*UNSHARE, sys.executable, "-c", SCRIPT, how], stdout=subprocess.PIPE, text=True)
+
+
+def may_unshare() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not may_unshare(), reason="no pid namespace can be made here")
+
+
+def test_orphans_become_children_of_the_first_process_and_the_agents_code_is_its_own() -> None:
+    with first_process("ends") as process:
+        assert process.stdout is not None
+        told = process.stdout.read()
+    assert "orphan of 1\n" in told
+    assert "agent 1\n" not in told
+    assert process.returncode == 7
+
+
+def test_a_signal_to_the_first_process_reaches_the_agent() -> None:
+    with first_process("waits") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("agent ")
+        (first,) = wait_for(psutil.Process(process.pid).children, "the first process")
+        first.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert process.returncode == 75
+
+
+def test_an_agent_that_is_killed_ends_the_first_process_as_a_shell_says_it() -> None:
+    with first_process("dies") as process:
+        process.communicate()
+    assert process.returncode == 128 + signal.SIGKILL

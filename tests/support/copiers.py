@@ -1,0 +1,158 @@
+"""Copiers as processes, and the pages and slots of the ranks of a node, made of plain bytes without torch."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.peers.copier_client import CopierLink
+from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint.tensor_file import Chunk, whole_chunk
+from ftlaunch_contract.pages.page import NONE, Page, create_page, page_path
+from tests.support.checkpoints import common, image
+from tests.support.waiting import DEADLINE
+
+TOKEN = "ab" * 32
+Tensors = Mapping[str, Mapping[Chunk, bytes]]
+"""group -> the tensors of its file"""
+
+
+class CopierNode:
+    """A node: a directory in memory, the pages and slots of its ranks, and its copier."""
+
+    def __init__(
+        self, number: int, memory: Path, ranks: range, bandwidth: int | None = None, token: str = TOKEN
+    ) -> None:
+        self.number, self.memory, self.ranks = number, memory / str(number), ranks
+        self.memory.mkdir()
+        self.pages = {}
+        for rank in ranks:
+            create_page(page_path(self.memory, rank))
+            self.pages[rank] = Page(page_path(self.memory, rank))
+        self.bandwidth, self.token = bandwidth, token
+        self.heard: list[dict[str, Any]] = []
+        self.start()
+
+    def start(self) -> None:
+        self.link = CopierLink(HelperProcesses())
+        about = {"address": "127.0.0.1", "memory_dir": str(self.memory), "bandwidth": self.bandwidth}
+        self.port = self.ask("begin", token=self.token, **about)["port"]
+
+    # --- its copier ------------------------------------------------------------------------------------------
+
+    def tell(self, do: str, **more: Any) -> None:
+        self.link.send({"do": do, **more})
+
+    def hear(self, did: str, seconds: float = DEADLINE) -> dict[str, Any]:
+        """The next answer of this kind; others are kept for later."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for answer in self.heard:
+                if answer["did"] == did:
+                    self.heard.remove(answer)
+                    return answer
+            left = deadline - time.monotonic()
+            assert left > 0, f"waited {seconds} s in vain for {did}"
+            select.select([self.link.fd], [], [], left)
+            answers = self.link.answers()
+            assert answers is not None, "the copier is gone"
+            self.heard += answers
+
+    def ask(self, do: str, **more: Any) -> dict[str, Any]:
+        self.tell(do, **more)
+        return self.hear({"copy": "copied"}.get(do, do))
+
+    def attempt(self, lineage: str = "one", world: int = 4, resumed: tuple[str, int] | None = None) -> None:
+        count, first = len(self.ranks), self.ranks[0] if self.ranks else 0
+        answer = self.ask("attempt", lineage=lineage, first=first, count=count, world=world, resumed=resumed)
+        assert answer == {"did": "attempt"}
+
+    def send_to(self, other: CopierNode | None, port: int | None = None) -> None:
+        self.tell("buddy", to=other and {**other.where, **({"port": port} if port else {})})
+
+    @property
+    def where(self) -> dict[str, Any]:
+        return {"node": self.number, "address": "127.0.0.1", "port": self.port}
+
+    def freeze(self, lineage: str = "one") -> dict[str, list[int]]:
+        """What it keeps of that lineage; from now on it takes no copies."""
+        found: dict[str, list[int]] = self.ask("freeze", lineage=lineage)["copies"]
+        return found
+
+    def fetch(
+        self, step: int, ranks: Mapping[int, int], holders: list[CopierNode], suppliers: list[CopierNode]
+    ) -> dict[str, Any]:
+        sources = [node.where for node in holders]
+        wanted = {str(rank): {"slot": slot, "from": sources} for rank, slot in ranks.items()}
+        about = {"lineage": "one", "step": step, "world": 4}
+        return self.ask("fetch", **about, ranks=wanted, suppliers=[node.where for node in suppliers])
+
+    def kill(self) -> None:
+        os.kill(self.link.pid, signal.SIGKILL)
+        self.link.close(DEADLINE)
+
+    def close(self) -> None:
+        if not self.link.closed:
+            self.link.close(DEADLINE)
+        for page in self.pages.values():
+            page.close()
+
+    # --- its ranks ---------------------------------------------------------------------------------------------
+
+    def slot(self, rank: int, slot: int) -> Path:
+        return layout.slot_dir(self.memory, rank, slot)
+
+    def write(self, rank: int, slot: int, step: int, tensors: Tensors) -> None:
+        """A snapshot of one rank, as its rank commits it."""
+        directory = self.slot(rank, slot)
+        directory.mkdir(exist_ok=True)
+        self.pages[rank].set_slot(slot, NONE)
+        for group in layout.GROUPS:
+            os.close(image(layout.slot_file(directory, group), dict(tensors.get(group, {}))))
+        (directory / layout.COMMON).write_bytes(common(step, rank=rank))
+        self.pages[rank].set_slot(slot, step)
+
+    def snapshot(self, step: int, slot: int, kind: str, size: int = 4096) -> None:
+        """A snapshot of all its ranks."""
+        for place, rank in enumerate(self.ranks):
+            make = {"ddp": replicated, "fsdp": sharded}[kind]
+            self.write(rank, slot, step, make(rank, place, len(self.ranks), step, size))
+
+
+def content(what: str, size: int) -> bytes:
+    return random.Random(what).randbytes(size)
+
+
+def replicated(rank: int, place: int, ranks: int, step: int, size: int) -> Tensors:
+    """As under DDP: each node has all weights, shared out over its ranks, and each rank has its own small tensors."""
+    shared = {
+        whole_chunk(f"layer.{number}.weight", "F32", (size // 4,)): content(f"{number} {step}", size // 4 * 4)
+        for number in range(8)
+        if number % ranks == place
+    }
+    own = "" if rank == 0 else f"@{rank}"
+    return {"model": shared, "opt": {whole_chunk(f"rng.cpu{own}", "U8", (5056,)): content(f"rng {rank} {step}", 5056)}}
+
+
+def sharded(rank: int, place: int, ranks: int, step: int, size: int) -> Tensors:
+    """As under FSDP over all ranks of the job: no other rank has anything of it."""
+    groups = {}
+    for group in layout.GROUPS:
+        shard = Chunk(f"{group}.flat", "U8", (size,), f"{group}.flat", (rank * size,), (4 * size,))
+        groups[group] = {shard: content(f"{group} {rank} {step}", size)}
+    return groups
+
+
+def same_files(one: Path, other: Path) -> bool:
+    """Whether two slots hold the same files, byte for byte."""
+    names = {path.name for path in one.iterdir()}
+    return names == {path.name for path in other.iterdir()} and all(
+        (one / name).read_bytes() == (other / name).read_bytes() for name in names
+    )

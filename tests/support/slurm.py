@@ -1,0 +1,163 @@
+"""A Slurm cluster of machines made of namespaces: its controller on the first one, a slurmd on each of the others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.machines import Machine, Machines, made
+from tests.support.waiting import wait_for
+
+_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+_FREEZER = Path("/sys/fs/cgroup/freezer")
+_NEEDED = ("slurmctld", "slurmd", "sbatch")
+
+# A node counts as down 10 s after its slurmd fell silent, and a requeued job waits for cred_expire and a second.
+_CONFIG = """\
+ClusterName=ft
+SlurmctldHost={controller.name}({controller.address})
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/none
+CredType=cred/none
+AuthInfo=cred_expire=10
+StateSaveLocation={home}/state
+SlurmdSpoolDir={home}/spool.%n
+SlurmctldPidFile={home}/slurmctld.pid
+SlurmdPidFile={home}/slurmd.%n.pid
+ProctrackType=proctrack/{proctrack}
+TaskPlugin=task/none
+MpiDefault=none
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=2,sched_interval=2,batch_sched_delay=0
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+ReturnToService=2
+JobRequeue=1
+KillWait=5
+SlurmdTimeout=10
+MessageTimeout=10
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SwitchType=switch/none
+JobCompType=jobcomp/none
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+{nodes}
+PartitionName=work Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
+"""
+
+
+class Slurm:
+    """The cluster. Commands such as sbatch are given on the controller's machine, which runs no jobs."""
+
+    def __init__(self, home: Path, machines: Machines, proctrack: str) -> None:
+        self.home, self.controller, self.nodes = home, machines[0], machines.all[1:]
+        self._daemons: dict[str, Any] = {}
+        self._env = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(home / "slurm.conf")}
+        (home / "state").mkdir(parents=True)
+        nodes = "\n".join(f"NodeName={node.name} NodeAddr={node.address} CPUs=2" for node in self.nodes)
+        (home / "slurm.conf").write_text(
+            _CONFIG.format(home=home, controller=self.controller, nodes=nodes, proctrack=proctrack)
+        )
+        (home / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
+        names = "".join(f"{machine.address} {machine.name}\n" for machine in machines.all)
+        (home / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
+        for machine in machines.all:
+            subprocess.run([*machine.enter("-m"), "mount", "--bind", str(home / "hosts"), "/etc/hosts"], check=True)
+        self._start(self.controller, "slurmctld")
+        for node in self.nodes:
+            self.boot(node)
+        wait_for(lambda: self.states() == {node.name: "idle" for node in self.nodes}, "idle nodes")
+
+    def boot(self, node: Machine) -> None:
+        """Start the slurmd of a machine."""
+        self._start(node, "slurmd", "-N", node.name)
+
+    def kill_slurmd(self, node: Machine) -> None:
+        """End the slurmd of a machine; what Slurm has started there goes on."""
+        self._daemons[node.name].send_signal(signal.SIGKILL)
+
+    def _start(self, machine: Machine, program: str, *options: str) -> None:
+        with (self.home / f"{program}.{machine.name}.log").open("ab") as log:
+            command = (_where(program), "-D", "-f", self._env["SLURM_CONF"], *options)
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            self._daemons[machine.name] = machine.start(command, self.home, self._env, **streams)
+
+    def wait_removed(self, number: str, node: Machine) -> None:
+        """Wait until a job has this node no more: Slurm has noticed that something is wrong with it."""
+        wait_for(lambda: node.name not in self.nodes_of(number), f"job {number} without {node.name}", 60.0)
+
+    def nodes_of(self, number: str) -> list[str]:
+        """Names of the nodes that a job has."""
+        return self.run("scontrol", "show", "hostnames", self.job(number)["NodeList"]).split()
+
+    def run(self, *command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
+        """What a command on the controller's machine has said; it must end well."""
+        there = (*self.controller.enter("-n", "-u", "-m", "-i", "-p"), "sh", "-c", 'cd "$0" && exec "$@"')
+        asked = subprocess.run(
+            [*there, str(cwd or self.home), *command], env={**self._env, **(env or {})}, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False, timeout=60.0,
+        )  # fmt: skip
+        assert asked.returncode == 0, f"{command} ended with {asked.returncode}: {asked.stdout}{asked.stderr}"
+        return asked.stdout
+
+    def states(self) -> dict[str, str]:
+        """Node -> what Slurm says of it; empty while the controller does not answer."""
+        try:
+            said = self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%N %T")
+        except AssertionError:
+            return {}
+        return dict(line.split() for line in said.splitlines())
+
+    def job(self, number: str) -> dict[str, str]:
+        """What `scontrol show job` says of a job."""
+        words = self.run("scontrol", "show", "job", "-o", number).split()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+@contextlib.contextmanager
+def cluster(count: int, proctrack: str = "linuxproc") -> Iterator[Slurm]:
+    """So many nodes and a controller; skips the test where there can be none.
+
+    Its folder has a short name: Slurm makes sockets there, and the path of one has 107 characters at most.
+
+    proctrack: how Slurm finds the processes of a job. `cgroup` is that of most clusters; of these only one can be here
+    at a time, as cgroups are the host's.
+    """
+    missing = [name for name in _NEEDED if shutil.which(name, path=_PATH) is None]
+    if missing:
+        pytest.skip(f"no {' and no '.join(missing)} here (Debian: slurmctld, slurmd, slurm-client)")
+    if os.getuid() != 0:
+        pytest.skip("slurmd runs as root")
+    if proctrack == "cgroup" and not os.access(_FREEZER, os.W_OK):
+        pytest.skip(f"needs {_FREEZER}, of cgroup v1")
+    with contextlib.ExitStack() as ends:
+        if proctrack == "cgroup":
+            ends.callback(_remove_cgroups)
+        home = Path(ends.enter_context(tempfile.TemporaryDirectory(prefix="ft-slurm-")))
+        yield Slurm(home, ends.enter_context(made(count + 1)), proctrack)
+
+
+def _remove_cgroups() -> None:
+    """What slurmds leave behind that were killed."""
+    for top in _FREEZER.glob("slurm_machine*"):
+        for folder, _, _ in os.walk(top, topdown=False):
+            os.rmdir(folder)
+
+
+def _where(program: str) -> str:
+    found = shutil.which(program, path=_PATH)
+    assert found is not None
+    return found

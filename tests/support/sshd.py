@@ -1,0 +1,123 @@
+"""Hosts that ssh reaches: an sshd each, on a port of the loopback, with keys and configuration of the test's own."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.agents import free_port
+from tests.support.waiting import wait_for
+
+_NEEDED = ("ssh", "ssh-keygen", "sshd")
+_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+
+
+class SshHosts:
+    """Some hosts, all this machine. `command` is what reaches them by their names, and nothing else."""
+
+    def __init__(self, home: Path, names: tuple[str, ...], tag: str) -> None:
+        """tag: NAME=VALUE in the environment of all that is started on them."""
+        self._home, self._tag = home, tag
+        self._ports = {name: free_port() for name in names}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        for key in ("host_key", "user_key", "strange_key"):
+            _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / key))
+        (home / "authorized_keys").write_text((home / "user_key.pub").read_text())
+        self._write_client("user_key")
+        for name in names:
+            self.boot(name)
+
+    @property
+    def command(self) -> str:
+        """What `--ssh` is given."""
+        return f"ssh -F {self._home / 'ssh_config'}"
+
+    def boot(self, name: str) -> None:
+        """Let a host be reached."""
+        port, config = self._ports[name], self._home / f"sshd_{name}"
+        config.write_text(
+            f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {self._home / 'host_key'}\nPidFile none\nUsePAM no\n"
+            f"AuthorizedKeysFile {self._home / 'authorized_keys'}\nStrictModes no\nPasswordAuthentication no\n"
+            f"KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nSetEnv {self._tag}\n"
+        )
+        Path("/run/sshd").mkdir(exist_ok=True)  # where sshd separates its privileges
+        with (self._home / f"sshd_{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                [_where("sshd"), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        wait_for(lambda: _listens(port), f"the sshd of {name}")
+
+    def shut(self, name: str) -> None:
+        """No connection can be made any more; those that are there go on."""
+        sshd = self._running.pop(name)
+        sshd.terminate()
+        sshd.wait()
+
+    def cut(self, name: str) -> list[int]:
+        """End the connections that are there; returns the pids of the sshds that had them."""
+        sessions = _children(self._running[name].pid)
+        for pid in sessions:
+            os.kill(pid, signal.SIGKILL)
+        return sessions
+
+    def take_wrong_key(self) -> None:
+        """The client has a key that no host knows."""
+        self._write_client("strange_key")
+
+    def _write_client(self, key: str) -> None:
+        hosts = "".join(f"Host {name}\n  HostName 127.0.0.1\n  Port {port}\n" for name, port in self._ports.items())
+        (self._home / "ssh_config").write_text(
+            f"{hosts}Host *\n  User {getpass.getuser()}\n  IdentityFile {self._home / key}\n  IdentitiesOnly yes\n"
+            "  IdentityAgent none\n  StrictHostKeyChecking no\n"
+            f"  UserKnownHostsFile {self._home / 'known_hosts'}\n  LogLevel ERROR\n"
+        )
+
+    def close(self) -> None:
+        """No host is there any more."""
+        for name in list(self._running):
+            with contextlib.suppress(ProcessLookupError):
+                self.cut(name)
+            self.shut(name)
+
+
+def made(home: Path, names: tuple[str, ...], tag: str) -> Iterator[SshHosts]:
+    """Hosts of these names; skips the test where there can be none."""
+    missing = [name for name in _NEEDED if shutil.which(name, path=_PATH) is None]
+    if missing:
+        pytest.skip(f"no {' and no '.join(missing)} here (Debian: openssh-client, openssh-server)")
+    if os.getuid() != 0 and not Path("/run/sshd").is_dir():
+        pytest.skip("sshd wants /run/sshd, which only root can make")
+    home.mkdir()
+    hosts = SshHosts(home, names, tag)
+    try:
+        yield hosts
+    finally:
+        hosts.close()
+
+
+def _where(program: str) -> str:
+    found = shutil.which(program, path=_PATH)
+    assert found is not None
+    return found  # sshd wants its whole path
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
