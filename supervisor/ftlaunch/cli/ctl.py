@@ -23,6 +23,7 @@ from ftlaunch.cli.checkpoints import checkpoints
 from ftlaunch.cli.nodes import drain, nodes
 from ftlaunch.cli.plan import plan
 from ftlaunch.cli.rehearse import rehearse
+from ftlaunch.cli.schedulers.kubernetes import kubernetes
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
 from ftlaunch.history import goodput
@@ -80,6 +81,7 @@ command.add_command(checkpoints)
 command.add_command(plan)
 command.add_command(nodes)
 command.add_command(drain)
+command.add_command(kubernetes)
 
 
 def _seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 import yaml
@@ -14,23 +14,32 @@ from ftlaunch.cli.options import Request, read_command_line
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
+from ftlaunch.system.job_token import with_lines
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_STOPPED, EXIT_USAGE
+
+Start = Callable[[JobSpec, Request, Mapping[str, str]], int]
+"""Runs a job that was asked for, with these variables; returns the exit code. Raises SpecError."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the job that `argv` (default: sys.argv) asks for, and exit with its code."""
-    sys.exit(_main(sys.argv[1:] if argv is None else argv))
+    sys.exit(run_command(sys.argv[1:] if argv is None else argv, os.environ, _start))
 
 
-def _main(argv: Sequence[str]) -> int:
+def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, own: Sequence[click.Option] = ()) -> int:
+    """Read a command line, say what is wrong with it, and start the job; returns the exit code.
+
+    start: runs the job. own: options besides those of `ftlaunch`; their values are in `Request.own`.
+    """
     spec = None
     try:
-        request = read_command_line(argv)
-        spec = resolve(request.target, request.args, request.flags, os.environ)
+        request = read_command_line(argv, own)
+        environ = with_lines(environ, sys.stdin)
+        spec = resolve(request.target, request.args, request.flags, environ)
         _say_notes(request)
         if request.dry_run:
             return _print(spec)
-        return _run(spec) if not request.check or _could_run(spec) else EXIT_GIVEN_UP
+        return start(spec, request, environ)
     except click.exceptions.Exit as done:
         return done.exit_code
     except SpecError as error:
@@ -43,12 +52,23 @@ def _main(argv: Sequence[str]) -> int:
         return _report_bug(error, spec)
 
 
+def _start(spec: JobSpec, request: Request, environ: Mapping[str, str]) -> int:
+    if spec.nodes.hosts:  # each of them checks itself
+        from ftlaunch.agent.hosts import launcher  # noqa: PLC0415 - as below
+
+        return launcher.run(spec, request.words(without=launcher.OWN_OPTIONS), environ)
+    return _run(spec) if not request.check or _could_run(spec) else EXIT_GIVEN_UP
+
+
 def _run(spec: JobSpec) -> int:
     # Only now: a refused spec, --help and --dry-run answer without loading what runs a job.
     from ftlaunch.engine.workspace import Unusable  # noqa: PLC0415
 
     if spec.nodes.several:
+        from ftlaunch.agent.init_process import step_behind_init  # noqa: PLC0415
         from ftlaunch.agent.main import run  # noqa: PLC0415
+
+        step_behind_init()
     else:
         from ftlaunch.engine.main import run  # noqa: PLC0415
     try:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from ftlaunch import __version__
 from ftlaunch.spec.errors import SpecError, did_you_mean, shown
-from ftlaunch.spec.keys import OPTIONS, Key
+from ftlaunch.spec.key import Key
+from ftlaunch.spec.keys import OPTIONS
 
 _INTRO = (
     "Keep a training job alive: start its ranks, watch them, restart them, resume from the step they had "
@@ -26,7 +28,6 @@ _EXITS = (
     "with a checkpoint, run it again; 143 stopped on request, nothing to save."
 )
 _LEAST_OF_A_NAME = 3  # letters, so that no letter of a short option is taken for a name
-_OTHERS = 3  # options that are no setting: the last ones
 _GROUPS = {
     "ours": "What ftlaunch does",
     "torchrun": "As in torchrun",
@@ -43,6 +44,20 @@ class Request:
     flags: dict[str, str]
     dry_run: bool
     check: bool
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """values of the options that a command has besides those of `ftlaunch`"""
+
+    def words(self, without: Collection[str]) -> list[str]:
+        """A command line that asks for the same, but for the options `without`."""
+        options = [_word(OPTIONS[name], value) for name, value in self.flags.items() if name not in without]
+        return [*options, *(["--check"] if self.check else []), self.target, *self.args]
+
+
+def _word(key: Key, value: str) -> str:
+    name = key.name.replace("_", "-")
+    if not key.switch:
+        return f"--{name}={value}"
+    return f"--{name}" if value == "true" else f"--no-{name}"
 
 
 class _Command(click.Command):
@@ -52,7 +67,8 @@ class _Command(click.Command):
         for group, title in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([_help_row(key) for key in OPTIONS.values() if key.group == group])
-        others = [row for param in self.params[-_OTHERS:] if (row := param.get_help_record(ctx))]
+        options = [param for param in self.params if isinstance(param, click.Option) and param.name not in OPTIONS]
+        others = [row for param in options if (row := param.get_help_record(ctx))]
         with formatter.section("Others"):
             formatter.write_dl([*others, ("-h, --help", "show this and exit")])
 
@@ -62,15 +78,15 @@ class _Command(click.Command):
             formatter.write_text(text)
 
 
-def read_command_line(argv: Sequence[str]) -> Request:
-    """What `argv` (without the program's name) asks for.
+def read_command_line(argv: Sequence[str], own: Sequence[click.Option] = ()) -> Request:
+    """What `argv` (without the program's name) asks for. own: options that this command has besides.
 
     Raises SpecError where it cannot be understood, and click's Exit once --help or --version is printed.
     """
     try:
-        context = command.make_context("ftlaunch", list(argv))
+        context = (_make_command(own) if own else command).make_context("ftlaunch", list(argv))
     except click.UsageError as error:
-        raise SpecError(_sentence(error)) from None
+        raise SpecError(_sentence(error, [option.name or "" for option in own])) from None
     given = {
         name: value
         for name, value in context.params.items()
@@ -80,9 +96,9 @@ def read_command_line(argv: Sequence[str]) -> Request:
         raise SpecError("cannot start: no script, module, program or job.yaml is given; see `ftlaunch --help`")
     flags = {name: str(value).lower() if OPTIONS[name].switch else value for name, value in given.items()
              if name in OPTIONS}  # fmt: skip
-    return Request(
-        given["target"], tuple(given.get("args", ())), flags, bool(given.get("dry_run")), bool(given.get("check"))
-    )
+    values = {option.name or "": context.params[option.name or ""] for option in own}
+    args, dry_run, check = tuple(given.get("args", ())), bool(given.get("dry_run")), bool(given.get("check"))
+    return Request(given["target"], args, flags, dry_run, check, values)
 
 
 def _whole_name(name: str) -> str:
@@ -99,7 +115,7 @@ def _is_torchruns(key: Key) -> bool:
     return key.group != "ours" or key.name == "max_restarts"
 
 
-def _make_command() -> click.Command:
+def _make_command(own: Sequence[click.Option] = ()) -> click.Command:
     settings = {
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
@@ -107,7 +123,7 @@ def _make_command() -> click.Command:
         "allow_interspersed_args": False,
         "token_normalize_func": _whole_name,
     }
-    params: list[click.Parameter] = [_option(key) for key in OPTIONS.values()]
+    params: list[click.Parameter] = [*(_option(key) for key in OPTIONS.values()), *own]
     params += [
         click.Argument(["target"], required=False, metavar="SCRIPT|job.yaml"),
         click.Argument(["args"], nargs=-1, type=click.UNPROCESSED),
@@ -144,9 +160,9 @@ def _help_row(key: Key) -> tuple[str, str]:
     return names if key.switch else f"{names} VALUE", f"{key.help.replace('null: ', 'default: ')}{default}"
 
 
-def _sentence(error: click.UsageError) -> str:
+def _sentence(error: click.UsageError, own: Sequence[str]) -> str:
     if isinstance(error, click.NoSuchOption):
-        names = [f"--{name.replace('_', '-')}" for name in (*OPTIONS, "dry_run", "check", "version", "help")]
+        names = [f"--{name.replace('_', '-')}" for name in (*OPTIONS, *own, "dry_run", "check", "version", "help")]
         hint = did_you_mean(error.option_name, names)
         hint = hint or "; see `ftlaunch --help`"
         return f"cannot use `{shown(error.option_name)}`: there is no such option{hint}"

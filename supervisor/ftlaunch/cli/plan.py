@@ -16,7 +16,7 @@ from ftlaunch.policy.restart_policy import Backoff
 from ftlaunch.spec.keys import default
 from ftlaunch.tools.planner import figures as known
 from ftlaunch.tools.planner import view
-from ftlaunch.tools.planner.figures import DAY, Figures, complete, from_run
+from ftlaunch.tools.planner.figures import DAY, Figures, complete, from_run, nodes_of
 from ftlaunch.tools.planner.plan import plan as make_plan
 from ftlaunch.tools.planner.simulation import Scene, lives
 
@@ -85,7 +85,12 @@ _DAYS_ASKED: dict[str, Any] = {"callback": _number(1e-3, 36500.0), "metavar": "N
               help="training waits for one [default: 13.4 ms a GiB of a GPU's state, at least 0.8 ms]")  # fmt: skip
 @click.option("--stall-per-checkpoint", **_SECONDS, help="and so much more for a checkpoint [default: the same]")
 @click.option("--memory/--no-memory", default=True, show_default=True, help="whether there are snapshots in memory")
-@click.option("--replicated", is_flag=True, help="every snapshot has a copy on another node")
+@click.option("--copies", is_flag=True, help="every snapshot is copied to another node (--peer-interval)")
+@click.option("--network-bandwidth", **_RATE,
+              help=f"how fast one node sends to another [default: {known.NETWORK / 1e9:g}GB/s]")  # fmt: skip
+@click.option("--copy-slowdown", **_SHARE,
+              help="training is slower by so much while a copy is sent"
+              f" [default: {known.COPY_SLOWDOWN:g}]")  # fmt: skip
 @click.option("--run", "run_name", metavar="RUN", help="take what is not given from this run dir or job, as measured")
 @click.option("--simulate", "count", type=click.IntRange(0), default=0, metavar="RUNS",
               help="also simulate so many runs, by the real state machine and policy")  # fmt: skip
@@ -96,11 +101,13 @@ def plan(run_name: str | None, count: int, seed: int, as_json: bool, **options: 
 
     Every figure is printed with where it comes from: given, measured, published or assumed.
     """
-    memory, replicated = options["memory"], options["replicated"]
-    if replicated and not memory:
-        raise click.UsageError("--replicated and --no-memory exclude each other")
+    memory, copies = options["memory"], options["copies"]
+    if copies and not memory:
+        raise click.UsageError("--copies and --no-memory exclude each other")
     figures = _figures(options, run_name)
-    made = make_plan(figures, memory=memory, replicated=replicated)
+    if copies and nodes_of(figures) == 1:
+        raise click.UsageError("--copies is for jobs of several nodes: this one has one (--gpus, --gpus-per-node)")
+    made = make_plan(figures, memory=memory, copies=copies)
     backoff = Backoff(default("backoff_first"), default("backoff_max"))
     scene = Scene(made.job, made.chosen, (options["days"] or _DAYS) * DAY, made.limits, backoff)
     faults = count * scene.seconds * (made.job.rate + made.job.stops)
@@ -125,7 +132,8 @@ def _figures(options: dict[str, Any], run_name: str | None) -> Figures:
         ("load_bandwidth", "load_bytes_per_second"), ("detect_seconds", "detect_seconds"),
         ("hang_detect_seconds", "hang_detect_seconds"), ("restart_seconds", "restart_seconds"),
         ("replace_seconds", "replace_seconds"), ("stall_per_snapshot", "snapshot_stall_seconds"),
-        ("stall_per_checkpoint", "checkpoint_stall_seconds"),
+        ("stall_per_checkpoint", "checkpoint_stall_seconds"), ("network_bandwidth", "network_bytes_per_second"),
+        ("copy_slowdown", "copy_slowdown"),
     ):  # fmt: skip
         if options[option] is not None:
             figures.add(name, options[option], _GIVEN)

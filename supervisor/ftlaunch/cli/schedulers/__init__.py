@@ -1,0 +1,1 @@
+"""Commands that write what a scheduler takes. None of them talks to one."""
