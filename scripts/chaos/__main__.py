@@ -56,17 +56,6 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def add(total: audit.Tally, tally: audit.Tally) -> None:
-    """Add a job's counts."""
-    total.kills += tally.kills
-    total.restores += tally.restores
-    for source, counts in tally.lost.items():
-        total.lost[source] += counts
-    for name in ("lives", "judged", "ends", "audited"):
-        setattr(total, name, getattr(total, name) + getattr(tally, name))
-    total.problems += tally.problems
-
-
 def rampage(home: Path, args: argparse.Namespace, total: audit.Tally) -> None:
     """Job after job until enough was killed, or something is wrong."""
     dice, began = random.Random(args.seed), time.monotonic()
@@ -88,7 +77,7 @@ def rampage(home: Path, args: argparse.Namespace, total: audit.Tally) -> None:
         except BaseException:
             job.abandon()
             raise
-        add(total, tally)
+        total.add(tally)
         number += 1
         print(
             f"{time.monotonic() - began:6.0f} s  {plan.name:13}  {tally.kills.total():3} kills, "

@@ -33,6 +33,16 @@ class Tally:
     audited: int = 0
     problems: list[str] = field(default_factory=list)
 
+    def add(self, tally: Tally) -> None:
+        """Add a job's counts."""
+        self.kills += tally.kills
+        self.restores += tally.restores
+        for source, counts in tally.lost.items():
+            self.lost[source] += counts
+        for name in ("lives", "judged", "ends", "audited"):
+            setattr(self, name, getattr(self, name) + getattr(tally, name))
+        self.problems += tally.problems
+
 
 @dataclass(frozen=True)
 class Life:

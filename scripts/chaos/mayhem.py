@@ -50,18 +50,18 @@ class Plan:
         return f"{self.kind}-{self.size}"
 
 
-def run_oracle(home: Path, kind: str, size: str) -> Path:
+def run_oracle(home: Path, kind: str, size: str, ranks: int = RANKS) -> Path:
     """The undisturbed run: digests of every step; returns their folder. Raises RuntimeError."""
     oracle = home / f"oracle_{kind}_{size}"
     oracle.mkdir()
     argv = [sys.executable, training.__file__, "--kind", kind, "--size", size, "--oracle", str(oracle)]
-    env = {**os.environ, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1"}
+    env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
     env["MASTER_PORT"] = str(free_port("127.0.0.1"))
     with (oracle / "log").open("wb") as log:
-        ranks = [
-            subprocess.Popen(argv, env={**env, "RANK": str(rank)}, stdout=log, stderr=log) for rank in range(RANKS)
+        processes = [
+            subprocess.Popen(argv, env={**env, "RANK": str(rank)}, stdout=log, stderr=log) for rank in range(ranks)
         ]
-        codes = [process.wait() for process in ranks]
+        codes = [process.wait() for process in processes]
     if any(codes):
         raise RuntimeError(f"cannot go on: the undisturbed run failed ({codes}):\n{(oracle / 'log').read_text()}")
     return oracle

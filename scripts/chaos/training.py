@@ -150,7 +150,7 @@ class Witness:
     def __init__(self, args: argparse.Namespace, rank: int) -> None:
         self.args, self.rank = args, rank
         self.expected = json.loads((args.oracle / f"rank_{rank}.json").read_text())
-        self.life = f"{os.environ['CHAOS_GENERATION']}.{os.environ['FTLAUNCH_ATTEMPT']}"
+        self.life = f"{os.environ.get('CHAOS_GENERATION') or _begun()}.{os.environ['FTLAUNCH_ATTEMPT']}"
         name = args.out / f"progress_{self.life}_{rank}"
         self._progress = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -168,6 +168,13 @@ class Witness:
     def passed(self, step: int) -> None:
         """`step` steps are completed."""
         os.pwrite(self._progress, f"{step:8d}".encode(), 0)
+
+
+def _begun() -> int:
+    """When this life began, the same on all ranks: heads that follow each other count their attempts anew."""
+    now = torch.tensor([time.time_ns()])
+    dist.broadcast(now, src=0)
+    return int(now)
 
 
 def run_undisturbed(training: Training, args: argparse.Namespace, rank: int) -> None:

@@ -16,6 +16,7 @@ else:
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
+    "ftlaunch_ray": ROOT / "supervisor/ftlaunch_ray",
     "ftlaunch": ROOT / "supervisor/ftlaunch",
     "ftlaunch_hooks": ROOT / "worker_hooks/ftlaunch_hooks",
     "ftlaunch_contract": ROOT / "worker_hooks/ftlaunch_contract",

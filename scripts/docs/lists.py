@@ -10,7 +10,8 @@ from pathlib import Path
 from house import ROOT, SOURCES
 
 from ftlaunch.spec.job_spec import PARTS
-from ftlaunch.spec.keys import KEYS, Key
+from ftlaunch.spec.key import Key
+from ftlaunch.spec.keys import KEYS
 
 _PROTOCOL = SOURCES["ftlaunch_contract"] / "protocol.py"
 _PARTS = {
