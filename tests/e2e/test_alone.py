@@ -105,7 +105,7 @@ def test_plain_python_saves_on_sigterm_resumes_and_ends_as_if_undisturbed(
     alone.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_torchrun_saves_on_an_agreed_step_and_ftlaunch_goes_on_from_it(alone: AloneJob, job: FtJob) -> None:
     """SIGTERM to torchrun, which passes it on to its ranks."""
     process = alone.start(*SLOW, ranks=2)
@@ -122,7 +122,7 @@ def test_torchrun_saves_on_an_agreed_step_and_ftlaunch_goes_on_from_it(alone: Al
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_torchrun_goes_on_with_state_that_its_ranks_have_split(
     alone: AloneJob, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -154,7 +154,7 @@ def test_torchrun_goes_on_from_what_it_saved(alone: AloneJob) -> None:
     alone.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", ["gil 1 6", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("spin 1 6", "gil 0 6"))]
 )
@@ -169,7 +169,7 @@ def test_torchrun_stuck_in_a_collective(alone: AloneJob, fault: str) -> None:
     alone.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_torchrun_stuck_in_a_collective_after_a_save(alone: AloneJob) -> None:
     """A checkpoint of an earlier step is no reason to leave the newer one in memory."""
     process = alone.start(*SLOW, ranks=2, FAULT="gil 1 9", FTLAUNCH_GRACE="4", FTLAUNCH_STORAGE_INTERVAL="4")
@@ -182,7 +182,7 @@ def test_torchrun_stuck_in_a_collective_after_a_save(alone: AloneJob) -> None:
     alone.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_interval_retention_damage_and_nothing_usable(alone: AloneJob) -> None:
     """A damaged checkpoint is refused and said; nothing usable is an error and no fresh start."""
     process = alone.start("--steps", "20", "--step-time", "0.05", FTLAUNCH_STORAGE_INTERVAL="5", FTLAUNCH_KEEP="2")

@@ -112,7 +112,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> AloneNodes:
     return job
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_killed_rank_costs_no_step(nodes: AloneNodes, calm: AloneNodes) -> None:
     """torchrun starts the ranks of both nodes again: all go on from the step that both nodes hold in memory."""
     nodes.start(*SLOW, restarts=3, FAULT="sigkill 2 12", FTLAUNCH_STORAGE_INTERVAL="off")
@@ -152,7 +152,7 @@ def test_a_node_without_memory_takes_all_back_to_the_checkpoint(nodes: AloneNode
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_sigterm_to_one_rank_of_one_node_stops_both_at_a_step_that_is_saved(
     nodes: AloneNodes, calm: AloneNodes
 ) -> None:

@@ -43,7 +43,7 @@ def jobs(tmp_path: Path) -> Any:
         job.dispose()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_begins_with_the_checkpoint_of_another(jobs: list[FtJob]) -> None:
     first, second = jobs
     run(first, 4)
@@ -86,7 +86,7 @@ def test_a_job_goes_back_once(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_is_damaged_is_not_begun_with(jobs: list[FtJob]) -> None:
     first, second = jobs
     run(first, 2)

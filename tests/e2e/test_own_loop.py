@@ -14,6 +14,8 @@ from tests.support.harness import JOBS, FtJob
 
 from ftlaunch_contract.checkpoint import health_mark, layout, verify
 
+pytestmark = pytest.mark.long
+
 OWN_LOOP = JOBS / "own_loop.py"
 
 

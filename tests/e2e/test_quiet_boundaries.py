@@ -8,6 +8,8 @@ import signal
 import pytest
 from tests.support.harness import FtJob
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 import sys, time, torch, ftlaunch_hooks as ft
 model = torch.nn.Linear(1, 1)

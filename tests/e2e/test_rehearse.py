@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from tests.support.harness import JOBS, TINY
 
+pytestmark = pytest.mark.long
+
 
 def rehearse(home: Path, *words: str, **popen: Any) -> tuple[int, dict[str, Any], str]:
     """Exit code, the JSON, stderr."""

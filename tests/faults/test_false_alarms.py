@@ -9,6 +9,8 @@ from __future__ import annotations
 import pytest
 from tests.support.harness import JOBS, FtJob
 
+pytestmark = pytest.mark.long
+
 HEALTHY = JOBS / "healthy.py"
 
 

@@ -7,6 +7,8 @@ import json
 import pytest
 from tests.support.harness import JOBS, FtJob
 
+pytestmark = pytest.mark.long
+
 HEALTHY = JOBS / "healthy.py"
 
 

@@ -18,6 +18,8 @@ from tests.support.waiting import wait_for
 
 from ftlaunch.notify.notifier import FAREWELL
 
+pytestmark = pytest.mark.long
+
 
 def test_a_server_that_comes_back_gets_it_after_retries(job: FtJob, hooks: list[Hook]) -> None:
     hooks.append(hook := Hook(503, 500, 200))

@@ -9,6 +9,8 @@ import pytest
 from tests.support.harness import JOBS, FtJob
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 APART = JOBS / "apart.py"
 SCOPE = ("--restart-scope", "rank", "--backoff-first", "0.1s", "--backoff-max", "0.2s")
 

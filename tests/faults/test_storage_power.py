@@ -107,4 +107,4 @@ def test_committed_checkpoints_survive_a_power_loss(tmp_path: Path) -> None:
                 frozen.resume()
                 saver.close()
         assert unfinished > LOSSES / 4, "saves were caught in the middle"
-        assert saver.committed > LOSSES / 4
+        assert saver.committed > LOSSES / 10

@@ -12,6 +12,8 @@ import pytest
 from tests.support.harness import JOBS, FtJob
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 UNMODIFIED = JOBS / "unmodified.py"
 
 

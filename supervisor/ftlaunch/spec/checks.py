@@ -58,3 +58,15 @@ def why_not_writable(folder: Path) -> str | None:
             return f"no permission to write in {one_line(part)}"
         return None
     return f"{folder} has no root"
+
+
+def names_file(preempt: str) -> bool:
+    """Whether `preempt_when` is a file to look for; else it is a command."""
+    return preempt.startswith(("/", "./")) and len(preempt.split()) == 1
+
+
+def why_no_notice(preempt: str) -> str | None:
+    """Why `preempt_when` is not what its writer means, or None."""
+    if names_file(preempt) and Path(preempt).is_file() and os.access(preempt, os.X_OK):
+        return "it is a program, and one word that begins with / or ./ is a file to look for; write `sh` before it"
+    return None

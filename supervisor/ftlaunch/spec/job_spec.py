@@ -16,8 +16,8 @@ from ftlaunch.spec import shown
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.keys import YAML_KEYS, default
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
-from ftlaunch.spec.notify_targets import NotifyTarget
 from ftlaunch.spec.parsers import Endpoint, StorageInterval
+from ftlaunch.spec.parsing.notify_targets import NotifyTarget
 
 __all__ = ["JobSpec", "SpecError", "TargetKind", "resolved"]
 
@@ -50,6 +50,9 @@ class LaunchSpec:
     """local ranks to follow on the terminal; None is rank 0 and those that fail"""
     stop_signals: tuple[str, ...] = default("signals_to_handle")
     virtual_local_rank: bool = default("virtual_local_rank")
+    preempt_when: str | None = None
+    """a file, or a command; None is not asked for"""
+    preempt_every: float = default("preempt_every")
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,8 @@ def resolved(spec: JobSpec) -> dict[str, object]:
 
 def _meeting(nodes: NodesSpec) -> dict[str, object]:
     where = None if nodes.address is None else str(Endpoint(nodes.address, nodes.port))
+    if nodes.etcd is not None:
+        where = str(nodes.etcd)
     return {"nnodes": shown.node_range(nodes.least, nodes.most), "rdzv_endpoint": where}
 
 

@@ -6,58 +6,14 @@ The spec reader, the command line and the test of configs/default.yaml all read 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ftlaunch.common.masking import masked_args, masked_env
-from ftlaunch.spec import notify_targets, shown
 from ftlaunch.spec import parsers as p
-from ftlaunch.spec.errors import RefusedError
-from ftlaunch.spec.rule_parser import parse_rules
-
-
-@dataclass(frozen=True)
-class Key:
-    """One thing that can be asked. `default` is what a person would write; None is no value of its own."""
-
-    name: str
-    parse: Callable[[object], Any]
-    allowed: str
-    default: str | None
-    help: str
-    group: str = "ours"
-    """ours | torchrun (same meaning as there) | accepted (no effect on one node) | target (what to run)"""
-    option: bool = True
-    yaml: bool = True
-    switch: bool = False
-    """on the command line it stands alone, without a value"""
-    short: str | None = None
-    env: tuple[str, ...] = ()
-    note: str | None = None
-    """said on stderr when it is used: an effect that torchrun has and ftlaunch has not"""
-    show: Callable[[Any], object] = shown.unchanged
-    """how a job spec writes a value"""
-    called: str = ""
-    """the field of JobSpec that holds the value, where it is not called as the key is"""
-
-    @property
-    def field(self) -> str:
-        """The field of JobSpec that holds the value, where one does."""
-        return self.called or self.name
-
-    @property
-    def default_value(self) -> Any:
-        """The default as the parser gives it; None where there is none."""
-        return None if self.default is None else self.parse(self.default)
-
-    def read(self, raw: object) -> Any:
-        """The value of `raw`. Raises RefusedError, always with the text of what is allowed."""
-        try:
-            return self.parse(raw)
-        except RefusedError as refused:
-            given = raw if refused.given is None and not refused.at else refused.given
-            raise RefusedError(refused.allowed or f"it must be {self.allowed}", refused.at, given) from None
-
+from ftlaunch.spec import shown
+from ftlaunch.spec.key import Key
+from ftlaunch.spec.parsing import hosts, notify_targets
+from ftlaunch.spec.parsing.rule_parser import parse_rules
 
 _LIMIT = "`auto`, `off` or a duration above zero such as 90s, 30m or 1h30m"
 _SILENCE = "`off` or a duration above zero such as 30m"
@@ -89,7 +45,8 @@ _TARGET = (
 
 _OURS = (
     Key("job_id", p.job_id, "1 to 64 letters, digits or any of . _ - (no dot or dash first)", None,
-        "the job's name, the same in every run of it; null: the script's name and a hash of the command"),
+        "the job's name, the same in every run of it; null: the script's name, a hash of the command,"
+        " and the number of a Slurm array's task"),
     Key("run_dir", p.path, _FOLDER, None,
         "where events, logs and the report go; null: runs/<job-id>", show=shown.path),
     Key("checkpoint_dir", p.path, _FOLDER, None,
@@ -137,8 +94,15 @@ _OURS = (
         env=("PET_NODE_WAIT",), called="wait"),
     Key("isolate_after", p.whole_or_off, _TIMES, "3", show=shown.or_off,
         help="failures that begin on one machine, after which it gets no ranks where a standby can take its place"),
+    Key("topology", p.any_text, "a name", None,
+        "this node's failure domain, such as its rack: copies of snapshots go to another one; null: the machine",
+        env=("PET_TOPOLOGY",)),
     Key("grace", p.duration(zero=True), _GRACE, "30s",
         "how long a rank told to stop may take before it is killed, on every path", show=shown.limit),
+    Key("preempt_when", p.text, "a path that begins with / or ./, or a command", None,
+        "this machine will be taken away once this file is there, or this command ends with 0: as SIGTERM then"),
+    Key("preempt_every", p.duration(least=0.1), "a duration, 100ms or more", "5s",
+        "the time between looks for preempt_when", show=shown.limit),
     Key("backoff_first", p.duration(zero=True), _BACKOFF, "1s",
         "the wait before the first restart; it doubles with each further one", show=shown.limit),
     Key("backoff_max", p.duration(zero=True), _BACKOFF, "60s",
@@ -160,6 +124,11 @@ _OURS = (
         "when replicas differ: warn, stop, or rollback to a healthy checkpoint from before"),
     Key("memory_interval", p.steps, "a whole number of steps, auto, or 0 for off", "auto",
         "steps between snapshots in memory; auto: as few as cost less than 1 % of the time; 0: none"),
+    Key("peer_interval", p.steps, "a whole number of steps, auto, or 0 for off", "auto",
+        "steps between copies of snapshots to another node; auto: as few as cost less than 1 % of the time; 0: none"),
+    Key("peer_bandwidth", p.bandwidth, "a rate such as 200MB/s or 1.5GiB/s, or off", "off",
+        "bytes a second that a node may send to another one for copies; off: as fast as the network takes them",
+        show=shown.rate),
     Key("storage_interval", p.steps_or_seconds, "a number of steps, a duration such as 10m, or off", "10m",
         "steps (a plain number) or time (10m) between checkpoints on storage; off: none", show=shown.interval),
     Key("keep", p.whole(1), "a whole number, 1 or more", "5",
@@ -186,6 +155,13 @@ _OURS = (
         option=False),
     Key("enable_resume_training", p.switch, _YES_NO, "true",
         "ChatLearn's: false is `fresh: true`", option=False),
+    Key("hosts", hosts.host_list, "hosts such as a,b,user@c or a:8,b:8", None,
+        "start an agent on each of these hosts by ssh, and end as they do: a,b,user@c, or a:8,b:8 with their ranks",
+        yaml=False),
+    Key("hostfile", p.path, _FOLDER, None,
+        "like --hosts, the hosts in a file: a line each, as `a`, `a:8` or `a slots=8`", yaml=False),
+    Key("ssh", hosts.ssh_command, "a program and its options", "ssh",
+        "how --hosts are reached: a program that takes ssh's options, and options for it", yaml=False),
     Key("omp_threads", p.threads, "auto or a whole number, 1 or more", "auto",
         "OMP_NUM_THREADS of a rank; auto: 1 where there are several ranks and the environment does not say",
         show=shown.or_auto),
@@ -212,12 +188,12 @@ _TORCHRUN = (
     Key("node_rank", p.whole(0), "a whole number, 0 or more", None,
         "this node's place among the nodes; null: that in the Slurm step, else as they come", "torchrun",
         env=("PET_NODE_RANK",), called="rank"),
-    Key("rdzv_backend", p.backend, "c10d or static", None,
-        "how nodes meet: c10d (at the endpoint), static (at master_addr:master_port); null: static where only the"
-        " latter is given", "torchrun", env=("PET_RDZV_BACKEND",), called="backend"),
-    Key("rdzv_endpoint", p.endpoint, "HOST or HOST:PORT with a port from 1 to 65535", None,
-        "where nodes meet, HOST[:PORT] [c10d: port 29400, static: 29500]; null: the Slurm step's first node",
-        "torchrun", env=("PET_RDZV_ENDPOINT",)),
+    Key("rdzv_backend", p.backend, "c10d, static or etcd", None,
+        "how nodes meet: c10d (at the endpoint), etcd (in it), static (at master_addr:master_port); null: static where"
+        " only the latter is given", "torchrun", env=("PET_RDZV_BACKEND",), called="backend"),
+    Key("rdzv_endpoint", p.endpoints, "HOST or HOST:PORT with a port from 1 to 65535", None,
+        "where nodes meet, HOST[:PORT] [c10d: port 29400, static: 29500], or etcd's members, HOST[:PORT],... [2379];"
+        " null: the Slurm step's first node", "torchrun", env=("PET_RDZV_ENDPOINT",)),
     Key("role", p.text, "a name", "default",
         "the ranks' role, told to them as ROLE_NAME", "torchrun", env=("PET_ROLE",)),
     Key("master_addr", p.word, "a host name or address", "127.0.0.1",
@@ -273,7 +249,7 @@ _START = ("spawn", "fork", "forkserver")
 _NUMA = ("node", "socket", "exclusive", "core-complex")
 
 _ACCEPTED = (
-    _accepted("rdzv_conf", "settings of the rendezvous; last_call_timeout=SECONDS is the wait for more than MIN nodes"),
+    _accepted("rdzv_conf", "settings of the rendezvous: last_call_timeout=SECONDS; etcd's protocol, cacert, cert, key"),
     _accepted("local_addr", "this node's address for the others"),
     _accepted("monitor_interval", "seconds between looks at the ranks; ftlaunch is woken instead",
               p.number, "a number of seconds above 0"),

@@ -195,21 +195,23 @@ class Endpoint(NamedTuple):
         return host if self.port is None else f"{host}:{self.port}"
 
 
-def endpoint(raw: object) -> Endpoint | None:
-    """`HOST` or `HOST:PORT`, an IPv6 address in brackets; None for the empty text, which is torchrun's default."""
-    if raw == "":
-        return None
-    found = _ENDPOINT.fullmatch(word(raw))
+def endpoints(raw: object) -> tuple[Endpoint, ...] | None:
+    """`HOST` or `HOST:PORT`, or several with commas; IPv6 in brackets; None for the empty text, torchrun's default."""
+    return None if raw == "" else tuple(map(_endpoint, word(raw).split(",")))
+
+
+def _endpoint(given: str) -> Endpoint:
+    found = _ENDPOINT.fullmatch(given)
     if found is None:
-        raise RefusedError("it names no host" if word(raw).startswith(":") else None)
+        raise RefusedError("it names no host" if given.startswith(":") else None)
     return Endpoint(found["host"].strip("[]"), None if found["port"] is None else whole(0, 65535)(found["port"]))
 
 
 def backend(raw: object) -> str:
     """torchrun's name of a way to meet."""
-    if raw in ("etcd", "etcd-v2"):
-        raise RefusedError(f"{raw} is not available yet; use c10d or static")
-    return one_of("c10d", "static")(raw)
+    if raw == "etcd-v2":
+        raise RefusedError("v2 of etcd's protocol is not spoken; `etcd` speaks v3, with etcd 3.4 or later")
+    return one_of("c10d", "static", "etcd")(raw)
 
 
 def port(raw: object) -> int | None:

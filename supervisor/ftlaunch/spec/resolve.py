@@ -8,12 +8,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.spec.checks import check_target, why_not_writable
-from ftlaunch.spec.errors import Given, Origin, RefusedError, SpecError, one_line
+from ftlaunch.spec.checks import check_target, why_no_notice, why_not_writable
+from ftlaunch.spec.errors import Given, Origin, RefusedError, SpecError, one_line, shown
 from ftlaunch.spec.job_spec import PARTS, JobSpec, TargetKind
-from ftlaunch.spec.keys import OPTIONS, SETTINGS, YAML_KEYS, Key
+from ftlaunch.spec.key import Key
+from ftlaunch.spec.keys import OPTIONS, SETTINGS, YAML_KEYS
 from ftlaunch.spec.nodes import meeting
+from ftlaunch.spec.nodes.hosts import from_hosts
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
+from ftlaunch.spec.parsing.hosts import host_file
 from ftlaunch.spec.yaml_file import read_spec_file
 from ftlaunch.system.resources import count_cpus, count_gpus
 from ftlaunch_contract.checkpoint import layout
@@ -41,15 +44,30 @@ def resolve(target: str, args: Sequence[str], flags: Mapping[str, str], environ:
     else:
         kind = _wanted_kind(layers)
     asked = _merged(layers)
-    asked |= meeting.from_slurm(asked, environ)
+    hosts = _hosts(asked)
+    asked |= from_hosts(asked, *hosts) if hosts else meeting.from_slurm(asked, environ)
     _check_combinations(asked)
     spec = _build(kind, target, tuple(args), asked, environ)
     check_target(kind, target, environ)
     _check_devices(spec, asked, environ)
+    if (preempt := spec.launch.preempt_when) is not None and (reason := why_no_notice(preempt)):
+        raise asked["preempt_when"].error("preempt_when", reason)
     for name in ("run_dir", "checkpoint_dir", "log_dir"):
         if reason := why_not_writable(getattr(spec, name)):
             raise SpecError(f"cannot use {one_line(getattr(spec, name))} as `{name}`: {reason}")
     return spec
+
+
+def asked_of(path: str, raws: Mapping[str, object], environ: Mapping[str, str]) -> _Layer:
+    """What the job spec `raws`, read from `path`, will ask for on another machine with these variables.
+
+    Looks at nothing of this machine. Raises SpecError.
+    """
+    in_file = _in_our_words({name: _parsed(YAML_KEYS[name], raw, Origin("file", path)) for name, raw in raws.items()})
+    _target_of_file(path, in_file)
+    asked = _merged([in_file, _environment_layer(environ)])
+    _check_combinations(asked)
+    return asked
 
 
 def _parsed(key: Key, raw: object, origin: Origin) -> Given:
@@ -104,6 +122,23 @@ def _merged(layers: Sequence[_Layer]) -> _Layer:
     return asked
 
 
+def _hosts(asked: _Layer) -> tuple[Given, str] | None:
+    """The hosts on which agents are to be started, and the option that names them."""
+    listed, file = asked["hosts"], asked["hostfile"]
+    if file.value is None:
+        return None if listed.value is None else (listed, "hosts")
+    if listed.value is not None:
+        raise file.error("hostfile", "`--hosts` names hosts, too; give one of them")
+    try:
+        return file._replace(value=host_file(Path(file.value).read_text())), "hostfile"
+    except RefusedError as refused:
+        line = "" if refused.given is None else f"a line says {shown(refused.given)}; "
+        raise SpecError(f"cannot read {one_line(file.value)}: {line}{refused.allowed}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise SpecError(f"cannot read {one_line(file.value)}: {str(reason).lower()}") from None
+
+
 def _wanted_kind(layers: Sequence[_Layer]) -> TargetKind:
     """What torchrun's switches make of the target: --run-path over --no-python, which excludes --module."""
     asked = _merged(layers)
@@ -155,7 +190,7 @@ def _build(
     value = {name: given.value for name, given in asked.items()}
     cwd = _current_directory()
     env = value["env"] or {}
-    job_id = value["job_id"] or default_job_id(cwd, kind, target, args)
+    job_id = value["job_id"] or default_job_id(cwd, kind, target, args, environ)
     run_dir = Path(cwd, value["run_dir"] or f"runs/{job_id}")
     checkpoint_dir = Path(cwd, value["checkpoint_dir"] or run_dir / "checkpoints")
     nproc = _nproc(asked["nproc_per_node"], {**environ, **env})

@@ -1,8 +1,8 @@
-"""Reads a job spec: YAML in which every plain word stays as it was written, each key known, none twice."""
+"""Reads and writes a job spec: YAML in which every plain word stays as it was written, each key known, none twice."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,17 @@ class _Loader(yaml.SafeLoader):
                 raise SpecError(f"cannot read {self.name}: `{key.value}` stands twice, {where}")
             lines[key.value] = line
         return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what the loader above reads back: words that other readers would take for numbers need no quotes."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+
+def spec_text(raws: Mapping[str, object]) -> str:
+    """The keys of a job spec, as `read_spec_file` gives them, as a file again."""
+    return yaml.dump(dict(raws), Dumper=_Dumper, sort_keys=False, default_flow_style=False)
 
 
 def read_spec_file(path: str) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class FakeRanks:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.cleared, self.obey = True, True
+        self.cleared, self.obey, self.clearing = True, True, False
         self.beats, self.place = 0, 1
 
     def spawn(self, message: Mapping[str, Any]) -> None:
@@ -107,9 +107,14 @@ class FakeRanks:
         """See NodeRanks."""
         self.calls.append("again")
 
-    def held(self) -> tuple[list[int], dict[int, list[int]]]:
-        """Its memory."""
-        return [2, 2], {2: [7, 8], 3: [7, 8]}
+    def memory(self) -> dict[str, Any]:
+        """What its node has."""
+        held = {"held": [2, 2], "slots": {2: [7, 8], 3: [7, 8]}, "lineage": self.lineage()}
+        return {**held, "running": self.running(), "copier": {"port": 0, "lineage": "", "every": 0}}
+
+    def heed_copies(self, message: Mapping[str, Any]) -> None:
+        """See NodeRanks."""
+        self.calls.append(message["do"])
 
     def free_port(self) -> int:
         """See NodeRanks."""

@@ -19,9 +19,9 @@ SIGN = Sign(term=3, address="10.0.0.1", port=29400, machine="there", pid=7, star
 class Storage:
     """The starter of a node, and the sign that it finds in the run dir."""
 
-    def __init__(self, machine: str = "here") -> None:
+    def __init__(self, machine: str = "here", *, in_etcd: bool = False) -> None:
         self.clock = Clock()
-        self.search = HeadSearch(self._order, self.clock, machine, STALE)
+        self.search = HeadSearch(self._order, self.clock, machine, STALE, in_etcd=in_etcd)
         self.sign: Sign | None = SIGN
         self.answers = True
         self.orders: list[bytes] = []
@@ -141,3 +141,36 @@ def test_a_node_that_nobody_reaches_is_the_last_to_start_a_head(storage: Storage
     assert not storage.live(10.0, counts=True), "the head lives on"
     assert not storage.live(STALE + 5.0), "others come first"
     assert storage.live(5.0), "unless nobody else is left"
+
+
+@pytest.mark.parametrize("sign", [None, replace(SIGN, over=75)], ids=["none", "over"])
+def test_where_nodes_meet_in_etcd_any_of_them_begins_a_job_that_has_no_head(sign: Sign | None) -> None:
+    """Taken out: of nodes that are started while the head of the job's last life ends none starts another one."""
+    storage = Storage(in_etcd=True)
+    search, orders, storage.sign = storage.search, storage.orders, sign
+    storage.answers = False
+    storage.live(0.1)
+    assert orders == [LOOK], "at once: there is nobody to be heard"
+    search.on_answer({"sign": {} if sign is None else asdict(sign)})
+    storage.live(0.1)
+    assert orders == [LOOK, START]
+    search.on_answer({"head": 0})
+    storage.live(0.1)
+    assert orders == [LOOK, START, LOOK], "another node was first, and will show its sign"
+    search.on_answer({"sign": asdict(SIGN)})
+    storage.live(0.1)
+    assert orders[3:] == [LOOK]
+    search.on_answer({"sign": asdict(replace(SIGN, count=10))})
+    assert search.alive
+
+
+def test_a_node_that_had_a_head_begins_no_job_anew_in_etcd_either() -> None:
+    storage = Storage(in_etcd=True)
+    storage.sign = None
+    storage.search.hear(storage.clock.now)
+    storage.answers = False
+    storage.live(60.0)
+    assert storage.orders == [LOOK]
+    storage.search.on_answer({"sign": {}})
+    storage.live(60.0)
+    assert START not in storage.orders

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftlaunch.agent.head.meeting_address import chosen
+from ftlaunch.agent.head.meeting_address import chosen, chosen_for_etcd
 
 OUT = "10.0.0.1"
 
@@ -38,3 +38,18 @@ def test_an_address_and_localhost_mean_what_they_say(host: str) -> None:
 def test_a_machine_without_a_network_tells_what_it_has() -> None:
     found = chosen("node1", ["127.0.1.1"], 29400, list)
     assert found.told == "127.0.1.1"
+
+
+@pytest.mark.parametrize(
+    ("ways", "told"),
+    [
+        (["10.0.0.9"], "10.0.0.9"),
+        (["127.0.0.1", "10.0.0.9", "10.0.0.8"], "10.0.0.9"),
+        (["::1", "127.0.0.1"], OUT),
+        ([], OUT),
+    ],
+)
+def test_where_nodes_meet_in_etcd_the_head_is_on_the_way_to_it(ways: list[str], told: str) -> None:
+    """Taken out: where each machine has a member of its own, each head says that it is at 127.0.0.1."""
+    assert chosen_for_etcd(ways, lambda: [OUT]) == told
+    assert chosen_for_etcd(["127.0.0.2"], list) == "127.0.0.2", "a machine without a network"

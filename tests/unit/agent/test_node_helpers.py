@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.agent.node_helpers import NodeHelpers
+from ftlaunch.agent.node.node_helpers import NodeHelpers
 
 
 class FakeSaverLink:

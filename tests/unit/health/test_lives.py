@@ -11,6 +11,8 @@ from collections.abc import Callable
 import pytest
 from tests.support.lives import Life
 
+pytestmark = pytest.mark.long
+
 MINUTE, HOUR = 60.0, 3600.0
 
 

@@ -10,7 +10,7 @@ from ftlaunch.common.signal_names import SIGNALS, signal_name
 from ftlaunch.policy import failure_diagnosis
 from ftlaunch.policy.failure_diagnosis import LONG_LIFE, Cause, Evidence
 from ftlaunch.policy.tracebacks import last_traceback
-from ftlaunch.spec.rule_parser import builtin, parse_rules
+from ftlaunch.spec.parsing.rule_parser import builtin, parse_rules
 
 RULES = builtin()
 

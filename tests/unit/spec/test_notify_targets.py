@@ -10,7 +10,7 @@ import yaml
 from ftlaunch.common.masking import masked_text, secret_values
 from ftlaunch.notify.notification import KIND_OF, payload
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
-from ftlaunch.spec.notify_targets import KINDS, NotifyTarget
+from ftlaunch.spec.parsing.notify_targets import KINDS, NotifyTarget
 from ftlaunch.spec.resolve import resolve
 
 ALL_BUT_SLOW = ("incident", "give_up", "done", "hang_suspected")

@@ -113,7 +113,7 @@ def test_anchors_and_merges_work() -> None:
 
 
 def test_a_job_id_is_stable_and_depends_on_the_command() -> None:
-    assert ask().job_id == ask().job_id == protocol.default_job_id(str(Path.cwd()), "script", "train.py", [])
+    assert ask().job_id == ask().job_id == protocol.default_job_id(str(Path.cwd()), "script", "train.py", [], {})
     assert ask().job_id != ask(args=["--lr", "1"]).job_id
     assert ask({"job_id": "mine"}).run_dir == Path.cwd() / "runs/mine"
 

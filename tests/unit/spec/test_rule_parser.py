@@ -11,7 +11,7 @@ import yaml
 
 from ftlaunch.policy.fault_rules import UNKNOWN, Facts, FaultRule, first_fitting
 from ftlaunch.spec.errors import RefusedError
-from ftlaunch.spec.rule_parser import builtin, parse_rules
+from ftlaunch.spec.parsing.rule_parser import builtin, parse_rules
 
 ROOT = Path(__file__).parents[3]
 RULES = builtin()

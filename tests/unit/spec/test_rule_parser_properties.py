@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ftlaunch.common.signal_names import SIGNALS
 from ftlaunch.policy.fault_rules import ACTIONS, HOWS, Facts, FaultRule
 from ftlaunch.spec.errors import RefusedError, shown
-from ftlaunch.spec.rule_parser import parse_rules
+from ftlaunch.spec.parsing.rule_parser import parse_rules
 
 plain = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats() | st.text(max_size=20)
 values = st.recursive(plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(plain, inner, max_size=4))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ftlaunch.spec.errors import Given, Origin, SpecError
+from ftlaunch.spec.nodes.etcd import EtcdSpec, etcd_spec
 from ftlaunch.spec.nodes.nodes_spec import LAST_CALL, PORTS, NodesSpec
 from ftlaunch.spec.nodes.slurm import step_of
 from ftlaunch.spec.parsers import Endpoint
@@ -17,6 +19,7 @@ def from_slurm(asked: Mapping[str, Given], environ: Mapping[str, str]) -> dict[s
     """What the Slurm step says about nodes, for settings that nobody gave; nothing where one node was asked for."""
     alone = asked["standalone"].value or (asked["nnodes"].asked and asked["nnodes"].value[1] == 1)
     meeting = asked["rdzv_endpoint"].value is not None or asked["master_addr"].asked
+    in_etcd = asked["rdzv_backend"].value == "etcd"  # no node of the step is one of etcd's members
     try:
         step = None if alone else step_of(environ)
     except SpecError:
@@ -32,8 +35,8 @@ def from_slurm(asked: Mapping[str, Given], environ: Mapping[str, str]) -> dict[s
     most = asked["nnodes"].value[1] if asked["nnodes"].asked else step.nodes
     if step.rank is not None and step.rank < most:  # one beyond those wanted has no place of its own
         said["node_rank"] = Given(step.rank, str(step.rank), Origin("environment", "SLURM_NODEID"))
-    if not meeting:
-        said["rdzv_endpoint"] = Given(Endpoint(step.host, None), step.host, Origin("environment", step.hosts_in))
+    if not meeting and not in_etcd:
+        said["rdzv_endpoint"] = Given((Endpoint(step.host, None),), step.host, Origin("environment", step.hosts_in))
     return {name: given for name, given in said.items() if not asked[name].asked}
 
 
@@ -49,28 +52,35 @@ def nodes_spec(asked: Mapping[str, Given], environ: Mapping[str, str]) -> NodesS
         raise shorter.error(name, f"`node_wait` ({wait.raw}) must not be shorter than `node_timeout` ({timeout.raw})")
     token, isolate = _token(environ), asked["isolate_after"].value
     backend = _backend(asked)
+    told: dict[str, Any] = {
+        "rank": rank.value,
+        "backend": backend,
+        "wait": wait.value,
+        "timeout": timeout.value,
+        "isolate_after": isolate,
+        "token": token,
+        "hosts": asked["hosts"].value or (),
+        **{name: asked[name].value for name in ("topology", "peer_interval", "peer_bandwidth", "ssh")},
+    }
+    _check_endpoints(asked["rdzv_endpoint"], backend)
     if most == 1:
-        return NodesSpec(
-            rank=rank.value,
-            backend=backend,
-            port=PORTS[backend],
-            wait=wait.value,
-            timeout=timeout.value,
-            isolate_after=isolate,
-            token=token,
-        )
+        return NodesSpec(port=PORTS[backend], **told)
     _check_several(asked)
-    address, port = _endpoint(asked, backend)
-    last_call = _last_call(asked["rdzv_conf"])
-    return NodesSpec(
-        least, most, rank.value, address, port, backend, wait.value, timeout.value, isolate, last_call, token
-    )
+    settings = _settings(asked["rdzv_conf"])
+    last_call = _last_call(asked["rdzv_conf"], settings)
+    address, port, etcd = _meeting_place(asked, backend, settings, environ)
+    return NodesSpec(least, most, address=address, port=port, last_call=last_call, etcd=etcd, **told)
 
 
-def _last_call(conf: Given) -> float:
-    """Seconds, of torchrun's settings of a rendezvous; the others have no meaning here."""
-    settings = dict(part.strip().partition("=")[::2] for part in (conf.value or "").split(","))
-    text = settings.get("last_call_timeout", f"{LAST_CALL:g}").strip()
+def _settings(conf: Given) -> dict[str, str]:
+    """torchrun's settings of a rendezvous; those that are not asked for have no meaning here."""
+    pairs = (part.partition("=")[::2] for part in (conf.value or "").split(","))
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _last_call(conf: Given, settings: Mapping[str, str]) -> float:
+    """Seconds."""
+    text = settings.get("last_call_timeout", f"{LAST_CALL:g}")
     if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
         raise conf.error("rdzv_conf", "`last_call_timeout` must be a whole number of seconds, 0 or more")
     return float(text)
@@ -95,13 +105,34 @@ def _check_several(asked: Mapping[str, Given]) -> None:
         )
 
 
+def _check_endpoints(given: Given, backend: str) -> None:
+    if given.value is not None and len(given.value) > 1 and backend != "etcd":
+        allowed = "it must be HOST or HOST:PORT with a port from 1 to 65535; only `--rdzv-backend etcd` takes several"
+        raise given.error("rdzv_endpoint", allowed)
+
+
+def _meeting_place(
+    asked: Mapping[str, Given], backend: str, settings: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[str | None, int, EtcdSpec | None]:
+    """Host and port at which the nodes meet, or the etcd in which they do."""
+    if backend != "etcd":
+        return *_endpoint(asked, backend), None
+    if asked["rdzv_endpoint"].value is None:
+        raise asked["rdzv_backend"].error(
+            "rdzv_backend", "where is etcd? give `--rdzv-endpoint HOST:PORT,...`, the same on every node"
+        )
+    etcd = etcd_spec(asked["rdzv_endpoint"], asked["rdzv_conf"], settings, environ)
+    return None, PORTS[backend], etcd
+
+
 def _endpoint(asked: Mapping[str, Given], backend: str) -> tuple[str, int]:
     """Host and port at which the nodes meet."""
     given, master, port = asked["rdzv_endpoint"], asked["master_addr"], asked["master_port"]
     if given.value is not None:
-        if given.value.port == 0:
+        (endpoint,) = given.value
+        if endpoint.port == 0:
             raise given.error("rdzv_endpoint", "the other nodes cannot know a free port; give a port from 1 to 65535")
-        return given.value.host, given.value.port or PORTS[backend]
+        return endpoint.host, endpoint.port or PORTS[backend]
     if backend == "static" and master.asked:
         return master.value, port.value or PORTS[backend]
     where = "`--rdzv-endpoint HOST:PORT`" if backend == "c10d" else "`--master-addr`"

@@ -19,6 +19,10 @@ _AUTOPSY = 3.0  # seconds that the autopsy of a hung job takes at most
 NODE_DETECT, NODE_RESTART = 0.00269, 0.23  # a job on one node
 FLEET_DETECT, FLEET_RESTART = 10.0, 150.0  # a job on several nodes
 HANG_DETECT, REPLACE = 600.0 + _AUTOPSY, 120.0
+NETWORK, COPY_SLOWDOWN = (
+    10e9,
+    0.1,
+)  # bytes a second of a node; part of a second of training that a second of copying costs
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,22 @@ def complete(figures: Figures) -> None:
     )  # fmt: skip
     add("checkpoint_stall_seconds", figures["snapshot_stall_seconds"], "assumed: as long as for a snapshot")
     add("planned_stops_per_day", 0.0, "assumed")
+    add("network_bytes_per_second", NETWORK, "assumed: of one node")
+    add("copy_slowdown", COPY_SLOWDOWN, "assumed: so much slower is training while a copy is sent")
 
 
-def job(figures: Figures, *, memory: bool, replicated: bool) -> PlannedJob:
-    """What the model asks for. memory: there are snapshots. replicated: another node has a copy of each."""
+def nodes_of(figures: Figures) -> int:
+    """Nodes of the job."""
+    return math.ceil(figures["gpus"] / figures["gpus_per_node"])
+
+
+def copy_seconds(figures: Figures) -> float:
+    """Seconds that a copy of a node's share of the state takes."""
+    return figures["state_bytes"] / nodes_of(figures) / figures["network_bytes_per_second"]
+
+
+def job(figures: Figures, *, memory: bool, copies: bool) -> PlannedJob:
+    """What the model asks for. memory: there are snapshots. copies: each is copied to another node."""
     get = figures.__getitem__
     rate = get("gpus") / (get("gpu_hours_per_failure") * 3600)
     hangs = rate * get("share_of_hangs")
@@ -109,20 +125,33 @@ def job(figures: Figures, *, memory: bool, replicated: bool) -> PlannedJob:
     load = get("state_bytes") / get("load_bytes_per_second")
     write = get("state_bytes") / get("storage_bytes_per_second")
     back = get("restart_seconds") + (0.0 if memory else load)
-    lost = get("restart_seconds") + get("replace_seconds") + (0.0 if memory and replicated else load)
+    lost = get("restart_seconds") + get("replace_seconds")
     detect, hang = get("detect_seconds"), get("hang_detect_seconds")
+    copy = copy_seconds(figures) if copies else 0.0
+    both = _chance_of_both(nodes / nodes_of(figures), detect + lost + 2 * copy) if copies else 1.0
     kinds = (
         FailureKind("process", rate - hangs - nodes, detect, back, memory),
         FailureKind("hang", hangs, hang, back, memory),
-        FailureKind("node", nodes, detect, lost, memory and replicated),
+        # its ranks go on with the last step that was copied whole: what was trained during the copy is lost as well
+        FailureKind("node", nodes * (1 - both), detect, lost + 2 * copy, True),
+        FailureKind("two nodes" if copies else "node", nodes * both, detect, lost + load, False),
     )
     stall = get("checkpoint_stall_seconds")
     return PlannedJob(
         step=get("step_seconds"),
-        snapshot_stall=get("snapshot_stall_seconds") if memory else 0.0,
+        snapshot_stall=get("snapshot_stall_seconds") + copy * get("copy_slowdown") if memory else 0.0,
         checkpoint_stall=stall,
         write=max(write, stall),
         kinds=tuple(kind for kind in kinds if kind.rate > 0),
         stops=get("planned_stops_per_day") / DAY,
         stop_cost=write + get("restart_seconds") + load,
+        least_steps=max(math.ceil(copy / get("step_seconds")), 1),
     )
+
+
+def _chance_of_both(rate: float, seconds: float) -> float:
+    """The chance that a node is lost, of a given rate, which keeps a lost node's copies or has its own there.
+
+    seconds: from the loss until the copies of both are whole again.
+    """
+    return -math.expm1(-2 * rate * seconds)

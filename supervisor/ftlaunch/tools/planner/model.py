@@ -40,6 +40,7 @@ class PlannedJob:
     kinds: tuple[FailureKind, ...]
     stops: float = 0.0  # planned stops a second: told to stop, saved, started again
     stop_cost: float = 0.0  # seconds of one
+    least_steps: int = 1  # between snapshots: each is copied to another node before the next one
 
     @property
     def rate(self) -> float:
@@ -171,9 +172,10 @@ def shares(job: PlannedJob, intervals: Intervals) -> Shares:
 
 def best(job: PlannedJob) -> Intervals:
     """The intervals with the shortest expected time, by search. No checkpoint begins before the last is written."""
-    steps = 1.0
+    steps = least = float(job.least_steps)
     if job.snapshot_stall > 0:
-        steps = _least(lambda steps: _loss(job, steps, _best_snapshots(job, steps * job.step)), 1.0, _most_steps(job))
+        most = _most_steps(job, least)
+        steps = _least(lambda steps: _loss(job, steps, _best_snapshots(job, steps * job.step)), least, most)
     return max(_whole(job, steps), key=lambda intervals: effective(job, intervals))
 
 
@@ -189,7 +191,7 @@ def seldom(job: PlannedJob, intervals: Intervals, less: float) -> Intervals:
 
 def near(job: PlannedJob, snapshot_seconds: float, storage_seconds: float) -> Intervals:
     """The possible intervals nearest to these: whole steps, whole snapshots, storage never faster than it writes."""
-    steps = max(round(snapshot_seconds / job.step), 1)
+    steps = max(round(snapshot_seconds / job.step), job.least_steps)
     stretch = steps * job.step + job.snapshot_stall
     snapshots = max(round(min(storage_seconds, _LONGEST) / stretch), math.ceil(_fewest(job, stretch)))
     return Intervals(steps, snapshots)
@@ -237,7 +239,7 @@ def _whole(job: PlannedJob, steps: float) -> Iterator[Intervals]:
     count = _best_snapshots(job, steps * job.step)
     for number in range(max(math.floor(count) - 2, 1), math.ceil(count) + 3):
         least = ((job.write - job.checkpoint_stall) / number - job.snapshot_stall) / job.step
-        fewest = max(math.ceil(least - 1e-9), 1)
+        fewest = max(math.ceil(least - 1e-9), job.least_steps)
         found = _best_steps(job, number, fewest) if job.snapshot_stall > 0 else float(fewest)
         yield from (Intervals(max(whole, fewest), number) for whole in (math.floor(found), math.ceil(found)))
 

@@ -12,9 +12,9 @@ from typing import Any
 from ftlaunch.common.durations import format_duration
 from ftlaunch.common.formatting import duration, size, table
 from ftlaunch.common.rates import format_rate
-from ftlaunch.tools.planner.figures import DAY
+from ftlaunch.tools.planner.figures import DAY, Figures
 from ftlaunch.tools.planner.model import Intervals
-from ftlaunch.tools.planner.plan import SavingPlan
+from ftlaunch.tools.planner.plan import CopiesWorth, SavingPlan
 from ftlaunch.tools.planner.simulation import Life
 
 _WIDTH = 100
@@ -41,6 +41,8 @@ _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "replace_seconds": ("and for a node's replacement", duration),
     "snapshot_stall_seconds": ("training waits for a snapshot", duration),
     "checkpoint_stall_seconds": ("and more for a checkpoint", duration),
+    "network_bytes_per_second": ("a node sends to another", _rate),
+    "copy_slowdown": ("training is slower while it copies", lambda value: f"{value:.1%}"),
 }
 _SHARES = {
     "useful": "steps that count",
@@ -79,6 +81,7 @@ def data(plan: SavingPlan, lives: Sequence[Life]) -> dict[str, Any]:
         "max_hang_restarts": plan.limits.hang_restarts,
         "options": options(plan),
     }
+    told |= {"copies_worth": asdict(plan.worth)} if plan.worth is not None else {}
     return told | ({"simulated": _simulated(lives)} if lives else {})
 
 
@@ -88,6 +91,7 @@ def options(plan: SavingPlan) -> str:
     interval = format_duration(float(math.ceil(seconds))) if plan.storage_needed else "off"
     return (
         f"--memory-interval {plan.chosen.steps if plan.memory else 0} --storage-interval {interval}"
+        f"{f' --peer-interval {plan.chosen.steps}' if plan.copies else ''}"
         f" --max-restarts {plan.limits.restarts} --max-hang-restarts {plan.limits.hang_restarts} --restart-window 24h"
     )
 
@@ -122,6 +126,17 @@ def _steps(plan: SavingPlan, intervals: Intervals) -> str:
 
 def _storage(plan: SavingPlan, intervals: Intervals) -> str:
     return duration(intervals.storage_seconds(plan.job)) if plan.storage_needed else "none needed"
+
+
+def _worth(worth: CopiesWorth, figures: Figures) -> str:
+    """From which size of state and from which rate of failures on copies are worth it."""
+    told = f"copies of snapshots on other nodes: {worth.with_copies:.2%} with them, {worth.without:.2%} without;"
+    if worth.gpu_hours <= 0 and worth.state_bytes == math.inf:
+        return f"{told} they are worth less than 0.1 % at any rate of failures and any size of state"
+    often = duration(worth.gpu_hours * 3600 / figures["gpus"])
+    rate = f"where the job fails every {often} or more often" if worth.gpu_hours > 0 else "at no rate of failures"
+    state = f"from a state of {size(worth.state_bytes)} on" if worth.state_bytes < math.inf else "at no size of state"
+    return f"{told} they are worth 0.1 % and more {rate}, and {state} at this rate"
 
 
 def _percent(choice: Any) -> str:
@@ -174,6 +189,8 @@ def _simulated(lives: Sequence[Life]) -> dict[str, Any]:
 
 
 def _advice(plan: SavingPlan) -> Iterator[str]:
+    if plan.worth is not None:
+        yield from textwrap.wrap(_worth(plan.worth, plan.figures), _WIDTH)
     day = plan.job.rate * DAY
     yield f"failures to expect: {day:.2f} a day; the budget below lasts but for one day in a million"
     yield f"ftlaunch {options(plan)}"

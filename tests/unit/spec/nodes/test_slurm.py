@@ -67,6 +67,17 @@ def test_everything_comes_from_the_step_where_nobody_says_otherwise() -> None:
     assert ask(environ=BATCH) == ask(environ={})
 
 
+@pytest.mark.parametrize("environ", [STEP, BATCH])
+def test_the_tasks_of_an_array_are_different_jobs(environ: dict[str, str]) -> None:
+    """Taken out: the second task finds the last checkpoint of the first, and ends at once as if it had trained."""
+    tasks = [{**environ, "SLURM_ARRAY_JOB_ID": "800", "SLURM_ARRAY_TASK_ID": task} for task in ("1", "2")]
+    first, second = (ask(environ=task) for task in tasks)
+    assert (first.job_id, second.job_id) == (f"{ask().job_id}-1", f"{ask().job_id}-2")
+    assert first.run_dir != second.run_dir
+    assert ask(environ={**tasks[0], "SLURM_ARRAY_JOB_ID": "900"}).job_id == first.job_id, "submitted again"
+    assert ask({"job_id": "mine"}, tasks[0]).job_id == "mine"
+
+
 @pytest.mark.parametrize(
     ("flags", "nodes"),
     [
