@@ -6,7 +6,7 @@
     for step in job.steps(10_000):
         ...
 
-The API is what this module exports; every other name in the package is internal and may change in any release.
+The API is what this module exports, and its adapters for frameworks, as `ft.transformers`; every other name in the package is internal and may change in any release.
 Importing this package imports no torch.
 """
 
@@ -43,8 +43,12 @@ _HOMES = {
     "CheckpointStorageWriter": "storage.dcp_writer",
 }
 
+_ADAPTERS = ("accelerate", "lightning", "transformers")  # modules of adapters/
+
 
 def __getattr__(name: str) -> Any:
+    if name in _ADAPTERS:
+        return importlib.import_module(f"{__name__}.adapters.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
