@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ftlaunch.checkpoints.resume import PeerMemory
 from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
 from ftlaunch.common.formatting import duration
 from ftlaunch.health.numerics_monitor import NumericsMonitor
@@ -21,22 +22,36 @@ class FinalSave:
     """Goes on until storage has that step, or it cannot be saved. Never waits."""
 
     def __init__(
-        self, saving: SaveScheduler, pages: Pages, numbers: NumericsMonitor, post: Callable[[Event], None]
+        self,
+        saving: SaveScheduler,
+        pages: Pages,
+        numbers: NumericsMonitor,
+        post: Callable[[Event], None],
+        peers: PeerMemory | None,
     ) -> None:
-        """post: told SAVED or SAVE_FAILED, once."""
+        """post: told SAVED or SAVE_FAILED, once. peers: None on one node."""
         self.error = ""
-        self._saving, self._pages, self._numbers, self._post = saving, pages, numbers, post
+        self._saving, self._pages, self._numbers, self._post, self._peers = saving, pages, numbers, post, peers
+        self._made_whole = False  # all that other nodes keep of lost ranks is in memory, or cannot be had
         self._why: Why | None = None  # none: it is not under way
         self._work: object = None  # of the saver, when it was last looked at
 
     def begin(self, why: Why) -> None:
         """Commit it, unless storage has it."""
-        self._why, self.error = why, ""
-        self._go_on(why)
+        self._why, self.error, self._made_whole = why, "", self._peers is None
+        if self._peers is None:
+            self._go_on(why)
+        else:
+            self._peers.save_lost(self._saving.committed, self._on_made_whole)
+
+    def _on_made_whole(self) -> None:
+        self._made_whole = True
+        if self._why is not None:
+            self._go_on(self._why)
 
     def heed(self, answer: Answer) -> None:
         """The saver has answered, or died."""
-        if self._why is None:
+        if self._why is None or not self._made_whole:
             return
         if answer["did"] == "save" and "error" in answer and answer["step"] == self._pages.newest_common():
             self.abandon(answer["error"])

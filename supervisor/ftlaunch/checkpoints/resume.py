@@ -47,6 +47,12 @@ class PeerMemory(Protocol):
         done: told why it could not be brought, or nothing; and a row for each node that has fetched.
         """
 
+    def save_lost(self, newer_than: int, done: Callable[[], None]) -> None:
+        """Have the newest step in memory that is newer than a step made whole, for saving, where nodes are lost.
+
+        done: called once it is, or cannot be.
+        """
+
 
 class ResumeDecision:
     """Decides at once where memory has the state; else when the saver has verified what storage has. Never waits."""

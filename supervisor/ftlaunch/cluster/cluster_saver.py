@@ -15,7 +15,6 @@ from ftlaunch.channel.arbiter import Place
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.memory.pages import Pages
-from ftlaunch.spec.nodes.placement import by_node
 
 _TARGET = ("step", "why", "checkpoint_dir", "prefix", "world_size", "abnormal")
 Answer = dict[str, Any]
@@ -131,7 +130,7 @@ class ClusterSaver:
         except ValueError:  # while the directory was made
             self._fail("a node, which held a part of it, is lost")
             return
-        parts = by_node(slots, self._cluster.ranks_each)
+        parts = self._cluster.copies.rescue.by_place(slots)
         self._awaited = set(parts)
         for place, ranks in parts.items():
             told = {

@@ -50,7 +50,7 @@ class Supervisor:
         self._numbers = NumericsMonitor(spec, pages)
         self.incidents = Incidents(context, self._progress, self._numbers)
         self.saving = SaveScheduler(spec, pages, edges.start_saver, self._numbers.abnormal)
-        self.final_save = FinalSave(self.saving, pages, self._numbers, loop.post)
+        self.final_save = FinalSave(self.saving, pages, self._numbers, loop.post, edges.peers)
         around = pages, self.saving, self._numbers, tell, self._cannot_resume, edges.peers
         resume = ResumeDecision(spec, edges.inherited, *around)
         self._resume = resume

@@ -19,7 +19,8 @@ of several nodes has one. At the end of stdin it ends at once: a copy is whole o
     {"do": "freeze", "lineage"}: send and take no copies until the next attempt
         -> {"did": "freeze", "copies": {"RANK": [steps], ...}}: those of that lineage, which stay until then
     {"do": "fetch", "lineage", "step", "world", "ranks": {"RANK": {"slot", "from": [{"node", "address", "port"}, ...]}},
-     "suppliers": [{"node", "address", "port"}, ...]}: make these slots whole
+     "suppliers": [{"node", "address", "port"}, ...]}: make these slots whole; those of ranks of other nodes are
+     deleted when the next attempt begins
         -> {"did": "fetch", "step", "bytes", "seconds", "sources": [{"rank", "group", "node", "bytes"}, ...]}
         or {"did": "fetch", "step", "error"}
 """
@@ -102,11 +103,12 @@ class Copier:
         thread.start()
 
     def _end_fetch(self) -> None:
-        """No fetch writes into slots that belong to an attempt."""
+        """No fetch writes into slots that belong to an attempt, and none of another node's ranks are left."""
         if self._fetch is not None:
             fetch, thread = self._fetch
             fetch.cancel()
             thread.join()
+            fetch.let_go()
             self._fetch = None
 
 

@@ -54,6 +54,7 @@ class Fetch:
 
     def __init__(self, node: CopierNode, order: FetchOrder) -> None:
         self._node, self._order = node, order
+        self._own = node.attempt.slots.ranks if node.attempt is not None else range(0)
         self._links: dict[int, SourceLink] = {}
         self._failed: set[int] = set()
         self._said: dict[int, str] = {}
@@ -192,7 +193,14 @@ class Fetch:
             path.write_bytes(common)
 
     def _remove(self) -> None:
-        for rank in self._order.slots:
+        self._remove_slots(self._order.slots)
+
+    def let_go(self) -> None:
+        """Delete what was fetched for ranks of other nodes. `run` is over."""
+        self._remove_slots(rank for rank in self._order.slots if rank not in self._own)
+
+    def _remove_slots(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
             directory = self._directory(rank)
             if directory.exists() or directory.is_symlink():
                 layout.remove_slot(directory)

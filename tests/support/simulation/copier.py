@@ -40,6 +40,7 @@ class SimCopier:
             place: [(lineage, at, history) for one, at, history in kept if (one, at) == resumed]
             for place, kept in memory.copies.items()
         }
+        memory.rescued = {}
         self.lineage, self._open = lineage, True
         self._later(lambda: self._machine.link.send("copier", **self.said()))
 
@@ -92,25 +93,38 @@ class SimCopier:
     def _fetch(self, message: Mapping[str, Any]) -> None:
         """The holder's copy becomes this place's own snapshot, with the help of one that has that step itself."""
         machine, step, error = self._machine, message["step"], ""
-        (holder,) = {told[0]["address"] for told in message["ranks"].values()}
-        found = self._find(machine.job.machine(holder), step)
-        helpers = [machine.job.machine(told["address"]) for told in message["suppliers"]]
+        for place, ranks in self._by_place(message["ranks"]).items():
+            error = error or self._fetch_for(place, step, ranks, message["suppliers"])
+        told = {"number": message["number"], "error": error, "seconds": 0.1, "bytes": 1}
+        machine.link.send("fetched", **told, sources=[{"rank": 0, "group": "model", "node": 0, "bytes": 1}])
+
+    def _by_place(self, ranks: Mapping[str, Any]) -> dict[int, list[Any]]:
+        found: dict[int, list[Any]] = {}
+        for rank, told in ranks.items():
+            found.setdefault(int(rank) // self._machine.job.ranks_each, []).append(told)
+        return found
+
+    def _fetch_for(self, place: int, step: int, ranks: Sequence[Any], suppliers: Sequence[Any]) -> str:
+        machine = self._machine
+        (holder,) = {told[0]["address"] for told in ranks}
+        found = self._find(machine.job.machine(holder), place, step)
+        helpers = [machine.job.machine(told["address"]) for told in suppliers]
         if found is None or not any(self._reaches(one) and step in dict(one.memory.slots) for one in helpers):
-            error = "nobody answers"
-        else:
+            return "nobody answers"
+        if place == self._place:
             machine.memory.slots = [(step, found)]
             machine.job.fetched.add(step)
-        told = {"number": message["number"], "error": error, "seconds": 0.1, "bytes": 1}
-        rank = self._ranks(self._place)[0]
-        machine.link.send("fetched", **told, sources=[{"rank": rank, "group": "model", "node": 0, "bytes": 1}])
+        else:
+            machine.memory.rescued[place] = step, found
+        return ""
 
-    def _find(self, holder: Machine, step: int) -> str | None:
-        kept = holder.memory.copies.get(self._place, [])
+    def _find(self, holder: Machine, place: int, step: int) -> str | None:
+        kept = holder.memory.copies.get(place, [])
         found = [history for lineage, at, history in kept if (lineage, at) == (self.lineage, step)]
         return found[-1] if found and self._reaches(holder) else None
 
     def _reaches(self, other: Machine) -> bool:
-        return other.awake and self._machine.job.connected(self._machine, other)
+        return other.awake and (other is self._machine or self._machine.job.connected(self._machine, other))
 
     def _later(self, action: Any, most: float = 0.05) -> None:
         """By its process, if the machine does not stand still then; not at all where its agent has died meanwhile."""

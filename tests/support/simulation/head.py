@@ -79,8 +79,7 @@ class _Saver:
         job, head = self._head.job, self._head
         histories = []
         for place in range(len(head.pages) // job.ranks_each):
-            holder = head.holder(place)
-            history = None if holder is None else dict(holder.memory.slots).get(step)
+            history = head.history_of(place, step)
             if history is None:
                 return f"node {place}, which held a part of it, is lost"
             histories.append(history)
@@ -205,6 +204,16 @@ class Head:
                 self.judged = True
         if sentence := event.sentence():
             self._say(sentence)
+
+    def history_of(self, place: int, step: int) -> str | None:
+        """Of the snapshot of a place that would be saved: its own, or the one that was made again elsewhere."""
+        first = place * self.job.ranks_each
+        ((home, _),) = self.cluster.copies.rescue.by_place({first: None}).items()
+        holder = self.holder(home)
+        if holder is None:
+            return None
+        kept = dict(holder.memory.slots) if home == place else dict([holder.memory.rescued.get(place, (-1, ""))])
+        return kept.get(step)
 
     def holder(self, place: int) -> Machine | None:
         """The machine of a place, where it can be asked."""

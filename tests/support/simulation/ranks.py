@@ -30,6 +30,8 @@ class Memory:
         self.lineage = ""
         self.copies: dict[int, list[tuple[str, int, str]]] = {}
         """place -> lineage, step and history of copies that this node keeps for it"""
+        self.rescued: dict[int, tuple[int, str]] = {}
+        """place -> step and history of what was made again here for its saving"""
 
     def keep(self, step: int, history: str, copied_every: int = 0) -> None:
         """A snapshot; of those that are copied the two newest stay."""

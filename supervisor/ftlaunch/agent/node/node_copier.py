@@ -42,6 +42,7 @@ class NodeCopier:
         self._decided = False  # it is known with what the ranks of the attempt begin
         self.port, self.lineage = 0, ""
         self._numbers: dict[str, int] = {}  # of the head's newest question, by what is asked
+        self._fetched_for: list[int] = []  # ranks, of the newest fetch
         self._pages: Pages | None = None
         self._processors = count_cpus()
         self._failures = 0  # copies in a row
@@ -184,8 +185,8 @@ class NodeCopier:
         self._ask({"do": "freeze", "lineage": lineage})
 
     def _fetch(self, message: Mapping[str, Any]) -> None:
-        """Fetch snapshots that this node's ranks lack."""
-        self._numbers["fetch"] = message["number"]
+        """Fetch snapshots that this node's ranks lack, or that it is to save for ranks of a lost node."""
+        self._numbers["fetch"], self._fetched_for = message["number"], [int(rank) for rank in message["ranks"]]
         if self._link is None:
             self._heed({"did": "fetch", "error": "no process that fetches snapshots runs"})
             return
@@ -220,12 +221,12 @@ class NodeCopier:
         self._tell("copier", **self.said())
 
     def _on_fetched(self, answer: Mapping[str, Any]) -> None:
-        """The slots are whole: they become snapshots of the ranks, which wait for that."""
-        error = str(answer.get("error", ""))
-        if not error:
-            assert self._pages is not None
-            for page in self._pages.pages:
-                page.set_slot(_FETCHED_INTO, answer["step"])
+        """The slots are whole: those of this node's ranks become snapshots of the ranks, which wait for that."""
+        error, first = str(answer.get("error", "")), self._attempt["first"]
+        pages = self._pages.pages if self._pages is not None else []
+        for rank in self._fetched_for if not error else ():
+            if first <= rank < first + len(pages):
+                pages[rank - first].set_slot(_FETCHED_INTO, answer["step"])
         self._tell(
             "fetched",
             number=self._numbers.pop("fetch"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ftlaunch.cluster.around import Around
+from ftlaunch.cluster.copies.rescue import Rescue
 from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch.cluster.membership.roster import Roster
 from ftlaunch.cluster.nodes.node import Node
@@ -34,11 +35,13 @@ class _Fetch:
     lineage: str
     step: int
     wanted: dict[int, dict[int, int]]
-    """place -> rank -> key of the node that keeps its copy"""
+    """place of the node that fetches -> rank -> key of the node that keeps its copy"""
     done: Done
     number: int
     until: float
     """when it is given up, unless all nodes that take part know of the attempt"""
+    rescues: bool
+    """it is for ranks of other nodes than those that fetch, and no attempt waits for it"""
     asked: set[int] = field(default_factory=set)
     """places whose nodes were told to fetch"""
     brought: list[dict[str, Any]] = field(default_factory=list)
@@ -53,7 +56,8 @@ class PeerCopies:
         self._around, self._roster, self._nodes, self._places = around, roster, nodes, places
         self.ranks_each = around.ranks_each
         around.pages.on_decided = self._decided
-        self._number, self._lineage, self._buddies = 0, "", dict[int, int]()
+        self._number, self.lineage, self._buddies = 0, "", dict[int, int]()
+        self.rescue = Rescue(around, self)
         self._awaited: set[int] | None = None  # keys of nodes that have not said what they keep; None: nobody was asked
         self._kept: list[Kept] = []
         self._fetch: _Fetch | None = None
@@ -81,7 +85,7 @@ class PeerCopies:
 
     def goes_on(self, lineage: str) -> None:
         """An attempt goes on under this head, with the places that nodes have now."""
-        self._awaited, self._fetch, self._lineage = None, None, lineage
+        self._awaited, self._fetch, self.lineage = None, None, lineage
         if self._around.copies:
             self._buddies = buddies({place: node.topology for place, node in self._places.all().items()})
 
@@ -100,7 +104,7 @@ class PeerCopies:
         """It is known with what the ranks begin: where it is not memory, copies are of no use."""
         if not kind.in_memory and kind is not Resume.UNDECIDED:
             for node in self._standing_by():
-                node.send("keep", lineage=self._lineage, before="", step=NONE)
+                node.send("keep", lineage=self.lineage, before="", step=NONE)
 
     def _standing_by(self) -> list[Node]:
         return [node for node in self._nodes.values() if node.member.place < 0 and node.copier_port]
@@ -169,27 +173,40 @@ class PeerCopies:
 
     def fetch(self, plan: RecoveryPlan, done: Done) -> None:
         """Have nodes whose ranks lack their snapshots fetch them."""
+        self.bring(plan, {}, done)
+
+    def save_lost(self, newer_than: int, done: Callable[[], None]) -> None:
+        """See PeerMemory."""
+        self.rescue.begin(newer_than, done)
+
+    def bring(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Done) -> None:
+        """Have nodes fetch what a plan takes from other nodes. hosts: rank -> place, where it is not the rank's own."""
         wanted: dict[int, dict[int, int]] = {}
         by_number = {self._keeper(node): key for key, node in self._nodes.items()}
         for (rank, _), source in plan.sources.items():
             if source.rung is Rung.PEER:
-                place = rank // self._around.ranks_each
+                place = hosts.get(rank, rank // self._around.ranks_each)
                 wanted.setdefault(place, {})[rank] = by_number.get(source.node, NONE)
         self._number += 1
         until = self._around.clock() + _PATIENCE
-        self._fetch = _Fetch(self._lineage, plan.step, wanted, done, self._number, until)
+        self._fetch = _Fetch(self.lineage, plan.step, wanted, done, self._number, until, rescues=bool(hosts))
+
+    def place_of_keeper(self, number: int) -> int:
+        """The place of the node that is `node` of a Kept; NONE: it has none, or is gone."""
+        return next((node.member.place for node in self._nodes.values() if self._keeper(node) == number), NONE)
 
     def look(self) -> None:
         """Tell nodes to fetch once all that take part know of the attempt."""
+        self.rescue.look()
         fetch = self._fetch
         if fetch is None or len(fetch.asked) == len(fetch.wanted):
             return
         for place, ranks in fetch.wanted.items():
             node, holders = self._places.at(place), {key: self._nodes.get(key) for key in ranks.values()}
-            if node is None:  # the attempt is over, as its ranks are gone with it: the next one plans with what is kept
+            if node is None and not fetch.rescues:  # its attempt is over with it: the next one plans with what is kept
                 self._fetch = None
                 return
-            if None in holders.values():
+            if node is None or None in holders.values():
                 self._end(fetch, "a node that keeps copies is gone")
                 return
             suppliers = self._suppliers(place, fetch)
@@ -202,9 +219,13 @@ class PeerCopies:
             self._end(fetch, f"a node that takes part has not begun the attempt in {_PATIENCE:g} s")
 
     def _suppliers(self, place: int, fetch: _Fetch) -> list[Node]:
-        """Nodes whose own ranks hold the step: the next ones by place, so that not all read from the first."""
+        """Nodes whose own ranks hold the step: the next ones by place, so that not all read from the first.
+
+        A node that fetches for ranks of other nodes has much of that itself.
+        """
         wanted, pages = self._roster.wanted, self._around.pages
         after = [(place + 1 + offset) % wanted for offset in range(wanted - 1)]
+        after = [place, *after] if fetch.rescues else after
         whole = [
             one for one in after if all(fetch.step in pages[rank].slot_steps() for rank in self._places.ranks_of(one))
         ]
