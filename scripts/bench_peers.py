@@ -1,91 +1,110 @@
-"""What a copy of a snapshot to another node costs, next to a plain socket, over loopback.
+"""What a copy of a snapshot to another machine costs, next to a plain socket. Needs root, as machines are namespaces.
 
     python scripts/bench_peers.py [MIB]
 
-A copier sends a shard of so many MiB (1024) to another one, whose memory for it is reserved already; beside it, the
-same bytes go by sendfile and recv_into from the same file into nothing. Then copies of a few kB, as under DDP. Median
-and range of five rounds.
+The copier of one machine sends a shard of so many MiB (1024) to that of another, whose memory for it is reserved
+already; in turn with it, the same bytes go by sendfile and recv_into from the same file into nothing. Then copies of a
+few kB, as under DDP. Medians and ranges.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import shutil
+import argparse
+import json
+import os
 import socket
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path += [str(Path(__file__).parents[1])]
 
+from machines.namespaces import CannotIsolate, Machine, Machines, Process
 from tests.support.copiers import CopierNode
 
 MIB = 1 << 20
-ROUNDS = 5
+ROUNDS = 7
 SMALL = 200
+MEMORY = Path("/dev/shm")  # of the machine
 
 
 def told(name: str, values: list[float], unit: str) -> None:
+    """Print median and range."""
     low, middle, high = min(values), statistics.median(values), max(values)
     print(f"{name:<44} {middle:8.2f} {unit}  ({low:.2f} to {high:.2f})", flush=True)
 
 
-def receive(connection: socket.socket, size: int) -> None:
+# --- the machine that receives -----------------------------------------------------------------------------------
+
+
+def receive(address: str, size: int, ports: Path) -> None:
+    """Receive what is sent, for ever; `ports` says where."""
+    node = CopierNode(1, MEMORY, range(0), address=address)
+    node.attempt(world=1)
+    listener = socket.create_server((address, 0))
+    new = ports.with_suffix(".new")
+    new.write_text(json.dumps({"copier": node.port, "plain": listener.getsockname()[1]}))
+    new.rename(ports)
+    while True:
+        with listener.accept()[0] as connection:
+            receive_plain(connection, size)
+
+
+def receive_plain(connection: socket.socket, size: int) -> None:
+    """Receive so many bytes into nothing, and say so."""
     buffer = memoryview(bytearray(MIB))
     while size:
         size -= connection.recv_into(buffer)
     connection.sendall(b"!")
 
 
-def plain(path: Path) -> float:
-    """Seconds that a socket alone takes for a file, between two processes."""
-    one, other = tcp_pair()
-    size = path.stat().st_size
-    child = multiprocessing.get_context("fork").Process(target=receive, args=(other, size))
-    child.start()
-    began = time.monotonic()
-    with path.open("rb") as file:
-        one.sendfile(file)
-    one.recv(1)
-    seconds = time.monotonic() - began
-    child.join()
-    one.close()
-    other.close()
-    return seconds
+# --- the machine that sends --------------------------------------------------------------------------------------
 
 
-def tcp_pair() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        one = socket.create_connection(listener.getsockname())
-        return one, listener.accept()[0]
+def send(address: str, receiver: str, size: int, ports: dict[str, int]) -> None:
+    """Measure."""
+    large(address, receiver, size, ports)
+    small()
 
 
-def large(memory: Path, size: int) -> None:
-    one, other = CopierNode(0, memory, range(1)), CopierNode(1, memory, range(0))
-    copied, alone = [], []
-    for node in (one, other):
-        node.attempt(world=1)
-    one.send_to(other)
-    one.snapshot(1, 0, "fsdp", size // 2)
+def large(address: str, receiver: str, size: int, ports: dict[str, int]) -> None:
+    """Copies of one shard, and the same bytes through a plain socket."""
+    node = CopierNode(0, MEMORY, range(1), address=address)
+    node.attempt(world=1)
+    node.tell("buddy", to={"node": 1, "address": receiver, "port": ports["copier"]})
+    node.snapshot(1, 0, "fsdp", size // 2)
+    path = node.slot(0, 0) / "model.safetensors"
+    copied, processor, alone = [], [], []
     for step in range(1, ROUNDS + 3):  # the first two reserve memory
-        one.pages[0].set_slot(0, step)
-        answer = one.ask("copy", step=step)
+        node.pages[0].set_slot(0, step)
+        answer = node.ask("copy", step=step)
         assert "error" not in answer, answer
         if step > 2:
             copied.append(answer["bytes"] / answer["seconds"] / 1e9)
-            path = one.slot(0, 0) / "model.safetensors"
-            alone.append(path.stat().st_size / plain(path) / 1e9)
+            processor.append(answer["processor_seconds"] / answer["seconds"])
+            alone.append(path.stat().st_size / plain(path, receiver, ports["plain"]) / 1e9)
     told(f"a copy of {size // MIB} MiB", copied, "GB/s")
+    told("  processor time of its sender", processor, "of one core")
     told("the same by a plain socket", alone, "GB/s")
     told("copy / plain socket", [a / b for a, b in zip(copied, alone, strict=True)], "    ")
-    one.close()
-    other.close()
+    node.close()
 
 
-def small(memory: Path) -> None:
-    one, other = CopierNode(2, memory, range(2)), CopierNode(3, memory, range(2, 4))
+def plain(path: Path, address: str, port: int) -> float:
+    """Seconds that a socket alone takes for a file: half of a shard."""
+    with socket.create_connection((address, port)) as connection, path.open("rb") as file:
+        began = time.monotonic()
+        connection.sendfile(file)
+        connection.recv(1)
+        return time.monotonic() - began
+
+
+def small() -> None:
+    """Copies of what no other node has under DDP."""
+    one, other = CopierNode(2, MEMORY, range(2)), CopierNode(3, MEMORY, range(2, 4))
     for node in (one, other):
         node.attempt()
         node.snapshot(1, 0, "ddp")
@@ -106,15 +125,52 @@ def small(memory: Path) -> None:
     other.close()
 
 
-def main() -> None:
-    size = (int(sys.argv[1]) if len(sys.argv) > 1 else 1024) * MIB
-    memory = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="ftlaunch-bench-"))
+# --- both --------------------------------------------------------------------------------------------------------
+
+
+def start(machine: Machine, role: str, *more: str) -> Process:
+    """Start this program on a machine."""
+    command = [sys.executable, __file__, "--role", role, "--address", machine.address, *more]
+    return machine.start(command, Path.cwd(), os.environ)
+
+
+def measure(size: int) -> int:
+    """The exit code of the sender."""
+    with Machines(2) as machines, TemporaryDirectory() as directory:
+        ports = Path(directory) / "ports"
+        more = ("--ports", str(ports), str(size // MIB))
+        receiver = start(machines[1], "receive", *more)
+        while not ports.exists():
+            if receiver.poll() is not None:
+                return 1
+            time.sleep(0.01)
+        return start(machines[0], "send", "--receiver", machines[1].address, *more).wait()
+
+
+def arguments() -> Any:
+    """Of the command line; the options are for the two processes that this program starts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mib", type=int, nargs="?", default=1024)
+    for name in ("--role", "--address", "--receiver", "--ports"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, or be one of the two machines."""
+    args = arguments()
+    size = args.mib * MIB
+    if args.role == "receive":
+        receive(args.address, size // 2, Path(args.ports))
+    if args.role == "send":
+        send(args.address, args.receiver, size, json.loads(Path(args.ports).read_text()))
+        return 0
     try:
-        large(memory, size)
-        small(memory)
-    finally:
-        shutil.rmtree(memory)
+        return measure(size)
+    except CannotIsolate as error:
+        print(f"cannot measure: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

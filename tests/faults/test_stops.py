@@ -129,8 +129,9 @@ def test_sigterm_with_dataloader_workers_alive(job: FtJob, tmp_path_factory: pyt
     assert calm.wait() == 0, calm.stderr
     job.start(args=args(job, *more))
     job.wait_step(8)
-    for pid in job.pids():  # between two epochs there are none
-        wait_for(psutil.Process(pid).children, f"workers of process {pid}")
+    ranks = [psutil.Process(pid) for pid in job.pids()]
+    wait_for(lambda: all(rank.children() for rank in ranks), "workers")  # between two epochs there are none
+    for pid in job.pids():
         (os.killpg if whom == "everybody" else os.kill)(pid, signal.SIGTERM)
     assert job.wait() == 75, job.stderr
     job.assert_clean()

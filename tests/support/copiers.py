@@ -28,9 +28,15 @@ class CopierNode:
     """A node: a directory in memory, the pages and slots of its ranks, and its copier."""
 
     def __init__(
-        self, number: int, memory: Path, ranks: range, bandwidth: int | None = None, token: str = TOKEN
+        self,
+        number: int,
+        memory: Path,
+        ranks: range,
+        bandwidth: int | None = None,
+        token: str = TOKEN,
+        address: str = "127.0.0.1",
     ) -> None:
-        self.number, self.memory, self.ranks = number, memory / str(number), ranks
+        self.number, self.memory, self.ranks, self.address = number, memory / str(number), ranks, address
         self.memory.mkdir()
         self.pages = {}
         for rank in ranks:
@@ -42,7 +48,7 @@ class CopierNode:
 
     def start(self) -> None:
         self.link = CopierLink(HelperProcesses())
-        about = {"address": "127.0.0.1", "memory_dir": str(self.memory), "bandwidth": self.bandwidth}
+        about = {"address": self.address, "memory_dir": str(self.memory), "bandwidth": self.bandwidth}
         self.port = self.ask("begin", token=self.token, **about)["port"]
 
     # --- its copier ------------------------------------------------------------------------------------------
@@ -79,7 +85,7 @@ class CopierNode:
 
     @property
     def where(self) -> dict[str, Any]:
-        return {"node": self.number, "address": "127.0.0.1", "port": self.port}
+        return {"node": self.number, "address": self.address, "port": self.port}
 
     def freeze(self, lineage: str = "one") -> dict[str, list[int]]:
         """What it keeps of that lineage; from now on it takes no copies."""

@@ -4,7 +4,7 @@
     -> {"did": "copy", "lacks": [{group: runs}, ...]}      for each slot what is to come
     or {"did": "copy", "have": true}, {"did": "copy", "again": true} (a wrong digest), {"did": "copy", "error"}
     -> {"did": "wait"} now and then while that takes long
-    <- {"piece": number, "digest"}, and the bytes of the piece, for each of the pieces that `cut` makes of what lacks
+    <- {"piece": number}, the bytes of the piece, and {"digest"}, for each of the pieces that `cut` makes of what lacks
     <- {"do": "commit"}, or {"do": "drop"}, which has no answer
     -> {"did": "commit"}, {"did": "commit", "error"}, or {"did": "commit", "again": [numbers]}: these once more
 
@@ -165,9 +165,8 @@ class CopyReceiver:
             message = self._connection.receive()
             if "piece" in message:
                 number = checked.size_of(message["piece"], len(pieces) - 1, "`piece`")
-                digest = checked.digest_of(message.get("digest"), "`digest`")
                 missing.add(number)
-                if self._pieces.receive(pieces[number], digest):
+                if self._pieces.receive(pieces[number]):
                     missing.discard(number)
             elif message.get("do") == "drop":
                 return False

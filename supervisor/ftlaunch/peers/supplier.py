@@ -3,7 +3,7 @@
 <- {"do": "about", "lineage", "step", "rank": a rank, of which this node has a copy or a slot; null: its own ranks}
 -> {"did": "about", "slots": wire/described.py}; of its own ranks without common.json
 <- {"do": "read", "lineage", "step", "ranges": [[rank, group, begin, end], ...]}
--> {"did": "read", "digest"}, the bytes, and {"did": "read", "whole": whether the step was still held after that}
+-> {"did": "read"}, the bytes, {"digest"}, and {"did": "read", "whole": whether the step was still held after that}
 or {"did", "error"}
 """
 

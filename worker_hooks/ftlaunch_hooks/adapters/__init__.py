@@ -1,1 +1,1 @@
-"""What other people's training loops need: one file a framework, on top of the public API; none imports its framework early."""
+"""What training loops of frameworks need: one file each, on the public API. None imports its framework early."""

@@ -8,7 +8,8 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ftlaunch.channel import handshake
@@ -27,7 +28,7 @@ from ftlaunch.channel.handshake import NONCE, Handshake, Role
 from ftlaunch.channel.stream import named, resolved, watch_peer
 from ftlaunch_contract.files import untrusted_json
 
-PROTOCOL = "1"
+PROTOCOL = "2"
 """version of what copiers say to each other"""
 STALL = 10.0
 """seconds in which a connection in use must move a byte"""
@@ -104,23 +105,26 @@ class PeerConnection:
         self.bytes += got
         return got
 
-    def send_ranges(self, ranges: Sequence[OpenRange]) -> None:
-        """Send bytes of files, without copying them."""
-        self._socket.settimeout(STALL)
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is sent meanwhile goes in as few packets as it can."""
         self._cork(True)
-        for fd, first, end in ranges:
-            begin = first
-            while begin < end:
-                try:
-                    count = os.sendfile(self._socket.fileno(), fd, begin, end - begin)
-                except BlockingIOError:
-                    self._wait_for_room()
-                    continue
-                if not count:
-                    raise PeerError("a file is shorter than its header says")
-                begin += count
-            self.bytes += end - first
+        yield
         self._cork(False)
+
+    def send_range(self, fd: int, begin: int, end: int) -> None:
+        """Send bytes of a file, without copying them."""
+        self._socket.settimeout(STALL)
+        self.bytes += end - begin
+        while begin < end:
+            try:
+                count = os.sendfile(self._socket.fileno(), fd, begin, end - begin)
+            except BlockingIOError:
+                self._wait_for_room()
+                continue
+            if not count:
+                raise PeerError("a file is shorter than its header says")
+            begin += count
 
     def _cork(self, on: bool) -> None:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, int(on))
