@@ -57,7 +57,7 @@ def receive_plain(connection: socket.socket, size: int) -> None:
     """Receive so many bytes into nothing, and say so."""
     buffer = memoryview(bytearray(MIB))
     while size:
-        size -= connection.recv_into(buffer)
+        size -= connection.recv_into(buffer[:size])
     connection.sendall(b"!")
 
 
@@ -85,7 +85,7 @@ def large(address: str, receiver: str, size: int, ports: dict[str, int]) -> None
         if step > 2:
             copied.append(answer["bytes"] / answer["seconds"] / 1e9)
             processor.append(answer["processor_seconds"] / answer["seconds"])
-            alone.append(path.stat().st_size / plain(path, receiver, ports["plain"]) / 1e9)
+            alone.append(size // 2 / plain(path, size // 2, receiver, ports["plain"]) / 1e9)
     told(f"a copy of {size // MIB} MiB", copied, "GB/s")
     told("  processor time of its sender", processor, "of one core")
     told("the same by a plain socket", alone, "GB/s")
@@ -93,11 +93,11 @@ def large(address: str, receiver: str, size: int, ports: dict[str, int]) -> None
     node.close()
 
 
-def plain(path: Path, address: str, port: int) -> float:
-    """Seconds that a socket alone takes for a file: half of a shard."""
+def plain(path: Path, size: int, address: str, port: int) -> float:
+    """Seconds that a socket alone takes for half of a shard, which is one of its two files."""
     with socket.create_connection((address, port)) as connection, path.open("rb") as file:
         began = time.monotonic()
-        connection.sendfile(file)
+        connection.sendfile(file, count=size)
         connection.recv(1)
         return time.monotonic() - began
 

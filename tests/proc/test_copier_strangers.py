@@ -96,10 +96,11 @@ def test_many_strangers_keep_no_friend_out(node: CopierNode) -> None:
 def test_another_version_is_refused_on_both_sides(
     node: CopierNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peer_connection, "PROTOCOL", "2")
-    with pytest.raises(FrameError, match="it speaks version 1 of the copiers' messages, this side speaks 2"):
+    ours = peer_connection.PROTOCOL
+    monkeypatch.setattr(peer_connection, "PROTOCOL", "99")
+    with pytest.raises(FrameError, match=f"it speaks version {ours} of the copiers' messages, this side speaks 99"):
         connect("127.0.0.1", node.port, bytes.fromhex(TOKEN))
-    assert "it speaks version 2 of the copiers' messages, this side speaks 1" in refusal(tmp_path)
+    assert f"it speaks version 99 of the copiers' messages, this side speaks {ours}" in refusal(tmp_path)
     well(node)
 
 

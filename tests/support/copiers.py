@@ -20,6 +20,7 @@ from tests.support.checkpoints import common, image
 from tests.support.waiting import DEADLINE
 
 TOKEN = "ab" * 32
+_BLOCK = 1 << 20  # bytes; longer content repeats itself
 Tensors = Mapping[str, Mapping[Chunk, bytes]]
 """group -> the tensors of its file"""
 
@@ -133,7 +134,8 @@ class CopierNode:
 
 
 def content(what: str, size: int) -> bytes:
-    return random.Random(what).randbytes(size)
+    block = random.Random(what).randbytes(min(size, _BLOCK))
+    return (block * -(-size // _BLOCK))[:size]
 
 
 def replicated(rank: int, place: int, ranks: int, step: int, size: int) -> Tensors:

@@ -58,6 +58,7 @@ class Copier:
         self.port = CopierServer(self._node, request["address"]).port
         self._sender = CopySender(self._node, tell)
         self._fetch: tuple[Fetch, threading.Thread] | None = None
+        self._fetched: list[Fetch] = []  # since the attempt began
         self._doers: dict[str, Callable[[dict[str, Any]], None]] = {
             "attempt": self._attempt,
             "buddy": lambda said: self._sender.send_to(_address(said["to"]) if said["to"] else None),
@@ -74,6 +75,8 @@ class Copier:
 
     def _attempt(self, said: dict[str, Any]) -> None:
         self._end_fetch()
+        while self._fetched:
+            self._fetched.pop().let_go()
         resumed = tuple(said["resumed"]) if said["resumed"] else None
         try:
             self._node.begin(said["lineage"], said["first"], said["count"], said["world"], resumed)
@@ -98,17 +101,17 @@ class Copier:
             [_address(one) for one in said["suppliers"]],
         )
         fetch = Fetch(self._node, order)
+        self._fetched.append(fetch)
         thread = threading.Thread(target=lambda: self._tell(fetch.run()), name="fetch", daemon=True)
         self._fetch = fetch, thread
         thread.start()
 
     def _end_fetch(self) -> None:
-        """No fetch writes into slots that belong to an attempt, and none of another node's ranks are left."""
+        """No fetch writes into slots that belong to an attempt."""
         if self._fetch is not None:
             fetch, thread = self._fetch
             fetch.cancel()
             thread.join()
-            fetch.let_go()
             self._fetch = None
 
 

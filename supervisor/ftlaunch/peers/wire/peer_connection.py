@@ -97,13 +97,18 @@ class PeerConnection:
         self.bytes += count
         return content
 
-    def receive_some(self, view: memoryview) -> int:
-        """Receive what there is, one byte at least and as many as `view` takes; returns how many."""
-        got = self._socket.recv_into(view)
-        if not got:
-            raise ConnectionResetError(0, "it was closed by the other side")
-        self.bytes += got
-        return got
+    def receive_into_pipe(self, pipe: int, most: int) -> int:
+        """Receive what there is into an empty pipe, one byte at least; returns how many."""
+        while True:
+            try:
+                got = os.splice(self._socket.fileno(), pipe, most)
+            except BlockingIOError:
+                self._wait(select.POLLIN, "sent")
+                continue
+            if not got:
+                raise ConnectionResetError(0, "it was closed by the other side")
+            self.bytes += got
+            return got
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -120,7 +125,7 @@ class PeerConnection:
             try:
                 count = os.sendfile(self._socket.fileno(), fd, begin, end - begin)
             except BlockingIOError:
-                self._wait_for_room()
+                self._wait(select.POLLOUT, "took")
                 continue
             if not count:
                 raise PeerError("a file is shorter than its header says")
@@ -129,11 +134,11 @@ class PeerConnection:
     def _cork(self, on: bool) -> None:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, int(on))
 
-    def _wait_for_room(self) -> None:
+    def _wait(self, event: int, does: str) -> None:
         poll = select.poll()
-        poll.register(self._socket.fileno(), select.POLLOUT)
+        poll.register(self._socket.fileno(), event)
         if not poll.poll(STALL * 1000):
-            raise TimeoutError(0, f"it took nothing for {STALL:.0f} s")
+            raise TimeoutError(0, f"it {does} nothing for {STALL:.0f} s")
 
     @property
     def ended(self) -> bool:
