@@ -98,8 +98,7 @@ def ours(home: Path, figures: Figures) -> None:
     with Machines(trial.NODES + 2) as machines:
         run = trial.OurTrial(home, machines)
         begin(run, figures)
-        run.start(trial.NODES)
-        run.settle(trial.NODES)
+        run.stand_by(trial.NODES)
         agent, head = run.process(1), run.head()
         memory(agent, "agent", figures)
         memory(head, "head", figures)
@@ -109,13 +108,11 @@ def ours(home: Path, figures: Figures) -> None:
         killed = time.monotonic()
         machines[2].kill_all()
         figures["a machine's agent and ranks killed to ready, standby"] = run.ready(killed, "standby") - killed
-        run.start(2)
-        run.settle(2)
+        run.stand_by(2)
         cut = time.monotonic()
         machines[3].cut()
         figures["a machine silent to ready, standby"] = run.ready(cut, "second standby") - cut
-        run.start(trial.NODES + 1)
-        run.settle(trial.NODES + 1)
+        run.stand_by(trial.NODES + 1)
         figures["the head's process killed to a new head, no restart"] = run.led_again()
         killed = time.monotonic()
         machines[0].kill_all()

@@ -123,6 +123,14 @@ class OurTrial(Trial):
             "bench", "--max-restarts", "50", "--max-without-progress", "1000", "--backoff-first", "1ms", str(JOB),
         )  # fmt: skip
 
+    def stand_by(self, number: int) -> None:
+        """Start an agent, and wait until it stands by and its ranks can be forked. Raises Failed."""
+        terminal = self.home / f"terminal_{number}"
+        before = len(terminal.read_bytes()) if terminal.exists() else 0
+        self.start(number)
+        self.wait(lambda: b"this node stands by" in terminal.read_bytes()[before:], "standby")
+        self.settle(number)
+
     def head(self) -> psutil.Process:
         """The head of the job, as long as it is on the first machine."""
         *_, started = (event for event in read_events(self.home / "run") if event["event"] == "job_started")

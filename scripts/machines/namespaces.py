@@ -173,6 +173,11 @@ class Machine(_Space):
         """Pull the cable: nothing gets in or out, and nothing that is sent fails."""
         _run(*self._switch.enter("-n"), "ip", "link", "set", self._port, "down")
 
+    def slow(self, kbit: int) -> None:
+        """What it sends gets through at so many kbit/s. Needs tc, and tbf in the kernel."""
+        rate = ("rate", f"{kbit}kbit", "burst", "16kb", "latency", "200ms")
+        _run(*self.enter("-n"), "tc", "qdisc", "replace", "dev", LINK, "root", "tbf", *rate)
+
     def mend(self) -> None:
         """The end of `cut`, of `mute` and of `lossy`."""
         _run(*self._switch.enter("-n"), "ip", "link", "set", self._port, "up")

@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.support.simulation import corpus
 from tests.support.simulation.job import simulate
-from tests.support.simulation.story import KINDS, REQUESTS, Story, of_seed
+from tests.support.simulation.story import KINDS, REQUESTS, Fault, Story, of_seed
 
 SHORT = 120
 """stories of `make test`: half a minute of processor time"""
@@ -62,3 +62,16 @@ def test_planned_changes_of_nodes_lose_no_step() -> None:
         assert not any("restarting" in line for line in course), course
     assert asked
     assert grown
+
+
+def test_a_lost_machine_without_a_standby_costs_only_what_was_not_copied() -> None:
+    """Taken out: without the rescue of copies such jobs fall back to storage's last checkpoint."""
+    rescued = 0
+    for seed in range(20):
+        fault = Fault(5.0, "machine", machine=seed % 3, seconds=60.0)
+        course = simulate(Story(seed, nodes=3, least=2, steps=90, copies=1, faults=(fault,))).world.story
+        resumed = [line for line in course if "resumed at step" in line]
+        rescued += sum("were made again from copies" in line for line in course)
+        lost = [int(found) for line in resumed for found in re.findall(r"(\d+) steps? (?:is |are )?lost", line)]
+        assert all(one <= 2 for one in lost), course
+    assert rescued > 10

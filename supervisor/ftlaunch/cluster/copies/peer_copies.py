@@ -42,8 +42,8 @@ class _Fetch:
     """when it is given up, unless all nodes that take part know of the attempt"""
     rescues: bool
     """it is for ranks of other nodes than those that fetch, and no attempt waits for it"""
-    asked: set[int] = field(default_factory=set)
-    """places whose nodes were told to fetch"""
+    asked: dict[int, int] = field(default_factory=dict)
+    """place -> key of its node that was told to fetch"""
     brought: list[dict[str, Any]] = field(default_factory=list)
     """a row for each node that has its snapshots: place, seconds, bytes, sources"""
 
@@ -199,8 +199,16 @@ class PeerCopies:
         """Tell nodes to fetch once all that take part know of the attempt."""
         self.rescue.look()
         fetch = self._fetch
-        if fetch is None or len(fetch.asked) == len(fetch.wanted):
-            return
+        if fetch is not None and fetch.rescues and not fetch.asked.items() <= self._keys().items():
+            self._end(fetch, "the node that keeps copies of it is lost, too")
+        elif fetch is not None and len(fetch.asked) < len(fetch.wanted):
+            self._go_on(fetch)
+
+    def _keys(self) -> dict[int, int]:
+        return {place: node.member.key for place, node in self._places.all().items()}
+
+    def _go_on(self, fetch: _Fetch) -> None:
+        """Ask those that can fetch now."""
         for place, ranks in fetch.wanted.items():
             node, holders = self._places.at(place), {key: self._nodes.get(key) for key in ranks.values()}
             if node is None and not fetch.rescues:  # its attempt is over with it: the next one plans with what is kept
@@ -213,7 +221,7 @@ class PeerCopies:
             taking_part = [node, *(one for one in holders.values() if one is not None), *suppliers]
             if place in fetch.asked or any(one.copier_lineage != fetch.lineage for one in taking_part):
                 continue
-            fetch.asked.add(place)
+            fetch.asked[place] = node.member.key
             self._send(node, fetch, ranks, suppliers)
         if len(fetch.asked) < len(fetch.wanted) and self._around.clock() > fetch.until:
             self._end(fetch, f"a node that takes part has not begun the attempt in {_PATIENCE:g} s")

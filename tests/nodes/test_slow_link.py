@@ -1,0 +1,46 @@
+"""Copies of snapshots over a link that carries little: they are fewer, training goes on, and what is there is whole."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.support.machines import RANKS, Cluster, made, undisturbed
+from tests.support.waiting import wait_for
+
+from ftlaunch_contract.pages.page import Page, page_path
+
+NODES, STEP_TIME = 2, 0.1
+ARGS = ("--steps", "120", "--step-time", str(STEP_TIME))
+KBIT = 1000  # a copy of two ranks' random numbers takes a quarter of a second, and a step less than that
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(shutil.which("tc") is None, reason="needs tc, of iproute2"),
+]
+
+
+def test_a_slow_link_makes_copies_rare_and_a_lost_machine_goes_on_from_them(tmp_path: Path) -> None:
+    """Taken out: with an interval that does not heed what a copy takes, each step would be copied."""
+    (tmp_path / "alone").mkdir()
+    alone = undisturbed(tmp_path / "alone", ARGS, NODES * RANKS)
+    with made(NODES + 1) as machines:
+        machines[1].slow(KBIT)
+        job = Cluster(machines, tmp_path / "job", NODES, ("--storage-interval", "off"), *ARGS)
+        job.start_all()
+        job.wait_step(10)
+        wait_for(lambda: "this node stands by" in job.said(NODES), "the standby")
+        (memory,) = (name for name in job.held(machines[0]) if name.endswith(".node0"))
+        page = Page(page_path(machines[0].path("/dev/shm/ftlaunch-0") / memory, 0))
+        wait_for(lambda: page.peer_every >= 4, "copies that are rare")
+        every = page.peer_every
+        page.close()
+        job.wait_step(10 + 2 * every + 20)
+        machines[1].lose()
+        assert set(job.wait(0, 2)) == {0}, job.told()
+        resumed = job.events("resumed")[-1]
+        assert resumed["source"] == "peer", job.told()
+        assert resumed["steps_lost"] <= 2 * every, job.told()
+        assert job.result() == alone
