@@ -163,6 +163,7 @@ def test_a_rank_that_dies_is_named(place: Place) -> None:
     place.assert_clean()
 
 
+@pytest.mark.long
 def test_a_rank_that_hangs_is_named_and_swept_with_its_children(place: Place) -> None:
     """Taken out by hand: without kill_descendants in _sweep the sleeping child in its own session is left."""
     python = place.python('[ "$RANK" = 1 ] && { setsid sleep 1000 & exec sleep 1000; }')

@@ -79,6 +79,7 @@ def assert_disagree(said: str, places: dict[int, str], why: str) -> None:
             assert f"; it waits in {places[one]}, but rank {other} is in {places[other]}: {why}" in said
 
 
+@pytest.mark.long
 def test_the_ranks_disagree_and_all_are_in_the_same_collective(job: FtJob) -> None:
     different, crossed, cut = (incident["sentence"] for incident in hangs(job, "mismatch", "groups", "cut"))
     places = {0: f"all_reduce #{AT + 1} at {line('all_reduce')}", 1: f"barrier #{AT + 1} at {line('the hang')}"}

@@ -39,6 +39,7 @@ def assert_soon(job: FtJob) -> None:
 
 
 @pytest.mark.parametrize("warm", ["--warm", pytest.param("--no-warm", marks=pytest.mark.slow)])
+@pytest.mark.long
 def test_all_are_blocked(job: FtJob, warm: str) -> None:
     """One through another: rank 1 waits for the dead rank in the store, rank 0 for rank 1 in all_reduce.
 
