@@ -28,7 +28,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes gpu gpu-wheels chaos chaos-nodes slurm extras ray sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers gpu gpu-wheels chaos chaos-nodes slurm extras ray sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ bench-checkpoints: $(STAMP)  ## measure checkpoints against torch's and plain co
 
 bench-nodes: $(STAMP)  ## measure a job of three machines, made of namespaces, next to torchrun (as root; ten minutes)
 	$(BIN)/python scripts/bench_nodes
+
+bench-peers: $(STAMP)  ## measure copies to another machine, and a lost one that goes on from them (as root; some minutes)
+	$(BIN)/python scripts/bench_peers
 
 gpu:  ## run on one GPU what needs one, and measure: with any Python that has torch 2.10 (DEVICE=cpu: without a GPU)
 	$(PYTHON) scripts/gpu --device $(DEVICE)

@@ -274,7 +274,7 @@ class Cluster:
             node.told_heard = node.heard
             node.send("heard", number=message["number"] if self.leadership.may_go_on() else NONE)
         if name == "gone":
-            node.ends = False
+            node.ranks_gone(message)
         if name == "ready":
             node.member.ready = True
             standby.tell([node] if self.reports.group is not None else [], self.roster)

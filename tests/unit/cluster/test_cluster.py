@@ -148,7 +148,7 @@ def test_a_node_may_go_in_every_phase_and_another_take_its_place(
     assert not head.cluster.settled()
     head.agent()
     assert head.cluster.settled()
-    head.agents[0].say("gone", attempt=0, port=1)
+    head.agents[0].say("gone", attempt=0, port=1, slots={})
     assert head.cluster.cleared()
     group = head.attempt(number=1)
     assert group.living == [0, 1, 2, 3]
@@ -195,7 +195,7 @@ def test_no_rank_is_started_while_those_of_a_lost_node_may_be_at_work(head: Head
     monkeypatch.setattr("ftlaunch.cluster.membership.fences.PortProbe.is_dead", lambda _: False)
     head.running()
     head.agents[1].on_end("closed")
-    head.agents[0].say("gone", attempt=0, port=1)
+    head.agents[0].say("gone", attempt=0, port=1, slots={})
     assert not head.cluster.cleared()
     head.clock.now += (TIMEOUT + 1.0) * 1.1
     assert head.cluster.cleared()

@@ -47,7 +47,7 @@ def test_ranks_that_are_of_no_use_have_ended_before_others_begin(head: Head) -> 
     for first in (0, 2):
         head.agent(held=[first, 2], **HELD)
     assert not head.cluster.settled()
-    older.say("gone", attempt=3, port=1)
+    older.say("gone", attempt=3, port=1, slots={})
     assert head.cluster.settled()
 
 

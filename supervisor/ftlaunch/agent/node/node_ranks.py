@@ -219,7 +219,7 @@ class AgentRanks:
         beat = self.tell_words()
         if group is not None and not self._gone and group.empty and group.sweep(self._node.helpers.pids):
             self._gone = True
-            self._node.tell("gone", attempt=group.attempt, port=self.free_port())
+            self._node.tell("gone", attempt=group.attempt, port=self.free_port(), slots=self.held()[1])
             if self._next is not None:
                 waited, self._next = self._next, None
                 self.spawn(waited)

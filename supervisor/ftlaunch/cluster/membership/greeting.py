@@ -39,7 +39,7 @@ def read(hello: Mapping[str, Any], ranks_each: int, places: int) -> Greeting:
     held, each = hello["held"], ranks_each
     fits = len(held) == 2 and all(isinstance(one, int) for one in held) and held[1] == each
     place = held[0] // each if fits and held[0] % each == 0 and 0 <= held[0] // each < places else -1
-    slots = {int(rank): [int(step) for step in steps] for rank, steps in hello["slots"].items()}
+    slots = slots_of(hello)
     wall = float(hello["wall"])
     if not math.isfinite(wall):
         raise ValueError("a time that is none")
@@ -47,6 +47,11 @@ def read(hello: Mapping[str, Any], ranks_each: int, places: int) -> Greeting:
     if len(told) > _MOST_WARNINGS or any(not isinstance(one, str) or len(one) > _LONGEST_WARNING for one in told):
         raise ValueError("warnings that are none")
     return Greeting(facts.read(hello["facts"]), place, slots, wall, told)
+
+
+def slots_of(message: Mapping[str, Any]) -> dict[int, list[int]]:
+    """Rank -> steps that a node's memory holds. Raises ValueError or TypeError for nonsense."""
+    return {int(rank): [int(step) for step in steps] for rank, steps in message["slots"].items()}
 
 
 def refusal(job: str, ours: str, node: NodeFacts, head: NodeFacts) -> str:

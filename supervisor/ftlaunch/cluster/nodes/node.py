@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftlaunch.channel.connection import Connection
+from ftlaunch.cluster.membership import greeting
 from ftlaunch.cluster.membership.roster import Member
 from ftlaunch.cluster.mirrors import page_words
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
@@ -31,7 +32,7 @@ class Node:
         self.gone = True  # no rank of it is left
         self.ends = False  # it was told to end ranks of another attempt, and has not said that they are gone
         self._ahead: float | None = None  # how far the head's clock is ahead of the node's, seconds
-        self.slots: dict[int, list[int]] | None = None  # rank -> steps that its memory held when it came
+        self.slots: dict[int, list[int]] | None = None  # rank -> steps of its memory when it came; see ranks_gone
         self.topology = str(hello["topology"])  # its failure domain: nodes of one may be lost together
         self.copier_port = int(hello["copier"]["port"])  # 0: there is no copier
         self.copier_lineage = str(hello["copier"]["lineage"])  # the attempt whose copies it keeps
@@ -72,6 +73,12 @@ class Node:
             self.running["ended"][str(message["rank"])] = message["code"]
         else:
             self.gone_already, self.port = True, message["port"]
+
+    def ranks_gone(self, message: Mapping[str, Any]) -> None:
+        """No rank is left; those that ran on when the node came have changed its memory since. Raises ValueError."""
+        self.ends = False
+        if self.slots is not None:
+            self.slots = greeting.slots_of(message)
 
     def here(self, moment: float) -> float:
         """A moment of the node's clock on the head's."""

@@ -1,10 +1,8 @@
-"""What a copy of a snapshot to another machine costs, next to a plain socket. Needs root, as machines are namespaces.
+"""What a copy of a snapshot to another machine costs, next to a plain socket.
 
-    python scripts/bench_peers.py [MIB]
-
-The copier of one machine sends a shard of so many MiB (1024) to that of another, whose memory for it is reserved
-already; in turn with it, the same bytes go by sendfile and recv_into from the same file into nothing. Then copies of a
-few kB, as under DDP. Medians and ranges.
+The copier of one machine sends a shard to that of another, whose memory for it is reserved already; in turn with it,
+the same bytes go by sendfile and recv_into from the same file into nothing. Then copies of a few kB, as under DDP.
+This file is also what is started on the two machines.
 """
 
 from __future__ import annotations
@@ -18,11 +16,10 @@ import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-sys.path += [str(Path(__file__).parents[1])]
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from machines.namespaces import CannotIsolate, Machine, Machines, Process
+from machines.namespaces import Machine, Machines, Process
 from tests.support.copiers import CopierNode
 
 MIB = 1 << 20
@@ -31,7 +28,7 @@ SMALL = 200
 MEMORY = Path("/dev/shm")  # of the machine
 
 
-def told(name: str, values: list[float], unit: str) -> None:
+def told_spread(name: str, values: list[float], unit: str) -> None:
     """Print median and range."""
     low, middle, high = min(values), statistics.median(values), max(values)
     print(f"{name:<44} {middle:8.2f} {unit}  ({low:.2f} to {high:.2f})", flush=True)
@@ -86,10 +83,10 @@ def large(address: str, receiver: str, size: int, ports: dict[str, int]) -> None
             copied.append(answer["bytes"] / answer["seconds"] / 1e9)
             processor.append(answer["processor_seconds"] / answer["seconds"])
             alone.append(size // 2 / plain(path, size // 2, receiver, ports["plain"]) / 1e9)
-    told(f"a copy of {size // MIB} MiB", copied, "GB/s")
-    told("  processor time of its sender", processor, "of one core")
-    told("the same by a plain socket", alone, "GB/s")
-    told("copy / plain socket", [a / b for a, b in zip(copied, alone, strict=True)], "    ")
+    told_spread(f"a copy of {size // MIB} MiB", copied, "GB/s")
+    told_spread("  processor time of its sender", processor, "of one core")
+    told_spread("the same by a plain socket", alone, "GB/s")
+    told_spread("copy / plain socket", [a / b for a, b in zip(copied, alone, strict=True)], "    ")
     node.close()
 
 
@@ -119,8 +116,8 @@ def small() -> None:
         took.append(1000 * answer["seconds"])
         worked.append(1000 * answer["processor_seconds"])
         size = answer["bytes"]
-    told(f"a copy of {size} bytes of two ranks", took, "ms")
-    told("  processor time of its sender", worked, "ms")
+    told_spread(f"a copy of {size} bytes of two ranks", took, "ms")
+    told_spread("  processor time of its sender", worked, "ms")
     one.close()
     other.close()
 
@@ -135,7 +132,7 @@ def start(machine: Machine, role: str, *more: str) -> Process:
 
 
 def measure(size: int) -> int:
-    """The exit code of the sender."""
+    """Measure and print; returns the exit code of the sender."""
     with Machines(2) as machines, TemporaryDirectory() as directory:
         ports = Path(directory) / "ports"
         more = ("--ports", str(ports), str(size // MIB))
@@ -147,30 +144,18 @@ def measure(size: int) -> int:
         return start(machines[0], "send", "--receiver", machines[1].address, *more).wait()
 
 
-def arguments() -> Any:
-    """Of the command line; the options are for the two processes that this program starts."""
+def main() -> None:
+    """Be one of the two machines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mib", type=int, nargs="?", default=1024)
+    parser.add_argument("mib", type=int)
     for name in ("--role", "--address", "--receiver", "--ports"):
-        parser.add_argument(name, help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Measure, or be one of the two machines."""
-    args = arguments()
-    size = args.mib * MIB
+        parser.add_argument(name)
+    args = parser.parse_args()
     if args.role == "receive":
-        receive(args.address, size // 2, Path(args.ports))
-    if args.role == "send":
-        send(args.address, args.receiver, size, json.loads(Path(args.ports).read_text()))
-        return 0
-    try:
-        return measure(size)
-    except CannotIsolate as error:
-        print(f"cannot measure: {error}", file=sys.stderr)
-        return 1
+        receive(args.address, args.mib * MIB // 2, Path(args.ports))
+    else:
+        send(args.address, args.receiver, args.mib * MIB, json.loads(Path(args.ports).read_text()))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,0 +1,44 @@
+"""A job whose ranks share nothing: as much state as BENCH_MIB says, all of which changes at every step.
+
+Notes what scripts/bench/jobs/notes.py says, in the file BENCH_NOTES.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "bench/jobs"))
+
+from notes import RANK, note
+
+import torch
+import torch.distributed as dist
+
+import ftlaunch_hooks as ft
+
+STEPS, STEP_SECONDS = int(os.environ["BENCH_STEPS"]), float(os.environ["BENCH_STEP_SECONDS"])
+
+
+class Shard(torch.nn.Module):
+    """A rank's own part of the state."""
+
+    def __init__(self, mib: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(RANK)
+        self.register_buffer("part", torch.randn(mib << 18, generator=generator))
+
+
+dist.init_process_group("gloo")
+shard = Shard(int(os.environ["BENCH_MIB"]))
+note("ready")
+job = ft.attach(shard=shard)
+note("attached", job.step)
+step_ends = time.monotonic()
+for step in job.steps(STEPS):
+    shard.part[:: 1 << 16] += 1.0
+    together = torch.ones(1)
+    dist.all_reduce(together)
+    step_ends = max(step_ends + STEP_SECONDS, time.monotonic())
+    time.sleep(max(step_ends - time.monotonic(), 0))
+    note("step", step + 1)
