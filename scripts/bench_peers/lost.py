@@ -86,6 +86,7 @@ def lose(home: Path, mib: int, step_seconds: float) -> Mapping[str, float]:
         cut = time.monotonic()
         job.made[1].cut()
         took = job.wait_step(cut + FENCE / 2) - cut
+        job.wait(lambda: len(job.events("resumed")) > 1, "resume in the journal")
         fetched, resumed = job.events("fetched")[-1], job.events("resumed")[-1]
         assert resumed["source"] == "peer", job.said(0)
         [row] = fetched["nodes"]

@@ -43,6 +43,15 @@ def parse(key: str) -> tuple[str, tuple[range, ...]] | None:
     return found[1] + found[2], tuple(runs)
 
 
+def plain_names(keys: Iterable[str]) -> dict[str, str]:
+    """A name without ranks -> its key, of tensors that only one group of ranks has saved."""
+    known, found = set(keys), dict[str, list[str]]()
+    for key in sorted(known):
+        if (named := parse(key)) is not None and named[0] not in known:
+            found.setdefault(named[0], []).append(key)
+    return {name: groups[0] for name, groups in found.items() if len(groups) == 1}
+
+
 def has_rank(runs: Iterable[range], rank: int) -> bool:
     """Whether a rank is among those that share the tensor out."""
     return any(rank in run for run in runs)

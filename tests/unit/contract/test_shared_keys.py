@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftlaunch_contract.shared_keys import has_rank, parse, shared_key
+from ftlaunch_contract.shared_keys import has_rank, parse, plain_names, shared_key
 
 PATHS = st.text("ab.:-0@,", max_size=12).map(lambda path: path.replace("@", "@@"))
 RANKS = st.sets(st.integers(0, 2000), min_size=1, max_size=20)
@@ -43,3 +43,8 @@ def test_the_key_is_short(ranks: list[int], key: str) -> None:
 @pytest.mark.parametrize("key", ["w", "w@3", "w@@0-1", "w@0-1@2", "w@", "0-1", "w@0-1x", "w@0-", "w@@@3"])
 def test_other_keys_name_no_such_ranks(key: str) -> None:
     assert parse(key) is None
+
+
+def test_a_plain_name_is_that_of_the_only_group() -> None:
+    keys = ["stage0@0-1", "stage1@2-3", "both@0-1", "both@2-3", "own", "own@2-3"]
+    assert plain_names(keys) == {"stage0": "stage0@0-1", "stage1": "stage1@2-3"}

@@ -31,6 +31,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from ftlaunch_contract.shared_keys import plain_names
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, StateError, decode
 
@@ -42,6 +43,7 @@ class ShardsStorageReader(StorageReader):
 
     def __init__(self, shards: SavedTensors) -> None:
         self._shards = shards
+        self._keys: dict[str, str] = {}  # other names of tensors, by which they are asked for, too
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """See StorageReader."""
@@ -100,7 +102,7 @@ class ShardsStorageReader(StorageReader):
 
     def _part(self, item: ReadItem) -> Tensor:
         """The block of a saved chunk that a read is about."""
-        pieces = self._shards.pieces(item.storage_index.fqn)
+        pieces = self._shards.pieces(self._keys.get(item.storage_index.fqn, item.storage_index.fqn))
         offset = item.storage_index.offset
         part = next(p for p in pieces if offset is None or p.chunk.offset == tuple(offset)).tensor()
         for dim, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
@@ -114,7 +116,11 @@ class ShardsStorageReader(StorageReader):
 
 
 class CheckpointStorageReader(ShardsStorageReader):
-    """Reads a committed checkpoint: `dcp.load(state_dict, storage_reader=CheckpointStorageReader(path))`."""
+    """Reads a committed checkpoint: `dcp.load(state_dict, storage_reader=CheckpointStorageReader(path))`.
+
+    A tensor that only one group of ranks has saved (a stage of a pipeline) is there by its plain name, too; where
+    several groups have saved one of a name, `name@0-3` is that of the ranks 0 to 3.
+    """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         """directory: `<checkpoint-dir>/iteration_<step>`. Raises OSError, or Damaged."""
@@ -124,6 +130,14 @@ class CheckpointStorageReader(ShardsStorageReader):
         """See StorageReader."""
         if checkpoint_id is not None:
             self._shards = CheckpointReader(Path(checkpoint_id))
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """See StorageReader."""
+        metadata = super().read_metadata(*args, **kwargs)
+        self._keys = plain_names(self._shards.keys())
+        told = metadata.state_dict_metadata
+        told.update({name: told[key] for name, key in self._keys.items()})
+        return metadata
 
 
 def read_planned(shards: SavedTensors, wanted: dict[str, Tensor]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from tests.support.nodes import WORLD, process_group
 from tests.support.snapshots import Box, write_slot
 
@@ -20,6 +21,7 @@ from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_hooks.state.state import RankState, StateError
+from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
 STEP = 3
@@ -148,6 +150,9 @@ def test_ranks_outside_the_mesh_of_a_tensor_name_it_and_have_nothing_of_it(memor
             writer.write_shard_of(target, saving, write_slot(state, memory, STEP))
     directory, _ = writer.commit(target)
     verify.verify(directory)
+    alone = {"box.w": torch.empty(4, 2)}
+    dcp.load(alone, storage_reader=CheckpointStorageReader(directory), no_dist=True)
+    assert alone["box.w"].tolist() == [[0.0] * 2] * 2 + [[1.0] * 2] * 2, "by the name that the script knows"
     local = restored(lambda _: CheckpointReader(directory), rank, PAIRS[0])
     assert local.tolist() == ([[rank] * 2] * 2 if rank in PAIRS[0] else [])
 
