@@ -18,6 +18,7 @@ import psutil
 
 from ftlaunch.ranks.log_files import tail
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.spec.script_imports import imported_by
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.processes import Leader
 from ftlaunch.system.programs import program
@@ -32,6 +33,9 @@ _DYING = 2.0  # seconds from the end of its socket to its exit status: Python fr
 _MOST_LIVES = 20
 # torch's optimizers and DistributedDataParallel import the first
 _LATER = ("torch._dynamo", "ftlaunch_hooks.job.attaching", "ftlaunch_hooks.observe.forward_passes")
+_AUTO = "auto"  # among the modules of `preload`: what the script imports at its top
+# With jemalloc's thread, which pyarrow starts when it is imported, no rank could be forked.
+_WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 _HELPERS = 2  # so many orders wait for nothing, see ftlaunch_hooks/programs/fork_server.py
 _BATCH = 16  # ranks of one order: the first need not wait for the last of a thousand
 
@@ -73,13 +77,16 @@ class WarmLink:
 
         without: modules that are not preloaded. begun: ranks are running.
         """
-        preload = [name for name in spec.launch.preload if name not in without]
+        preload = [name for name in spec.launch.preload if name not in without and name != _AUTO]
+        found = imported_by(spec.launch.kind, spec.launch.target) if _AUTO in spec.launch.preload else ()
+        later = [name for name in (*_LATER, *found) if name not in without]
+        env = {**_WITHOUT_THREADS, **env} if _AUTO in spec.launch.preload else env
         self._args = list(spec.launch.args)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log.parent.mkdir(parents=True, exist_ok=True)
         with theirs, log.open("ab") as out:
             argv = [spec.launch.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.launch.kind, spec.launch.target]
-            argv += [",".join(preload), "begun" if begun else "first", ",".join(_LATER)]
+            argv += [",".join(preload), "begun" if begun else "first", ",".join(later)]
             try:
                 self._process = helpers.start(argv, stdout=out, stderr=out, env=env, pass_fds=(theirs.fileno(),))
             except OSError:

@@ -141,8 +141,9 @@ _OURS = (
     Key("warm", p.switch_or_auto, "auto, true or false", "auto",
         "fork ranks from a process that has imported torch already; auto: where that can be, and say nothing"
         " where it cannot", switch=True),
-    Key("preload", p.modules, "names of modules with commas between them, or a list of them", None,
-        "modules that the warm process imports besides torch: none that change between attempts", show=shown.items),
+    Key("preload", p.modules, "auto, or names of modules with commas between them, or a list of them", None,
+        "modules that the warm process imports besides torch: none that change between attempts; auto: what the script"
+        " imports at its top, once the first attempt has begun", show=shown.items),
     Key("fresh", p.switch, _YES_NO, "false",
         "start from the beginning, whatever earlier runs left", switch=True),
     Key("load_checkpoint", p.step_or_path, "a path, or the number of a step", None,

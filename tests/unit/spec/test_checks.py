@@ -76,7 +76,7 @@ def refusal(flags=None, environ=None, *, target="train.py", spec: str | bytes | 
             "`fault_rules[0].log` is (a; it is no regular expression",
         ),
         ("warm: hot", "`warm` is hot; it must be auto, true or false"),
-        ("preload: [os, 'a b']", "`preload` is a list; it must be names of modules with commas"),
+        ("preload: [os, 'a b']", "`preload` is a list; it must be auto, or names of modules with commas"),
         ("backoff_first: 2m", "`backoff_first` is 2m; it is more than `backoff_max`, which is 60s"),
         ("module: x", "it names `script` and `module`; only one of them can be run"),
         ("keep: 1\nkeep: 2", "`keep` stands twice, on lines 2 and 3"),

@@ -4,15 +4,16 @@
 
 FD: a SOCK_SEQPACKET socket to the supervisor. KIND and TARGET: what the ranks run (`script train.py`, `module
 pkg.train`). PRELOAD: modules to import besides torch, with commas between them. LATER: modules to import once the
-first attempt has begun (WHEN is `begun`: one has), as far as they are installed. They are modules that training scripts
-import without naming them: torch's optimizers import torch._dynamo, which takes as long as torch itself.
+first attempt has begun (WHEN is `begun`: one has), as far as they are installed; `module:name` is a name that is
+imported from one. They are modules that training scripts import without naming them (torch's optimizers import
+torch._dynamo, which takes as long as torch itself), and those that this script imports at its top.
 
 The fork server says {"ready": true} or {"cannot": reason} and then, with LATER, {"complete": true}. A module of PRELOAD
 that cannot be imported ends it, with a traceback on stderr. A module that is in the way of forking is said ({"without":
-module, "why": reason}), and the process begins anew without that module. Each message from the supervisor brings two
-descriptors: an order (a file of JSON) and a gate. Each rank says `RANK PID` at the gate and waits for SIGCONT. Ranks
-are the supervisor's own children, so that it reads their exit statuses: a helper forks them and ends, and the
-supervisor, which is a child subreaper, inherits them.
+module, "why": reason}), as is one of LATER that cannot be imported, and the process begins anew without that module.
+Each message from the supervisor brings two descriptors: an order (a file of JSON) and a gate. Each rank says `RANK PID`
+at the gate and waits for SIGCONT. Ranks are the supervisor's own children, so that it reads their exit statuses: a
+helper forks them and ends, and the supervisor, which is a child subreaper, inherits them.
 
 Run as a file: where the job has a Python of its own, these hooks need not be installed in it.
 """
@@ -205,7 +206,7 @@ def _import_later(link: socket.socket, preloaded: list[str], modules: list[str],
     try:
         with warnings.catch_warnings():  # a module's warning filters must not reach scripts that do not import it
             for name in modules:
-                if importlib.util.find_spec(name.partition(".")[0]) is not None:
+                if importlib.util.find_spec(name.partition(":")[0].partition(".")[0]) is not None:
                     left_out = name
                     imported_modules.load(name)
         reason, left_out = imported_modules.obstacle()
@@ -213,7 +214,8 @@ def _import_later(link: socket.socket, preloaded: list[str], modules: list[str],
         reason = repr(error)
     if reason:
         without = [left_out] if left_out in modules else modules
-        sys.stderr.write(f"doing without {', '.join(without)}: {reason}\n")
+        for name in without:
+            link.send(json.dumps({"without": name, "why": reason}).encode())
         _begin_anew(link, preloaded, "begun", ",".join(name for name in modules if name not in without))
     gc.unfreeze()
     gc.collect()

@@ -24,8 +24,12 @@ class ImportedModules:
         self._note("")
 
     def load(self, name: str) -> None:
-        """Import a module."""
-        importlib.import_module(name)
+        """Import a module; `module:name`: import a name from it, which may be a module, too."""
+        module, _, wanted = name.partition(":")
+        if wanted:
+            __import__(module, fromlist=(wanted,))
+        else:
+            importlib.import_module(module)
         self._note(name)
 
     def _note(self, module: str) -> None:
