@@ -171,7 +171,7 @@ class Cluster:
         """What the memory of a place's node holds is of no use to the next one."""
         ranks = self._places.ranks_of(place)
         self._around.pages.forget(ranks.start, len(ranks))
-        self.copies.rescue.lose(place)
+        self.copies.lost_snapshots.lose(place)
         self.on_lost(place)
 
     def regroups(self) -> bool:
@@ -185,7 +185,7 @@ class Cluster:
     def regroup(self, saved: bool) -> None:
         """Let the nodes change. saved: storage has what memory holds."""
         before, roster = self.roster.wanted, self.roster
-        self.copies.rescue.let_go()
+        self.copies.lost_snapshots.let_go()
         self.regrouping.change(saved)
         self._around.machines.replace(roster.members.values(), self._vacate)  # saved or not: a bad machine goes
         if roster.wanted != before:

@@ -130,7 +130,7 @@ class ClusterSaver:
         except ValueError:  # while the directory was made
             self._fail("a node, which held a part of it, is lost")
             return
-        parts = self._cluster.copies.rescue.by_place(slots)
+        parts = self._cluster.copies.lost_snapshots.by_place(slots)
         self._awaited = set(parts)
         for place, ranks in parts.items():
             told = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ftlaunch.channel.claims import Sign
 from ftlaunch.checkpoints.resume import Inherited
@@ -23,9 +23,9 @@ from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.system.helper_process import HelperProcesses
-from ftlaunch_contract.checkpoint import layout
 from tests.support.simulation.machine import FACTS
 from tests.support.simulation.network import End
+from tests.support.simulation.saver import SimSaver
 from tests.support.simulation.storage import STALE
 from tests.support.simulation.world import StepLoop
 
@@ -35,82 +35,6 @@ if TYPE_CHECKING:
 
 
 _RULES = rule_parser.builtin()
-_NORMAL = {"health": {"status": "normal"}}
-
-
-class _Saver:
-    """It has saved a moment after it was asked."""
-
-    def __init__(self, head: Head) -> None:
-        self._head = head
-        head.savers += 1
-        self.fd, self.pid = -100 - head.savers, 5000
-        self.pending: dict[str, Any] | None = None
-        self.closed = False
-        self._said: list[dict[str, Any]] = []
-
-    def ask(self, request: dict[str, Any]) -> None:
-        """Take a request."""
-        self.pending = request
-        self._head.job.world.after(0.2, self._begin, request)
-
-    def _begin(self, request: dict[str, Any]) -> None:
-        self._head.job.claims.ask(self._head.machine, self._answer, request)
-
-    def _answer(self, request: dict[str, Any]) -> None:
-        if not self._head.lives:
-            return
-        if self._head.sleeps():
-            self._head.job.world.after(0.1, self._begin, request)
-            return
-        told = {"did": request["do"], "step": request.get("step", -1), "why": request.get("why")}
-        if request["do"] == "find":
-            told |= {"step": max(self._head.job.storage, default=-1), "rejected": []}
-        elif error := self._commit(request["step"]):
-            told["error"] = error
-        self._said.append({**told, "path": "x", "bytes": 1, "seconds": 0.1, "deleted": [], "notes": [], **_NORMAL})
-        self.pending = None
-        if self.fd in self._head.loop.handlers:
-            self._head.loop.handlers[self.fd]()
-            self._head.wake()
-
-    def _commit(self, step: int) -> str:
-        """What the nodes hold of a step becomes a checkpoint; an error where one of them is lost."""
-        job, head = self._head.job, self._head
-        histories = []
-        for place in range(len(head.pages) // job.ranks_each):
-            history = head.history_of(place, step)
-            if history is None:
-                return f"node {place}, which held a part of it, is lost"
-            histories.append(history)
-        try:
-            job.claims.claims(head.machine).check(head.term)
-        except PermissionError as error:
-            return str(error)
-        job.laws.commits(head, step, histories)
-        job.storage[step] = histories[0]
-        layout.iteration_dir(head.supervisor.saving.spec.checkpoint_dir, step).mkdir(parents=True, exist_ok=True)
-        return ""
-
-    def hurry(self) -> None:
-        """It cannot go faster."""
-
-    def answers(self) -> list[dict[str, Any]]:
-        """What it has said."""
-        said, self._said = self._said, []
-        return said
-
-    def work(self) -> object:
-        """It works."""
-        return self._head.job.world.now
-
-    def look(self, now: float) -> None:
-        """It is never stopped."""
-
-    def close(self, timeout: float) -> int:
-        """It is over."""
-        self.closed = True
-        return 0
 
 
 class _Alive:
@@ -163,7 +87,7 @@ class Head:
         )  # fmt: skip
         edges = Edges(
             make_group=lambda number, exited: ClusterRanks(job.whole, pages, cluster, self.clock, number, exited),
-            start_saver=lambda: _Saver(self),  # type: ignore[arg-type, return-value]
+            start_saver=lambda: SimSaver(self),  # type: ignore[arg-type, return-value]
             may_begin=lambda _: cluster.settled(),
             deaths=cluster.reports,
             tell_outcomes=lambda: None,
@@ -208,7 +132,7 @@ class Head:
     def history_of(self, place: int, step: int) -> str | None:
         """Of the snapshot of a place that would be saved: its own, or the one that was made again elsewhere."""
         first = place * self.job.ranks_each
-        ((home, _),) = self.cluster.copies.rescue.by_place({first: None}).items()
+        ((home, _),) = self.cluster.copies.lost_snapshots.by_place({first: None}).items()
         holder = self.holder(home)
         if holder is None:
             return None

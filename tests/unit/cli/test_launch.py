@@ -59,7 +59,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
          "cannot use `--rdzv-conf last_call_timeout=-1`: `last_call_timeout` must be a whole number of seconds"),
         (["--node-rank=1", "train.py"],
          "cannot use `--node-rank 1`: it must be below the number of nodes, which is 1"),
-        (["--preload", "a-b", "train.py"], "cannot use `--preload a-b`: it must be names of modules with commas"),
+        (["--preload", "a-b", "train.py"], "cannot use `--preload a-b`: it must be auto, or names of modules with commas"),
         (["--restart-policy", "maybe", "train.py"], "it must be on-failure, by-cause or never"),
         (["--fault-rules", "x", "train.py"], "cannot use `--fault-rules`: there is no such option"),
         (["bad.yaml"], "cannot read bad.yaml: `hang_timout` is not a key; did you mean `hang_timeout`?"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ftlaunch.cluster.around import Around
-from ftlaunch.cluster.copies.rescue import Rescue
+from ftlaunch.cluster.copies.lost_snapshots import LostSnapshots
 from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch.cluster.membership.roster import Roster
 from ftlaunch.cluster.nodes.node import Node
@@ -40,7 +40,7 @@ class _Fetch:
     number: int
     until: float
     """when it is given up, unless all nodes that take part know of the attempt"""
-    rescues: bool
+    for_others: bool
     """it is for ranks of other nodes than those that fetch, and no attempt waits for it"""
     asked: dict[int, int] = field(default_factory=dict)
     """place -> key of its node that was told to fetch"""
@@ -57,7 +57,7 @@ class PeerCopies:
         self.ranks_each = around.ranks_each
         around.pages.on_decided = self._decided
         self._number, self.lineage, self._buddies = 0, "", dict[int, int]()
-        self.rescue = Rescue(around, self)
+        self.lost_snapshots = LostSnapshots(around, self)
         self._awaited: set[int] | None = None  # keys of nodes that have not said what they keep; None: nobody was asked
         self._kept: list[Kept] = []
         self._fetch: _Fetch | None = None
@@ -177,7 +177,7 @@ class PeerCopies:
 
     def save_lost(self, newer_than: int, done: Callable[[], None]) -> None:
         """See PeerMemory."""
-        self.rescue.begin(newer_than, done)
+        self.lost_snapshots.make_whole(newer_than, done)
 
     def bring(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Done) -> None:
         """Have nodes fetch what a plan takes from other nodes. hosts: rank -> place, where it is not the rank's own."""
@@ -189,7 +189,7 @@ class PeerCopies:
                 wanted.setdefault(place, {})[rank] = by_number.get(source.node, NONE)
         self._number += 1
         until = self._around.clock() + _PATIENCE
-        self._fetch = _Fetch(self.lineage, plan.step, wanted, done, self._number, until, rescues=bool(hosts))
+        self._fetch = _Fetch(self.lineage, plan.step, wanted, done, self._number, until, for_others=bool(hosts))
 
     def place_of_keeper(self, number: int) -> int:
         """The place of the node that is `node` of a Kept; NONE: it has none, or is gone."""
@@ -197,9 +197,9 @@ class PeerCopies:
 
     def look(self) -> None:
         """Tell nodes to fetch once all that take part know of the attempt."""
-        self.rescue.look()
+        self.lost_snapshots.look()
         fetch = self._fetch
-        if fetch is not None and fetch.rescues and not fetch.asked.items() <= self._keys().items():
+        if fetch is not None and fetch.for_others and not fetch.asked.items() <= self._keys().items():
             self._end(fetch, "the node that keeps copies of it is lost, too")
         elif fetch is not None and len(fetch.asked) < len(fetch.wanted):
             self._go_on(fetch)
@@ -211,7 +211,9 @@ class PeerCopies:
         """Ask those that can fetch now."""
         for place, ranks in fetch.wanted.items():
             node, holders = self._places.at(place), {key: self._nodes.get(key) for key in ranks.values()}
-            if node is None and not fetch.rescues:  # its attempt is over with it: the next one plans with what is kept
+            if (
+                node is None and not fetch.for_others
+            ):  # its attempt is over with it: the next one plans with what is kept
                 self._fetch = None
                 return
             if node is None or None in holders.values():
@@ -233,7 +235,7 @@ class PeerCopies:
         """
         wanted, pages = self._roster.wanted, self._around.pages
         after = [(place + 1 + offset) % wanted for offset in range(wanted - 1)]
-        after = [place, *after] if fetch.rescues else after
+        after = [place, *after] if fetch.for_others else after
         whole = [
             one for one in after if all(fetch.step in pages[rank].slot_steps() for rank in self._places.ranks_of(one))
         ]

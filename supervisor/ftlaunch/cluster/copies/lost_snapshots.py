@@ -21,7 +21,7 @@ _PATIENCE = 10.0  # seconds in which all nodes must have said what they keep
 _SLOT = 0  # which a node fetches into
 
 
-class Rescue:
+class LostSnapshots:
     """Of one job."""
 
     def __init__(self, around: Around, copies: PeerCopies) -> None:
@@ -29,7 +29,7 @@ class Rescue:
         self._homes: dict[int, int] = {}  # rank -> place of the node that has made its snapshot again
         self._asked: tuple[int, Callable[[], None], float] | None = None  # until when it is waited for the answers
 
-    def begin(self, newer_than: int, done: Callable[[], None]) -> None:
+    def make_whole(self, newer_than: int, done: Callable[[], None]) -> None:
         """Have the newest step made whole that is newer than a step; then call `done`, whether there is one or not."""
         self._asked = newer_than, done, self._around.clock() + _PATIENCE
         self.look()
