@@ -6,25 +6,41 @@ The node that has made a rank's snapshot again saves it, as if the rank were its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from ftlaunch.cluster.around import Around
 from ftlaunch.memory import recovery_plan
-from ftlaunch.memory.recovery_plan import NONE, RecoveryPlan, Rung
+from ftlaunch.memory.recovery_plan import NONE, Kept, RecoveryPlan, Rung
 from ftlaunch_contract.protocol import Resume
-
-if TYPE_CHECKING:
-    from ftlaunch.cluster.copies.peer_copies import PeerCopies
 
 _PATIENCE = 10.0  # seconds in which all nodes must have said what they keep
 _SLOT = 0  # which a node fetches into
 
 
+class Copies(Protocol):
+    """What is known of the copies that nodes keep, and who brings them: see PeerCopies."""
+
+    lineage: str
+    """of the attempt that is over"""
+
+    def known(self, lineage: str) -> bool:
+        """Whether it is known what nodes keep; asks them."""
+
+    def kept(self) -> Sequence[Kept]:
+        """What they keep."""
+
+    def place_of_keeper(self, number: int) -> int:
+        """The place of the node that is `node` of a Kept, or NONE."""
+
+    def bring(self, plan: RecoveryPlan, hosts: Mapping[int, int], done: Callable[[str, Any], None]) -> None:
+        """Have nodes fetch what a plan takes from other nodes. hosts: rank -> the place that fetches."""
+
+
 class LostSnapshots:
     """Of one job."""
 
-    def __init__(self, around: Around, copies: PeerCopies) -> None:
+    def __init__(self, around: Around, copies: Copies) -> None:
         self._around, self._copies = around, copies
         self._homes: dict[int, int] = {}  # rank -> place of the node that has made its snapshot again
         self._asked: tuple[int, Callable[[], None], float] | None = None  # until when it is waited for the answers
