@@ -18,7 +18,7 @@ _PATIENCE = 10.0  # seconds in which all nodes must have said what they keep
 _SLOT = 0  # which a node fetches into
 
 
-class Copies(Protocol):
+class CopiesElsewhere(Protocol):
     """What is known of the copies that nodes keep, and who brings them: see PeerCopies."""
 
     lineage: str
@@ -40,7 +40,7 @@ class Copies(Protocol):
 class LostSnapshots:
     """Of one job."""
 
-    def __init__(self, around: Around, copies: Copies) -> None:
+    def __init__(self, around: Around, copies: CopiesElsewhere) -> None:
         self._around, self._copies = around, copies
         self._homes: dict[int, int] = {}  # rank -> place of the node that has made its snapshot again
         self._asked: tuple[int, Callable[[], None], float] | None = None  # until when it is waited for the answers

@@ -211,9 +211,7 @@ class PeerCopies:
         """Ask those that can fetch now."""
         for place, ranks in fetch.wanted.items():
             node, holders = self._places.at(place), {key: self._nodes.get(key) for key in ranks.values()}
-            if (
-                node is None and not fetch.for_others
-            ):  # its attempt is over with it: the next one plans with what is kept
+            if node is None and not fetch.for_others:  # its attempt is over: the next one plans with what is kept
                 self._fetch = None
                 return
             if node is None or None in holders.values():
