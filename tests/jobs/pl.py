@@ -55,7 +55,8 @@ class Model(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 8))
-        self.other = nn.Linear(8, 8)
+        if "manual" in STYLE:
+            self.other = nn.Linear(8, 8)
         self.automatic_optimization = "manual" not in STYLE
         if "metric" in STYLE:
             import torchmetrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -36,9 +36,10 @@ class Fit:
         self._saved: dict[str, Any] | None = None
         self._loops = fit_loops.Loops(trainer, self._cross, self._restored, self._apart)
         self._loggers = Loggers(trainer)
-        self._steps: Iterator[int] | None = None
+        self._steps: Generator[int] | None = None
         self._made = 0  # optimizer steps at the last boundary
         self._evaluation: AbstractContextManager[None] | None = None
+        self.keeps_attributes_of = metrics.torchmetrics_of(trainer.lightning_module)
         self._job = ft.attach(**_objects(trainer), lightning=self)
         self._handler = signal.getsignal(signal.SIGTERM)
         self._changes = self._changed = 0
@@ -93,7 +94,7 @@ class Fit:
     def _cross(self) -> None:
         """Between two batches, and when the loops have ended: the steps that were made since are one step."""
         if self._steps is None:
-            self._steps = iter(self._job.steps(_ENDLESS))
+            self._steps = self._job.steps(_ENDLESS)
             self._made = self._loops.optimizer_steps
             next(self._steps)
         elif self._made != self._loops.optimizer_steps:

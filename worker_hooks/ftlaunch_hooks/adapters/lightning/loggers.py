@@ -11,7 +11,9 @@ from typing import Any
 from ftlaunch_hooks.adapters.refusal import check_members
 from ftlaunch_hooks.process.say import say
 
-_TWICE = "{kind} keeps no place that it can be put back to: after a resume it logs again what it logged since step {step}"
+_TWICE = (
+    "{kind} keeps no place that it can be put back to: after a resume it logs again what it logged since step {step}"
+)
 
 
 class Loggers:
@@ -41,8 +43,9 @@ class Loggers:
 
     def restore(self, saved: list[dict[str, Any]], step: int) -> None:
         """Put them back to where they were when `state` was asked, at the boundary of `step`."""
+        self._counts.clear()
         for logger, one in zip(self._loggers, saved, strict=False):
-            begun = logger.log_dir if _is_csv(logger) else None
+            begun = logger.log_dir if _is_csv(logger) else ""
             if hasattr(logger, "_version") and one["version"] is not None:
                 logger._version = one["version"]
             if _is_csv(logger):

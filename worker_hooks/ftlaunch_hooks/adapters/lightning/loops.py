@@ -160,8 +160,7 @@ class Loops:
 
     def _tell_of_loaders(self, loader: Any, had: int) -> None:
         """Say what the way back to a batch cannot make alike."""
-        lengths = [len(one) for one in loader.flattened if hasattr(one, "__len__")]
-        if len(loader.flattened) > 1 and lengths and had >= min(lengths):
+        if len(loader.flattened) > 1 and had >= min(loader.limits):
             say(_UNEQUAL)
         if self._made_at is not None and any(getattr(one, "persistent_workers", False) for one in loader.flattened):
             say(_PERSISTENT)

@@ -1,4 +1,4 @@
-"""What self.log() has gathered of an epoch, and torchmetrics: an epoch's values are of all its steps, and none twice."""
+"""What self.log() has gathered of an epoch, and torchmetrics: an epoch's values are of all its steps."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def check(trainer: Any) -> None:
     check_members(trainer, "_logger_connector", _KNOWN)
     check_members(trainer._logger_connector, " ".join(_DICTS + _PLACE), _KNOWN)
     check_members(trainer.fit_loop.epoch_loop, "_results", _KNOWN)
+    check_members(trainer.lightning_module, "_metric_attributes", _KNOWN)
     check_members(_home(trainer), "_ResultMetric _Metadata _Sync", _KNOWN)
 
 
@@ -87,6 +88,14 @@ def _made_again(entry: dict[str, Any], trainer: Any) -> Any:
 
 
 # --- torchmetrics -------------------------------------------------------------------------------------------------
+
+
+def torchmetrics_of(module: Any) -> list[Any]:
+    """The metrics whose values `state` has."""
+    found = _torchmetrics(module)
+    if found and module._metric_attributes is None:  # as the module makes it itself when it first logs a metric
+        module._metric_attributes = {id(metric): path for path, metric in found}
+    return [metric for _, metric in found]
 
 
 def _torchmetrics(module: Any) -> list[tuple[str, Any]]:

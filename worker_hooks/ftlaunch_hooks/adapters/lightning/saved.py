@@ -9,7 +9,13 @@ from ftlaunch_hooks.adapters.refusal import check_members, refuse
 
 _OF_HOOKS = ("state_dict", "optimizer_states", "lr_schedulers", "loops")  # attached, or saved by loops.py
 _AVERAGED = ("current_model_state", "averaging_state")  # of WeightAveraging: its model is attached
-_CONSTANT = ("hparams_name", "hyper_parameters", "hparams_type", "datamodule_hyper_parameters", "datamodule_hparams_name")
+_CONSTANT = (
+    "hparams_name",
+    "hyper_parameters",
+    "hparams_type",
+    "datamodule_hyper_parameters",
+    "datamodule_hparams_name",
+)
 _SETTINGS = ("should_stop", "accumulate_grad_batches")  # callbacks change them
 _UNSAVED = {
     "StochasticWeightAveraging": "it puts other schedulers in the place of those that were attached; use"
