@@ -2,7 +2,9 @@
 
 WHERE: step (in training_step, of that batch over all epochs), validation (of that number), epoch_end, saving (within
 ModelCheckpoint), train_end. Several faults are separated by a semicolon: the first is of attempt 0, the next of 1.
-STYLE: words joined by +, see `STYLES`. What is left in OUT: final_RANK (a digest), losses_RANK, fired, csv/.
+STYLE: words joined by +: zero (without the callback in the script), module, workers, noise, stream, unseeded, slow
+(data); accumulate, interval, manual, plateau, metric (training); ema, swa, early, finder (callbacks); twice (two fits:
+the batches of the second are numbered from 1000), given (a ckpt_path=), reset, lonely, iterator. What is left in OUT: final_RANK (digests), losses_RANK, samples_RANK, fired, csv/.
 """
 
 import hashlib
@@ -10,11 +12,12 @@ import os
 import random
 import signal
 import sys
+import time
 from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import EMAWeightAveraging, EarlyStopping, ModelCheckpoint, StochasticWeightAveraging
+from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint, StochasticWeightAveraging
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -23,14 +26,16 @@ OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
-STOP = os.environ.get("STOP_AT", "")
 
 
 def strike(where: str, number: int) -> None:
-    if ATTEMPT >= len(FAULTS) or FAULTS[ATTEMPT] != [where, str(RANK), str(number)]:
+    if len(FAULTS) <= ATTEMPT or [where, str(RANK), str(number)] != FAULTS[ATTEMPT]:
         return
     with (OUT / "fired").open("a") as file:
         file.write(f"{where} {RANK} {number} {ATTEMPT}\n")
+    if where == "lost":
+        for path in Path(os.environ["FTLAUNCH_MEMORY_DIR"]).glob("*.safetensors"):
+            path.unlink()
     os.kill(os.getpid(), signal.SIGSTOP if os.environ.get("FREEZE") else signal.SIGKILL)
 
 
@@ -52,6 +57,8 @@ class Stream(IterableDataset):
 
 
 class Model(pl.LightningModule):
+    first = 0
+
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 8))
@@ -64,8 +71,11 @@ class Model(pl.LightningModule):
             self.error = torchmetrics.MeanMetric()
 
     def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
-        made = self.trainer.fit_loop.epoch_loop.total_batch_idx
+        made = self.first + self.trainer.fit_loop.epoch_loop.total_batch_idx
         strike("step", made)
+        strike("lost", made)
+        if "slow" in STYLE:
+            time.sleep(0.1)
         loss = (self.layers(batch) - batch).square().mean()
         if "manual" in STYLE:
             first, second = self.optimizers()
@@ -78,6 +88,8 @@ class Model(pl.LightningModule):
             second.zero_grad()
         with (OUT / f"losses_{RANK}").open("a") as file:
             file.write(f"{made} {loss.item().hex()}\n")
+        with (OUT / f"samples_{RANK}").open("a") as file:
+            file.writelines(f"{made} {sample[1].item():.6f}\n" for sample in batch)
         self.log("loss", loss, on_step=True, on_epoch=True)
         if "metric" in STYLE:
             self.error(loss.detach())
@@ -92,6 +104,10 @@ class Model(pl.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         strike("epoch_end", self.current_epoch)
+
+    def on_train_start(self) -> None:
+        if "reset" in STYLE:
+            nn.init.zeros_(self.layers[0].bias)
 
     def on_train_end(self) -> None:
         strike("train_end", 0)
@@ -111,6 +127,11 @@ class Model(pl.LightningModule):
             scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5)
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"}}
         return [optimizer], [{"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9), "interval": "step"}]
+
+
+class Fetches(Model):
+    def training_step(self, dataloader_iter) -> torch.Tensor:
+        return super().training_step(next(dataloader_iter)[0], 0)
 
 
 def loader(noise: bool, shuffle: bool) -> DataLoader:
@@ -137,6 +158,8 @@ def callbacks() -> list:
         found.append(EMAWeightAveraging(decay=0.9))
     if "swa" in STYLE:
         found.append(StochasticWeightAveraging(0.01))
+    if "finder" in STYLE:
+        found.append(LearningRateFinder())
     if "early" in STYLE:
         found.append(EarlyStopping("val_loss", patience=1, min_delta=10.0))
     if "zero" not in STYLE:
@@ -147,8 +170,10 @@ def callbacks() -> list:
 
 
 def make_trainer() -> pl.Trainer:
+    ranks = 1 if "lonely" in STYLE else WORLD_SIZE
     return pl.Trainer(
-        max_epochs=3, accelerator="cpu", devices=WORLD_SIZE, strategy="ddp" if WORLD_SIZE > 1 else "auto",
+        max_epochs=5 if "given" in STYLE else 3, accelerator="cpu",
+        devices=ranks, strategy="ddp" if ranks > 1 else "auto",
         accumulate_grad_batches=3 if "accumulate" in STYLE else 1,
         val_check_interval=4 if "interval" in STYLE else None,
         log_every_n_steps=2, callbacks=callbacks(), logger=CSVLogger(OUT / "csv", name=None),
@@ -167,8 +192,10 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     if "unseeded" not in STYLE:
         pl.seed_everything(7)
-    model, trainer = Model(), make_trainer()
-    ckpt_path = str(OUT / "given.ckpt") if "given" in STYLE else None
+    model, trainer = Fetches() if "iterator" in STYLE else Model(), make_trainer()
+    ckpt_path = None
+    if "given" in STYLE:
+        ckpt_path = str(OUT / "given.ckpt")
     if "module" in STYLE:
         trainer.fit(model, datamodule=Module(), ckpt_path=ckpt_path)
     else:
@@ -177,6 +204,7 @@ def main() -> None:
     lines = [digest(model), str(trainer.global_step)]
     if "twice" in STYLE:
         model = Model()
+        Model.first = 1000
         trainer = make_trainer()
         trainer.fit(model, loader(False, True), loader(False, False))
         lines += [digest(model), str(trainer.global_step)]

@@ -6,7 +6,8 @@
     for step in job.steps(10_000):
         ...
 
-The API is what this module exports, and its adapters for frameworks, as `ft.transformers`; every other name in the package is internal and may change in any release.
+The API is what this module exports, and its adapters for frameworks, as `ft.transformers`; every other name in the
+package is internal and may change in any release.
 Importing this package imports no torch.
 """
 

@@ -1,1 +1,1 @@
-"""What other people's training loops need: one file a framework, on top of the public API; none imports its framework early."""
+"""What other people's training loops need, on top of the public API; a framework is imported only with its adapter."""

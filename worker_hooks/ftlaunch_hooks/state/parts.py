@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -31,11 +31,11 @@ class Part(Protocol):
 class Names:
     """What the optimizers must know of the attached modules' parameters."""
 
-    def __init__(
-        self, replicated: Mapping[int, nn.Parameter], modules: Sequence[nn.Module] = (), kept: Collection[int] = ()
-    ) -> None:
-        """kept: see kept_elsewhere."""
-        self.replicated, self._modules, self.kept = replicated, modules, kept
+    def __init__(self, replicated: Mapping[int, nn.Parameter], objects: Mapping[str, Any] | None = None) -> None:
+        """objects: what is attached and saved, by name."""
+        objects = objects or {}
+        self.replicated, self.kept = replicated, kept_elsewhere(objects)
+        self._modules = [target for target in objects.values() if isinstance(target, nn.Module)]
         self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> owner, see share_out
         self.keys: dict[int, str] = {}  # id of a parameter -> its key
         self.stepped: set[int] = set()  # ids of the parameters of attached optimizers

@@ -17,7 +17,7 @@ from ftlaunch_hooks.state.collector import Collected, Collector, share_out
 from ftlaunch_hooks.state.generators import OwnGenerators, kind_of
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
-from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few, kept_elsewhere
+from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
 from ftlaunch_hooks.state.structure import Structure
 from ftlaunch_hooks.storage.own_copies import check_alike
 from ftlaunch_hooks.storage.reading import Lookup
@@ -65,8 +65,7 @@ class RankState:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
         reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
-        modules = [target for target in kept.values() if isinstance(target, nn.Module)]
-        self._names = Names(replicated_parameters(world_size), modules, kept_elsewhere(kept))
+        self._names = Names(replicated_parameters(world_size), kept)
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
         self._gradients = _gradients(kept, self._names)

@@ -1,5 +1,5 @@
 """PyTorch Lightning: `Trainer(callbacks=[ft.lightning.Callback()])` keeps fit() safe, and goes on at its step."""
 
-from ftlaunch_hooks.adapters.lightning.callback import Callback, callbacks_factory
+from ftlaunch_hooks.adapters.lightning.callback import Callback
 
-__all__ = ["Callback", "callbacks_factory"]
+__all__ = ["Callback"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from typing import Any
 
@@ -11,7 +10,6 @@ from ftlaunch_hooks.adapters.lightning.fit import Fit
 from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.process.say import say
 
-AUTO_ATTACH = "FTLAUNCH_AUTO_ATTACH"
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _AGAIN = (
     "this process has kept a fit() safe before: of this one nothing is saved, and after a restart it begins anew; the"
@@ -20,17 +18,13 @@ _AGAIN = (
 _kept: Fit | None = None
 
 
-def Callback() -> Any:  # noqa: N802 - to a script it is a class
-    """A callback for `Trainer(callbacks=[...])`. Raises AttachError where Lightning is not installed."""
+def Callback(*, automatic: bool = False) -> Any:  # noqa: N802 - to a script it is a class
+    """A callback for `Trainer(callbacks=[...])`. Raises AttachError where Lightning is not installed.
+
+    automatic: the script does not know of it, and is told what is attached.
+    """
     bases = tuple(importlib.import_module(f"{name}.callbacks").Callback for name in _packages())
-    return type("FtlaunchCallback", (_Hooks, *bases), {})()
-
-
-def callbacks_factory() -> list[Any]:
-    """For Lightning's entry point: a callback where the supervisor was asked to attach to unmodified scripts."""
-    if os.environ.get(AUTO_ATTACH) != "1":
-        return []
-    return [Callback()]
+    return type("FtlaunchCallback", (_Hooks, *bases), {"automatic": automatic})()
 
 
 def _packages() -> list[str]:
@@ -46,6 +40,7 @@ def _packages() -> list[str]:
 class _Hooks:
     """What Lightning calls."""
 
+    automatic = False
     _fit: Fit | None = None
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
@@ -53,6 +48,8 @@ class _Hooks:
         global _kept  # noqa: PLW0603 - one process is one rank, and one fit is kept in it
         if _kept is None:
             _kept = self._fit = Fit(trainer)
+            if self.automatic and trainer.is_global_zero:
+                say(f"attached to the fit() of this script: {', '.join(_kept.names)}")
         elif _kept.over:
             say(_AGAIN)
 

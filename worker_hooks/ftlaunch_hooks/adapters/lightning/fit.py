@@ -10,8 +10,8 @@ from typing import Any
 
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.lightning import metrics, saved
 from ftlaunch_hooks.adapters.lightning import loops as fit_loops
+from ftlaunch_hooks.adapters.lightning import metrics, saved
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
 from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.process.say import say
@@ -19,8 +19,8 @@ from ftlaunch_hooks.process.say import say
 _STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
 _ENDLESS = 1 << 40  # steps: Lightning decides when it is enough, and finish() says so
 _CHANGED = (
-    "what runs before training (setup(), on_fit_start(), on_train_start(), the sanity check) has changed parameters after"
-    " they were restored: this run is not exact; change them in configure_model() or __init__()"
+    "what runs before training (setup(), on_fit_start(), on_train_start(), the sanity check) has changed parameters"
+    " after they were restored: this run is not exact; change them in configure_model() or __init__()"
 )
 _OLDER = "{path}, given as ckpt_path=, is not loaded: training goes on from step {step}, which is newer"
 
@@ -40,7 +40,9 @@ class Fit:
         self._made = 0  # optimizer steps at the last boundary
         self._evaluation: AbstractContextManager[None] | None = None
         self.keeps_attributes_of = metrics.torchmetrics_of(trainer.lightning_module)
-        self._job = ft.attach(**_objects(trainer), lightning=self)
+        objects = _objects(trainer)
+        self.names = list(objects)
+        self._job = ft.attach(**objects, lightning=self)
         self._handler = signal.getsignal(signal.SIGTERM)
         self._changes = self._changed = 0
         if self._saved is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import os
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ class Loggers:
             if _is_csv(logger):
                 if begun != logger.log_dir:
                     with contextlib.suppress(OSError):  # it holds something
-                        os.rmdir(begun)
+                        Path(begun).rmdir()
                 _restore_csv(logger, one)
             else:
                 say(_TWICE.format(kind=type(logger).__name__, step=step))
@@ -89,7 +88,7 @@ def _restore_csv(logger: Any, saved: dict[str, Any]) -> None:
     logger._experiment = None
     writer = logger.experiment
     if aside.exists():
-        os.replace(aside, path)
+        aside.replace(path)
         if saved["lines"] == 0:
             path.unlink()
     writer.metrics_keys, writer.metrics = list(saved["keys"]), list(saved["waiting"])
@@ -103,4 +102,4 @@ def _write_lines(path: Path, aside: Path, saved: dict[str, Any]) -> None:
         writer = csv.DictWriter(file, fieldnames=saved["keys"], extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
-    os.replace(part, aside)
+    part.replace(aside)

@@ -29,12 +29,12 @@ _PERSISTENT = (
     " where they draw any, a run that has resumed after its first epoch is not exact"
 )
 _RELOADED = (
-    "train_dataloader() is called anew after a resume, as reload_dataloaders_every_n_epochs asks for: where what it gives"
-    " depends on more than the number of the epoch, the run is not exact"
+    "train_dataloader() is called anew after a resume, as reload_dataloaders_every_n_epochs asks for: where what it"
+    " gives depends on more than the number of the epoch, the run is not exact"
 )
 _AHEAD = (
-    "a loader of unknown length reads one batch ahead, and draws random numbers as it reads: those of the batch that was"
-    " read ahead are drawn again after a resume, and the run is not exact"
+    "a loader of unknown length reads one batch ahead, and draws random numbers as it reads: those of the batch that"
+    " was read ahead are drawn again after a resume, and the run is not exact"
 )
 
 

@@ -17,10 +17,13 @@ _CONSTANT = (
     "datamodule_hparams_name",
 )
 _SETTINGS = ("should_stop", "accumulate_grad_batches")  # callbacks change them
+_FINDS = "it makes steps of its own before training; find it in a run without ftlaunch"
 _UNSAVED = {
     "StochasticWeightAveraging": "it puts other schedulers in the place of those that were attached; use"
     " EMAWeightAveraging or WeightAveraging",
     "BaseFinetuning": "it gives the optimizer other parameter groups while it trains",
+    "BatchSizeFinder": _FINDS,
+    "LearningRateFinder": _FINDS,
     "ModelPruning": "it gives layers other parameters while it trains",
 }
 
