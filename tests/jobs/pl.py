@@ -1,10 +1,11 @@
 """A Lightning script: `pl.py OUT STYLE`. FAULT="WHERE RANK NUMBER": that rank is killed there, once an attempt.
 
 WHERE: step (in training_step, of that batch over all epochs), validation (of that number), epoch_end, saving (within
-ModelCheckpoint), train_end. Several faults are separated by a semicolon: the first is of attempt 0, the next of 1.
+ModelCheckpoint), train_end, lost (as step, and its snapshots are lost). Several faults are separated by a semicolon: the first is of attempt 0, the next of 1.
 STYLE: words joined by +: zero (without the callback in the script), module, workers, noise, stream, unseeded, slow
 (data); accumulate, interval, manual, plateau, metric (training); ema, swa, early, finder (callbacks); twice (two fits:
-the batches of the second are numbered from 1000), given (a ckpt_path=), reset, lonely, iterator. What is left in OUT: final_RANK (digests), losses_RANK, samples_RANK, fired, csv/.
+the batches of the second are numbered from 1000), given (a ckpt_path=), reset, lonely, iterator. What is left in OUT:
+final_RANK (digests), losses_RANK, samples_RANK, fired, csv/.
 """
 
 import hashlib
@@ -17,7 +18,13 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint, StochasticWeightAveraging
+from lightning.pytorch.callbacks import (
+    EarlyStopping,
+    EMAWeightAveraging,
+    LearningRateFinder,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+)
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -34,9 +41,21 @@ def strike(where: str, number: int) -> None:
     with (OUT / "fired").open("a") as file:
         file.write(f"{where} {RANK} {number} {ATTEMPT}\n")
     if where == "lost":
-        for path in Path(os.environ["FTLAUNCH_MEMORY_DIR"]).glob("*.safetensors"):
-            path.unlink()
+        lose_memory()
     os.kill(os.getpid(), signal.SIGSTOP if os.environ.get("FREEZE") else signal.SIGKILL)
+
+
+def lose_memory() -> None:
+    """Once there is a checkpoint, and nobody reads a snapshot."""
+    from ftlaunch_contract.pages.page import NONE, Page, page_path
+
+    page = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), RANK))
+    checkpoints, deadline = Path(os.environ["FTLAUNCH_CHECKPOINT_DIR"]), time.monotonic() + 60
+    while page.saved < page.save_step or not any(checkpoints.glob("iteration_???????")):
+        assert time.monotonic() < deadline, "there is no checkpoint"
+        time.sleep(0.01)
+    for slot in range(len(page.slot_steps())):
+        page.set_slot(slot, NONE)
 
 
 class Data(Dataset):

@@ -20,7 +20,7 @@ STORIES = [
     pytest.param("manual+noise", 1, "step 0 5; epoch_end 0 1; step 0 30", id="several optimizers"),
     pytest.param("stream", 1, "step 0 17; step 0 24", id="loader without a length"),
     pytest.param("early+metric", 1, "step 0 13; step 0 23", id="early stopping"),
-    pytest.param("twice", 1, "step 0 20; train_end 0 0; step 0 1007", id="two fits"),
+    pytest.param("twice", 1, "step 0 20; train_end 0 0", id="two fits"),
 ]
 
 
@@ -41,8 +41,20 @@ def test_from_storage(job: FtJob, undisturbed: Undisturbed) -> None:
     start(job, "noise+interval", "--storage-interval", "3", faults="lost 0 20")
     assert job.wait() == 0, job.stderr + logs(job)
     assert job.fired() == ["lost 0 20 0"]
-    assert [event["source"] for event in job.events("resumed")] == ["storage"]
+    assert [event["source"] for event in job.events("resumed") if event["source"]] == ["storage"]
     assert left(job.out) == undisturbed("noise+interval", 1)
+    job.assert_clean()
+
+
+def test_the_second_fit_begins_anew_behind_the_first_as_it_was(job: FtJob, undisturbed: Undisturbed) -> None:
+    start(job, "twice", faults="step 0 1020")
+    assert job.wait() == 0, job.stderr + logs(job)
+    assert job.fired() == ["step 0 1020 0"]
+    assert logs(job).count("this process has kept a fit() safe before: of this one nothing is saved") == 2
+    found, expected = left(job.out), undisturbed("twice", 1)
+    assert {name: found[name] for name in ("final_0", "losses_0")} == {
+        name: expected[name] for name in ("final_0", "losses_0")
+    }
     job.assert_clean()
 
 

@@ -27,7 +27,7 @@ def test_told_to_stop_and_started_again(whom: str, job: FtJob, undisturbed: Undi
     [stop] = job.events("stop_requested")[:1]
     start(job, "slow+noise", ranks=2)
     assert job.wait() == 0, (stop, job.stderr + logs(job))
-    [resumed] = job.events("resumed")
+    [resumed] = [event for event in job.events("resumed") if event["source"]]
     assert 4 <= resumed["step"] < 18
     assert left(job.out) == undisturbed("slow+noise", 2)
     job.assert_clean()
@@ -41,7 +41,7 @@ def test_the_supervisor_is_killed(job: FtJob, undisturbed: Undisturbed) -> None:
     wait_for(lambda: not carriers(job.tag), "the end of the ranks")
     start(job, "slow+noise", ranks=2)
     assert job.wait() == 0, job.stderr + logs(job)
-    assert job.events("resumed")[0]["source"] == "memory"
+    assert [event["source"] for event in job.events("resumed") if event["source"]] == ["memory"]
     assert left(job.out) == undisturbed("slow+noise", 2)
     job.assert_clean()
 

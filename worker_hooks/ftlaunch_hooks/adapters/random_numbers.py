@@ -1,4 +1,4 @@
-"""The states of the global random number generators that loaders of data draw from, and of generators given by name."""
+"""The states of the global random number generators that loaders of data draw from, and of generators given to them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,32 @@ from typing import Any
 import torch
 
 State = dict[str, Any]
+Raw = tuple[Any, Any, Any]
+
+
+def read_raw() -> Raw:
+    """Of Python's, torch's on the CPU, and NumPy's where it is imported: in the least time."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy.random.get_state()
+
+
+def cooked(raw: Raw) -> State:
+    """As an attached object may save it."""
+    (version, words, gauss), of_torch, of_numpy = raw
+    state: State = {
+        "python": (version, torch.frombuffer(array("q", words), dtype=torch.int64), gauss),
+        "torch": of_torch,
+        "own": [],
+    }
+    if of_numpy is not None:
+        kind, keys, *rest = of_numpy
+        state["numpy"] = (kind, torch.from_numpy(keys.astype("int64")), *rest)
+    return state
 
 
 def read(own: Iterable[torch.Generator] = ()) -> State:
-    """Python's, torch's on the CPU, NumPy's where it is imported, and those of `own`, in order."""
-    version, words, gauss = random.getstate()
-    state: State = {
-        "python": (version, torch.frombuffer(array("q", words), dtype=torch.int64), gauss),
-        "torch": torch.get_rng_state(),
-        "own": [generator.get_state() for generator in own],
-    }
-    if (numpy := sys.modules.get("numpy")) is not None:
-        kind, keys, *rest = numpy.random.get_state()
-        state["numpy"] = (kind, torch.from_numpy(keys.astype("int64")), *rest)
-    return state
+    """The states of the global generators, and those of `own`, in order."""
+    return {**cooked(read_raw()), "own": [generator.get_state() for generator in own]}
 
 
 def put_back(state: State, own: Iterable[torch.Generator] = ()) -> None:

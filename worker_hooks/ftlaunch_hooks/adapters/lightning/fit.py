@@ -34,7 +34,7 @@ class Fit:
         self.trainer, self.over = trainer, False
         self._start = random_numbers.read()
         self._saved: dict[str, Any] | None = None
-        self._loops = fit_loops.Loops(trainer, self._cross, self._restored, self._apart)
+        self._loops = fit_loops.Loops(trainer, self._cross, self._restored)
         self._loggers = Loggers(trainer)
         self._steps: Generator[int] | None = None
         self._made = 0  # optimizer steps at the last boundary
@@ -59,6 +59,11 @@ class Fit:
             "metrics": metrics.state(self.trainer),
             "loggers": self._loggers.state(),
         }
+
+    @property
+    def keeps_position_of(self) -> list[Any]:
+        """Loaders that fit() is brought back in."""
+        return self._loops.loaders
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """attach() has restored the weights and all that: the rest follows in two steps, see _go_on and _restored."""
@@ -105,9 +110,6 @@ class Fit:
         if self._loops.ended:
             self._steps.close()
             self._job.finish()
-
-    def _apart(self) -> AbstractContextManager[None]:
-        return self._job.phase("eval")
 
     def take_signal_back(self) -> None:
         """Lightning's handler of SIGTERM waits for other ranks within the handler: the hooks' one is put back."""

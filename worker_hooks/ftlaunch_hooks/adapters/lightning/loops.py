@@ -7,7 +7,6 @@ validation, logging and the end of the epoch before are over, and nothing of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Generator
@@ -18,7 +17,7 @@ from ftlaunch_hooks.process.say import say
 
 _KNOWN = "Lightning 2.6"
 _OF_FIT = "run setup_data on_run_start on_run_end state_dict load_state_dict epoch_loop epoch_progress"
-_OF_FIT_HELD = "_restarting _resuming_from_checkpoint _loaded_from_state_dict is_resuming"
+_OF_FIT_HELD = "_restarting _resuming_from_checkpoint _loaded_from_state_dict is_resuming _combined_loader"
 _OF_EPOCH = "advance on_run_start restarting global_step batch_progress _batches_that_stepped val_loop"
 _UNEQUAL = (
     "this Trainer has several loaders of unequal length, and the shorter ones begin again within an epoch: after a"
@@ -53,26 +52,22 @@ class Loops:
         trainer: Any,
         crossed: Callable[[], None],
         restored: Callable[[], None],
-        apart: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """crossed: called at each boundary. restored: called where the loops are as they were at the resume.
-
-        apart: a phase in which loaders begin, whose position is saved here and not by the loader.
-        """
+        """crossed: called at each boundary. restored: called where the loops are as they were at the resume."""
         self._fit, self._epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
-        self._crossed, self._restored, self._apart = crossed, restored, apart
+        self._crossed, self._restored = crossed, restored
         self._made_at: random_numbers.State | None = None  # see _make_iterator
         self._began = 0  # batches of the current epoch that were had before its iterator was made: of a ckpt_path=
         self._saved: dict[str, Any] | None = None
         self.ended = False
         """the last boundary is crossed, and what fit() does behind its loops is to come"""
-        self._original = self._epoch.advance, self._epoch.on_run_start, self._fit.on_run_end, self._fit.setup_data
+        self._original = self._epoch.advance, self._epoch.on_run_start, self._fit.on_run_end
         self._epoch.advance, self._epoch.on_run_start = self._advance, self._epoch_starts
-        self._fit.on_run_end, self._fit.setup_data = self._run_ends, self._setup_data
+        self._fit.on_run_end = self._run_ends
 
     def close(self) -> None:
         """Stop at no boundary any more."""
-        for name in ("advance", "on_run_start", "on_run_end", "setup_data"):
+        for name in ("advance", "on_run_start", "on_run_end"):
             vars(self._epoch).pop(name, None)
             vars(self._fit).pop(name, None)
 
@@ -80,6 +75,12 @@ class Loops:
     def optimizer_steps(self) -> int:
         """Steps of all optimizers so far."""
         return int(self._epoch.global_step)
+
+    @property
+    def loaders(self) -> list[Any]:
+        """The loaders of training, once there are any."""
+        combined = self._fit._combined_loader
+        return [] if combined is None else list(combined.flattened)
 
     def state(self) -> dict[str, Any]:
         """At a boundary."""
@@ -101,10 +102,6 @@ class Loops:
         self._crossed()
         self._original[0](fetcher)
 
-    def _setup_data(self) -> None:
-        with self._apart():
-            self._original[3]()
-
     def _run_ends(self) -> None:
         self.ended = True
         self._crossed()
@@ -123,8 +120,7 @@ class Loops:
         _refuse_iterators(fetcher)
         if self._saved is None:
             self._note_iterator(fetcher)
-            with self._apart():
-                self._original[1](fetcher)
+            self._original[1](fetcher)
             self._began = int(self._epoch.batch_progress.current.ready)
             return
         fetched = self._go_to_batch(fetcher, self._saved)
@@ -148,8 +144,7 @@ class Loops:
             return int(fetcher.fetched) + self._began + had
         if self._made_at is not None:
             random_numbers.put_back(self._made_at, _generators(loader))
-            with self._apart():
-                iter(fetcher)
+            iter(fetcher)
         self._tell_of_loaders(loader, had)
         for batch in range(had):
             before = random_numbers.read() if batch == had - 1 and fetcher.length is None else None
