@@ -1,7 +1,8 @@
 """A Lightning script: `pl.py OUT STYLE`. FAULT="WHERE RANK NUMBER": that rank is killed there, once an attempt.
 
 WHERE: step (in training_step, of that batch over all epochs), validation (of that number), epoch_end, saving (within
-ModelCheckpoint), train_end, lost (as step, and its snapshots are lost). Several faults are separated by a semicolon: the first is of attempt 0, the next of 1.
+ModelCheckpoint), train_end, lost (as step, and its snapshots are lost). Several faults are separated by a semicolon:
+the first is of attempt 0, the next of 1.
 STYLE: words joined by +: zero (without the callback in the script), module, workers, noise, stream, unseeded, slow
 (data); accumulate, interval, manual, plateau, metric (training); ema, swa, early, finder (callbacks); twice (two fits:
 the batches of the second are numbered from 1000), given (a ckpt_path=), reset, lonely, iterator. What is left in OUT:

@@ -6,6 +6,9 @@ makes its iterator when its first batch is asked for: what is drawn there is dra
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -13,12 +16,19 @@ import torch
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters import random_numbers
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
+from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step
+from ftlaunch_hooks.observe.unsaved.value_looks import is_library
+from ftlaunch_hooks.process.say import say
 
 _KNOWN = "Accelerate 1.15"
 _OF_ACCELERATOR = (
     "_models _optimizers _schedulers _dataloaders _custom_objects scaler step gradient_state distributed_type"
 )
 _OF_LOADER = "begin end _update_state_dict iteration skip_batches end_of_dataloader base_dataloader"
+_BLIND = (
+    "the script's loop over epochs asks neither for the loader's `iteration` nor for job.step: after a resume it begins"
+    " at its first epoch, and makes more epochs than an undisturbed run; begin it at `loader.iteration`"
+)
 _KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")
 
 
@@ -65,6 +75,20 @@ def _objects(accelerator: Any) -> dict[str, Any]:
     }
 
 
+def _frames() -> Iterator[FrameType]:
+    """Of the script's functions that run now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def _asks(frame: FrameType) -> bool:
+    """Whether a function can go on where the job is."""
+    return not {"iteration", "steps"}.isdisjoint(frame.f_code.co_names) or asks_for_step(frame)
+
+
 class _Position:
     """Where an accelerator is: in its loaders, and in gathering gradients."""
 
@@ -72,7 +96,8 @@ class _Position:
 
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator
-        self._loaders = [_Loader(loader, self._arrived) for loader in accelerator._dataloaders]
+        self._loaders = [_Loader(loader, self._begins, self._arrived) for loader in accelerator._dataloaders]
+        self._told = not accelerator.is_main_process
         self.keeps_position_of = [loader.base_dataloader for loader in accelerator._dataloaders]
 
     def state_dict(self) -> dict[str, Any]:
@@ -88,6 +113,13 @@ class _Position:
         for loader, one in zip(self._loaders, saved["loaders"], strict=True):
             loader.go_on_from(one)
 
+    def _begins(self, iteration: int) -> None:
+        """Say it once where a later pass begins in a loop that would begin at its first one after a resume."""
+        if iteration > 0 and not self._told:
+            self._told = True
+            if not any(_asks(frame) for frame in _frames()):
+                say(_BLIND)
+
     def _arrived(self) -> None:
         self.job.restore_rng()
 
@@ -99,9 +131,9 @@ class _Loader:
     of the batch that follows the one to be handed out; at the end of the data once more.
     """
 
-    def __init__(self, loader: Any, arrived: Any) -> None:
-        """arrived: called where the next fetch is the one that follows the boundary."""
-        self._loader, self._arrived = loader, arrived
+    def __init__(self, loader: Any, begins: Callable[[int], None], arrived: Callable[[], None]) -> None:
+        """begins: called with the number of the pass. arrived: called before the fetch that follows the boundary."""
+        self._loader, self._told_of, self._arrived = loader, begins, arrived
         self._begin, self._end, self._update = loader.begin, loader.end, loader._update_state_dict
         self._fetches = 0  # of this pass, without the first
         self._passes = False  # a pass is under way
@@ -134,6 +166,7 @@ class _Loader:
 
     def _begins(self) -> None:
         self._begin()
+        self._told_of(self._loader.iteration)
         self._fetches, self._passes = 0, True
         if self._saved is None:
             self._began_at = random_numbers.read(self._generators())

@@ -6,6 +6,7 @@ import importlib
 import sys
 from typing import Any
 
+from ftlaunch_hooks.adapters.lightning import saved
 from ftlaunch_hooks.adapters.lightning.fit import Fit
 from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.process.say import say
@@ -42,6 +43,11 @@ class _Hooks:
 
     automatic = False
     _fit: Fit | None = None
+
+    def setup(self, trainer: Any, module: Any, stage: str) -> None:
+        """Before any callback's on_fit_start: some make steps there."""
+        if stage == "fit":
+            saved.check(trainer)
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
         """Optimizers exist, and the loops have not begun."""

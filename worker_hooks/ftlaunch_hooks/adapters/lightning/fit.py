@@ -134,7 +134,6 @@ def _check(trainer: Any) -> None:
     """Raises AttachError."""
     fit_loops.check(trainer)
     metrics.check(trainer)
-    saved.check(trainer)
     strategy = trainer.strategy
     if not any(kind.__name__ in _STRATEGIES for kind in type(strategy).__mro__):
         refuse(f"cannot attach under {type(strategy).__name__}: allowed are {' and '.join(_STRATEGIES)}")
