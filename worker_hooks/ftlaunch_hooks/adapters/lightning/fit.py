@@ -100,12 +100,12 @@ class Fit:
 
     def _cross(self) -> None:
         """Between two batches, and when the loops have ended: the steps that were made since are one step."""
+        made = self._loops.optimizer_steps
         if self._steps is None:
-            self._steps = self._job.steps(_ENDLESS)
-            self._made = self._loops.optimizer_steps
+            self._steps, self._made = self._job.steps(_ENDLESS), made
             next(self._steps)
-        elif self._made != self._loops.optimizer_steps:
-            self._made = self._loops.optimizer_steps
+        elif self._made != made:
+            self._made = made
             next(self._steps)
         if self._loops.ended:
             self._steps.close()
