@@ -5,10 +5,11 @@ ModelCheckpoint), train_end, lost (as step, and its snapshots are lost). Several
 the first is of attempt 0, the next of 1.
 STYLE: words joined by +: zero (without the callback in the script), module, workers, noise, stream, unseeded, slow
 (data); accumulate, interval, manual, plateau, metric (training); ema, swa, early, finder (callbacks); twice (two fits:
-the batches of the second are numbered from 1000), given (a ckpt_path=), reset, lonely, iterator. What is left in OUT:
-final_RANK (digests), losses_RANK, samples_RANK, fired, csv/.
+the batches of the second are numbered from 1000), given (a ckpt_path=), outputs, raises, reset, lonely, iterator.
+What is left in OUT: final_RANK (digests), losses_RANK, samples_RANK, fired, csv/.
 """
 
+import contextlib
 import hashlib
 import os
 import random
@@ -84,6 +85,7 @@ class Model(pl.LightningModule):
         self.layers = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 8))
         if "manual" in STYLE:
             self.other = nn.Linear(8, 8)
+        self.outputs: list[torch.Tensor] = []
         self.automatic_optimization = "manual" not in STYLE
         if "metric" in STYLE:
             import torchmetrics
@@ -110,6 +112,11 @@ class Model(pl.LightningModule):
             file.write(f"{made} {loss.item().hex()}\n")
         with (OUT / f"samples_{RANK}").open("a") as file:
             file.writelines(f"{made} {sample[1].item():.6f}\n" for sample in batch)
+        if "outputs" in STYLE:
+            self.outputs.append(loss.detach())
+        if "raises" in STYLE and made == 5:
+            Model.first = 1000
+            raise RuntimeError("out of memory")
         self.log("loss", loss, on_step=True, on_epoch=True)
         if "metric" in STYLE:
             self.error(loss.detach())
@@ -220,7 +227,11 @@ def main() -> None:
         trainer.fit(model, datamodule=Module(), ckpt_path=ckpt_path)
     else:
         noise = "noise" in STYLE
-        trainer.fit(model, loader(noise, True), loader(False, False), ckpt_path=ckpt_path)
+        with contextlib.suppress(RuntimeError) if "raises" in STYLE else contextlib.nullcontext():
+            trainer.fit(model, loader(noise, True), loader(False, False), ckpt_path=ckpt_path)
+    if "raises" in STYLE:
+        trainer = make_trainer()
+        trainer.fit(model, loader(False, True), loader(False, False))
     lines = [digest(model), str(trainer.global_step)]
     if "twice" in STYLE:
         model = Model()

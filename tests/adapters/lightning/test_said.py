@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.harness import FtJob
-from tests.support.lightning_jobs import left, logs, start
+from tests.support.lightning_jobs import SCRIPT, left, logs, start
 
 try:
     import tomllib
@@ -84,6 +84,37 @@ def test_a_checkpoint_that_is_given(job: FtJob, tmp_path: Path) -> None:
     assert job.fired() == ["step 0 50 0"]
     assert "is not loaded: training goes on from step" in logs(job)
     assert ends[0] == ends[1]
+    job.assert_clean()
+
+
+def test_the_other_name_of_lightning(job: FtJob, tmp_path: Path) -> None:
+    pytest.importorskip("pytorch_lightning", reason="pytorch_lightning is not installed")
+    script = tmp_path / "other.py"
+    script.write_text(SCRIPT.read_text().replace("lightning.pytorch", "pytorch_lightning"))
+    options = ("--warm", "--preload", "pytorch_lightning")
+    ends = []
+    for number, faults in enumerate(("", "step 0 20")):
+        job.out, job.run_dir = job.home / f"out_{number}", job.home / f"run_{number}"
+        job.start(*options, script=script, args=(str(job.out), "noise+metric"), ranks=1, env={"FAULT": faults})
+        assert job.wait() == 0, job.stderr + logs(job)
+        ends.append(left(job.out))
+    assert job.fired() == ["step 0 20 0"]
+    assert ends[0] == ends[1]
+    job.assert_clean()
+
+
+def test_a_list_in_the_module_is_told(job: FtJob) -> None:
+    """What training_step() has gathered for the end of the epoch is lost in its middle."""
+    start(job, "outputs")
+    assert job.wait() == 0, job.stderr + logs(job)
+    assert "`model.outputs` is not saved" in logs(job)
+
+
+def test_a_fit_that_was_left_by_an_exception(job: FtJob) -> None:
+    """Taken out: without on_exception() nobody says that the next fit() is not kept."""
+    start(job, "raises")
+    assert job.wait() == 0, job.stderr + logs(job)
+    assert logs(job).count("this process has kept a fit() safe before: of this one nothing is saved") == 1
     job.assert_clean()
 
 

@@ -29,6 +29,10 @@ _BLIND = (
     "the script's loop over epochs asks neither for the loader's `iteration` nor for job.step: after a resume it begins"
     " at its first epoch, and makes more epochs than an undisturbed run; begin it at `loader.iteration`"
 )
+_LATER = (
+    "accelerator.prepare() was given more after ft.accelerate.attach(): that is not saved, and the run is not exact"
+    " where training uses it; attach when all is prepared"
+)
 _KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")
 
 
@@ -58,6 +62,12 @@ def _check(accelerator: Any) -> None:
                 "dispatch_batches=False, use_stateful_dataloader=False)"
             )
         check_members(loader, _OF_LOADER, _KNOWN)
+
+
+def _prepared(accelerator: Any) -> list[int]:
+    """How much there is of each kind."""
+    kinds = accelerator._models, accelerator._optimizers, accelerator._schedulers, accelerator._dataloaders
+    return [len(kind) for kind in (*kinds, accelerator._custom_objects)]
 
 
 def _objects(accelerator: Any) -> dict[str, Any]:
@@ -97,11 +107,14 @@ class _Position:
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator
         self._loaders = [_Loader(loader, self._begins, self._arrived) for loader in accelerator._dataloaders]
-        self._told = not accelerator.is_main_process
+        self._prepared = _prepared(accelerator)
+        self._told: set[str] = set()
         self.keeps_position_of = [loader.base_dataloader for loader in accelerator._dataloaders]
 
     def state_dict(self) -> dict[str, Any]:
         """At a boundary."""
+        if _prepared(self._accelerator) != self._prepared:
+            self._say_once(_LATER)
         synced = self._accelerator.gradient_state.sync_gradients
         loaders = [loader.state() for loader in self._loaders]
         return {"step": self._accelerator.step, "synced": synced, "loaders": loaders}
@@ -115,10 +128,13 @@ class _Position:
 
     def _begins(self, iteration: int) -> None:
         """Say it once where a later pass begins in a loop that would begin at its first one after a resume."""
-        if iteration > 0 and not self._told:
-            self._told = True
-            if not any(_asks(frame) for frame in _frames()):
-                say(_BLIND)
+        if iteration > 0 and _BLIND not in self._told and not any(_asks(frame) for frame in _frames()):
+            self._say_once(_BLIND)
+
+    def _say_once(self, sentence: str) -> None:
+        if self._accelerator.is_main_process and sentence not in self._told:
+            say(sentence)
+        self._told.add(sentence)
 
     def _arrived(self) -> None:
         self.job.restore_rng()

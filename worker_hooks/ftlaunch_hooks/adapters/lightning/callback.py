@@ -56,7 +56,7 @@ class _Hooks:
             _kept = self._fit = Fit(trainer)
             if self.automatic and trainer.is_global_zero:
                 say(f"attached to the fit() of this script: {', '.join(_kept.names)}")
-        elif _kept.over:
+        elif _kept.over and trainer.is_global_zero:
             say(_AGAIN)
 
     def on_sanity_check_start(self, trainer: Any, module: Any) -> None:
@@ -78,6 +78,10 @@ class _Hooks:
         """Training goes on."""
         if self._fit is not None:
             self._fit.evaluates(False)
+
+    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+        """A script that goes on after that is on its own."""
+        self.on_fit_end(trainer, module)
 
     def on_fit_end(self, trainer: Any, module: Any) -> None:
         """What comes later in this process is not kept."""

@@ -79,7 +79,7 @@ class Fit:
         if step == 0:
             self._saved = None
             return
-        if path := self.trainer.ckpt_path:
+        if (path := self.trainer.ckpt_path) and self.trainer.is_global_zero:
             say(_OLDER.format(path=path, step=step))
         saved.restore(self.trainer, state["lightning"])
         self._loops.go_on_from(state["loops"])
@@ -125,8 +125,10 @@ class Fit:
             self._evaluation = None
 
     def end(self) -> None:
-        """fit() has returned."""
+        """fit() has returned, or raises."""
         self.over = True
+        if self._steps is not None:
+            self._steps.close()
         self._loops.close()
 
 

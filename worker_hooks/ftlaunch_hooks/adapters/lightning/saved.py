@@ -16,6 +16,7 @@ _CONSTANT = (
     "datamodule_hyper_parameters",
     "datamodule_hparams_name",
 )
+_SAVED_LAST = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation", "current_score")
 _SETTINGS = ("should_stop", "accumulate_grad_batches")  # callbacks change them
 _FINDS = "it makes steps of its own before training; find it in a run without ftlaunch"
 _UNSAVED = {
@@ -58,7 +59,14 @@ def state(trainer: Any) -> dict[str, Any]:
     checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
     for key in (*_OF_HOOKS, *_AVERAGED, *_CONSTANT):
         checkpoint.pop(key, None)
-    return {"checkpoint": checkpoint, "settings": {name: getattr(trainer, name) for name in _SETTINGS}}
+    beside = {callback.state_key: _beside(callback) for callback in trainer.callbacks if _beside(callback)}
+    settings = {name: getattr(trainer, name) for name in _SETTINGS}
+    return {"checkpoint": checkpoint, "beside": beside, "settings": settings}
+
+
+def _beside(callback: Any) -> dict[str, Any]:
+    """What a ModelCheckpoint knows and does not save: what it has saved last."""
+    return {name: vars(callback)[name] for name in _SAVED_LAST if name in vars(callback)}
 
 
 def restore_folders(trainer: Any, saved: dict[str, Any]) -> None:
@@ -79,6 +87,7 @@ def restore(trainer: Any, saved: dict[str, Any]) -> None:
         held = checkpoint["callbacks"].get(callback.state_key)
         if held is not None:
             callback.load_state_dict(held)
+        vars(callback).update(saved["beside"].get(callback.state_key, {}))
     module.on_load_checkpoint(checkpoint)
     if data is not None and (name := type(data).__qualname__) in checkpoint:
         data.load_state_dict(checkpoint[name])
