@@ -33,6 +33,17 @@ def test_told_to_stop_and_started_again(whom: str, job: FtJob, undisturbed: Undi
     job.assert_clean()
 
 
+@pytest.mark.parametrize(("before", "now"), [(2, 1), (1, 2)])
+def test_another_number_of_ranks_is_refused(before: int, now: int, job: FtJob) -> None:
+    start(job, "slow", ranks=before)
+    job.wait_step(4)
+    job.supervisor.send_signal(signal.SIGTERM)
+    assert job.wait() == 75, job.stderr + logs(job)
+    start(job, "slow", ranks=now)
+    assert job.wait() == 1
+    assert f"cannot resume on {now} ranks what {before} have saved" in logs(job)
+
+
 def test_the_supervisor_is_killed(job: FtJob, undisturbed: Undisturbed) -> None:
     start(job, "slow+noise", ranks=2)
     job.wait_step(4)

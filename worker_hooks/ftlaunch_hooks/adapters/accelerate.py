@@ -15,7 +15,7 @@ import torch
 
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.refusal import check_members, refuse
+from ftlaunch_hooks.adapters.refusal import check_members, check_ranks, refuse
 from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step
 from ftlaunch_hooks.observe.unsaved.value_looks import is_library
 from ftlaunch_hooks.process.say import say
@@ -117,10 +117,12 @@ class _Position:
             self._say_once(_LATER)
         synced = self._accelerator.gradient_state.sync_gradients
         loaders = [loader.state() for loader in self._loaders]
-        return {"step": self._accelerator.step, "synced": synced, "loaders": loaders}
+        ranks = self._accelerator.num_processes
+        return {"ranks": ranks, "step": self._accelerator.step, "synced": synced, "loaders": loaders}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """The loaders go to their batches when they are asked for the first one."""
+        check_ranks(saved["ranks"], self._accelerator.num_processes)
         self._accelerator.step = saved["step"]
         self._accelerator.gradient_state.sync_gradients = saved["synced"]
         for loader, one in zip(self._loaders, saved["loaders"], strict=True):

@@ -22,3 +22,12 @@ def check_members(target: Any, names: str, what: str) -> None:
     missing = [name for name in names.split() if not hasattr(target, name)]
     if missing:
         refuse(f"cannot attach: {type(target).__name__} has no `{missing[0]}`, which {what} has")
+
+
+def check_ranks(saved: int, now: int) -> None:
+    """Raises AttachError for another number of ranks: where in its data a rank is depends on how many share it."""
+    if saved != now:
+        refuse(
+            f"cannot resume on {now} ranks what {saved} have saved: the positions of their loaders are those of {saved}"
+            f" ranks; start with {saved}, or with --fresh"
+        )

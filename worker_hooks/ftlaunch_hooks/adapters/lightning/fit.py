@@ -13,7 +13,7 @@ from ftlaunch_hooks.adapters import random_numbers
 from ftlaunch_hooks.adapters.lightning import loops as fit_loops
 from ftlaunch_hooks.adapters.lightning import metrics, saved
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
-from ftlaunch_hooks.adapters.refusal import refuse
+from ftlaunch_hooks.adapters.refusal import check_ranks, refuse
 from ftlaunch_hooks.process.say import say
 
 _STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
@@ -53,6 +53,7 @@ class Fit:
     def state_dict(self) -> dict[str, Any]:
         """At a boundary, where a snapshot is taken."""
         return {
+            "ranks": self.trainer.world_size,
             "start": self._start,
             "loops": self._loops.state(),
             "lightning": saved.state(self.trainer),
@@ -67,6 +68,7 @@ class Fit:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """attach() has restored the weights and all that: the rest follows in two steps, see _go_on and _restored."""
+        check_ranks(state["ranks"], self.trainer.world_size)
         self._saved = state
 
     def _go_on(self, state: dict[str, Any]) -> None:
