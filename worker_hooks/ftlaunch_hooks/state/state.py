@@ -65,7 +65,7 @@ class RankState:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
         reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
-        self._names = Names(replicated_parameters(world_size), [m for m in kept.values() if isinstance(m, nn.Module)])
+        self._names = Names(replicated_parameters(world_size), kept)
         self._parts = _make_parts(kept, self._names)
         self._frozen = frozenset(frozen)
         self._gradients = _gradients(kept, self._names)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ftlaunch_hooks.observe.unsaved.value_looks import PLAIN
+from ftlaunch_hooks.state.parts import kept_elsewhere
 
 _OF_MODULES = frozenset(vars(nn.Module()))
 _HOOKS_OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -23,10 +24,13 @@ def beside_state(objects: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     Of modules without tensors and numbers: those are looked at where the state is collected, see tensors/attributes.py.
     objects: as attach() takes them.
     """
+    kept = kept_elsewhere(objects)
     for name, target in objects.items():
         if isinstance(target, nn.Module):
             yield from _hooks(name, target)
             for inner, module in target.named_modules():
+                if id(module) in kept:
+                    continue
                 if not _is_torchs(module) and type(module).get_extra_state is nn.Module.get_extra_state:
                     held = _beside(f"{name}.{inner}".rstrip("."), module, _OF_MODULES)
                     yield from ((path, one) for path, one in held if not isinstance(one, (Tensor, *PLAIN)))

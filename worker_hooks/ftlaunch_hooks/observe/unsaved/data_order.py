@@ -24,7 +24,8 @@ class DataOrder:
 
     def __init__(self, objects: Mapping[str, Any], page: Page) -> None:
         """objects: as attach() takes them, the frozen ones included. page: of this rank."""
-        self._attached, self._page = {id(target) for target in objects.values()}, page
+        self._objects, self._page = objects, page
+        self._attached = {id(target) for target in objects.values()}
         self._pid, self._told = os.getpid(), False
         self._kinds: dict[Any, tuple[Any, Any]] = {}
         for kind in _kinds_of_loaders():
@@ -56,7 +57,13 @@ class DataOrder:
         return training and torch.is_grad_enabled() and os.getpid() == self._pid
 
     def _is_lost(self, loader: Any) -> bool:
-        """A list of batches the script has made itself, for the step at which it is; everything else begins anew."""
+        """A list of batches the script has made itself, for the step at which it is; everything else begins anew.
+
+        An attached object may bring loaders back by itself: those in its `keeps_position_of`.
+        """
+        for target in self._objects.values():
+            if any(loader is kept for kept in getattr(target, "keeps_position_of", ())):
+                return False
         order = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         made = not isinstance(order, Sampler) and not isinstance(loader.dataset, IterableDataset)
         return not made and not any(id(one) in self._attached for one in _within(loader, _DEEP))

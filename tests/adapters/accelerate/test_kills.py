@@ -1,0 +1,100 @@
+"""Scripts with Accelerate whose ranks are killed end as undisturbed ones, bit for bit."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from tests.support.harness import JOBS, FtJob
+
+pytest.importorskip("accelerate", reason="Accelerate is not installed (pip install accelerate)")
+pytestmark = pytest.mark.long
+
+OPTIONS = (
+    *("--warm", "--preload", "accelerate,torch._dynamo,ftlaunch_hooks.job.attaching"),
+    *("--backoff-first", "0.05s", "--backoff-max", "0.1s"),
+)
+
+
+def run(job: FtJob, style: str, ranks: int, faults: str = "", script: Path = JOBS / "accelerated.py") -> int:
+    job.start(*OPTIONS, script=script, args=(str(job.out), style), ranks=ranks, env={"FAULT": faults})
+    return job.wait()
+
+
+def logs(job: FtJob) -> str:
+    return "".join(path.read_text() for path in sorted((job.run_dir / "logs").rglob("*.log")))
+
+
+def left(job: FtJob) -> dict[str, object]:
+    """Digests, and each batch's loss: a batch that was had twice was had alike."""
+    found: dict[str, object] = {path.name: path.read_text() for path in sorted(job.out.glob("final_*"))}
+    for path in sorted(job.out.glob("losses_*")):
+        losses: dict[str, str] = {}
+        for line in path.read_text().splitlines():
+            batch, loss = line.split()
+            assert losses.setdefault(batch, loss) == loss, f"batch {batch} was had twice, differently"
+        found[path.name] = losses
+    return found
+
+
+def again(job: FtJob) -> None:
+    """Another job with the same name, and folders of its own."""
+    job.out, job.run_dir = job.home / "again", job.home / "run_again"
+
+
+@pytest.mark.parametrize(
+    ("style", "ranks", "faults"),
+    [
+        ("accumulate+noise", 1, "step 0 5; step 0 20; evaluation 0 1"),
+        ("accumulate+noise+workers", 2, "step 1 3; evaluation 0 1; step 0 17"),
+        ("noise", 2, "step 1 5; step 0 6"),
+        ("steps+workers", 1, "step 0 10; step 0 11; step 0 32"),
+    ],
+)
+def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
+    """Taken out: without `ahead_at` the noise of the batch that was read ahead is another; without skip_batches all."""
+    assert run(job, style, ranks) == 0, job.stderr + logs(job)
+    calm = left(job)
+    again(job)
+    assert run(job, style, ranks, faults) == 0, job.stderr + logs(job)
+    assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
+    assert left(job) == calm
+    assert "not exact" not in logs(job)
+    assert "is not saved" not in logs(job)
+    assert "asks neither" not in logs(job)
+    job.assert_clean()
+
+
+def test_stopped_and_started_again(job: FtJob) -> None:
+    assert run(job, "slow+noise", 2) == 0, job.stderr + logs(job)
+    calm = left(job)
+    again(job)
+    job.start(*OPTIONS, script=JOBS / "accelerated.py", args=(str(job.out), "slow+noise"))
+    job.wait_step(4)
+    job.supervisor.send_signal(signal.SIGTERM)
+    assert job.wait() == 75, job.stderr + logs(job)
+    assert run(job, "slow+noise", 2) == 0, job.stderr + logs(job)
+    assert [event["source"] for event in job.events("resumed") if event["source"]] in (["memory"], ["storage"])
+    assert left(job) == calm
+    job.assert_clean()
+
+
+def test_a_loop_that_begins_at_its_first_epoch_is_told(job: FtJob, tmp_path: Path) -> None:
+    """Before anything is lost."""
+    script = tmp_path / "blind.py"
+    script.write_text((JOBS / "accelerated.py").read_text().replace("range(loader.iteration, EPOCHS)", "range(EPOCHS)"))
+    assert run(job, "plain", 1, script=script) == 0, job.stderr + logs(job)
+    assert logs(job).count("begin it at `loader.iteration`") == 1
+
+
+def test_what_cannot_be_kept_is_refused(job: FtJob, tmp_path: Path) -> None:
+    script = tmp_path / "dispatches.py"
+    text = (JOBS / "accelerated.py").read_text()
+    dispatching = "Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=True), cpu=True, "
+    text = text.replace("Accelerator(cpu=True, ", dispatching)
+    text = text.replace("import Accelerator\n", "import Accelerator, DataLoaderConfiguration\n")
+    script.write_text(text)
+    assert run(job, "plain", 1, script=script) == 1
+    assert "cannot attach: the position of a DataLoaderDispatcher is not saved" in logs(job)
+    assert len(job.events("attempt_started")) == 1

@@ -1,0 +1,71 @@
+"""Lightning jobs whose ranks are killed end as undisturbed ones, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.support.harness import FtJob
+from tests.support.lightning_jobs import left, logs, start
+
+pytestmark = pytest.mark.long
+
+Undisturbed = Callable[[str, int], dict[str, object]]
+
+STORIES = [
+    pytest.param("noise+workers", 2, "step 1 5; step 0 5; step 1 17", id="in a step, twice in it, in the last one"),
+    pytest.param("interval+plateau+metric+noise", 2, "validation 1 10; step 0 15", id="in validation"),
+    pytest.param("accumulate+ema+interval+module+noise", 1, "epoch_end 0 0; saving 0 8; step 0 35", id="accumulation"),
+    pytest.param("metric+ema", 2, "train_end 0 0; train_end 1 0", id="behind the loops"),
+    pytest.param("manual+noise", 1, "step 0 5; epoch_end 0 1; step 0 30", id="several optimizers"),
+    pytest.param("stream", 1, "step 0 17; step 0 24", id="loader without a length"),
+    pytest.param("early+metric", 1, "step 0 13; step 0 23", id="early stopping"),
+    pytest.param("twice", 1, "step 0 20; train_end 0 0", id="two fits"),
+]
+
+
+@pytest.mark.parametrize(("style", "ranks", "faults"), STORIES)
+def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob, undisturbed: Undisturbed) -> None:
+    """Taken out: without Loops._go_to_batch() the first batches of an epoch come twice, and all stories fail."""
+    start(job, style, ranks=ranks, faults=faults)
+    assert job.wait() == 0, job.stderr + logs(job)
+    assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
+    assert left(job.out) == undisturbed(style, ranks)
+    assert "is not saved" not in logs(job), "a line speaks of an exact run as of one that is not"
+    assert "not exact" not in logs(job)
+    job.assert_clean()
+
+
+def test_from_storage(job: FtJob, undisturbed: Undisturbed) -> None:
+    """The snapshots in memory are lost with the first rank to be killed."""
+    start(job, "noise+interval", "--storage-interval", "3", faults="lost 0 20")
+    assert job.wait() == 0, job.stderr + logs(job)
+    assert job.fired() == ["lost 0 20 0"]
+    assert [event["source"] for event in job.events("resumed") if event["source"]] == ["storage"]
+    assert left(job.out) == undisturbed("noise+interval", 1)
+    job.assert_clean()
+
+
+def test_the_second_fit_begins_anew_behind_the_first_as_it_was(job: FtJob, undisturbed: Undisturbed) -> None:
+    start(job, "twice", faults="step 0 1020")
+    assert job.wait() == 0, job.stderr + logs(job)
+    assert job.fired() == ["step 0 1020 0"]
+    assert logs(job).count("this process has kept a fit() safe before: of this one nothing is saved") == 2
+    found, expected = left(job.out), undisturbed("twice", 1)
+    assert {name: found[name] for name in ("final_0", "losses_0")} == {
+        name: expected[name] for name in ("final_0", "losses_0")
+    }
+    job.assert_clean()
+
+
+def test_an_unseeded_script_has_each_sample_once_an_epoch(job: FtJob) -> None:
+    """Taken out: without the random numbers of the start its order is another one after the resume."""
+    start(job, "unseeded", faults="step 0 7; step 0 20")
+    assert job.wait() == 0, job.stderr + logs(job)
+    assert len(job.fired()) == 2
+    had: dict[int, list[str]] = {}
+    for line in (job.out / "samples_0").read_text().splitlines():
+        step, sample = line.split()
+        had.setdefault(int(step) // 12, []).append(sample)
+    assert [len(samples) for samples in had.values()] == [48, 48, 48]
+    assert all(len(set(samples)) == 48 for samples in had.values())

@@ -1,0 +1,42 @@
+"""The examples of the guides, as they stand there: a rank is killed, and they end as undisturbed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from tests.support.harness import FtJob
+
+pytestmark = pytest.mark.long
+
+GUIDES = Path(__file__).parents[2] / "docs/guide"
+DIGEST = """
+import hashlib, pathlib
+held = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
+pathlib.Path("digest").write_text(hashlib.sha256(held).hexdigest())
+"""
+
+
+@pytest.mark.parametrize(("guide", "package"), [("lightning.md", "lightning.pytorch"), ("accelerate.md", "accelerate")])
+def test_the_example_goes_on(guide: str, package: str, job: FtJob) -> None:
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    example = re.search(r"^```python\n(.*?)^```", (GUIDES / guide).read_text(), re.DOTALL | re.MULTILINE)
+    assert example is not None
+    script = job.home / "example.py"
+    script.write_text(example[1] + DIGEST)
+    ends = []
+    for kill in (False, True):
+        job.run_dir = job.home / f"run_{kill}"
+        job.start("--warm", "--preload", package, script=script, args=(), ranks=1)
+        if kill:
+            job.wait_step(20)
+            os.kill(job.pids()[0], signal.SIGKILL)
+        assert job.wait() == 0, job.stderr
+        ends.append((job.home / "digest").read_text())
+        (job.home / "digest").unlink()
+    assert [incident["kind"] for incident in job.events("incident")] == ["killed"]
+    assert ends[0] == ends[1]
+    job.assert_clean()

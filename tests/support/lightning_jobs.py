@@ -1,0 +1,40 @@
+"""Jobs of tests/jobs/pl.py, and what they leave: disturbed ones are compared with undisturbed ones, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.harness import JOBS, FtJob
+
+SCRIPT = JOBS / "pl.py"
+WARM = ("--warm", "--preload", "lightning.pytorch,ftlaunch_hooks.job.attaching")
+OPTIONS = (*WARM, "--backoff-first", "0.05s", "--backoff-max", "0.1s")
+
+
+def start(
+    job: FtJob, style: str, *options: str, ranks: int = 1, faults: str = "", env: Mapping[str, str] | None = None
+) -> None:
+    """Start a job of pl.py; a snapshot is taken at every step unless `options` say otherwise."""
+    words = (str(job.out), style)
+    job.start(*OPTIONS, *options, script=SCRIPT, args=words, ranks=ranks, env={"FAULT": faults, **(env or {})})
+
+
+def logs(job: FtJob) -> str:
+    """What all ranks of all attempts have said."""
+    return "".join(path.read_text() for path in sorted((job.run_dir / "logs").rglob("*.log")))
+
+
+def left(out: Path) -> dict[str, object]:
+    """What a job leaves: digests, each step's loss (a step that was made twice was made alike), lines of metrics."""
+    found: dict[str, object] = {path.name: path.read_text() for path in sorted(out.glob("final_*"))}
+    for path in sorted(out.glob("losses_*")):
+        losses: dict[int, str] = {}
+        for line in path.read_text().splitlines():
+            step, loss = line.split()
+            assert losses.setdefault(int(step), loss) == loss, f"step {step} was made twice, differently"
+        found[path.name] = losses
+    for path in sorted(out.glob("csv/*/metrics.csv")):
+        found[str(path.relative_to(out))] = path.read_text()
+    found["folders"] = sorted(path.name for path in out.glob("csv/*"))
+    return found

@@ -1,0 +1,167 @@
+"""One fit() that is kept safe: what is attached, what is saved beside it, and its boundaries."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import ftlaunch_hooks as ft
+from ftlaunch_hooks.adapters import random_numbers
+from ftlaunch_hooks.adapters.lightning import loops as fit_loops
+from ftlaunch_hooks.adapters.lightning import metrics, saved
+from ftlaunch_hooks.adapters.lightning.loggers import Loggers
+from ftlaunch_hooks.adapters.refusal import check_ranks, refuse
+from ftlaunch_hooks.process.say import say
+
+_STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
+_ENDLESS = 1 << 40  # steps: Lightning decides when it is enough, and finish() says so
+_CHANGED = (
+    "what runs before training (setup(), on_fit_start(), on_train_start(), the sanity check) has changed parameters"
+    " after they were restored: this run is not exact; change them in configure_model() or __init__()"
+)
+_OLDER = "{path}, given as ckpt_path=, is not loaded: training goes on from step {step}, which is newer"
+
+
+class Fit:
+    """One fit(). It is attached itself, and saves what Lightning keeps beside weights and optimizers."""
+
+    def __init__(self, trainer: Any) -> None:
+        """In on_fit_start. Raises AttachError for a Trainer that cannot be kept safe, and what attach() raises."""
+        _check(trainer)
+        self.trainer, self.over = trainer, False
+        self._start = random_numbers.read()
+        self._saved: dict[str, Any] | None = None
+        self._loops = fit_loops.Loops(trainer, self._cross, self._restored)
+        self._loggers = Loggers(trainer)
+        self._steps: Generator[int] | None = None
+        self._made = 0  # optimizer steps at the last boundary
+        self._evaluation: AbstractContextManager[None] | None = None
+        self.keeps_attributes_of = metrics.torchmetrics_of(trainer.lightning_module)
+        objects = _objects(trainer)
+        self.names = list(objects)
+        self._job = ft.attach(**objects, lightning=self)
+        self._handler = signal.getsignal(signal.SIGTERM)
+        self._changes = self._changed = 0
+        if self._saved is not None:
+            self._go_on(self._saved)
+
+    # --- what is saved ------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """At a boundary, where a snapshot is taken."""
+        return {
+            "ranks": self.trainer.world_size,
+            "start": self._start,
+            "loops": self._loops.state(),
+            "lightning": saved.state(self.trainer),
+            "metrics": metrics.state(self.trainer),
+            "loggers": self._loggers.state(),
+        }
+
+    @property
+    def keeps_position_of(self) -> list[Any]:
+        """Loaders that fit() is brought back in."""
+        return self._loops.loaders
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """attach() has restored the weights and all that: the rest follows in two steps, see _go_on and _restored."""
+        check_ranks(state["ranks"], self.trainer.world_size)
+        self._saved = state
+
+    def _go_on(self, state: dict[str, Any]) -> None:
+        """Until the loops begin all numbers are drawn as they were when the job was new."""
+        random_numbers.put_back(state["start"])
+        self._start = state["start"]
+        step = self._job.step
+        self._loggers.restore(state["loggers"], step)
+        saved.restore_folders(self.trainer, state["lightning"])
+        if step == 0:
+            self._saved = None
+            return
+        if (path := self.trainer.ckpt_path) and self.trainer.is_global_zero:
+            say(_OLDER.format(path=path, step=step))
+        saved.restore(self.trainer, state["lightning"])
+        self._loops.go_on_from(state["loops"])
+        self._changes = self._count_changes()
+
+    def _restored(self) -> None:
+        assert self._saved is not None
+        metrics.restore(self.trainer, self._saved["metrics"])
+        saved.restore_settings(self.trainer, self._saved["lightning"])
+        self._saved = None
+        if self._changes != self._count_changes():
+            say(_CHANGED)
+
+    def _count_changes(self) -> int:
+        return sum(parameter._version for parameter in self.trainer.lightning_module.parameters())
+
+    # --- the boundaries -----------------------------------------------------------------------------------------
+
+    def _cross(self) -> None:
+        """Between two batches, and when the loops have ended: the steps that were made since are one step."""
+        made = self._loops.optimizer_steps
+        if self._steps is None:
+            self._steps, self._made = self._job.steps(_ENDLESS), made
+            next(self._steps)
+        elif self._made != made:
+            self._made = made
+            next(self._steps)
+        if self._loops.ended:
+            self._steps.close()
+            self._job.finish()
+
+    def take_signal_back(self) -> None:
+        """Lightning's handler of SIGTERM waits for other ranks within the handler: the hooks' one is put back."""
+        signal.signal(signal.SIGTERM, self._handler)
+
+    def evaluates(self, now: bool) -> None:
+        """Validation begins or has ended."""
+        if now and self._evaluation is None:
+            self._evaluation = self._job.phase("eval")
+            self._evaluation.__enter__()
+        elif not now and self._evaluation is not None:
+            self._evaluation.__exit__(None, None, None)
+            self._evaluation = None
+
+    def end(self) -> None:
+        """fit() has returned, or raises."""
+        self.over = True
+        if self._steps is not None:
+            self._steps.close()
+        self._loops.close()
+
+
+def _check(trainer: Any) -> None:
+    """Raises AttachError."""
+    fit_loops.check(trainer)
+    metrics.check(trainer)
+    strategy = trainer.strategy
+    if not any(kind.__name__ in _STRATEGIES for kind in type(strategy).__mro__):
+        refuse(f"cannot attach under {type(strategy).__name__}: allowed are {' and '.join(_STRATEGIES)}")
+    environment = getattr(strategy, "cluster_environment", None)
+    if trainer.world_size > 1 and environment is not None and not environment.creates_processes_externally:
+        refuse(
+            f"cannot attach: Lightning starts {trainer.world_size} ranks itself; start the script with"
+            f" `ftlaunch --nproc-per-node {trainer.world_size}`, which gives each rank its place"
+        )
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if trainer.world_size != ranks:
+        refuse(
+            f"cannot attach: the Trainer has a world size of {trainer.world_size}, and the job has {ranks} ranks; give"
+            " Trainer(devices=..., num_nodes=...) what the job has"
+        )
+
+
+def _objects(trainer: Any) -> dict[str, Any]:
+    objects = {"model": trainer.model}
+    named = {
+        "optimizer": trainer.optimizers,
+        "scheduler": [config.scheduler for config in trainer.lr_scheduler_configs],
+        "averaged": saved.averaged_models(trainer),
+    }
+    for name, targets in named.items():
+        objects |= {f"{name}_{number}" if number else name: target for number, target in enumerate(targets)}
+    return objects

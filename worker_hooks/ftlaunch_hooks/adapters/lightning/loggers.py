@@ -1,0 +1,105 @@
+"""Where loggers are: a CSVLogger goes on in its file, behind the lines that were there at the boundary."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+from pathlib import Path
+from typing import Any
+
+from ftlaunch_hooks.adapters.refusal import check_members
+from ftlaunch_hooks.process.say import say
+
+_TWICE = (
+    "{kind} keeps no place that it can be put back to: after a resume it logs again what it logged since step {step}"
+)
+
+
+class Loggers:
+    """The loggers of one Trainer, on the rank that writes."""
+
+    def __init__(self, trainer: Any) -> None:
+        """Raises AttachError where a CSVLogger is not as this file knows it."""
+        self._loggers = list(trainer.loggers) if trainer.is_global_zero else []
+        self._counts: dict[int, _Lines] = {}
+        for logger in filter(_is_csv, self._loggers):
+            check_members(logger, "version _version _experiment", "Lightning 2.6")
+
+    def state(self) -> list[dict[str, Any]]:
+        """At a boundary: of each logger what is known."""
+        return [self._of(number, logger) for number, logger in enumerate(self._loggers)]
+
+    def _of(self, number: int, logger: Any) -> dict[str, Any]:
+        if not _is_csv(logger):
+            version = getattr(logger, "_version", None)
+            return {"version": version if isinstance(version, (int, str)) else None}
+        if logger._experiment is None:
+            return {"version": logger.version, "lines": 0, "keys": [], "waiting": []}
+        writer = logger._experiment
+        lines = self._counts.setdefault(number, _Lines(Path(writer.metrics_file_path)))
+        keys = list(writer.metrics_keys)
+        return {"version": logger.version, "lines": lines.count(keys), "keys": keys, "waiting": list(writer.metrics)}
+
+    def restore(self, saved: list[dict[str, Any]], step: int) -> None:
+        """Put them back to where they were when `state` was asked, at the boundary of `step`."""
+        self._counts.clear()
+        for logger, one in zip(self._loggers, saved, strict=False):
+            begun = logger.log_dir if _is_csv(logger) else ""
+            if hasattr(logger, "_version") and one["version"] is not None:
+                logger._version = one["version"]
+            if _is_csv(logger):
+                if begun != logger.log_dir:
+                    with contextlib.suppress(OSError):  # it holds something
+                        Path(begun).rmdir()
+                _restore_csv(logger, one)
+            else:
+                say(_TWICE.format(kind=type(logger).__name__, step=step))
+
+
+class _Lines:
+    """The lines of a file that grows: only what is new is read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._keys = path, list[str]()
+        self._size = self._count = 0
+
+    def count(self, keys: list[str]) -> int:
+        """keys: the columns; with another one the file is written anew."""
+        if keys != self._keys or not self._path.exists() or self._path.stat().st_size < self._size:
+            self._keys, self._size, self._count = keys, 0, 0
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._size)
+                new = file.read()
+            self._size, self._count = self._size + len(new), self._count + new.count(b"\n")
+        return self._count
+
+
+def _is_csv(logger: Any) -> bool:
+    return any(kind.__name__ == "CSVLogger" for kind in type(logger).__mro__)
+
+
+def _restore_csv(logger: Any, saved: dict[str, Any]) -> None:
+    """Cut the file behind the lines that were there. A logger that begins deletes its file: it lies aside meanwhile."""
+    path = Path(logger.log_dir) / "metrics.csv"
+    aside = path.with_name("metrics.csv.kept")
+    if not aside.exists() and path.exists():
+        _write_lines(path, aside, saved)
+    logger._experiment = None
+    writer = logger.experiment
+    if aside.exists():
+        aside.replace(path)
+        if saved["lines"] == 0:
+            path.unlink()
+    writer.metrics_keys, writer.metrics = list(saved["keys"]), list(saved["waiting"])
+
+
+def _write_lines(path: Path, aside: Path, saved: dict[str, Any]) -> None:
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))[: max(saved["lines"] - 1, 0)]
+    part = path.with_name("metrics.csv.part")
+    with part.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=saved["keys"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    part.replace(aside)

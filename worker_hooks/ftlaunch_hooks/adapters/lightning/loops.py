@@ -1,0 +1,197 @@
+"""Where fit() is in its loops: stops between two batches, and a way back to each of them.
+
+What is private in Lightning's loops is touched in this file alone. A boundary lies before the fetch of a batch: there
+validation, logging and the end of the epoch before are over, and nothing of the next step has been drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Generator
+
+from ftlaunch_hooks.adapters import random_numbers
+from ftlaunch_hooks.adapters.refusal import check_members, refuse
+from ftlaunch_hooks.process.say import say
+
+_KNOWN = "Lightning 2.6"
+_OF_FIT = "run setup_data on_run_start on_run_end state_dict load_state_dict epoch_loop epoch_progress"
+_OF_FIT_HELD = "_restarting _resuming_from_checkpoint _loaded_from_state_dict is_resuming _combined_loader"
+_OF_EPOCH = "advance on_run_start restarting global_step batch_progress _batches_that_stepped val_loop"
+_UNEQUAL = (
+    "this Trainer has several loaders of unequal length, and the shorter ones begin again within an epoch: after a"
+    " resume they begin in another order where they shuffle with the global generator, and the run is not exact"
+)
+_PERSISTENT = (
+    "workers of a DataLoader with persistent_workers=True keep random numbers from epoch to epoch, which are not saved:"
+    " where they draw any, a run that has resumed after its first epoch is not exact"
+)
+_RELOADED = (
+    "train_dataloader() is called anew after a resume, as reload_dataloaders_every_n_epochs asks for: where what it"
+    " gives depends on more than the number of the epoch, the run is not exact"
+)
+_AHEAD = (
+    "a loader of unknown length reads one batch ahead, and draws random numbers as it reads: those of the batch that"
+    " was read ahead are drawn again after a resume, and the run is not exact"
+)
+
+
+def check(trainer: Any) -> None:
+    """Raises AttachError where the loops are not as this file knows them."""
+    check_members(trainer, "fit_loop should_stop accumulate_grad_batches callbacks loggers strategy", _KNOWN)
+    check_members(trainer.fit_loop, f"{_OF_FIT} {_OF_FIT_HELD}", _KNOWN)
+    check_members(trainer.fit_loop.epoch_loop, _OF_EPOCH, _KNOWN)
+
+
+class Loops:
+    """The loops of one fit()."""
+
+    def __init__(
+        self,
+        trainer: Any,
+        crossed: Callable[[], None],
+        restored: Callable[[], None],
+    ) -> None:
+        """crossed: called at each boundary. restored: called where the loops are as they were at the resume."""
+        self._fit, self._epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
+        self._crossed, self._restored = crossed, restored
+        self._made_at: random_numbers.State | None = None  # see _make_iterator
+        self._began = 0  # batches of the current epoch that were had before its iterator was made: of a ckpt_path=
+        self._saved: dict[str, Any] | None = None
+        self.ended = False
+        """the last boundary is crossed, and what fit() does behind its loops is to come"""
+        self._original = self._epoch.advance, self._epoch.on_run_start, self._fit.on_run_end
+        self._epoch.advance, self._epoch.on_run_start = self._advance, self._epoch_starts
+        self._fit.on_run_end = self._run_ends
+
+    def close(self) -> None:
+        """Stop at no boundary any more."""
+        for name in ("advance", "on_run_start", "on_run_end"):
+            vars(self._epoch).pop(name, None)
+            vars(self._fit).pop(name, None)
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Steps of all optimizers so far."""
+        return int(self._epoch.global_step)
+
+    @property
+    def loaders(self) -> list[Any]:
+        """The loaders of training, once there are any."""
+        combined = self._fit._combined_loader
+        return [] if combined is None else list(combined.flattened)
+
+    def state(self) -> dict[str, Any]:
+        """At a boundary."""
+        place = {"made_at": self._made_at, "began": self._began, "ended": self.ended}
+        return {"progress": self._fit.state_dict(), **place}
+
+    def go_on_from(self, saved: dict[str, Any]) -> None:
+        """Before the loops begin: have fit() go to the boundary at which `state` was asked."""
+        self._saved, self._made_at = saved, saved["made_at"]
+        self._began, self.ended = saved["began"], saved["ended"]
+        self._fit.load_state_dict(saved["progress"])
+        self._epoch.restarting = False  # Lightning's own way to restart goes on from other places than boundaries
+        if self.ended:
+            self._fit.run = self._run_only_the_end
+
+    # --- the fit ------------------------------------------------------------------------------------------------
+
+    def _advance(self, fetcher: Any) -> None:
+        self._crossed()
+        self._original[0](fetcher)
+
+    def _run_ends(self) -> None:
+        self.ended = True
+        self._crossed()
+        self._original[2]()
+
+    def _run_only_the_end(self) -> None:
+        """fit() was killed behind its loops: Lightning by itself would do nothing at all."""
+        del self._fit.run
+        self._fit.setup_data()
+        self._fit.on_run_start()
+        self._end_restart()
+        self._fit.on_run_end()
+
+    def _epoch_starts(self, fetcher: Any) -> None:
+        """The loop over an epoch's batches begins: behind the hooks of on_train_epoch_start, before the first batch."""
+        _refuse_iterators(fetcher)
+        if self._saved is None:
+            self._note_iterator(fetcher)
+            self._original[1](fetcher)
+            self._began = int(self._epoch.batch_progress.current.ready)
+            return
+        fetched = self._go_to_batch(fetcher, self._saved)
+        self._original[1](fetcher)  # it makes no iterator where fit() is resuming
+        fetcher.fetched = fetched
+        self._end_restart()
+
+    def _note_iterator(self, fetcher: Any) -> None:
+        """Read the random numbers from which the iterator of this epoch is made; the first one is there already."""
+        makes = self._fit.epoch_progress.current.processed > 0 and not self._fit.is_resuming
+        self._made_at = random_numbers.read(_generators(fetcher.combined_loader)) if makes else None
+
+    def _go_to_batch(self, fetcher: Any, saved: dict[str, Any]) -> int:
+        """Make the iterator as it was made, and pass over the batches that were had; returns how many were fetched."""
+        loader = fetcher.combined_loader
+        stateful = [hasattr(one, "load_state_dict") and hasattr(one, "state_dict") for one in loader.flattened]
+        had = int(saved["progress"]["epoch_loop.batch_progress"]["current"]["completed"]) - self._began
+        if any(stateful):
+            if not all(stateful):
+                refuse("cannot resume: some loaders of this Trainer have a state_dict() and others have none")
+            return int(fetcher.fetched) + self._began + had
+        if self._made_at is not None:
+            random_numbers.put_back(self._made_at, _generators(loader))
+            iter(fetcher)
+        self._tell_of_loaders(loader, had)
+        for batch in range(had):
+            before = random_numbers.read() if batch == had - 1 and fetcher.length is None else None
+            next(fetcher)
+            if before is not None and not _alike(before, random_numbers.read()):
+                say(_AHEAD)
+        return int(fetcher.fetched) + self._began
+
+    def _tell_of_loaders(self, loader: Any, had: int) -> None:
+        """Say what the way back to a batch cannot make alike."""
+        if len(loader.flattened) > 1 and had >= min(loader.limits):
+            say(_UNEQUAL)
+        if self._made_at is not None and any(getattr(one, "persistent_workers", False) for one in loader.flattened):
+            say(_PERSISTENT)
+        if self._made_at is not None and self._fit.trainer.reload_dataloaders_every_n_epochs:
+            say(_RELOADED)
+
+    def _end_restart(self) -> None:
+        """All is as it was at the boundary, and Lightning restarts no more."""
+        assert self._saved is not None
+        self._fit.load_state_dict(self._saved["progress"])
+        for flag in ("_restarting", "_resuming_from_checkpoint", "_loaded_from_state_dict"):
+            setattr(self._fit, flag, False)
+        self._epoch.restarting = False
+        self._saved = None
+        self._restored()
+
+
+def _generators(combined_loader: Any) -> list[Generator]:
+    """Generators that were given to loaders and samplers, each once."""
+    found: dict[int, Generator] = {}
+    for loader in combined_loader.flattened:
+        inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+        for holder in (loader, getattr(loader, "sampler", None), inner):
+            generator = getattr(holder, "generator", None)
+            if isinstance(generator, Generator):
+                found[id(generator)] = generator
+    return list(found.values())
+
+
+def _alike(one: random_numbers.State, other: random_numbers.State) -> bool:
+    return bool((one["torch"] == other["torch"]).all() and (one["python"][1] == other["python"][1]).all())
+
+
+def _refuse_iterators(fetcher: Any) -> None:
+    if "DataLoaderIter" in type(fetcher).__name__:
+        refuse(
+            "cannot attach: training_step(dataloader_iter) fetches its batches itself, and nobody knows how many it has"
+            " had; take `batch` instead"
+        )

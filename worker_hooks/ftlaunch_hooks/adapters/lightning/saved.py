@@ -1,0 +1,103 @@
+"""What Lightning keeps beside weights and optimizers: what its own checkpoints hold, and what those lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ftlaunch_hooks.adapters.refusal import check_members, refuse
+
+_OF_HOOKS = ("state_dict", "optimizer_states", "lr_schedulers", "loops")  # attached, or saved by loops.py
+_AVERAGED = ("current_model_state", "averaging_state")  # of WeightAveraging: its model is attached
+_CONSTANT = (
+    "hparams_name",
+    "hyper_parameters",
+    "hparams_type",
+    "datamodule_hyper_parameters",
+    "datamodule_hparams_name",
+)
+_SAVED_LAST = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save_until_validation", "current_score")
+_SETTINGS = ("should_stop", "accumulate_grad_batches")  # callbacks change them
+_FINDS = "it makes steps of its own before training; find it in a run without ftlaunch"
+_UNSAVED = {
+    "StochasticWeightAveraging": "it puts other schedulers in the place of those that were attached; use"
+    " EMAWeightAveraging or WeightAveraging",
+    "BaseFinetuning": "it gives the optimizer other parameter groups while it trains",
+    "BatchSizeFinder": _FINDS,
+    "LearningRateFinder": _FINDS,
+    "ModelPruning": "it gives layers other parameters while it trains",
+}
+
+
+def check(trainer: Any) -> None:
+    """Raises AttachError for what could not be put back."""
+    check_members(trainer, "_checkpoint_connector", "Lightning 2.6")
+    check_members(trainer._checkpoint_connector, "dump_checkpoint _loaded_checkpoint", "Lightning 2.6")
+    for callback in trainer.callbacks:
+        for kind in type(callback).__mro__:
+            if kind.__name__ in _UNSAVED and _is_lightnings(kind):
+                refuse(f"cannot attach beside the callback {type(callback).__name__}: {_UNSAVED[kind.__name__]}")
+
+
+def _is_lightnings(kind: type) -> bool:
+    return kind.__module__.startswith(("lightning.", "pytorch_lightning."))
+
+
+def averaged_models(trainer: Any) -> Iterator[Any]:
+    """The models of WeightAveraging callbacks."""
+    for callback in trainer.callbacks:
+        if _averages(callback):
+            yield callback._average_model
+
+
+def _averages(callback: Any) -> bool:
+    return any(kind.__name__ == "WeightAveraging" and _is_lightnings(kind) for kind in type(callback).__mro__)
+
+
+def state(trainer: Any) -> dict[str, Any]:
+    """At a boundary."""
+    checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+    for key in (*_OF_HOOKS, *_AVERAGED, *_CONSTANT):
+        checkpoint.pop(key, None)
+    beside = {callback.state_key: _beside(callback) for callback in trainer.callbacks if _beside(callback)}
+    settings = {name: getattr(trainer, name) for name in _SETTINGS}
+    return {"checkpoint": checkpoint, "beside": beside, "settings": settings}
+
+
+def _beside(callback: Any) -> dict[str, Any]:
+    """What a ModelCheckpoint knows and does not save: what it has saved last."""
+    return {name: vars(callback)[name] for name in _SAVED_LAST if name in vars(callback)}
+
+
+def restore_folders(trainer: Any, saved: dict[str, Any]) -> None:
+    """Of ModelCheckpoint: it follows from the logger's version, which was another one."""
+    for callback in trainer.callbacks:
+        held = saved["checkpoint"]["callbacks"].get(callback.state_key, {})
+        if "dirpath" in held:
+            callback.dirpath = held["dirpath"]
+
+
+def restore(trainer: Any, saved: dict[str, Any]) -> None:
+    """Before the loops begin, as Lightning does it with a checkpoint of its own."""
+    module, data, precision = trainer.lightning_module, trainer.datamodule, trainer.precision_plugin
+    checkpoint = {**saved["checkpoint"], "state_dict": module.state_dict()}
+    for callback in trainer.callbacks:
+        if not _averages(callback):
+            callback.on_load_checkpoint(trainer, module, checkpoint)
+        held = checkpoint["callbacks"].get(callback.state_key)
+        if held is not None:
+            callback.load_state_dict(held)
+        vars(callback).update(saved["beside"].get(callback.state_key, {}))
+    module.on_load_checkpoint(checkpoint)
+    if data is not None and (name := type(data).__qualname__) in checkpoint:
+        data.load_state_dict(checkpoint[name])
+    precision.on_load_checkpoint(checkpoint)
+    if (name := type(precision).__qualname__) in checkpoint:
+        precision.load_state_dict(checkpoint[name])
+    trainer._checkpoint_connector._loaded_checkpoint = {}  # of a ckpt_path=, which is older
+
+
+def restore_settings(trainer: Any, saved: dict[str, Any]) -> None:
+    """Where the loops are as they were: hooks that ran before may have changed them."""
+    for name, value in saved["settings"].items():
+        setattr(trainer, name, value)

@@ -1,0 +1,51 @@
+"""The states of the global random number generators that loaders of data draw from, and of generators given to them."""
+
+from __future__ import annotations
+
+import random
+import sys
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+State = dict[str, Any]
+Raw = tuple[Any, Any, Any]
+
+
+def read_raw() -> Raw:
+    """Of Python's, torch's on the CPU, and NumPy's where it is imported: in the least time."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy.random.get_state()
+
+
+def cooked(raw: Raw) -> State:
+    """As an attached object may save it."""
+    (version, words, gauss), of_torch, of_numpy = raw
+    state: State = {
+        "python": (version, torch.frombuffer(array("q", words), dtype=torch.int64), gauss),
+        "torch": of_torch,
+        "own": [],
+    }
+    if of_numpy is not None:
+        kind, keys, *rest = of_numpy
+        state["numpy"] = (kind, torch.from_numpy(keys.astype("int64")), *rest)
+    return state
+
+
+def read(own: Iterable[torch.Generator] = ()) -> State:
+    """The states of the global generators, and those of `own`, in order."""
+    return {**cooked(read_raw()), "own": [generator.get_state() for generator in own]}
+
+
+def put_back(state: State, own: Iterable[torch.Generator] = ()) -> None:
+    """The reverse of `read`."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words.tolist()), gauss))
+    torch.set_rng_state(state["torch"])
+    for generator, saved in zip(own, state["own"], strict=False):
+        generator.set_state(saved)
+    if "numpy" in state and (numpy := sys.modules.get("numpy")) is not None:
+        kind, keys, *rest = state["numpy"]
+        numpy.random.set_state((kind, keys.numpy().astype("uint32"), *rest))

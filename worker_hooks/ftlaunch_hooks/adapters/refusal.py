@@ -1,0 +1,33 @@
+"""How an adapter refuses: as attach() does, with a sentence, and no restart tries the same again."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ftlaunch_hooks.job.restore import AttachError
+from ftlaunch_hooks.process import error_file
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Raises AttachError."""
+    error_file.count_as_final(AttachError)
+    raise AttachError(sentence)
+
+
+def check_members(target: Any, names: str, what: str) -> None:
+    """Raises AttachError where an object of a framework lacks one of the attributes that an adapter relies on.
+
+    names: separated by spaces. what: the object and the versions that have them, for the sentence.
+    """
+    missing = [name for name in names.split() if not hasattr(target, name)]
+    if missing:
+        refuse(f"cannot attach: {type(target).__name__} has no `{missing[0]}`, which {what} has")
+
+
+def check_ranks(saved: int, now: int) -> None:
+    """Raises AttachError for another number of ranks: where in its data a rank is depends on how many share it."""
+    if saved != now:
+        refuse(
+            f"cannot resume on {now} ranks what {saved} have saved: the positions of their loaders are those of {saved}"
+            f" ranks; start with {saved}, or with --fresh"
+        )
