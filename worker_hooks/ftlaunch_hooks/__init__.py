@@ -6,7 +6,8 @@
     for step in job.steps(10_000):
         ...
 
-The API is what this module exports, and its adapters for frameworks, as `ft.transformers`; every other name in the package is internal and may change in any release.
+The API is what this module exports, and its adapters for frameworks, as `ft.transformers`; every other name in the
+package is internal and may change in any release.
 Importing this package imports no torch.
 """
 
@@ -20,7 +21,7 @@ from ftlaunch_hooks.process import bootstrap
 if TYPE_CHECKING:
     from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
     from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
-    from ftlaunch_hooks.job.attaching import attach
+    from ftlaunch_hooks.job.attaching import attach, peek
     from ftlaunch_hooks.job.job import Job
     from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader
     from ftlaunch_hooks.storage.dcp_writer import CheckpointStorageWriter
@@ -32,11 +33,13 @@ __all__ = [
     "ResumableBatchSampler",
     "ResumableMixSampler",
     "attach",
+    "peek",
 ]
 
 _HOMES = {
     "Job": "job.job",
     "attach": "job.attaching",
+    "peek": "job.attaching",
     "ResumableBatchSampler": "data.batch_sampler",
     "ResumableMixSampler": "data.mix_sampler",
     "CheckpointStorageReader": "storage.dcp_reader",

@@ -1,1 +1,4 @@
-"""What other people's training loops need: one file a framework, on top of the public API; none imports its framework early."""
+"""What other people's training loops need: one module a framework, on top of the public API.
+
+A module here is imported on use, and is the only place that imports its framework.
+"""

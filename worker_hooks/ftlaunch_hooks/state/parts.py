@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -31,8 +31,12 @@ class Part(Protocol):
 class Names:
     """What the optimizers must know of the attached modules' parameters."""
 
-    def __init__(self, replicated: Mapping[int, nn.Parameter], modules: Sequence[nn.Module] = ()) -> None:
-        self.replicated, self._modules = replicated, modules
+    def __init__(
+        self, replicated: Mapping[int, nn.Parameter], objects: Iterable[object] = (), said: Collection[str] = ()
+    ) -> None:
+        """objects: that are attached. said: the names of those that the script says are the same on all ranks."""
+        self.replicated, self.said = replicated, said
+        self._modules = [target for target in objects if isinstance(target, nn.Module)]
         self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> owner, see share_out
         self.keys: dict[int, str] = {}  # id of a parameter -> its key
         self.stepped: set[int] = set()  # ids of the parameters of attached optimizers

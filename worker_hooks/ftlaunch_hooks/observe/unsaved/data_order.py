@@ -23,8 +23,12 @@ class DataOrder:
     """Looks at each DataLoader of which an iterator is made."""
 
     def __init__(self, objects: Mapping[str, Any], page: Page) -> None:
-        """objects: as attach() takes them, the frozen ones included. page: of this rank."""
-        self._attached, self._page = {id(target) for target in objects.values()}, page
+        """objects: as attach() takes them, the frozen ones included. page: of this rank.
+
+        An attached object that saves the position of others (a loader's, a data set's) names them in `saves_order_of`.
+        """
+        ordered = [one for target in objects.values() for one in getattr(target, "saves_order_of", ())]
+        self._attached, self._page = {id(target) for target in (*objects.values(), *ordered)}, page
         self._pid, self._told = os.getpid(), False
         self._kinds: dict[Any, tuple[Any, Any]] = {}
         for kind in _kinds_of_loaders():
