@@ -37,6 +37,7 @@ class KeptState:
             "history": self._history.state(entries[:-1] if self.over else entries),  # the last one is written again
             "loss_sum": inside.loss_sum(trainer),
             "callbacks": _exported(trainer),
+            "stateful_callbacks": trainer.state.stateful_callbacks,  # as of the Trainer's own last checkpoint
             "epoch_random": self.epoch_random.state(),
             **inside.numbers(trainer),
         }
@@ -56,6 +57,7 @@ class KeptState:
         trainer = self._trainer
         self.begun = True
         trainer.state.global_step = saved["fields"]["global_step"]
+        trainer.state.stateful_callbacks = saved["stateful_callbacks"]
         inside.put_back_numbers(trainer, saved)
         inside.loss_sum(trainer).copy_(saved["loss_sum"])
         if saved["over"]:

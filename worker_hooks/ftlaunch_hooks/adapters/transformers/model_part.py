@@ -27,6 +27,10 @@ class WithoutFrozen(nn.Module):
             del state[name]
         return state
 
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        """See nn.Module; attach() has compared the names with those of `state_dict`."""
+        return super().load_state_dict(state_dict, strict=False, assign=assign)
+
 
 def _lies_in(value: torch.Tensor, places: set[int]) -> bool:
     return not value.requires_grad and value.numel() > 0 and value.data_ptr() in places
