@@ -1,8 +1,9 @@
 """A tiny GPT-2 trained by Hugging Face's Trainer: `hf.py OUT KIND [OPTION=VALUE...]`.
 
 KIND: `plain`, `grouped`, `lora`, `sft`, `dpo`; options are arguments of TrainingArguments as JSON, or ours: `rows`,
-`workers`, `patience`, `plain` (not wrapped). FAULT="KIND RANK STEP; ...": what happens in attempt 0, 1, ... when the
-micro-batch of that step is computed (`kill`), in its evaluation (`eval`), or at the end of its epoch (`epoch`).
+`patience` (of early stopping), `nap` (seconds a step), `plain` (not wrapped). FAULT="KIND RANK STEP; ...": what happens
+in attempt 0, 1, ... when the optimizer is about to make that step (`kill`), in its evaluation (`eval`), at its save
+(`save`), at the end of its epoch (`epoch`), or behind the loop (`end`).
 Left in OUT: `final_<rank>` (digest of the weights), `history_<rank>` (log_history without times), `fired`, and a line
 in `steps_<rank>` for each optimizer step.
 """
@@ -12,7 +13,9 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
@@ -26,6 +29,7 @@ RANK, ATTEMPT = int(os.environ.get("RANK", "0")), int(os.environ.get("TORCHELAST
 PLAN = dict(enumerate(os.environ.get("FAULT", "").split(";")))
 FAULT, *WHERE = PLAN.get(ATTEMPT, "").split() or ["none"]
 AT_RANK, AT_STEP = map(int, WHERE or (-1, -1))
+NAP = OPTIONS.pop("nap", 0)
 OUT.mkdir(parents=True, exist_ok=True)
 
 
@@ -46,6 +50,12 @@ class Faults(TrainerCallback):
         self._meets("kill", state.global_step)
         with (OUT / f"steps_{RANK}").open("a") as file:
             file.write(f"{state.global_step}\n")
+
+    def on_step_begin(self, args, state, control, **_):
+        time.sleep(NAP)
+
+    def on_train_end(self, args, state, control, **_):
+        self._meets("end", state.global_step)
 
     def on_prediction_step(self, args, state, control, **_):
         self._meets("eval", state.global_step)
@@ -81,6 +91,34 @@ def model() -> GPT2LMHeadModel:
     return GPT2LMHeadModel(config)
 
 
+def of_trl(net: GPT2LMHeadModel, given: dict[str, object], callbacks: list[TrainerCallback]) -> Trainer:
+    import trl
+    from datasets import Dataset
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"w{number}": number for number in range(64)}
+    plain = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="w1", pad_token="w2", unk_token="w0")
+    generator = torch.Generator().manual_seed(4)
+
+    def text(length: int) -> str:
+        return " ".join(f"w{int(n)}" for n in torch.randint(3, 64, (length,), generator=generator))
+
+    both = {
+        "sft": lambda: {"text": text(8)},
+        "dpo": lambda: {"prompt": text(4), "chosen": text(3), "rejected": text(5)},
+    }
+    data = Dataset.from_list([both[KIND]() for _ in range(20)])
+    args = {"sft": trl.SFTConfig, "dpo": trl.DPOConfig}[KIND](output_dir=str(OUT / "trainer"), max_length=12, **given)
+    kind = {"sft": trl.SFTTrainer, "dpo": trl.DPOTrainer}[KIND]
+    reference = {"ref_model": model()} if KIND == "dpo" else {}
+    evaluated = data.select(range(4))
+    more: dict[str, Any] = {"processing_class": tokenizer, "callbacks": callbacks, **reference}
+    return kind(net, args=args, train_dataset=data, eval_dataset=evaluated, **more)
+
+
 def made() -> Trainer:
     patience, _ = OPTIONS.pop("patience", 0), OPTIONS.pop("plain", 0)
     number = OPTIONS.pop("rows", 48)
@@ -97,6 +135,8 @@ def made() -> Trainer:
 
         net = get_peft_model(net, LoraConfig(r=2, target_modules=["c_attn"], lora_dropout=0.1, fan_in_fan_out=True))
     args = TrainingArguments(output_dir=str(OUT / "trainer"), **given)
+    if KIND in ("sft", "dpo"):
+        return of_trl(net, given, callbacks)
     return Trainer(
         net, args, data_collator=padded, train_dataset=rows(number, 1), eval_dataset=rows(6, 2), callbacks=callbacks
     )
