@@ -143,6 +143,8 @@ _OURS = (
         " where it cannot", switch=True),
     Key("preload", p.modules, "names of modules with commas between them, or a list of them", None,
         "modules that the warm process imports besides torch: none that change between attempts", show=shown.items),
+    Key("auto_attach", p.switch, _YES_NO, "false",
+        "attach to Hugging Face's Trainer in a script that does not do so itself", switch=True),
     Key("fresh", p.switch, _YES_NO, "false",
         "start from the beginning, whatever earlier runs left", switch=True),
     Key("load_checkpoint", p.step_or_path, "a path, or the number of a step", None,

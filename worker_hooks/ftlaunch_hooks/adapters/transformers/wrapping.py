@@ -44,21 +44,23 @@ TrainerWrapper = wrap
 class Training:
     """One training of a Trainer."""
 
+    kept = False
+    """whether a training of this process is: a job has one"""
+
     def __init__(self, trainer: Any) -> None:
         self._trainer, self._plain_train = trainer, trainer.train
         self._speaks = bool(trainer.is_world_process_zero())
         self._boundaries = Boundaries(trainer)
-        self._called = False
         inside.put_first(trainer, self._boundaries)
         trainer.evaluate = self._in_phase("eval", trainer.evaluate)
         inside.around_saves(trainer, lambda: self._phase("checkpoint"))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Trainer.train(), from where the job is. Raises RuntimeError for a search of hyperparameters."""
-        if self._called:
+        if Training.kept:
             self._say("train() is called a second time: this training is not kept safe; a restart makes it anew")
             return self._plain_train(resume_from_checkpoint, *args, **kwargs)
-        self._called = True
+        Training.kept = True
         if (args and args[0] is not None) or kwargs.get("trial") is not None:
             raise RuntimeError("cannot keep a search of hyperparameters: it trains several times; wrap none for it")
         if self._trainer.args.ignore_data_skip:
