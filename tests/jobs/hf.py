@@ -1,9 +1,9 @@
 """A tiny GPT-2 trained by Hugging Face's Trainer: `hf.py OUT KIND [OPTION=VALUE...]`.
 
-KIND: `plain`, `grouped`, `lora`, `sft`, `dpo`; options are arguments of TrainingArguments as JSON, or ours: `rows`,
-`patience` (of early stopping), `nap` (seconds a step), `plain` (not wrapped). FAULT="KIND RANK STEP; ...": what happens
-in attempt 0, 1, ... when the optimizer is about to make that step (`kill`), in its evaluation (`eval`), at its save
-(`save`), at the end of its epoch (`epoch`), or behind the loop (`end`).
+KIND: `plain`, `grouped`, `lora`, `sft`, `dpo`, `said` (whatever is told of). Options are arguments of TrainingArguments
+as JSON, or ours: `rows`, `patience` (of early stopping), `nap` (seconds a step), `seed_of_base`, `plain` (not wrapped).
+FAULT="KIND RANK STEP; ...": what happens in attempt 0, 1, ... when the optimizer is about to make that step (`kill`),
+in its evaluation (`eval`), at its save (`save`), at the end of its epoch (`epoch`), or behind the loop (`end`).
 Left in OUT: `final_<rank>` (digest of the weights), `history_<rank>` (log_history without times), `fired`, and a line
 in `steps_<rank>` for each optimizer step.
 """
@@ -29,7 +29,7 @@ RANK, ATTEMPT = int(os.environ.get("RANK", "0")), int(os.environ.get("TORCHELAST
 PLAN = dict(enumerate(os.environ.get("FAULT", "").split(";")))
 FAULT, *WHERE = PLAN.get(ATTEMPT, "").split() or ["none"]
 AT_RANK, AT_STEP = map(int, WHERE or (-1, -1))
-NAP = OPTIONS.pop("nap", 0)
+NAP, BASE = OPTIONS.pop("nap", 0), OPTIONS.pop("seed_of_base", 3)
 OUT.mkdir(parents=True, exist_ok=True)
 
 
@@ -67,6 +67,16 @@ class Faults(TrainerCallback):
         self._meets("save", state.global_step)
 
 
+class Counts(TrainerCallback):
+    """Keeps what nobody saves, and ends its first epoch early."""
+
+    seen = 0
+
+    def on_step_end(self, args, state, control, **_):
+        self.seen += 1
+        control.should_epoch_stop = state.global_step == 5
+
+
 def rows(number: int, seed: int) -> list[dict[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     found = []
@@ -79,6 +89,8 @@ def rows(number: int, seed: int) -> list[dict[str, torch.Tensor]]:
 
 def padded(batch: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     longest = max(len(row["input_ids"]) for row in batch)
+    if KIND == "said":
+        torch.rand(1)
     ids = torch.stack(
         [torch.nn.functional.pad(row["input_ids"], (0, longest - len(row["input_ids"]))) for row in batch]
     )
@@ -86,7 +98,7 @@ def padded(batch: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
 
 
 def model() -> GPT2LMHeadModel:
-    torch.manual_seed(3)
+    torch.manual_seed(BASE)
     config = GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
     return GPT2LMHeadModel(config)
 
@@ -129,6 +141,7 @@ def made() -> Trainer:
     if KIND == "grouped":
         given["train_sampling_strategy"] = "group_by_length"
     callbacks = [Faults(), *([EarlyStoppingCallback(patience)] if patience else [])]
+    callbacks += [Counts()] if KIND == "said" else []
     net = model()
     if KIND == "lora":
         from peft import LoraConfig, get_peft_model
@@ -147,6 +160,8 @@ def main() -> None:
     trainer = made()
     if not plain:
         trainer = ft.transformers.wrap(trainer)
+    if KIND == "said":
+        trainer.train(resume_from_checkpoint=True)
     trainer.train()
     digest = hashlib.sha256()
     for name, tensor in sorted(trainer.model.state_dict().items()):

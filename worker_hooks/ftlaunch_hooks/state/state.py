@@ -68,9 +68,8 @@ class RankState:
         reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
         self._names = Names(replicated_parameters(world_size, objects, replicated), kept.values(), replicated)
         self._parts = _make_parts(kept, self._names)
-        self._frozen = frozenset(frozen)
+        self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
         self._gradients = _gradients(kept, self._names)
-        self._layouts = BucketLayouts(world_size)
         agreement = ReplicaAgreement(self.node.place(rank), peers, self._parts) if world_size > 1 and peers else None
         self._collector = Collector(rank, self.node, agreement)
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary

@@ -13,10 +13,11 @@ import torch
 from transformers import TrainerCallback
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks.adapters.transformers import inside
+from ftlaunch_hooks.adapters.transformers import fetches, inside
 from ftlaunch_hooks.adapters.transformers.kept_state import KeptState
 from ftlaunch_hooks.adapters.transformers.model_part import digest_of_frozen, part_of
 from ftlaunch_hooks.adapters.transformers.own_state import UnsavedAttributes
+from ftlaunch_hooks.process.say import say
 
 NAME = "trainer"
 """under which the state of the Trainer is attached"""
@@ -32,7 +33,7 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         self.over = False  # where the job resumes no step is left to be made
         self._counted = 0  # of the TrainerState's global_step
         self._loss: float | None = None
-        self._evaluates_first = False
+        self._evaluates_first = self._told = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Everything is built, and the loop has not begun: attach."""
@@ -42,11 +43,14 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         inside.check_numbers(trainer)
         loader = trainer.callback_handler.train_dataloader  # among these variables its generators are found
         self._kept = kept = KeptState(trainer, loader, digest_of_frozen(trainer.model_wrapped))
-        self.job = ft.attach(**_objects(trainer), **{NAME: kept})
+        objects: dict[str, Any] = {**_objects(trainer), NAME: kept}
+        self.job = ft.attach(**objects)
         kept.over = False
         self._counted = state.global_step
         self._unsaved = UnsavedAttributes(trainer)
         self._evaluates_first = args.eval_on_start
+        if trainer.is_world_process_zero():
+            fetches.watch(trainer, loader)
         if kept.begun:
             args.eval_on_start = False  # it was done
 
@@ -60,6 +64,16 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         """The step before is complete, and the batches of this one are fetched."""
         if self._keeps():
             self._complete(state)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A Trainer finds its place by whole epochs."""
+        early = control.should_epoch_stop and not control.should_training_stop
+        if early and self._keeps() and not self._told and state.is_world_process_zero:
+            self._told = True
+            say(
+                "a callback has ended an epoch early: the Trainer finds the epoch of a resumed run by the number of"
+                " steps of a whole one, and is not exact from here on"
+            )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """The log of the whole training ends the last step."""

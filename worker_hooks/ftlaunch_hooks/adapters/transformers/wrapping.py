@@ -28,20 +28,20 @@ def wrap(trainer: Any) -> Any:
     trainer: a transformers.Trainer, or of a class that is made of it. Call it before train(), on every rank. Raises
     RuntimeError where this Trainer cannot be kept safe.
     """
-    if isinstance(getattr(trainer.train, "__self__", None), Training):
+    if isinstance(getattr(trainer.train, "__self__", None), KeptTraining):
         return trainer
     inside.check_methods(trainer)
     for option, why in _REFUSED.items():
         if getattr(trainer.args, option, None):
             raise RuntimeError(f"cannot keep this Trainer: its argument `{option}` is set: {why}")
-    trainer.train = Training(trainer).train
+    trainer.train = KeptTraining(trainer).train
     return trainer
 
 
 TrainerWrapper = wrap
 
 
-class Training:
+class KeptTraining:
     """One training of a Trainer."""
 
     kept = False
@@ -57,10 +57,10 @@ class Training:
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Trainer.train(), from where the job is. Raises RuntimeError for a search of hyperparameters."""
-        if Training.kept:
+        if KeptTraining.kept:
             self._say("train() is called a second time: this training is not kept safe; a restart makes it anew")
             return self._plain_train(resume_from_checkpoint, *args, **kwargs)
-        Training.kept = True
+        KeptTraining.kept = True
         if (args and args[0] is not None) or kwargs.get("trial") is not None:
             raise RuntimeError("cannot keep a search of hyperparameters: it trains several times; wrap none for it")
         if self._trainer.args.ignore_data_skip:
