@@ -55,17 +55,17 @@ class _CollateAndLook:
     def __init__(self, collate: Any) -> None:
         self._collate = collate
         self._before: object = None
-        self._told = False
+        self._told = torch.zeros(1, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call] # each epoch has workers of its own
 
     def __call__(self, samples: Any) -> Any:
         """See DataLoader.collate_fn."""
         worker = get_worker_info()
         batch = self._collate(samples)
-        if worker is None or worker.id != 0 or self._told:
+        if worker is None or worker.id != 0 or self._told[0]:
             return batch
         before, self._before = self._before, _numbers()
         if before is not None and self._before != before:
-            self._told = True
+            self._told[0] = 1
             say(_DRAWN.format(where="in a worker of the DataLoader"))
         return batch
 
