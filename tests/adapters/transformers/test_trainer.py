@@ -40,7 +40,7 @@ SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_killed_it_ends_as_the_undisturbed_run(job: FtJob, name: str) -> None:
-    """Taken out: without EpochRandom `grouped` differs."""
+    """Taken out: without EpochRandom `grouped` differs; with the boundary at on_step_end `best` and `epochs` do."""
     ranks, faults, words = SHAPES[name]
     run = FrameworkJob("hf.py", job, *words, ranks=ranks)
     undisturbed = run.undisturbed()
