@@ -162,6 +162,7 @@ def main() -> None:
         trainer = ft.transformers.wrap(trainer)
     if KIND == "said":
         trainer.train(resume_from_checkpoint=True)
+        ft.transformers.wrap(made()).train()
     trainer.train()
     digest = hashlib.sha256()
     for name, tensor in sorted(trainer.model.state_dict().items()):

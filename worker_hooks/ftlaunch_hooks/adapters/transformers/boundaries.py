@@ -30,22 +30,22 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self.job: ft.Job | None = None
-        self.over = False  # where the job resumes no step is left to be made
+        self.attaches = False
+        """set as the training begins that is to be kept safe"""
         self._counted = 0  # of the TrainerState's global_step
         self._loss: float | None = None
         self._evaluates_first = self._told = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Everything is built, and the loop has not begun: attach."""
-        if self.job is not None:
-            return  # a second train(), see wrapping.py
+        if self.job is not None or not self.attaches:
+            return  # a second training, see wrapping.py
         trainer = self._trainer
         inside.check_numbers(trainer)
         loader = trainer.callback_handler.train_dataloader  # among these variables its generators are found
         self._kept = kept = KeptState(trainer, loader, digest_of_frozen(trainer.model_wrapped))
         objects: dict[str, Any] = {**_objects(trainer), NAME: kept}
         self.job = ft.attach(**objects)
-        kept.over = False
         self._counted = state.global_step
         self._unsaved = UnsavedAttributes(trainer)
         self._evaluates_first = args.eval_on_start
@@ -56,8 +56,8 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The order of the epoch's data is drawn next."""
-        args.eval_on_start = self._evaluates_first
         if self._keeps():
+            args.eval_on_start = self._evaluates_first
             self._kept.epoch_random.begin(int(state.epoch))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -86,8 +86,9 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """What comes now is no part of the training."""
-        args.eval_on_start = self._evaluates_first
-        self._trainer = None
+        if self._keeps():
+            args.eval_on_start = self._evaluates_first
+            self._trainer = None
 
     def _keeps(self) -> bool:
         return self.job is not None and self._trainer is not None

@@ -60,7 +60,7 @@ class KeptTraining:
         if KeptTraining.kept:
             self._say("train() is called a second time: this training is not kept safe; a restart makes it anew")
             return self._plain_train(resume_from_checkpoint, *args, **kwargs)
-        KeptTraining.kept = True
+        KeptTraining.kept = self._boundaries.attaches = True
         if (args and args[0] is not None) or kwargs.get("trial") is not None:
             raise RuntimeError("cannot keep a search of hyperparameters: it trains several times; wrap none for it")
         if self._trainer.args.ignore_data_skip:
