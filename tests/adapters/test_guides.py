@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from tests.support.harness import FtJob
 
 pytestmark = pytest.mark.long

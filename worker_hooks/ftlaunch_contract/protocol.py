@@ -38,6 +38,7 @@ ENV_RESUME_TRAINING = "FTLAUNCH_RESUME_TRAINING"  # 0: of that only the weights 
 ENV_FRESH = "FTLAUNCH_FRESH"  # 1: start over, whatever checkpoints there are (only without a supervisor)
 ENV_SPIKE = "FTLAUNCH_SPIKE"  # what counts as a spike, see loss_record.parse_rule; empty: spikes are not looked for
 ENV_COMPARE_REPLICAS = "FTLAUNCH_COMPARE_REPLICAS"  # steps between digests of replicas; 0: never
+ENV_AUTO_ATTACH = "FTLAUNCH_AUTO_ATTACH"  # 1: adapters attach to a framework that the script imports
 
 # --- exit codes -------------------------------------------------------------------------------------------
 EXIT_DONE = 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch.system.job_token import without_secrets
+from ftlaunch.system.programs import program
 from ftlaunch_contract import protocol
 
 _COMPARE_EVERY = 10  # steps between comparisons of replicas, unless the spec says
@@ -44,6 +45,7 @@ def rank_env(
         **_torchrun(spec, rank, attempt, place, everybodys.get("CUDA_VISIBLE_DEVICES")),
         "TORCHELASTIC_RESTART_COUNT": str(restarts),
         **_ours(spec, attempt, memory_dir, control),
+        **_auto_attach(spec, everybodys),
         **({protocol.ENV_NODE_RANKS: f"{place.first}:{place.count}"} if place.nodes > 1 else {}),
     }
 
@@ -117,6 +119,15 @@ def _ours(spec: JobSpec, attempt: int, memory_dir: Path, control: Path) -> dict[
             _COMPARE_EVERY if spec.numbers.compare_replicas == "auto" else spec.numbers.compare_replicas
         ),
     }
+
+
+def _auto_attach(spec: JobSpec, env: Mapping[str, str]) -> dict[str, str]:
+    """Before its script Python runs the first sitecustomize.py of PYTHONPATH; a forked rank needs none."""
+    if not spec.launch.auto_attach or spec.launch.kind == "program":
+        return {}
+    early = str(program("early/sitecustomize").parent)
+    path = os.pathsep.join(filter(None, (early, env.get("PYTHONPATH"))))
+    return {protocol.ENV_AUTO_ATTACH: "1", "PYTHONPATH": path}
 
 
 def error_file(spec: JobSpec, attempt: int, rank: int) -> Path:

@@ -40,6 +40,7 @@ class LaunchSpec:
     python: str = sys.executable
     warm: bool | Literal["auto"] = default("warm")
     preload: tuple[str, ...] = ()
+    auto_attach: bool = default("auto_attach")
     omp_threads: int | None = None
     """OMP_NUM_THREADS to give to ranks; None leaves the environment as it is"""
     role: str = default("role")

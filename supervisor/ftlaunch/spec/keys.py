@@ -144,6 +144,9 @@ _OURS = (
     Key("preload", p.modules, "auto, or names of modules with commas between them, or a list of them", None,
         "modules that the warm process imports besides torch: none that change between attempts; auto: what the script"
         " imports at its top, once the first attempt has begun", show=shown.items),
+    Key("auto_attach", p.switch, _YES_NO, "false",
+        "attach to a framework (Hugging Face's Trainer, Lightning) in a script that does not do so by itself",
+        switch=True),
     Key("fresh", p.switch, _YES_NO, "false",
         "start from the beginning, whatever earlier runs left", switch=True),
     Key("load_checkpoint", p.step_or_path, "a path, or the number of a step", None,

@@ -1,1 +1,4 @@
-"""What other people's training loops need, on top of the public API; a framework is imported only with its adapter."""
+"""What other people's training loops need: one module a framework, on top of the public API.
+
+A module here is imported on use, and is the only place that imports its framework.
+"""

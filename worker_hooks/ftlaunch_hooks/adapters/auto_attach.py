@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-_VARIABLE = "FTLAUNCH_AUTO_ATTACH"
+from ftlaunch_contract import protocol
 
 
 def lightning_callbacks() -> list[Any]:
     """Lightning asks for it whenever a Trainer is made, and adds what it is given to the Trainer's callbacks."""
-    if os.environ.get(_VARIABLE) != "1":
+    if os.environ.get(protocol.ENV_AUTO_ATTACH) != "1":
         return []
     from ftlaunch_hooks.adapters.lightning import Callback  # noqa: PLC0415 - it imports torch
 

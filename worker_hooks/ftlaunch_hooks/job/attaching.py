@@ -1,4 +1,4 @@
-"""The public face of the hooks: attach()."""
+"""The public face of the hooks: attach(), and peek() before it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.job import Job
-from ftlaunch_hooks.job.restore import AttachError
+from ftlaunch_hooks.job.restore import AttachError, saved_object
 from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.observe import optimizer_steps
 from ftlaunch_hooks.process import bootstrap, error_file
@@ -17,33 +17,28 @@ from ftlaunch_hooks.standalone import standalone
 from ftlaunch_hooks.state import generators
 from ftlaunch_hooks.tensors.json_codec import StateError
 
+_coordinator: Coordinator | None = None
 _job: Job | None = None
 
 
-def attach(*, frozen: Collection[str] = (), **objects: Any) -> Job:
+def attach(*, frozen: Collection[str] = (), replicated: Collection[str] = (), **objects: Any) -> Job:
     """Take part in the job: restore `objects` where an earlier attempt left them, and keep them safe.
 
     objects: under any name, anything with state_dict() and load_state_dict(): models (DDP-wrapped too), optimizers,
     schedulers, scalers, samplers; and random number generators. Generators among the caller's variables are saved
-    without being given. frozen: names of objects that are never saved nor restored.
+    without being given. frozen: names of objects that are never saved nor restored. replicated: names of modules whose
+    parameters another wrapper than DistributedDataParallel keeps equal on all ranks, and of optimizers that step all of
+    theirs on every rank: one rank saves them for all.
     Call it once, after everything is built. Raises StateError naming the argument that cannot be saved
     or does not fit what is restored, and AttachError.
     """
     global _job  # noqa: PLW0603 - one process is one rank
-    error_file.count_as_final(AttachError, StateError)
-    if bootstrap.is_forked():
-        raise AttachError(
-            "cannot attach: a rank has forked this process; the rank itself attaches, its children do not"
-        )
-    if _job is not None:
-        raise AttachError("cannot attach: attach() was called before in this process; keep the Job it returned")
-    unknown = sorted(set(frozen) - set(objects))
-    if unknown:
-        raise AttachError(f"cannot attach: frozen names {unknown[0]!r}, which is none of {sorted(objects)}")
-    page = bootstrap.own_page()
+    coordinator = _join("attach")
+    for option, names in (("frozen", frozen), ("replicated", replicated)):
+        if unknown := sorted(set(names) - set(objects)):
+            raise AttachError(f"cannot attach: {option} names {unknown[0]!r}, which is none of {sorted(objects)}")
     optimizer_steps.stop()
-    coordinator: Coordinator = Supervised(page) if page is not None else standalone.join()
-    _job = Job(objects, frozen, coordinator, generators.find(_caller(), objects))
+    _job = Job(objects, frozen, replicated, coordinator, generators.find(_caller(), objects))
     return _job
 
 
@@ -53,3 +48,31 @@ def _caller() -> FrameType:
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("ftlaunch_hooks."):
         frame = frame.f_back
     return frame
+
+
+def peek(name: str) -> tuple[int, Any] | None:
+    """Look, before attach(), where this attempt resumes: the step, and what state_dict() of `name` was there.
+
+    None where training begins anew. attach() resumes from that very step. Call it on every rank that attaches.
+    name: of an object with state_dict() that is no module and no optimizer. Raises StateError where nothing was saved
+    under that name, and AttachError.
+    """
+    coordinator = _join("peek")
+    kind, step = coordinator.resume()
+    return saved_object(name, kind, step, coordinator)
+
+
+def _join(action: str) -> Coordinator:
+    """Whom this rank answers to; met once. Raises AttachError."""
+    global _coordinator  # noqa: PLW0603 - one process is one rank
+    error_file.count_as_final(AttachError, StateError)
+    if bootstrap.is_forked():
+        raise AttachError(
+            f"cannot {action}: a rank has forked this process; the rank itself attaches, its children do not"
+        )
+    if _job is not None:
+        raise AttachError(f"cannot {action}: attach() was called before in this process; keep the Job it returned")
+    if _coordinator is None:
+        page = bootstrap.own_page()
+        _coordinator = Supervised(page) if page is not None else standalone.join()
+    return _coordinator

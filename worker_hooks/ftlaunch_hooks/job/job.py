@@ -37,13 +37,18 @@ class Job:
     """This rank's part in the job."""
 
     def __init__(
-        self, objects: dict[str, Any], frozen: Collection[str], coordinator: Coordinator, found: Mapping[str, Any]
+        self,
+        objects: dict[str, Any],
+        frozen: Collection[str],
+        replicated: Collection[str],
+        coordinator: Coordinator,
+        found: Mapping[str, Any],
     ) -> None:
         """Restore and take the first snapshot; use attach()."""
         self._coordinator, self._page = coordinator, coordinator.page
         self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
         ranks = coordinator.rank, coordinator.world_size, coordinator.peers
-        self._state = RankState(objects, frozen, *ranks, found, coordinator.node)
+        self._state = RankState(objects, frozen, *ranks, found, coordinator.node, replicated)
         self._positions = Positions(objects, frozen)
         kind, step = coordinator.resume()
         restored = restore(self._state, self._positions, kind, step, coordinator)

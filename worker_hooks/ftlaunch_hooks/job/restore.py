@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import initial, layout, skipped_samples, tensor_file
@@ -10,8 +11,11 @@ from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.parts import OtherPart
 from ftlaunch_hooks.state.state import RankState, StateError
+from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
+from ftlaunch_hooks.tensors.json_codec import decode
 
 _RESHARDED = (
     "the checkpoint of step {step} is one of {before}, and now there are {now}: state and data position are exact, but"
@@ -32,11 +36,7 @@ def restore(
     Raises AttachError where nothing that is there may be used, json_codec.StateError when it does not fit,
     tensor_file.Damaged when it cannot be read.
     """
-    if kind == Resume.REFUSED:
-        raise AttachError(
-            f"cannot resume: no checkpoint in {coordinator.checkpoint_dir} is usable (see its quarantine/); "
-            f"{protocol.ENV_FRESH}=1 starts over"
-        )
+    _check_usable(kind, coordinator)
     try:
         restored = _load(state, kind, step, coordinator)
         if restored is not None:
@@ -48,6 +48,34 @@ def restore(
             raise StateError(f"{error} (step {step}, from the memory of this node)") from None
         raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
     return restored
+
+
+def _check_usable(kind: Resume, coordinator: Coordinator) -> None:
+    if kind == Resume.REFUSED:
+        raise AttachError(
+            f"cannot resume: no checkpoint in {coordinator.checkpoint_dir} is usable (see its quarantine/); "
+            f"{protocol.ENV_FRESH}=1 starts over"
+        )
+
+
+def saved_object(name: str, kind: Resume, step: int, coordinator: Coordinator) -> tuple[int, Any] | None:
+    """The step to resume from, and what the object `name` has said of itself there; None where training begins anew.
+
+    Raises AttachError where nothing that is there may be used, json_codec.StateError where there is no such object,
+    tensor_file.Damaged when it cannot be read.
+    """
+    _check_usable(kind, coordinator)
+    saved = _open_step(kind, step, coordinator)
+    if saved is None or kind == Resume.WEIGHTS:
+        return None
+    tree = saved.state(coordinator.rank).get(name)
+    if tree is None or "state" not in tree or tree["kind"] != OtherPart.kind:
+        raise StateError(
+            f"cannot peek: step {step} was saved without an object `{name}` that is no module and no optimizer; give"
+            " --fresh to start over"
+        )
+    lookup = Lookup(saved, coordinator.rank, coordinator.world_size)
+    return step, decode(tree["state"], lookup.get)
 
 
 def _ranks(number: int) -> str:
@@ -64,21 +92,27 @@ def skip_bad_data(positions: Positions, directory: Path) -> None:
 
 
 def _load(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
-    if kind.in_memory:
-        pages = zip(coordinator.node.ranks, coordinator.peers, strict=True)
-        slots = {rank: page.slot_steps().index(step) for rank, page in pages}
-        reader: SavedTensors = MemoryReader(coordinator.memory_dir, step, coordinator.world_size, slots)
-    elif kind == Resume.STORAGE:
-        reader = _open(layout.iteration_dir(coordinator.checkpoint_dir, step))
-    elif kind in (Resume.LOADED, Resume.WEIGHTS):
-        reader = _open(initial.checkpoint_at(coordinator.load_path, step))
-    else:
+    reader = _open_step(kind, step, coordinator)
+    if reader is None:
         return None
     if kind == Resume.WEIGHTS:
         state.restore_weights(reader)
         return None
     state.restore(reader)
     return reader
+
+
+def _open_step(kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
+    """What was saved of `step`; None where training begins anew without anything."""
+    if kind.in_memory:
+        pages = zip(coordinator.node.ranks, coordinator.peers, strict=True)
+        slots = {rank: page.slot_steps().index(step) for rank, page in pages}
+        return MemoryReader(coordinator.memory_dir, step, coordinator.world_size, slots)
+    if kind == Resume.STORAGE:
+        return _open(layout.iteration_dir(coordinator.checkpoint_dir, step))
+    if kind in (Resume.LOADED, Resume.WEIGHTS):
+        return _open(initial.checkpoint_at(coordinator.load_path, step))
+    return None
 
 
 def _open(directory: Path) -> CheckpointReader:

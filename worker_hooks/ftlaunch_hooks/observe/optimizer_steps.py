@@ -13,6 +13,7 @@ from collections import Counter
 from typing import Any
 
 from ftlaunch_contract.pages.page import Page
+from ftlaunch_hooks.observe import known_loops
 from ftlaunch_hooks.process import bootstrap, worker_server
 
 _observer: Observer | None = None
@@ -65,6 +66,8 @@ class Observer:
         made, now = self._steps[id(optimizer)], time.monotonic_ns()
         if made < page.seen_steps:
             return  # this optimizer steps less often than another one
+        if made == 1 and not page.seen_steps:
+            known_loops.tell(sys._getframe(1))
         self._watch.turn(now)
         page.observe(made, now - self._last, now)
         self._last = now

@@ -9,6 +9,7 @@ import atexit
 import builtins
 import importlib
 import importlib.abc
+import importlib.util
 import os
 import re
 import runpy
@@ -39,6 +40,7 @@ def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) 
     sys.orig_argv[:] = [sys.orig_argv[0], "-u", *option, *args]
     sys.argv[:] = ["-m" if kind == "module" else target, *args]
     _draw_anew()
+    _attach_by_itself(env)
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
@@ -151,6 +153,18 @@ def _heed_environment(torch: ModuleType) -> None:
             f"ftlaunch: {', '.join(lost)}, set by the script before it imports torch, may come too late: a warm process"
             " has imported it already; --no-warm starts plain ones\n"
         )
+
+
+def _attach_by_itself(env: Mapping[str, str]) -> None:
+    """What early/sitecustomize.py does in a rank that is not forked."""
+    if env.get("FTLAUNCH_AUTO_ATTACH") != "1":
+        return
+    spec = importlib.util.spec_from_file_location("_ftlaunch_import_hook", Path(__file__).parent / "import_hook.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.install(env)
 
 
 def _nothing() -> None:

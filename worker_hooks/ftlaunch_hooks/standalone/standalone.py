@@ -99,8 +99,11 @@ class Standalone:
                 self._leader.leave()
 
     def resume(self) -> tuple[Resume, int]:
-        """The first rank of the node decides, with those of other nodes, and tells the others. Raises AloneError."""
-        if self._leader is not None:
+        """The first rank of the node decides, once, with those of other nodes, and tells the others.
+
+        Raises AloneError.
+        """
+        if self._leader is not None and self.orders.resume[0] == Resume.UNDECIDED:
             self._leader.decide_resume()
         self._peers.wait_for_leader(lambda: self.orders.resume[0] != Resume.UNDECIDED)
         return self.orders.resume

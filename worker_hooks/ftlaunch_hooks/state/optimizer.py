@@ -83,7 +83,7 @@ class OptimizerPart:
 
     def __init__(self, name: str, optimizer: torch.optim.Optimizer, names: Names) -> None:
         self.name, self.optimizer, self._names = name, optimizer, names
-        self._replicable = updates_all_parameters(optimizer)
+        self._replicable = name in names.said or updates_all_parameters(optimizer)
         self._known: dict[str, _Described] = {}
         self._state_tree: dict[str, _Slots] = {}
         self._before: _Before | None = None

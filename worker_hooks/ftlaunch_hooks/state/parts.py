@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -31,10 +31,15 @@ class Part(Protocol):
 class Names:
     """What the optimizers must know of the attached modules' parameters."""
 
-    def __init__(self, replicated: Mapping[int, nn.Parameter], objects: Mapping[str, Any] | None = None) -> None:
-        """objects: what is attached and saved, by name."""
+    def __init__(
+        self,
+        replicated: Mapping[int, nn.Parameter],
+        objects: Mapping[str, Any] | None = None,
+        said: Collection[str] = (),
+    ) -> None:
+        """objects: what is attached and saved, by name. said: those that the script says are the same on all ranks."""
         objects = objects or {}
-        self.replicated, self.kept = replicated, kept_elsewhere(objects)
+        self.replicated, self.said, self.kept = replicated, said, kept_elsewhere(objects)
         self._modules = [target for target in objects.values() if isinstance(target, nn.Module)]
         self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> owner, see share_out
         self.keys: dict[int, str] = {}  # id of a parameter -> its key

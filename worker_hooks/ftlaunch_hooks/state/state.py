@@ -48,12 +48,13 @@ class RankState:
         peers: Sequence[Page] = (),
         found: Mapping[str, Any] | None = None,
         node: NodeRanks | None = None,
+        replicated: Collection[str] = (),
     ) -> None:
         """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
 
         peers: the pages of the node's ranks, in which they agree on what is replicated; without pages nothing counts
         as it. found: generators that the script has made and not attached, see generators.find. node: the ranks that
-        are on this rank's node, all of them if not given.
+        are on this rank's node, all of them if not given. replicated: see attach().
         Raises StateError for an object without the two methods, or a name that is not one.
         """
         if unknown := set(frozen) - set(objects):
@@ -65,11 +66,10 @@ class RankState:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
         reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
-        self._names = Names(replicated_parameters(world_size), kept)
+        self._names = Names(replicated_parameters(world_size, objects, replicated), kept, replicated)
         self._parts = _make_parts(kept, self._names)
-        self._frozen = frozenset(frozen)
+        self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
         self._gradients = _gradients(kept, self._names)
-        self._layouts = BucketLayouts(world_size)
         agreement = ReplicaAgreement(self.node.place(rank), peers, self._parts) if world_size > 1 and peers else None
         self._collector = Collector(rank, self.node, agreement)
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary

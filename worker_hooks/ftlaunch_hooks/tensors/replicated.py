@@ -1,16 +1,21 @@
 """Which parameters are the same on every rank: those under DistributedDataParallel over all ranks.
 
 And whose optimizer state is: that of torch's own optimizers, which change every parameter on the rank they run on.
+Of what other wrappers and optimizers do the script tells: attach(replicated=...).
 """
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+from ftlaunch_hooks.tensors.json_codec import StateError
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks"
 # Communication hooks that leave the same gradients on every rank. Others may not (post_localSGD_hook does not).
@@ -33,9 +38,20 @@ def find_wrappers() -> list[DistributedDataParallel]:
     return [candidate for candidate in gc.get_objects() if type(candidate) in kinds]
 
 
-def replicated_parameters(world_size: int) -> dict[int, nn.Parameter]:
-    """id -> parameter, of every parameter that DistributedDataParallel keeps equal over `world_size` ranks."""
+def replicated_parameters(
+    world_size: int, objects: Mapping[str, Any] = MappingProxyType({}), named: Collection[str] = ()
+) -> dict[int, nn.Parameter]:
+    """id -> parameter, of every parameter that is kept equal over `world_size` ranks.
+
+    By DistributedDataParallel, or as the script says of the attached objects that are `named`. Raises StateError for a
+    name of anything but a module or an optimizer.
+    """
     found: dict[int, nn.Parameter] = {}
+    for name in named:
+        if not isinstance(objects[name], (nn.Module, torch.optim.Optimizer)):
+            raise StateError(f"cannot attach: replicated names {name!r}, which is no module and no optimizer")
+        if isinstance(objects[name], nn.Module) and world_size > 1:
+            found |= {id(parameter): parameter for parameter in objects[name].parameters()}
     if world_size == 1:
         return found
     for wrapper in find_wrappers():

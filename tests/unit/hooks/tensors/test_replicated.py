@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from ftlaunch_hooks.tensors.replicated import updates_all_parameters
+from ftlaunch_hooks.tensors.json_codec import StateError
+from ftlaunch_hooks.tensors.replicated import replicated_parameters, updates_all_parameters
 
 
 def optimizer(kind: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
@@ -47,3 +48,14 @@ def test_others_are_not_known_to() -> None:
 
     replaced.step = on_some_ranks  # type: ignore[method-assign]
     assert not updates_all_parameters(replaced)
+
+
+def test_what_the_script_says_is_replicated_counts_as_it() -> None:
+    model = nn.Linear(2, 2)
+    objects = {"model": model, "optimizer": optimizer(Muon), "sampler": object()}
+    assert replicated_parameters(2, objects, ()) == {}
+    found = replicated_parameters(2, objects, ("model", "optimizer"))
+    assert {id(parameter) for parameter in model.parameters()} == set(found)
+    assert replicated_parameters(1, objects, ("model",)) == {}
+    with pytest.raises(StateError, match="replicated names 'sampler', which is no module and no optimizer"):
+        replicated_parameters(2, objects, ("sampler",))

@@ -23,9 +23,12 @@ class DataOrder:
     """Looks at each DataLoader of which an iterator is made."""
 
     def __init__(self, objects: Mapping[str, Any], page: Page) -> None:
-        """objects: as attach() takes them, the frozen ones included. page: of this rank."""
+        """objects: as attach() takes them, the frozen ones included. page: of this rank.
+
+        An attached object that brings others back to their position (loaders, samplers, data sets) names them in
+        `keeps_position_of`.
+        """
         self._objects, self._page = objects, page
-        self._attached = {id(target) for target in objects.values()}
         self._pid, self._told = os.getpid(), False
         self._kinds: dict[Any, tuple[Any, Any]] = {}
         for kind in _kinds_of_loaders():
@@ -57,16 +60,13 @@ class DataOrder:
         return training and torch.is_grad_enabled() and os.getpid() == self._pid
 
     def _is_lost(self, loader: Any) -> bool:
-        """A list of batches the script has made itself, for the step at which it is; everything else begins anew.
-
-        An attached object may bring loaders back by itself: those in its `keeps_position_of`.
-        """
-        for target in self._objects.values():
-            if any(loader is kept for kept in getattr(target, "keeps_position_of", ())):
-                return False
+        """A list of batches the script has made itself, for the step at which it is; everything else begins anew."""
+        objects = self._objects.values()
+        kept = [*objects, *(one for target in objects for one in getattr(target, "keeps_position_of", ()))]
+        known = {id(one) for one in kept}
         order = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         made = not isinstance(order, Sampler) and not isinstance(loader.dataset, IterableDataset)
-        return not made and not any(id(one) in self._attached for one in _within(loader, _DEEP))
+        return not made and not any(id(one) in known for one in _within(loader, _DEEP))
 
     def _say(self, loader: Any) -> None:
         data = loader.dataset if isinstance(loader.dataset, IterableDataset) else loader.sampler

@@ -1,0 +1,100 @@
+"""Hugging Face's Trainer is killed in every phase, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from tests.adapters.kit import FrameworkJob
+from tests.support.harness import FtJob
+
+from ftlaunch_contract.checkpoint import layout
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+pytestmark = pytest.mark.long
+
+EVALUATES = ('eval_strategy="steps"', "eval_steps=2")
+SAVES = (*EVALUATES, 'save_strategy="steps"', "save_steps=2", "load_best_model_at_end=true")
+EPOCHS = ("num_train_epochs=2", "max_steps=-1", 'eval_strategy="epoch"', 'logging_strategy="epoch"')
+
+# name: ranks, faults (one an attempt), kind and options
+SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
+    "plain": (1, "kill 0 4;kill 0 5;end 0 7", ("plain", "max_steps=7", "rows=10")),
+    "everything": (
+        2,
+        "kill 1 3;eval 0 4;epoch 1 6",
+        ("plain", "rows=24", "max_steps=8", "gradient_accumulation_steps=2", *EVALUATES, "dataloader_num_workers=1"),
+    ),
+    "grouped": (1, "kill 0 4;epoch 0 6;kill 0 9", ("grouped", "rows=12", "max_steps=11")),
+    "best": (1, "save 0 4;eval 0 6;kill 0 7", ("plain", "rows=12", "max_steps=8", *SAVES)),
+    "stopped": (
+        1,
+        "eval 0 4;kill 0 5",
+        ("plain", "rows=12", "max_steps=40", "patience=2", "learning_rate=1.0", *SAVES),
+    ),
+    "epochs": (1, "epoch 0 6;eval 0 12", ("plain", "rows=12", "eval_on_start=true", *EPOCHS)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_killed_it_ends_as_the_undisturbed_run(job: FtJob, name: str) -> None:
+    """Taken out: without EpochRandom `grouped` differs; with the boundary at on_step_end `best` and `epochs` do."""
+    ranks, faults, words = SHAPES[name]
+    run = FrameworkJob("hf.py", job, *words, ranks=ranks)
+    undisturbed = run.undisturbed()
+    run.start(faults)
+    assert job.wait() == 0, job.stderr
+    assert len(job.fired()) == faults.count(";") + 1
+    run.assert_same(undisturbed)
+    assert len(job.events("incident")) == len(job.fired())
+    job.assert_clean()
+
+
+def test_told_to_stop_and_its_supervisor_killed(job: FtJob) -> None:
+    """SIGTERM ends it with 75, and the same command goes on; so it does where the supervisor is killed."""
+    run = FrameworkJob("hf.py", job, "plain", "max_steps=60", "rows=40")
+    undisturbed = run.undisturbed()
+    nap = ("nap=0.1",)
+    run.start(more=nap)
+    job.wait_step(5)
+    job.supervisor.send_signal(signal.SIGTERM)
+    assert job.wait() == 75, job.stderr
+    run.start(more=nap)
+    job.wait_step(12)
+    job.supervisor.kill()
+    job.wait()
+    run.start("kill 0 40", more=("nap=0",))
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == ["kill 0 0"]
+    run.assert_same(undisturbed)
+    job.assert_clean()
+
+
+def test_of_adapters_the_base_is_not_saved(job: FtJob) -> None:
+    """Taken out: with the whole model the checkpoint holds the base's 61 KB."""
+    pytest.importorskip("peft")
+    run = FrameworkJob("hf.py", job, "lora", "max_steps=8")
+    undisturbed = run.undisturbed()
+    run.start("kill 0 3;kill 0 6")
+    assert job.wait() == 0, job.stderr
+    assert len(job.fired()) == 2
+    run.assert_same(undisturbed)
+    (_, directory), *_ = layout.list_iterations(job.run_dir / "checkpoints")
+    saved = json.loads((directory / "metadata.json").read_text())
+    model = [key for key in saved["tensors"] if key.startswith("model.")]
+    assert model
+    assert all("lora_" in key for key in model), model
+
+
+@pytest.mark.parametrize("kind", ["sft", "dpo"])
+def test_trainers_of_trl(job: FtJob, kind: str) -> None:
+    """Their metrics between two logs are saved. Taken out: without inside._METRICS the logs differ."""
+    pytest.importorskip("trl")
+    run = FrameworkJob("hf.py", job, kind, "max_steps=9", "logging_steps=3", 'eval_strategy="steps"', "eval_steps=5")
+    undisturbed = run.undisturbed()
+    run.start("kill 0 2;kill 0 7")
+    assert job.wait() == 0, job.stderr
+    assert len(job.fired()) == 2
+    run.assert_same(undisturbed)

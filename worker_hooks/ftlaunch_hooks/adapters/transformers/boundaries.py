@@ -1,0 +1,123 @@
+"""The steps of a Trainer as steps of the job.
+
+A step is complete at the next on_step_begin: evaluation, logs and the Trainer's own checkpoint come after on_step_end,
+and so does the fetch of the next batch. The last step is complete when the Trainer logs the whole training, which is
+before it puts the best model in the place of the last one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+import ftlaunch_hooks as ft
+from ftlaunch_hooks.adapters.transformers import fetches, inside
+from ftlaunch_hooks.adapters.transformers.kept_state import KeptState
+from ftlaunch_hooks.adapters.transformers.model_part import digest_of_frozen, part_of
+from ftlaunch_hooks.adapters.transformers.own_state import UnsavedAttributes
+from ftlaunch_hooks.process.say import say
+
+NAME = "trainer"
+"""under which the state of the Trainer is attached"""
+_LAST_LOG = "train_runtime"  # only the log of the whole training has it
+
+
+class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no types that mypy is to read
+    """Attaches as the training begins, and tells the job of each step. The first of all callbacks."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self.job: ft.Job | None = None
+        self.attaches = False
+        """set as the training begins that is to be kept safe"""
+        self._counted = 0  # of the TrainerState's global_step
+        self._loss: float | None = None
+        self._evaluates_first = self._told = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Everything is built, and the loop has not begun: attach."""
+        if self.job is not None or not self.attaches:
+            return  # a second training, see wrapping.py
+        trainer = self._trainer
+        inside.check_numbers(trainer)
+        loader = trainer.callback_handler.train_dataloader  # among these variables its generators are found
+        self._kept = kept = KeptState(trainer, loader, digest_of_frozen(trainer.model_wrapped))
+        objects: dict[str, Any] = {**_objects(trainer), NAME: kept}
+        self.job = ft.attach(**objects)
+        self._counted = state.global_step
+        self._unsaved = UnsavedAttributes(trainer)
+        self._evaluates_first = args.eval_on_start
+        if trainer.is_world_process_zero():
+            fetches.watch(trainer, loader)
+        if kept.begun:
+            args.eval_on_start = False  # it was done
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The order of the epoch's data is drawn next."""
+        if self._keeps():
+            args.eval_on_start = self._evaluates_first
+            self._kept.epoch_random.begin(int(state.epoch))
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The step before is complete, and the batches of this one are fetched."""
+        if self._keeps():
+            self._complete(state)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A Trainer finds its place by whole epochs."""
+        early = control.should_epoch_stop and not control.should_training_stop
+        if early and self._keeps() and not self._told and state.is_world_process_zero:
+            self._told = True
+            say(
+                "a callback has ended an epoch early: the Trainer finds the epoch of a resumed run by the number of"
+                " steps of a whole one, and is not exact from here on"
+            )
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """The log of the whole training ends the last step."""
+        self._loss = (logs or {}).get("loss", self._loss)
+        if self._keeps() and _LAST_LOG in (logs or {}):
+            self._kept.over = True
+            self._complete(state)
+            assert self.job is not None
+            self.job.finish()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """What comes now is no part of the training."""
+        if self._keeps():
+            args.eval_on_start = self._evaluates_first
+            self._trainer = None
+
+    def _keeps(self) -> bool:
+        return self.job is not None and self._trainer is not None
+
+    def _complete(self, state: Any) -> None:
+        job = self.job
+        assert job is not None
+        if state.global_step > self._counted:
+            self._counted, loss, self._loss = state.global_step, self._loss, None
+            self._kept.begun = True
+            self._unsaved.look(state.global_step)
+            job.step_done(loss=loss)
+        job.restore_rng()
+
+
+def _objects(trainer: Any) -> dict[str, Any]:
+    """What is attached beside the state of the Trainer: as it is without what accelerate has put around it."""
+    optimizer = trainer.optimizer
+    objects = {
+        "model": part_of(trainer.model_wrapped),
+        "optimizer": getattr(optimizer, "optimizer", optimizer),
+        "scheduler": trainer.lr_scheduler,
+    }
+    if trainer.accelerator.scaler is not None:
+        objects["scaler"] = trainer.accelerator.scaler
+    reference = getattr(trainer, "ref_model", None)
+    if isinstance(reference, torch.nn.Module) and getattr(trainer.args, "sync_ref_model", False):
+        objects["reference"] = reference
+    for number, callback in enumerate(trainer.callback_handler.callbacks):
+        if all(callable(getattr(callback, name, None)) for name in ("state_dict", "load_state_dict")):
+            objects[f"callback_{number}"] = callback
+    return objects

@@ -1,0 +1,146 @@
+"""What the adapter touches of a Trainer that transformers does not promise to keep: here alone, and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers import Trainer, TrainerCallback
+from transformers.trainer import TRAINER_STATE_NAME
+
+_LOADERS = ("_load_from_checkpoint", "_load_optimizer_and_scheduler", "_load_scaler", "_load_rng_state")
+_SAVER = "_save_checkpoint"
+_NUMBERS = (
+    "_total_loss_scalar",
+    "_globalstep_last_logged",
+    "_initial_global_step",
+    "_initial_num_input_tokens_seen",
+    "current_flos",
+)
+_LOSS = "_tr_loss"
+_TRIED = ("SFTTrainer", "DPOTrainer")  # of TRL
+_METRICS = ("_metrics", "_total_train_tokens", "_stored_metrics")  # of TRL's trainers, between two logs
+_BEYOND = 10**30  # steps: more than any number of epochs has
+
+
+def check_kind(trainer: Any) -> None:
+    """Raises RuntimeError where the Trainer keeps something between its steps, or has a loop of its own."""
+    kind = type(trainer)
+    if kind.train is not Trainer.train:
+        raise RuntimeError(f"cannot keep this Trainer: {kind.__name__} has a train() of its own")
+    of_trl = [one.__name__ for one in kind.__mro__ if one.__module__.startswith("trl.")]
+    if of_trl and of_trl[0] not in _TRIED:
+        raise RuntimeError(
+            f"cannot keep this Trainer: what TRL's {of_trl[0]} keeps from one step to the next, such as GRPO's"
+            f" rollouts, is not saved here; those that are kept are {' and '.join(_TRIED)}"
+        )
+
+
+def check_methods(trainer: Any) -> None:
+    """Raises RuntimeError where this version of transformers has another Trainer."""
+    _check([name for name in (*_LOADERS, _SAVER) if not callable(getattr(trainer, name, None))])
+
+
+def check_numbers(trainer: Any) -> None:
+    """The same, once the training begins."""
+    _check([name for name in (*_NUMBERS, _LOSS) if not hasattr(trainer, name)])
+
+
+def _check(missing: list[str]) -> None:
+    if missing:
+        import transformers  # noqa: PLC0415 - for its version
+
+        raise RuntimeError(
+            f"cannot keep this Trainer: transformers {transformers.__version__} has no Trainer.{missing[0]}, by which"
+            " a training is moved to where it was; without ft.transformers.wrap() it runs as always"
+        )
+
+
+def numbers(trainer: Any) -> dict[str, Any]:
+    """What a Trainer counts beside its TrainerState."""
+    metrics = {name: _plain(vars(trainer)[name]) for name in _METRICS if name in vars(trainer)}
+    return {"numbers": {name: getattr(trainer, name) for name in _NUMBERS}, "metrics": metrics}
+
+
+def loss_sum(trainer: Any) -> Any:
+    """The tensor to which the losses since the last log are added."""
+    return getattr(trainer, _LOSS)
+
+
+def put_back_numbers(trainer: Any, saved: Mapping[str, Any]) -> None:
+    """Put back what `numbers` has said."""
+    for name, value in saved["numbers"].items():
+        setattr(trainer, name, value)
+    for name, value in saved["metrics"].items():
+        _refill(trainer, name, value)
+
+
+def _plain(value: Any) -> Any:
+    return {key: _plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _refill(trainer: Any, name: str, value: Any) -> None:
+    """Dictionaries stay what they are: TRL's make a list for a name that they do not know."""
+    kept = getattr(trainer, name)
+    if not isinstance(kept, dict):
+        setattr(trainer, name, value)
+        return
+    for key, one in value.items():
+        if isinstance(kept.get(key), dict):
+            kept[key].clear()
+            kept[key].update(one)
+        else:
+            kept[key] = one
+
+
+def put_first(trainer: Any, callback: TrainerCallback) -> None:
+    """Have `callback` called before all others: at a boundary none of them has begun the next step."""
+    trainer.add_callback(callback)
+    callbacks = trainer.callback_handler.callbacks
+    callbacks.insert(0, callbacks.pop())
+
+
+def around_saves(trainer: Any, around: Callable[[], Any]) -> None:
+    """Have the Trainer's own checkpoints saved within `around()`."""
+    save = getattr(trainer, _SAVER)
+
+    def save_within(*args: Any, **kwargs: Any) -> Any:
+        with around():
+            return save(*args, **kwargs)
+
+    setattr(trainer, _SAVER, save_within)
+
+
+@contextmanager
+def position(trainer: Any, state: Mapping[str, Any], *, over: bool) -> Iterator[str]:
+    """A checkpoint to resume from that says where the training is, and holds no tensors: attach() brings them.
+
+    state: of a TrainerState. over: no step is left to be made. Then it says a position behind the last epoch, and the
+    Trainer goes straight to what it does behind its loop.
+    """
+    written = {**state, "global_step": _BEYOND if over else state["global_step"]}
+    for name in _LOADERS:
+        setattr(trainer, name, partial(_load_nothing, name))
+    try:
+        with tempfile.TemporaryDirectory(prefix="ftlaunch-position-") as directory:
+            Path(directory, TRAINER_STATE_NAME).write_text(json.dumps(written))
+            yield directory
+    finally:
+        for name in _LOADERS:
+            delattr(trainer, name)
+
+
+def _load_nothing(name: str, *args: Any, **kwargs: Any) -> None:
+    """attach() restores what the method `name` would load."""
+
+
+def fields_of(state: Any) -> dict[str, Any]:
+    """A TrainerState's fields, but for what is saved apart: the history, and the callbacks."""
+    apart = ("log_history", "stateful_callbacks")
+    return {field.name: getattr(state, field.name) for field in dataclasses.fields(state) if field.name not in apart}

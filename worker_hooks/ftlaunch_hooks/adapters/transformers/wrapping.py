@@ -1,0 +1,105 @@
+"""Wraps a Trainer: its train() goes on from the step that the job has reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from transformers.trainer_utils import get_last_checkpoint
+
+import ftlaunch_hooks as ft
+from ftlaunch_hooks.adapters.transformers import inside
+from ftlaunch_hooks.adapters.transformers.boundaries import NAME, Boundaries
+from ftlaunch_hooks.adapters.transformers.kept_state import asked, saved_trainer_state
+from ftlaunch_hooks.process.say import say
+
+_REFUSED = {
+    "auto_find_batch_size": "another batch size is another training; set per_device_train_batch_size",
+    "enable_jit_checkpoint": "it takes SIGTERM for itself, by which a job is told to stop; leave it out",
+    "deepspeed": "DeepSpeed's engine keeps its state where this adapter does not look",
+    "fsdp": "sharded models are not supported here yet",
+}
+
+
+def wrap(trainer: Any) -> Any:
+    """Have `trainer.train()` resume the job exactly, and keep it safe; returns the trainer.
+
+    trainer: a transformers.Trainer, or of a class that is made of it. Call it before train(), on every rank. Raises
+    RuntimeError where this Trainer cannot be kept safe.
+    """
+    if isinstance(getattr(trainer.train, "__self__", None), KeptTraining):
+        return trainer
+    inside.check_kind(trainer)
+    inside.check_methods(trainer)
+    for option, why in _REFUSED.items():
+        if getattr(trainer.args, option, None):
+            raise RuntimeError(f"cannot keep this Trainer: its argument `{option}` is set: {why}")
+    trainer.train = KeptTraining(trainer).train
+    return trainer
+
+
+TrainerWrapper = wrap
+
+
+class KeptTraining:
+    """One training of a Trainer."""
+
+    kept = False
+    """whether a training of this process is: a job has one"""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer, self._plain_train = trainer, trainer.train
+        self._speaks = bool(trainer.is_world_process_zero())
+        self._boundaries = Boundaries(trainer)
+        inside.put_first(trainer, self._boundaries)
+        trainer.evaluate = self._in_phase("eval", trainer.evaluate)
+        inside.around_saves(trainer, lambda: self._phase("checkpoint"))
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Trainer.train(), from where the job is. Raises RuntimeError for a search of hyperparameters."""
+        if KeptTraining.kept:
+            self._say("train() is called a second time: this training is not kept safe; a restart makes it anew")
+            return self._plain_train(resume_from_checkpoint, *args, **kwargs)
+        KeptTraining.kept = self._boundaries.attaches = True
+        if (args and args[0] is not None) or kwargs.get("trial") is not None:
+            raise RuntimeError("cannot keep a search of hyperparameters: it trains several times; wrap none for it")
+        if self._trainer.args.ignore_data_skip:
+            self._say("ignore_data_skip is set: a resumed run sees samples twice or not at all, and is not exact")
+        point = ft.peek(NAME)
+        if point is None or not point[1]["begun"]:
+            return self._train_anew(resume_from_checkpoint, *args, **kwargs)
+        step, saved = point
+        if resume_from_checkpoint:
+            self._say(f"resume_from_checkpoint is not used: the job goes on from its own step {step}")
+        over = saved["over"] and saved["asked"] == asked(self._trainer)
+        if saved["asked"] != asked(self._trainer):
+            before, now = saved["asked"], asked(self._trainer)
+            self._say(
+                f"max_steps and num_train_epochs are {now} now, and were {before}: from here on the run is not that of"
+                " one that was asked for either from its beginning"
+            )
+        with inside.position(self._trainer, saved_trainer_state(saved), over=over) as directory:
+            return self._plain_train(directory, *args, **kwargs)
+
+    def _train_anew(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
+        directory = self._trainer.args.output_dir
+        if resume_from_checkpoint is True and get_last_checkpoint(directory) is None:
+            self._say(f"there is no checkpoint in {directory} yet: the training begins")
+            resume_from_checkpoint = None
+        return self._plain_train(resume_from_checkpoint, *args, **kwargs)
+
+    def _say(self, text: str) -> None:
+        if self._speaks:
+            say(text)
+
+    def _phase(self, name: str) -> Any:
+        job = self._boundaries.job
+        return nullcontext() if job is None else job.phase(name)
+
+    def _in_phase(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def call_in_phase(*args: Any, **kwargs: Any) -> Any:
+            with self._phase(name):
+                return call(*args, **kwargs)
+
+        return call_in_phase
