@@ -21,7 +21,10 @@ pathlib.Path("digest").write_text(hashlib.sha256(held).hexdigest())
 """
 
 
-@pytest.mark.parametrize(("guide", "package"), [("lightning.md", "lightning.pytorch"), ("accelerate.md", "accelerate")])
+@pytest.mark.parametrize(
+    ("guide", "package"),
+    [("adapters.md", "torch"), ("lightning.md", "lightning.pytorch"), ("accelerate.md", "accelerate")],
+)
 def test_the_example_goes_on(guide: str, package: str, job: FtJob) -> None:
     pytest.importorskip(package, reason=f"{package} is not installed")
     example = re.search(r"^```python\n(.*?)^```", (GUIDES / guide).read_text(), re.DOTALL | re.MULTILINE)
