@@ -1,8 +1,10 @@
-"""The command `ftctl checkpoints`: list, verify, show and prune what is in a checkpoint directory."""
+"""The command `ftctl checkpoints`: list, verify, show, prune and export what is in a checkpoint directory."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,14 +15,16 @@ import click
 from ftlaunch.checkpoints import catalog as room
 from ftlaunch.checkpoints import catalog_view as view
 from ftlaunch.cli.place_first import PlaceFirst
+from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import Locked
 
 _json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 _NO = 1
+_EXPORT = "ftlaunch_hooks.storage.export"  # a program of its own: it needs torch
 
 
-@click.group(cls=PlaceFirst, invoke_without_command=True, short_help="List, verify, show or prune checkpoints.")
+@click.group(cls=PlaceFirst, invoke_without_command=True, short_help="List, verify, show, prune or export checkpoints.")
 @click.argument("place", metavar="[DIR|RUN]", required=False)
 @_json
 @click.pass_context
@@ -100,6 +104,31 @@ def prune(directory: Path, keep: int, keep_every: int | None, as_json: bool) -> 
     else:
         _echo(view.pruned_lines(done, left))
     return _NO if done.stayed else 0
+
+
+@checkpoints.command(short_help="Write the weights of one of them for other programs.")
+@click.argument("iteration", type=click.IntRange(min=0))
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--to", type=click.Choice(["hf", "torch", "dcp"]), required=True, help="the format")
+@click.option("--object", "name", default="model", show_default=True, help="as it was attached")
+@click.pass_obj
+def export(directory: Path, iteration: int, target: Path, to: str, name: str) -> int:
+    """Write the weights of an attached module from the checkpoint of one ITERATION to TARGET.
+
+    hf: a folder with model.safetensors, as from_pretrained() reads it beside a config.json; torch: a file with a
+    state_dict(), for torch.load(); dcp: a folder for torch.distributed.checkpoint. Every byte is verified before.
+    """
+    with _explained("export", directory):
+        [entry] = room.verified(directory, iteration)
+    if not entry.verified:
+        raise click.ClickException(f"cannot export: the checkpoint of step {iteration} is damaged: {entry.problem}")
+    words = (str(layout.iteration_dir(directory, iteration)), name, to, str(target))
+    done = subprocess.run([sys.executable, "-m", _EXPORT, *words], check=False, capture_output=True, text=True)
+    if done.returncode:
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise click.ClickException(f"cannot export: {last}")
+    click.echo(done.stdout.rstrip())
+    return 0
 
 
 @contextmanager
