@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.support.harness import JOBS, FtJob
 
-OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+# One thread: several at work on as many cores as there are jobs wait for each other.
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
 
 
 class FrameworkJob:

@@ -23,7 +23,11 @@ pathlib.Path("digest").write_text(hashlib.sha256(held).hexdigest())
 
 @pytest.mark.parametrize(
     ("guide", "package"),
-    [("adapters.md", "torch"), ("lightning.md", "lightning.pytorch"), ("accelerate.md", "accelerate")],
+    [
+        ("adapters.md", "torch"),
+        pytest.param("lightning.md", "lightning.pytorch", marks=pytest.mark.slow),
+        pytest.param("accelerate.md", "accelerate", marks=pytest.mark.slow),
+    ],
 )
 def test_the_example_goes_on(guide: str, package: str, job: FtJob) -> None:
     pytest.importorskip(package, reason=f"{package} is not installed")

@@ -105,6 +105,7 @@ def test_training_goes_on_without_any_etcd_and_ends_once_it_is_back(
 ) -> None:
     """A rank that fails is restarted, too: the head hears all nodes, so none of them has another head."""
     nodes.words = ("--steps", "30", "--step-time", "0.3")
+    nodes.options = (*nodes.options, "--node-timeout", "8s")  # nobody is to fall silent on a busy machine
     nodes.env["FAULT"] = "sigkill 3 15"
     nodes.begin()
     nodes.wait_step(5)

@@ -78,7 +78,8 @@ def test_after_a_preemption_all_have_the_grace(job: FtJob) -> None:
     [killed] = run(job, "store store preempted", "reduce store default", grace="1s")
     assert [incident["kind"] for incident in job.events("incident")] == ["preempted", "killed"]
     assert (killed["attempt"], killed["ranks"], killed["why"]) == (0, [0, 1], None)
-    assert [happened(job, attempt) for attempt in range(2)] == [["killed 2"]] * 2
+    assert happened(job, 0) in (["killed 2"], ["killed 2", "handled 1"]), "rank 1 may not have come so far as to wait"
+    assert happened(job, 1) == ["killed 2"]
     assert not (job.run_dir / "autopsy").exists()
 
 

@@ -17,7 +17,14 @@ def start(
 ) -> None:
     """Start a job of pl.py; a snapshot is taken at every step unless `options` say otherwise."""
     words = (str(job.out), style)
-    job.start(*OPTIONS, *options, script=SCRIPT, args=words, ranks=ranks, env={"FAULT": faults, **(env or {})})
+    job.start(
+        *OPTIONS,
+        *options,
+        script=SCRIPT,
+        args=words,
+        ranks=ranks,
+        env={"FAULT": faults, "OMP_NUM_THREADS": "1", **(env or {})},
+    )
 
 
 def logs(job: FtJob) -> str:

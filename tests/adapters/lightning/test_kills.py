@@ -14,12 +14,16 @@ Undisturbed = Callable[[str, int], dict[str, object]]
 
 STORIES = [
     pytest.param("noise+workers", 2, "step 1 5; step 0 5; step 1 17", id="in a step, twice in it, in the last one"),
-    pytest.param("interval+plateau+metric+noise", 2, "validation 1 10; step 0 15", id="in validation"),
+    pytest.param(
+        "interval+plateau+metric+noise", 2, "validation 1 10; step 0 15", id="in validation", marks=pytest.mark.slow
+    ),
     pytest.param("accumulate+ema+interval+module+noise", 1, "epoch_end 0 0; saving 0 8; step 0 35", id="accumulation"),
     pytest.param("metric+ema", 2, "train_end 0 0; train_end 1 0", id="behind the loops"),
-    pytest.param("manual+noise", 1, "step 0 5; epoch_end 0 1; step 0 30", id="several optimizers"),
-    pytest.param("stream", 1, "step 0 17; step 0 24", id="loader without a length"),
-    pytest.param("early+metric", 1, "step 0 13; step 0 23", id="early stopping"),
+    pytest.param(
+        "manual+noise", 1, "step 0 5; epoch_end 0 1; step 0 30", id="several optimizers", marks=pytest.mark.slow
+    ),
+    pytest.param("stream", 1, "step 0 17; step 0 24", id="loader without a length", marks=pytest.mark.slow),
+    pytest.param("early+metric", 1, "step 0 13; step 0 23", id="early stopping", marks=pytest.mark.slow),
     pytest.param("twice", 1, "step 0 20; train_end 0 0", id="two fits"),
 ]
 
@@ -36,6 +40,7 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_from_storage(job: FtJob, undisturbed: Undisturbed) -> None:
     """The snapshots in memory are lost with the first rank to be killed."""
     start(job, "noise+interval", "--storage-interval", "3", faults="lost 0 20")
@@ -58,6 +63,7 @@ def test_the_second_fit_begins_anew_behind_the_first_as_it_was(job: FtJob, undis
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_an_unseeded_script_has_each_sample_once_an_epoch(job: FtJob) -> None:
     """Taken out: without the random numbers of the start its order is another one after the resume."""
     start(job, "unseeded", faults="step 0 7; step 0 20")

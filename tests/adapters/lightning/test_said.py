@@ -68,6 +68,7 @@ def test_an_unmodified_script(job: FtJob, tmp_path: Path) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_given(job: FtJob, tmp_path: Path) -> None:
     """It is where the job begins, and a resumed job does not go back to it."""
     start(job, "noise")
@@ -87,6 +88,7 @@ def test_a_checkpoint_that_is_given(job: FtJob, tmp_path: Path) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_the_other_name_of_lightning(job: FtJob, tmp_path: Path) -> None:
     pytest.importorskip("pytorch_lightning", reason="pytorch_lightning is not installed")
     script = tmp_path / "other.py"
@@ -103,6 +105,7 @@ def test_the_other_name_of_lightning(job: FtJob, tmp_path: Path) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_list_in_the_module_is_told(job: FtJob) -> None:
     """What training_step() has gathered for the end of the epoch is lost in its middle."""
     start(job, "outputs")
@@ -110,6 +113,7 @@ def test_a_list_in_the_module_is_told(job: FtJob) -> None:
     assert "`model.outputs` is not saved" in logs(job)
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_left_by_an_exception(job: FtJob) -> None:
     """Taken out: without on_exception() nobody says that the next fit() is not kept."""
     start(job, "raises")
@@ -118,6 +122,7 @@ def test_a_fit_that_was_left_by_an_exception(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_what_changes_the_restored_weights_is_said(job: FtJob) -> None:
     start(job, "reset", faults="step 0 9")
     assert job.wait() == 0, job.stderr + logs(job)

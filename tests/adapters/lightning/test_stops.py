@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 Undisturbed = Callable[[str, int], dict[str, object]]
 
 
-@pytest.mark.parametrize("whom", ["job", "rank"])
+@pytest.mark.parametrize("whom", ["job", pytest.param("rank", marks=pytest.mark.slow)])
 def test_told_to_stop_and_started_again(whom: str, job: FtJob, undisturbed: Undisturbed) -> None:
     """Taken out: without take_signal_back() the ranks wait for each other in Lightning's handler."""
     start(job, "slow+noise", ranks=2)
@@ -33,7 +33,7 @@ def test_told_to_stop_and_started_again(whom: str, job: FtJob, undisturbed: Undi
     job.assert_clean()
 
 
-@pytest.mark.parametrize(("before", "now"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("before", "now"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
 def test_another_number_of_ranks_is_refused(before: int, now: int, job: FtJob) -> None:
     start(job, "slow", ranks=before)
     job.wait_step(4)
@@ -44,6 +44,7 @@ def test_another_number_of_ranks_is_refused(before: int, now: int, job: FtJob) -
     assert f"cannot resume on {now} ranks what {before} have saved" in logs(job)
 
 
+@pytest.mark.slow
 def test_the_supervisor_is_killed(job: FtJob, undisturbed: Undisturbed) -> None:
     start(job, "slow+noise", ranks=2)
     job.wait_step(4)

@@ -11,7 +11,7 @@ pytest.importorskip("accelerate")
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("way", ["--no-warm", "--warm"])
+@pytest.mark.parametrize("way", [pytest.param("--no-warm", marks=pytest.mark.slow), "--warm"])
 def test_an_unmodified_trainer_is_wrapped(job: FtJob, way: str) -> None:
     """Started as a plain process, and forked. Taken out: without the hook it begins at its first step again."""
     run = FrameworkJob("hf.py", job, "plain", "max_steps=6")

@@ -22,7 +22,7 @@ def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_is_not_exact_is_said_once(tmp_path: Path, workers: int) -> None:
     done = run(tmp_path, "said", "max_steps=10", "rows=8", "ignore_data_skip=true", f"dataloader_num_workers={workers}")
     assert done.returncode == 0, done.stderr
@@ -66,7 +66,7 @@ def test_trainers_that_keep_something_between_steps_are_refused() -> None:
         check_kind(Loop.__new__(Loop))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_another_base_and_more_steps(tmp_path: Path) -> None:
     """From storage: a run of 4 steps is asked for 8, and once more with another base model."""
     pytest.importorskip("peft")

@@ -19,6 +19,7 @@ EVALUATES = ('eval_strategy="steps"', "eval_steps=2")
 SAVES = (*EVALUATES, 'save_strategy="steps"', "save_steps=2", "load_best_model_at_end=true")
 EPOCHS = ("num_train_epochs=2", "max_steps=-1", 'eval_strategy="epoch"', 'logging_strategy="epoch"')
 
+OFTEN = ("plain", "everything")  # in CI
 # name: ranks, faults (one an attempt), kind and options
 SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "plain": (1, "kill 0 4;kill 0 5;end 0 7", ("plain", "max_steps=7", "rows=10")),
@@ -38,7 +39,9 @@ SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in SHAPES]
+)
 def test_killed_it_ends_as_the_undisturbed_run(job: FtJob, name: str) -> None:
     """Taken out: without EpochRandom `grouped` differs; with the boundary at on_step_end `best` and `epochs` do."""
     ranks, faults, words = SHAPES[name]
@@ -88,7 +91,7 @@ def test_of_adapters_the_base_is_not_saved(job: FtJob) -> None:
     assert all("lora_" in key for key in model), model
 
 
-@pytest.mark.parametrize("kind", ["sft", "dpo"])
+@pytest.mark.parametrize("kind", ["sft", pytest.param("dpo", marks=pytest.mark.slow)])
 def test_trainers_of_trl(job: FtJob, kind: str) -> None:
     """Their metrics between two logs are saved. Taken out: without inside._METRICS the logs differ."""
     pytest.importorskip("trl")
