@@ -25,6 +25,7 @@ def stopped(job: FtJob, why: str) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_file_that_appears_stops_the_job_with_a_checkpoint(job: FtJob) -> None:
     job.start("--preempt-when", "./notice", *SOON, args=("--out", str(job.out), *SLOW))
     job.wait_step(8)

@@ -53,6 +53,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FtJob]:
 # --- full, read-only, over quota, slow ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_full_disk_costs_no_step_and_no_checkpoint(job: FtJob) -> None:
     """Room for one checkpoint: the first stays, training goes on; told to stop, the job says where its state is."""
     with tmpfs(job.home / "disk", "5m") as disk:
@@ -175,6 +176,7 @@ def test_bandwidth_and_retention_as_asked_for(job: FtJob) -> None:
 # --- damage ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_damaged_checkpoints_cost_steps_and_are_said(job: FtJob) -> None:
     """The newest has a flipped bit, the one before a metadata.json that is a bomb: the third is taken."""
     more = ("--storage-interval", "5", "--keep", "99")

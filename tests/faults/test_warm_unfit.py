@@ -115,6 +115,7 @@ def test_what_is_imported_later_and_cannot_be_shared_is_left_out(job: FtJob) -> 
 
 
 @by_default
+@pytest.mark.long
 def test_auto_preloads_what_the_script_imports_and_leaves_out_what_is_in_the_way(job: FtJob) -> None:
     """Taken out: without `_begin_anew` in _import_later() the ranks after the first attempt are plain."""
     installed = job.home / "installed"
