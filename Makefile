@@ -28,7 +28,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers gpu gpu-wheels chaos chaos-nodes slurm extras frameworks ray sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers gpu gpu-wheels chaos chaos-nodes slurm extras frameworks adapters ray sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -99,6 +99,9 @@ extras: $(STAMP)  ## install what some tests need besides: Ray, and what checks 
 
 frameworks: $(STAMP)  ## install the frameworks that the adapters' tests train with (transformers, TRL, Lightning: 400 MB on disk)
 	$(BIN)/python -m pip install -q "accelerate>=1.15" "datasets>=4.0" "lightning>=2.6" "peft>=0.17" "transformers>=5.0" "trl>=1.0"
+
+adapters: frameworks  ## kill jobs of frameworks in every way that the tests know (a quarter of an hour)
+	$(BIN)/python -m pytest -n 2 --durations=10 tests/adapters $(PYTEST_ARGS)
 
 ray: extras  ## run jobs on a Ray cluster of three raylets on this machine (six minutes)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/ray $(PYTEST_ARGS)

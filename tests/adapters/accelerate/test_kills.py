@@ -46,10 +46,10 @@ def again(job: FtJob) -> None:
 @pytest.mark.parametrize(
     ("style", "ranks", "faults"),
     [
-        ("accumulate+noise", 1, "step 0 5; step 0 20; evaluation 0 1"),
+        pytest.param("accumulate+noise", 1, "step 0 5; step 0 20; evaluation 0 1", marks=pytest.mark.slow),
         ("accumulate+noise+workers", 2, "step 1 3; evaluation 0 1; step 0 17"),
-        ("noise", 2, "step 1 5; step 0 6"),
-        ("steps+workers", 1, "step 0 10; step 0 11; step 0 32"),
+        pytest.param("noise", 2, "step 1 5; step 0 6", marks=pytest.mark.slow),
+        pytest.param("steps+workers", 1, "step 0 10; step 0 11; step 0 32", marks=pytest.mark.slow),
     ],
 )
 def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
@@ -66,6 +66,7 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_stopped_and_started_again(job: FtJob) -> None:
     assert run(job, "slow+noise", 2) == 0, job.stderr + logs(job)
     calm = left(job)
@@ -80,6 +81,7 @@ def test_stopped_and_started_again(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_loop_that_begins_at_its_first_epoch_is_told(job: FtJob, tmp_path: Path) -> None:
     """Before anything is lost."""
     script = tmp_path / "blind.py"

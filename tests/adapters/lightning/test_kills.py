@@ -18,13 +18,13 @@ STORIES = [
         "interval+plateau+metric+noise", 2, "validation 1 10; step 0 15", id="in validation", marks=pytest.mark.slow
     ),
     pytest.param("accumulate+ema+interval+module+noise", 1, "epoch_end 0 0; saving 0 8; step 0 35", id="accumulation"),
-    pytest.param("metric+ema", 2, "train_end 0 0; train_end 1 0", id="behind the loops"),
+    pytest.param("metric+ema", 2, "train_end 0 0; train_end 1 0", id="behind the loops", marks=pytest.mark.slow),
     pytest.param(
         "manual+noise", 1, "step 0 5; epoch_end 0 1; step 0 30", id="several optimizers", marks=pytest.mark.slow
     ),
     pytest.param("stream", 1, "step 0 17; step 0 24", id="loader without a length", marks=pytest.mark.slow),
     pytest.param("early+metric", 1, "step 0 13; step 0 23", id="early stopping", marks=pytest.mark.slow),
-    pytest.param("twice", 1, "step 0 20; train_end 0 0", id="two fits"),
+    pytest.param("twice", 1, "step 0 20; train_end 0 0", id="two fits", marks=pytest.mark.slow),
 ]
 
 
@@ -51,6 +51,7 @@ def test_from_storage(job: FtJob, undisturbed: Undisturbed) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_the_second_fit_begins_anew_behind_the_first_as_it_was(job: FtJob, undisturbed: Undisturbed) -> None:
     start(job, "twice", faults="step 0 1020")
     assert job.wait() == 0, job.stderr + logs(job)

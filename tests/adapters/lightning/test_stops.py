@@ -34,6 +34,7 @@ def test_told_to_stop_and_started_again(whom: str, job: FtJob, undisturbed: Undi
 
 
 @pytest.mark.parametrize(("before", "now"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_another_number_of_ranks_is_refused(before: int, now: int, job: FtJob) -> None:
     start(job, "slow", ranks=before)
     job.wait_step(4)
@@ -58,6 +59,7 @@ def test_the_supervisor_is_killed(job: FtJob, undisturbed: Undisturbed) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_a_frozen_rank(job: FtJob, undisturbed: Undisturbed) -> None:
     start(job, "noise", "--hang-timeout", "4s", "--grace", "1s", ranks=2, faults="step 1 9", env={"FREEZE": "1"})
     assert job.wait() == 0, job.stderr + logs(job)

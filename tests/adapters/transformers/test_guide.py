@@ -16,7 +16,7 @@ pytest.importorskip("accelerate")
 GUIDE = Path(__file__).parents[3] / "docs/guide/transformers.md"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_example_is_killed_and_goes_on(job: FtJob) -> None:
     found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     assert found is not None

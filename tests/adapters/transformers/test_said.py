@@ -21,7 +21,7 @@ def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, cwd=home, env=env, capture_output=True, text=True, timeout=150)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_is_not_exact_is_said_once(tmp_path: Path, workers: int) -> None:
     done = run(tmp_path, "said", "max_steps=10", "rows=8", "ignore_data_skip=true", f"dataloader_num_workers={workers}")
@@ -40,7 +40,7 @@ def test_what_is_not_exact_is_said_once(tmp_path: Path, workers: int) -> None:
     assert "order of the data of a DataLoader" not in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     done = run(tmp_path, "plain", "auto_find_batch_size=true")
     assert done.returncode == 1

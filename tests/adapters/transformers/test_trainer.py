@@ -55,6 +55,7 @@ def test_killed_it_ends_as_the_undisturbed_run(job: FtJob, name: str) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_told_to_stop_and_its_supervisor_killed(job: FtJob) -> None:
     """SIGTERM ends it with 75, and the same command goes on; so it does where the supervisor is killed."""
     run = FrameworkJob("hf.py", job, "plain", "max_steps=60", "rows=40")
@@ -75,6 +76,7 @@ def test_told_to_stop_and_its_supervisor_killed(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.slow
 def test_of_adapters_the_base_is_not_saved(job: FtJob) -> None:
     """Taken out: with the whole model the checkpoint holds the base's 61 KB."""
     pytest.importorskip("peft")
@@ -91,7 +93,8 @@ def test_of_adapters_the_base_is_not_saved(job: FtJob) -> None:
     assert all("lora_" in key for key in model), model
 
 
-@pytest.mark.parametrize("kind", ["sft", pytest.param("dpo", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["sft", "dpo"])
+@pytest.mark.slow
 def test_trainers_of_trl(job: FtJob, kind: str) -> None:
     """Their metrics between two logs are saved. Taken out: without inside._METRICS the logs differ."""
     pytest.importorskip("trl")
