@@ -15,6 +15,7 @@ CONSTRAINTS ?= constraints/cpu.txt
 TORCH ?= auto
 PYTEST_ARGS ?=
 WORKERS ?= 4
+LONG_WORKERS ?= 3
 DEVICE ?= cuda
 FOR ?= 3.12
 
@@ -48,7 +49,7 @@ test: $(STAMP)  ## run the tests, and say which ten took longest (6 minutes on t
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long" --durations=10 $(PYTEST_ARGS)
 
 test-long: $(STAMP)  ## run the jobs that take longest as well: CI does (a quarter of an hour)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "long and not slow" --durations=10 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(LONG_WORKERS) -m "long and not slow" --durations=10 $(PYTEST_ARGS)
 
 test-plain: $(STAMP)  ## run the tests that start jobs with ranks that are not forked from the warm parent
 	FT_TEST_PLAIN=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --durations=10 tests/faults tests/e2e $(PYTEST_ARGS)

@@ -172,6 +172,9 @@ def main() -> None:
     history = [{k: v for k, v in entry.items() if not k.endswith(timed)} for entry in trainer.state.log_history]
     (OUT / f"history_{RANK}").write_text(json.dumps(history, indent=1))
     if torch.distributed.is_initialized():
+        # A thread of gloo's that drops its last work waits for the interpreter's lock, and the end of the group, which
+        # is that of the model at the latest, waits for the thread with that lock: torch 2.13 hangs there now and then.
+        time.sleep(0.5)
         torch.distributed.destroy_process_group()
 
 
