@@ -53,7 +53,6 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FtJob]:
 # --- full, read-only, over quota, slow ------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_a_full_disk_costs_no_step_and_no_checkpoint(job: FtJob) -> None:
     """Room for one checkpoint: the first stays, training goes on; told to stop, the job says where its state is."""
     with tmpfs(job.home / "disk", "5m") as disk:
