@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 from tests.support.checkpoints import flip_a_bit, steps
 from tests.support.harness import JOBS, FtJob
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from ftlaunch_contract.checkpoint import layout
 
@@ -102,7 +109,7 @@ def test_what_is_damaged_is_not_begun_with(jobs: list[FtJob]) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--load-checkpoint", "nowhere"), "nowhere: there is no such directory"),
+        (("--load-checkpoint", "nowhere"), "nowhere: there is no such file or directory"),
         (("--load-checkpoint", "7"), "cannot load step 7: "),
         (("--load-checkpoint", "run/checkpoints", "--no-resume-training"), "give another checkpoint directory"),
         (("--no-resume-training",), "only the weights of what? give `load_checkpoint` too"),
@@ -112,4 +119,57 @@ def test_what_makes_no_sense_is_bad_usage(job: FtJob, options: tuple[str, ...], 
     run(job, 1, *options, code=2)
     assert words in job.stderr
     assert not (job.run_dir / "events.jsonl").exists()
+    job.assert_clean()
+
+
+# --- of other libraries -----------------------------------------------------------------------------------------
+
+
+def weights_of(module: torch.nn.Module) -> str:
+    return hashlib.sha256(b"".join(one.detach().numpy().tobytes() for one in module.parameters())).hexdigest()
+
+
+def _as_hf(path: Path, state: dict[str, torch.Tensor]) -> None:
+    path.mkdir()
+    save_file(state, path / "model.safetensors")
+
+
+FOREIGN: dict[str, Callable[[Path, dict[str, torch.Tensor]], object]] = {
+    "hf": _as_hf,
+    "dcp": lambda path, state: save({"model": state, "epoch": 3}, checkpoint_id=path, no_dist=True),
+    "torch.pt": lambda path, state: torch.save({"state_dict": state, "epoch": 3}, path),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("hf", "plain"), ("dcp", "fsdp"), ("torch.pt", "ddp")], ids=["hf", "dcp-fsdp", "torch-ddp"]
+)
+@pytest.mark.long
+def test_a_job_begins_with_the_weights_of_another_library(name: str, kind: str, job: FtJob) -> None:
+    """On one rank, as shards, and on all ranks alike; a resumed run goes on with its own state."""
+    torch.manual_seed(7)
+    trained = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.ReLU(), torch.nn.Linear(12, 6))
+    path = job.home / name
+    FOREIGN[name](path, trained.state_dict())
+    ranks = 1 if kind == "plain" else 2
+    args = ("--steps", "6", "--kind", kind, "--out", "out", "--step-time", "0.1")
+    asked = ("--load-checkpoint", str(path), "--max-restarts", "1", "--snapshot-interval", "1")
+    job.start(*asked, script=SHAPES, args=args, ranks=ranks)
+    job.wait_step(3)
+    begun = json.loads((job.home / "out" / "begin_0.json").read_text())
+    assert (begun["step"], begun["from"], begun["weights"]) == (0, None, weights_of(trained))
+    os.kill(job.pids()[0], signal.SIGKILL)
+    assert job.wait() == 0, job.stderr
+    assert f"taking the weights from {path}" in job.stderr
+    assert "took the weights of `model` (4 tensors)" in job.log(0, 0)
+    begun = json.loads((job.home / "out" / "begin_0.json").read_text())
+    assert begun["step"] >= 3, "after the kill it goes on with what it has"
+    assert begun["from"] == "memory"
+    job.assert_clean()
+
+
+def test_what_does_not_fit_is_refused_with_the_names(job: FtJob) -> None:
+    torch.save(torch.nn.Linear(8, 12).state_dict(), job.home / "other.pt")
+    assert run(job, 1, "--load-checkpoint", "other.pt", code=1) == {}
+    assert "other.pt does not fit `model`: it lacks `0.bias`, `0.weight`, `2.bias` and 1 more" in job.log(0, 0)
     job.assert_clean()

@@ -28,6 +28,7 @@ def other(job: FtJob, tmp_path: Path) -> Iterator[FtJob]:
         shutil.rmtree(left)
 
 
+@pytest.mark.long
 def test_another_run_dir_does_not_go_on_from_a_killed_jobs_memory(job: FtJob, other: FtJob) -> None:
     """Taken out (`_lock` takes every directory): run_b goes on from run's memory."""
     job.start(args=("--out", str(job.out), *SLOW))

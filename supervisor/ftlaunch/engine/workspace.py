@@ -48,7 +48,7 @@ class Workspace:
         self._asked = (
             None
             if spec.saving.load_checkpoint is None
-            else InitialCheckpoint(spec.saving.load_checkpoint, not spec.saving.resume_training)
+            else initial.asked(spec.saving.load_checkpoint, not spec.saving.resume_training)
         )
         with contextlib.ExitStack() as undo:
             try:

@@ -150,8 +150,8 @@ _OURS = (
     Key("fresh", p.switch, _YES_NO, "false",
         "start from the beginning, whatever earlier runs left", switch=True),
     Key("load_checkpoint", p.step_or_path, "a path, or the number of a step", None,
-        "what to begin with: a checkpoint (or a folder of them) of another job, used at the first start only;"
-        " or one of this job's own, by its step: to go back to", show=shown.path),
+        "what to begin with: a checkpoint (or a folder of them) of another job, or weights that another library wrote,"
+        " used at the first start only; or one of this job's own, by its step: to go back to", show=shown.path),
     Key("resume_training", p.switch, _YES_NO, "true",
         "false: of `load_checkpoint` take the weights only, and begin at step 0", switch=True),
     Key("data_checkpoint_path", p.path, _FOLDER, None,

@@ -79,7 +79,7 @@ def test_another_jobs_checkpoint_is_for_a_job_without_anything(starts: Starts, t
     assert "it has its own step 3: going on from that" in starts.said[0]
     shutil.rmtree(path)
     assert starts.start(load_checkpoint=str(path)) is None, "it is not needed any more"
-    with pytest.raises(Unusable, match=r"cannot load .*: there is no such directory"):
+    with pytest.raises(Unusable, match=r"cannot load .*: there is no such file or directory"):
         starts.start(load_checkpoint=str(path), fresh="true")
     assert steps(starts.own) == [3], "nothing is put aside for what cannot be had"
 

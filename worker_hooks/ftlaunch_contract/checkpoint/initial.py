@@ -3,8 +3,8 @@
 A path means a checkpoint, or a folder of checkpoints, of another job. It is for the first start: a job that has
 checkpoints of its own goes on from those. A number means one of the job's own checkpoints: the job goes back to it, and
 later ones are put aside. This happens once, and a note in the checkpoint directory says so: the same command, run again
-after a preemption, must not throw away the checkpoints that were made since. `load_checkpoint` and `resume_training`
-are MindSpore Transformers' words.
+after a preemption, must not throw away the checkpoints that were made since. What another library wrote
+(foreign_formats.py) gives its weights only. `load_checkpoint` and `resume_training` are MindSpore Transformers' words.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ftlaunch_contract import foreign_formats
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.checkpoint.verify import Refusal
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.foreign_formats import Format
 
 NOTE = "loaded.json"  # in a checkpoint directory: which step was gone back to
 
@@ -30,8 +32,20 @@ class CannotLoad(Exception):
 class InitialCheckpoint:
     """The checkpoint to begin with."""
 
-    path: Path  # absolute: a checkpoint, or a folder of some
+    path: Path  # absolute: a checkpoint, a folder of some, or what another library wrote
     weights_only: bool  # not the step, the optimizer, random numbers or the data position
+    foreign: Format | None = None  # another library wrote it
+
+
+def asked(path: Path, weights_only: bool) -> InitialCheckpoint:
+    """What is meant by a path, as the files there say."""
+    kind = foreign_format(path)
+    return InitialCheckpoint(path, weights_only or kind is not None, kind)
+
+
+def foreign_format(path: Path) -> Format | None:
+    """The format of what another library wrote; None where this one wrote it, or there is nothing."""
+    return None if _candidates(path) else foreign_formats.format_of(path)
 
 
 def is_own(load: InitialCheckpoint, checkpoint_dir: Path) -> bool:
@@ -53,8 +67,10 @@ def is_own(load: InitialCheckpoint, checkpoint_dir: Path) -> bool:
 
 def check(load: InitialCheckpoint) -> None:
     """Raises CannotLoad where there is no checkpoint at all. Nothing is verified."""
-    if not _candidates(load.path):
-        why = "there is no checkpoint in it" if load.path.is_dir() else "there is no such directory"
+    if not _candidates(load.path) and load.foreign is None:
+        why = "there is no such file or directory"
+        if load.path.exists():
+            why = "there is no checkpoint in it that this version knows"
         raise CannotLoad(f"cannot load {load.path}: {why}")
 
 
@@ -62,8 +78,10 @@ def find(path: Path) -> tuple[int, list[Refusal]]:
     """The step of the checkpoint that `path` means (-1: none is usable), and what was refused on the way.
 
     In a folder the checkpoint that the tracker file names comes first, then the newest. Nothing is moved: the folder
-    belongs to another job.
+    belongs to another job. What another library wrote has no step: 0; whether it can be used, its reader says.
     """
+    if foreign_format(path) is not None:
+        return 0, []
     refusals: list[Refusal] = []
     for step, directory in _candidates(path):
         try:
@@ -93,6 +111,8 @@ def _candidates(path: Path) -> list[tuple[int, Path]]:
 
 def beginning(load: InitialCheckpoint, step: int) -> str:
     """What is said when the job begins with a checkpoint."""
+    if load.foreign is not None:
+        return f"taking the weights from {load.path}, {load.foreign.value}; the job begins at step 0 with those alone"
     if load.weights_only:
         return f"taking the weights of step {step} from {load.path}; the job begins at step 0"
     return f"going on from step {step} in {load.path}"

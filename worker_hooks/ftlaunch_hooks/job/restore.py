@@ -10,6 +10,7 @@ from ftlaunch_contract.checkpoint import initial, layout, skipped_samples, tenso
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.coordinator import Coordinator
+from ftlaunch_hooks.job.foreign_weights import load_weights
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.parts import OtherPart
 from ftlaunch_hooks.state.state import RankState, StateError
@@ -44,6 +45,8 @@ def restore(
             if coordinator.rank == 0 and restored.world_size != coordinator.world_size:
                 say(_RESHARDED.format(step=step, before=_ranks(restored.world_size), now=coordinator.world_size))
     except StateError as error:
+        if kind == Resume.WEIGHTS:
+            raise
         if kind.in_memory and not coordinator.node.whole_job:
             raise StateError(f"{error} (step {step}, from the memory of this node)") from None
         raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
@@ -92,6 +95,9 @@ def skip_bad_data(positions: Positions, directory: Path) -> None:
 
 
 def _load(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
+    if kind == Resume.WEIGHTS and (other := initial.foreign_format(coordinator.load_path)) is not None:
+        load_weights(coordinator.load_path, other, state.modules(), tell=coordinator.rank == 0)
+        return None
     reader = _open_step(kind, step, coordinator)
     if reader is None:
         return None

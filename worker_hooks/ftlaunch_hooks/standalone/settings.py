@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch_contract import protocol
-from ftlaunch_contract.checkpoint import layout, writer
+from ftlaunch_contract.checkpoint import initial, layout, writer
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.protocol import MemoryInterval, Why
 
@@ -84,4 +84,4 @@ def _load(checkpoint_dir: Path) -> InitialCheckpoint | None:
     if not asked:
         return None
     path = layout.iteration_dir(checkpoint_dir, int(asked)) if asked.isdecimal() else Path(asked).absolute()
-    return InitialCheckpoint(path, weights_only=os.environ.get(protocol.ENV_RESUME_TRAINING) == "0")
+    return initial.asked(path, weights_only=os.environ.get(protocol.ENV_RESUME_TRAINING) == "0")

@@ -83,11 +83,10 @@ class RankState:
     def _share_out(self) -> None:
         """Decide, the same on every rank of the node, who saves which replicated parameter."""
         sizes = {}
-        for part in self._parts.values():
-            if isinstance(part, ModulePart):
-                for name, tensor in part.tensors()[0].items():
-                    if id(tensor) in self._names.replicated:
-                        sizes[part.key(name)] = tensor.nbytes
+        for part in self.modules():
+            for name, tensor in part.tensors()[0].items():
+                if id(tensor) in self._names.replicated:
+                    sizes[part.key(name)] = tensor.nbytes
         self._names.owners = share_out(sizes, self.node.count)
 
     def collect(self, step: int | None = None) -> Collected:
@@ -184,13 +183,15 @@ class RankState:
         Raises StateError when the modules that are attached do not fit; then nothing has changed.
         """
         lookup, state = Lookup(saved, self.rank, self.world_size), saved.state(self.rank)
-        modules = [part for part in self._parts.values() if isinstance(part, ModulePart)]
-        if not modules:
+        if not (modules := self.modules()):
             raise StateError("cannot load weights: no module is attached")
         self._check_ranks(saved)
-        loads = [part.plan(_module_tree(part, state, saved), lookup) for part in modules]
-        for load in loads:
+        for load in [part.plan(_module_tree(part, state, saved), lookup) for part in modules]:
             load()
+
+    def modules(self) -> list[ModulePart]:
+        """The attached modules that are saved."""
+        return [part for part in self._parts.values() if isinstance(part, ModulePart)]
 
     def _check_objects(self, state: Mapping[str, Json]) -> None:
         names = set(state) - _TAKEN.keys() - self._frozen

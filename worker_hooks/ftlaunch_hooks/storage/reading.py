@@ -34,7 +34,7 @@ def read(saved: SavedTensors, wanted: Mapping[str, Tensor]) -> None:
         piece = None if is_sharded(target) else _only_piece(saved, key)
         if piece is None:
             planned[key] = target
-        elif can_fill(target):
+        elif piece.file.path is not None and can_fill(target):
             filling.add(piece.file.path, piece.offset, target)
         else:
             target.copy_(piece.tensor())

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,13 +18,24 @@ from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
 from ftlaunch_hooks.tensors.mapped import MappedFile
 
 
+class TensorSource(Protocol):
+    """What gives the tensor of a chunk."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file in which the tensor's bytes lie as they are in memory; None where there is none."""
+
+    def tensor(self, chunk: Chunk, offset: int) -> Tensor:
+        """The tensor of a chunk that begins at an offset in the file."""
+
+
 @dataclass(frozen=True)
 class SavedChunk:
     """A chunk, and the file it lies in."""
 
     chunk: Chunk
     offset: int  # bytes from the beginning of the file
-    file: MappedFile
+    file: TensorSource
 
     def tensor(self) -> Tensor:
         """The chunk as a tensor, in the mapped memory."""

@@ -108,10 +108,10 @@ def test_a_checkpoint_under_another_name_is_loaded(other: Path, start: Start) ->
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("nowhere", "nowhere: there is no such directory"),
-        ("iteration_0000040", "iteration_0000040: there is no such directory"),
+        ("nowhere", "nowhere: there is no such file or directory"),
+        ("iteration_0000040", "iteration_0000040: there is no such file or directory"),
         ("empty", "empty: there is no checkpoint in it"),
-        ("a-file", "a-file: there is no such directory"),
+        ("a-file", "a-file: there is no checkpoint in it that this version knows"),
         ("damaged", "damaged: it is not a usable checkpoint, nor does it hold one"),
     ],
 )

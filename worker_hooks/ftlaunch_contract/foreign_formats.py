@@ -1,0 +1,39 @@
+"""Checkpoints that other libraries wrote: which format a path is in, as far as file names say. Without torch.
+
+They hold weights for a job to begin with. Optimizers, positions and random numbers in them are of another program's
+shape, and are not taken.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from enum import Enum
+from pathlib import Path
+
+HF_NAMES = ("model.safetensors", "pytorch_model.bin")  # with `.index.json` behind: the weights lie in several files
+INDEX = ".index.json"
+DCP_INDEX = ".metadata"
+_TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
+
+
+class Format(Enum):
+    """Who wrote it, as it is called in messages."""
+
+    HF = "a folder as Hugging Face's libraries write it"
+    SAFETENSORS = "a safetensors file"
+    DCP = "a folder of torch.distributed.checkpoint"
+    TORCH = "a file of torch.save"
+
+
+def format_of(path: Path) -> Format | None:
+    """The format of a checkpoint that another library wrote; None where there is none."""
+    if path.is_dir():
+        if (path / DCP_INDEX).is_file():
+            return Format.DCP
+        hf = any((path / name).is_file() or (path / f"{name}{INDEX}").is_file() for name in HF_NAMES)
+        return Format.HF if hf else None
+    if not path.is_file():
+        return None
+    if path.suffix == ".safetensors":
+        return Format.SAFETENSORS
+    return Format.TORCH if path.suffix in _TORCH_SUFFIXES or zipfile.is_zipfile(path) else None

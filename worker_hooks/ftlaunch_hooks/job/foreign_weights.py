@@ -1,0 +1,72 @@
+"""A new run begins with the weights of a checkpoint that another library wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from ftlaunch_contract.checkpoint.tensor_file import Damaged
+from ftlaunch_contract.foreign_formats import Format
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.module import ModulePart
+from ftlaunch_hooks.state.parts import few
+from ftlaunch_hooks.storage.foreign.names import Match
+from ftlaunch_hooks.storage.foreign.reading import ForeignWeights
+from ftlaunch_hooks.tensors.json_codec import StateError
+
+
+def load_weights(path: Path, kind: Format, modules: Sequence[ModulePart], *, tell: bool) -> None:
+    """Fill those of the attached modules that the checkpoint holds wholly, in place.
+
+    tell: say what was taken, on one rank. Raises StateError where no module fits, or it is not clear which one does;
+    then nothing has changed. Raises Damaged where the checkpoint cannot be read.
+    """
+    try:
+        found = ForeignWeights(path, kind)
+    except (Damaged, OSError) as problem:
+        cause = problem.strerror if isinstance(problem, OSError) else problem
+        raise Damaged(f"cannot load {path}: {cause}") from problem
+    tensors = {part.name: part.tensors()[0] for part in modules}
+    fits = {name: found.fit(name, held) for name, held in tensors.items() if held}
+    chosen = _choose(path, fits)
+    loads = {name: found.plan(name, tensors[name], fits[name]) for name in chosen}
+    for fill, _ in loads.values():
+        fill()
+    if tell:
+        _tell(path, tensors, {name: others for name, (_, others) in loads.items()})
+
+
+def _choose(path: Path, fits: Mapping[str, Match]) -> list[str]:
+    """The modules that are wholly in it, each in a place of its own. Raises StateError."""
+    if not fits:
+        raise StateError("cannot load weights: no module with tensors is attached")
+    whole = [name for name, fit in fits.items() if fit.whole]
+    if not whole:
+        name, fit = min(fits.items(), key=lambda one: len(one[1].missing) + len(one[1].surplus))
+        raise StateError(f"cannot load weights: {path} does not fit `{name}`: {_difference(fit)}")
+    for name in whole:
+        if alike := [other for other in whole if other != name and fits[other].prefix == fits[name].prefix]:
+            raise StateError(
+                f"cannot load weights: {path} holds one module, and it fits `{name}` as well as {few(alike)}; attach"
+                " with frozen= what is not to be loaded, or load it in the script"
+            )
+    return whole
+
+
+def _difference(fit: Match) -> str:
+    parts = [f"it lacks {few(fit.missing)}"] if fit.missing else []
+    if fit.surplus:
+        parts.append(f"the module has no {few(fit.surplus)}")
+    return "; ".join(parts)
+
+
+def _tell(path: Path, tensors: Mapping[str, Mapping[str, Tensor]], other_types: Mapping[str, Sequence[str]]) -> None:
+    loaded = ", ".join(f"`{name}` ({len(tensors[name])} tensors)" for name in other_types)
+    left = sorted(set(tensors) - set(other_types))
+    kept = f"; {few(left)} keep what the script gave them" if left else ""
+    say(f"took the weights of {loaded} from {path}{kept}; nothing else of that checkpoint is taken")
+    for name, others in other_types.items():
+        if others:
+            say(f"{len(others)} tensors of `{name}` were of another type there, and were converted: {few(others)}")

@@ -1,0 +1,1 @@
+"""Weights in checkpoints that other libraries wrote."""
