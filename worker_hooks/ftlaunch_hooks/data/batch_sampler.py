@@ -12,11 +12,23 @@ from torch.utils.data import Sampler
 
 from ftlaunch_contract.checkpoint import skipped_samples
 from ftlaunch_hooks.data.sample_seeds import SeededBatch, leave_generators_alone
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.tensors.json_codec import StateError
 
 _MIX = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: keeps the epochs of different seeds apart
 _STREAM = 0xC2B2AE3D27D4EB4F  # another odd number: keeps data sets apart from epochs
 
 Tail = Literal["drop", "carry", "keep"]
+
+_BATCH = "global_batch"
+_OTHER_BATCH = (
+    "a step takes {now} samples now, {before} when it was saved: the data goes on at the exact sample, and steps go on"
+    " at their number, so that what counts steps (a schedule, the number of steps to make) sees other amounts of data"
+)
+
+
+class PositionError(StateError, ValueError):
+    """A saved position is not one in this order of samples, or comes too late."""
 
 
 class SampleOrder:
@@ -71,11 +83,18 @@ class PositionedSampler(Sampler[list[int]]):
         """One global batch has been consumed."""
         raise NotImplementedError
 
+    def count_on(self, consumed: int) -> None:
+        """Begin with the first sample, behind `consumed` samples of other data: each number stays one sample's.
+
+        Raises PositionError where batches were read already.
+        """
+        raise NotImplementedError
+
     def skip(self, spans: skipped_samples.Spans) -> None:
         """Pass over samples, by whole batches: [begin, end) of what is consumed over all ranks and epochs.
 
-        A batch that begins in a span is not made; the samples count as consumed. Raises ValueError where batches were
-        read already.
+        A batch that begins in a span is not made; the samples count as consumed. Raises PositionError where batches
+        were read already.
         """
         self._expect_not_read()
         self._skipped = spans
@@ -88,16 +107,26 @@ class PositionedSampler(Sampler[list[int]]):
         """This rank's batch; first: the number of its first sample, over all ranks and epochs."""
         return SeededBatch(indices, self._fixed["seed"], first)
 
+    def _saved(self) -> dict[str, Any]:
+        """What belongs to every position."""
+        return {_BATCH: self._global_batch, **self._fixed}
+
     def _check(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError when `state` is a position in another order, or batches were read already."""
+        """Raises PositionError when `state` is a position in another order, or batches were read already."""
         self._expect_not_read()
         for name, value in self._fixed.items():
             if state[name] != value:
-                raise ValueError(f"cannot resume sampling: {name} is {value}, {state[name]} when it was saved")
+                raise PositionError(
+                    f"cannot resume sampling: {name} is {value}, {state[name]} when it was saved; new data begins anew "
+                    "where attach(anew=...) gives a word for it"
+                )
+        before = state.get(_BATCH, self._global_batch)  # earlier versions did not save it
+        if before != self._global_batch and not self._rank:
+            say(_OTHER_BATCH.format(now=self._global_batch, before=before))
 
     def _expect_not_read(self) -> None:
         if self._read_ahead:
-            raise ValueError(
+            raise PositionError(
                 "cannot resume sampling: an iterator was made before attach() and has read ahead from the beginning; "
                 "make the DataLoader's iterator after attach()"
             )
@@ -183,6 +212,11 @@ class ResumableBatchSampler(PositionedSampler):
         """One global batch has been consumed."""
         self._position = self._after(*self._next(self._position))
 
+    def count_on(self, consumed: int) -> None:
+        """See PositionedSampler."""
+        self._expect_not_read()
+        self._position = _Position(consumed=consumed)
+
     def __len__(self) -> int:
         """Batches that begin in the first epoch. The same at every position: a schedule computed from it stays.
 
@@ -226,12 +260,13 @@ class ResumableBatchSampler(PositionedSampler):
     def state_dict(self) -> dict[str, Any]:
         """The position, and what must be the same for it to be valid."""
         position = self._position
-        return {"epoch": position.epoch, "offset": position.offset, "consumed": position.consumed, **self._fixed}
+        at = {"epoch": position.epoch, "offset": position.offset, "consumed": position.consumed}
+        return {**at, **self._saved()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a saved position.
 
-        Raises ValueError when it is one in another order or data set, or when an iterator has read ahead from
+        Raises PositionError when it is one in another order or data set, or when an iterator has read ahead from
         where we were: its batches would be the wrong ones.
         """
         self._check(state)

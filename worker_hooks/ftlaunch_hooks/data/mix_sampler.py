@@ -58,11 +58,16 @@ class ResumableMixSampler(PositionedSampler):
         self._before = [[self._cycle[:at].count(number) for number in range(len(ratio))] for at in range(sum(ratio))]
         self._base = [0] * len(ratio)  # samples of each data set that were consumed when the first cycle began
         self._done = 0  # samples since
+        self._earlier = 0  # samples of other data, see count_on
 
     @property
     def consumed(self) -> int:
         """Samples consumed, over all ranks, data sets and epochs."""
-        return sum(self._base) + self._done
+        return self._counted + self._done
+
+    @property
+    def _counted(self) -> int:
+        return self._earlier + sum(self._base)
 
     @property
     def consumed_of(self) -> list[int]:
@@ -73,9 +78,14 @@ class ResumableMixSampler(PositionedSampler):
         """One global batch has been consumed."""
         self._done = self._next(self._done) + self._global_batch
 
+    def count_on(self, consumed: int) -> None:
+        """See PositionedSampler."""
+        self._expect_not_read()
+        self._base, self._done, self._earlier = [0] * len(self._base), 0, consumed
+
     def _next(self, done: int) -> int:
         """Where the next batch begins that is not skipped."""
-        before = sum(self._base)
+        before = self._counted
         while skipped_samples.after(self._skipped, before + done) != before + done:
             done += self._global_batch
         return done
@@ -94,7 +104,7 @@ class ResumableMixSampler(PositionedSampler):
             ]
             numbers = [self._cycle[sample % len(self._cycle)] for sample in range(begin, end)]
             indices = [self._first[number] + next(parts[number]) for number in numbers]
-            yield self._batch(indices, sum(self._base) + begin)
+            yield self._batch(indices, self._counted + begin)
             done += self._global_batch
 
     def _taken(self, done: int) -> list[int]:
@@ -108,18 +118,20 @@ class ResumableMixSampler(PositionedSampler):
     def state_dict(self) -> dict[str, Any]:
         """The position, and what must be the same for it to be valid."""
         at = self._done % len(self._cycle)
-        return {"consumed_of": self.consumed_of, "place_in_cycle": at, "ratio": self._ratio, **self._fixed}
+        where = {"consumed_of": self.consumed_of, "place_in_cycle": at, "ratio": self._ratio, "earlier": self._earlier}
+        return {**where, **self._saved()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a saved position; with another ratio than then a new cycle begins there.
 
-        Raises ValueError when it is one in other data sets or another order, or when an iterator has read
+        Raises PositionError when it is one in other data sets or another order, or when an iterator has read
         ahead from where we were: its batches would be the wrong ones.
         """
         self._check(state)
         at = state["place_in_cycle"] if state["ratio"] == self._ratio else 0
         self._base = [taken - before for taken, before in zip(state["consumed_of"], self._before[at], strict=True)]
         self._done = at
+        self._earlier = state.get("earlier", 0)  # earlier versions did not save it
 
 
 def spread(ratio: Sequence[int]) -> list[int]:

@@ -60,16 +60,13 @@ class Positions:
     def skip(self, spans: Spans) -> None:
         """Pass over samples that no run is to use again, where the sampler can do it.
 
-        Raises StateError where an iterator has read ahead already.
+        Raises PositionError where an iterator has read ahead already.
         """
         if not spans or not self.skippable:
             return
         sampler = self._moved[0]
         assert isinstance(sampler, PositionedSampler)
-        try:
-            sampler.skip(spans)
-        except ValueError as error:
-            raise StateError(str(error)) from None
+        sampler.skip(spans)
 
     def check_ranks(self, saved: int, now: int) -> None:
         """Raises StateError when a loader was saved by `saved` ranks and there are `now`.

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from types import FrameType
 from typing import Any
 
 from ftlaunch_hooks.job.coordinator import Coordinator
-from ftlaunch_hooks.job.job import Job
+from ftlaunch_hooks.job.job import Choices, Job
 from ftlaunch_hooks.job.restore import AttachError, saved_object
 from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.observe import optimizer_steps
 from ftlaunch_hooks.process import bootstrap, error_file
 from ftlaunch_hooks.standalone import standalone
-from ftlaunch_hooks.state import generators
+from ftlaunch_hooks.state.random_numbers import generators
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 _coordinator: Coordinator | None = None
 _job: Job | None = None
 
 
-def attach(*, frozen: Collection[str] = (), replicated: Collection[str] = (), **objects: Any) -> Job:
+def attach(
+    *,
+    frozen: Collection[str] = (),
+    replicated: Collection[str] = (),
+    anew: Mapping[str, str] | None = None,
+    **objects: Any,
+) -> Job:
     """Take part in the job: restore `objects` where an earlier attempt left them, and keep them safe.
 
     objects: under any name, anything with state_dict() and load_state_dict(): models (DDP-wrapped too), optimizers,
     schedulers, scalers, samplers; and random number generators. Generators among the caller's variables are saved
     without being given. frozen: names of objects that are never saved nor restored. replicated: names of modules whose
     parameters another wrapper than DistributedDataParallel keeps equal on all ranks, and of optimizers that step all of
-    theirs on every rank: one rank saves them for all.
+    theirs on every rank: one rank saves them for all. anew: name of an object -> a word of the script's; what was saved
+    of it under another word, or none, is not restored: new data, or a new schedule at the old position.
     Call it once, after everything is built. Raises StateError naming the argument that cannot be saved
     or does not fit what is restored, and AttachError.
     """
@@ -38,7 +45,8 @@ def attach(*, frozen: Collection[str] = (), replicated: Collection[str] = (), **
         if unknown := sorted(set(names) - set(objects)):
             raise AttachError(f"cannot attach: {option} names {unknown[0]!r}, which is none of {sorted(objects)}")
     optimizer_steps.stop()
-    _job = Job(objects, frozen, replicated, coordinator, generators.find(_caller(), objects))
+    choices = Choices(frozen, replicated, anew or {})
+    _job = Job(objects, choices, coordinator, generators.find(_caller(), objects))
     return _job
 
 

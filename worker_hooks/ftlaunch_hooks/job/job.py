@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,23 +34,29 @@ from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 
 
+@dataclass(frozen=True)
+class Choices:
+    """What attach() was told of the objects besides their names."""
+
+    frozen: Collection[str]
+    replicated: Collection[str]
+    anew: Mapping[str, str]
+
+
 class Job:
     """This rank's part in the job."""
 
     def __init__(
-        self,
-        objects: dict[str, Any],
-        frozen: Collection[str],
-        replicated: Collection[str],
-        coordinator: Coordinator,
-        found: Mapping[str, Any],
+        self, objects: dict[str, Any], choices: Choices, coordinator: Coordinator, found: Mapping[str, Any]
     ) -> None:
         """Restore and take the first snapshot; use attach()."""
         self._coordinator, self._page = coordinator, coordinator.page
         self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
-        ranks = coordinator.rank, coordinator.world_size, coordinator.peers
-        self._state = RankState(objects, frozen, *ranks, found, coordinator.node, replicated)
-        self._positions = Positions(objects, frozen)
+        self._state = RankState(
+            objects, choices.frozen, coordinator.rank, coordinator.world_size, coordinator.peers,
+            found, coordinator.node, choices.replicated, choices.anew,
+        )  # fmt: skip
+        self._positions = Positions(objects, choices.frozen)
         kind, step = coordinator.resume()
         restored = restore(self._state, self._positions, kind, step, coordinator)
         skip_bad_data(self._positions, coordinator.checkpoint_dir)

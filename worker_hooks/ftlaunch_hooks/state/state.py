@@ -12,12 +12,15 @@ from torch import Tensor, nn
 from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state import gradients, rng
+from ftlaunch_hooks.state import gradients
+from ftlaunch_hooks.state.anew import Anew
+from ftlaunch_hooks.state.attached import RNG, TAKEN, check_attachable, make_parts
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
-from ftlaunch_hooks.state.generators import OwnGenerators, kind_of
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
-from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
+from ftlaunch_hooks.state.parts import Names, few
+from ftlaunch_hooks.state.random_numbers import rng
+from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators, kind_of
 from ftlaunch_hooks.state.structure import Structure
 from ftlaunch_hooks.storage.own_copies import check_alike
 from ftlaunch_hooks.storage.reading import Lookup
@@ -30,10 +33,7 @@ from ftlaunch_hooks.tensors.replicated import replicated_parameters
 
 __all__ = ["Collected", "RankState", "StateError"]
 
-_RNG = "rng"
 _IN_STEPS = "in_steps"
-# names that are not free for attached objects
-_TAKEN = {_RNG: "random numbers", gradients.NAME: "gradients", bucket_layout.NAME: "DDP's buckets"}
 
 
 class RankState:
@@ -49,25 +49,24 @@ class RankState:
         found: Mapping[str, Any] | None = None,
         node: NodeRanks | None = None,
         replicated: Collection[str] = (),
+        anew: Mapping[str, str] | None = None,
     ) -> None:
         """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
 
         peers: the pages of the node's ranks, in which they agree on what is replicated; without pages nothing counts
         as it. found: generators that the script has made and not attached, see generators.find. node: the ranks that
-        are on this rank's node, all of them if not given. replicated: see attach().
+        are on this rank's node, all of them if not given. replicated, anew: see attach().
         Raises StateError for an object without the two methods, or a name that is not one.
         """
-        if unknown := set(frozen) - set(objects):
-            raise StateError(f"cannot attach: frozen names {few(unknown)}, which is not an argument")
-        for name, target in objects.items():
-            _check(name, target)
+        check_attachable(objects, frozen)
         self.rank, self.world_size, self.node = rank, world_size, node or one_node(world_size)
         self.optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
         kept = {name: target for name, target in objects.items() if name not in frozen}
         attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
         reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
         self._names = Names(replicated_parameters(world_size, objects, replicated), kept, replicated)
-        self._parts = _make_parts(kept, self._names)
+        self._parts = make_parts(kept, self._names)
+        self._anew = Anew(anew or {}, {name: kept[name] for name in self._parts})
         self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
         self._gradients = _gradients(kept, self._names)
         agreement = ReplicaAgreement(self.node.place(rank), peers, self._parts) if world_size > 1 and peers else None
@@ -117,11 +116,11 @@ class RankState:
         self._collector.begin()
         state: dict[str, Json] = {}
         for name, part in self._parts.items():
-            state[name] = {"kind": part.kind, **part.collect(self._collector)}
+            state[name] = self._anew.mark(name, {"kind": part.kind, **part.collect(self._collector)})
         state[gradients.NAME] = self._gradients.collect(self._collector)
         if layouts := self._layouts.collect():
             state[bucket_layout.NAME] = layouts
-        state[_RNG] = encode(self._rng_state(), (_RNG,), self._put_rng)
+        state[RNG] = encode(self._rng_state(), (RNG,), self._put_rng)
         collected = Collected(self._collector.finish(), state, self._collector.outside)
         if self._structure is not None:
             self._structure.check(collected)
@@ -156,14 +155,16 @@ class RankState:
         self._restored = True
         if why := self._layouts.replay(state.get(bucket_layout.NAME)):
             self._tell_of_buckets(why)
-        loads = [part.plan(state[name], lookup) for name, part in self._parts.items()]
+        anew = self._anew.names(state)
+        loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
         if gradients.NAME in state:
             other_ranks = saved.world_size != self.world_size
             loads.append(self._gradients.plan(state[gradients.NAME], lookup, values_only=other_ranks))
+        loads += self._anew.plan(state, saved.consumed_samples, tell=self.rank == 0)
         for load in loads:
             load()
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
-        self._rng_read = decode(state[_RNG], lookup.get) if self.rank < saved.world_size else {}
+        self._rng_read = decode(state[RNG], lookup.get) if self.rank < saved.world_size else {}
         if self._rng_read:
             self._generators.check(self._rng_read)
 
@@ -194,13 +195,13 @@ class RankState:
         return [part for part in self._parts.values() if isinstance(part, ModulePart)]
 
     def _check_objects(self, state: Mapping[str, Json]) -> None:
-        names = set(state) - _TAKEN.keys() - self._frozen
-        if missing := set(self._parts) - names:
+        names, anew = set(state) - TAKEN.keys() - self._frozen, self._anew.names(state)
+        if missing := set(self._parts) - names - anew:
             raise StateError(f"cannot restore {few(missing)}: attached now, but not when the state was saved")
         if surplus := names - set(self._parts):
             raise StateError(f"cannot restore: {few(surplus)} saved, but not attached now")
         for name, part in self._parts.items():
-            if state[name]["kind"] != part.kind:
+            if name not in anew and state[name]["kind"] != part.kind:
                 saved = state[name]["kind"]
                 raise StateError(f"cannot restore `{name}`: {part.kind} now, {saved} when saved")
 
@@ -256,45 +257,7 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
     return {"tensors": names, "extra": {}}
 
 
-def _check(name: str, target: Any) -> None:
-    if kind_of(target) is not None:
-        return
-    if name in _TAKEN:
-        raise StateError(f"cannot attach: `{name}` is the name of the {_TAKEN[name]}, which are always saved")
-    methods = [m for m in ("state_dict", "load_state_dict") if not callable(getattr(target, m, None))]
-    if methods:
-        has = " and ".join(f"{method}()" for method in methods)
-        raise StateError(f"cannot attach: argument `{name}` has no {has}")
-    if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(target).__mro__):
-        raise StateError(
-            f"cannot attach: argument `{name}` is a ZeroRedundancyOptimizer, whose state_dict() is a collective; use "
-            "torch.distributed.fsdp.fully_shard"
-        )
-    if isinstance(target, nn.Module) and any(
-        type(module).__name__ == "FullyShardedDataParallel" for module in target.modules()
-    ):
-        raise StateError(
-            f"cannot attach: argument `{name}` is under FullyShardedDataParallel, whose state_dict() is a "
-            "collective; use torch.distributed.fsdp.fully_shard"
-        )
-
-
 def _gradients(objects: Mapping[str, Any], names: Names) -> gradients.Gradients:
     modules = {name: target for name, target in objects.items() if isinstance(target, nn.Module)}
     optimizers = {name: target for name, target in objects.items() if isinstance(target, torch.optim.Optimizer)}
     return gradients.Gradients(modules, optimizers, names)
-
-
-def _make_parts(objects: Mapping[str, Any], names: Names) -> dict[str, Part]:
-    """Modules first, so that optimizers find their parameters' names; then in the order given."""
-    parts: dict[str, Part] = {}
-    for name, target in objects.items():
-        if isinstance(target, nn.Module):
-            parts[name] = ModulePart(name, target, names)
-    for name, target in objects.items():
-        if isinstance(target, torch.optim.Optimizer):
-            parts[name] = OptimizerPart(name, target, names)
-    for name, target in objects.items():
-        if name not in parts:
-            parts[name] = OtherPart(name, target)
-    return parts

@@ -19,7 +19,7 @@ from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step, has_positi
 from ftlaunch_hooks.observe.unsaved.saved_elsewhere import SavedElsewhere
 from ftlaunch_hooks.observe.unsaved.value_looks import PLAIN, Look, changed_parts, is_library, is_time, look
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state.generators import kind_of
+from ftlaunch_hooks.state.random_numbers.generators import kind_of
 
 _NAMED = 8  # names of one line
 

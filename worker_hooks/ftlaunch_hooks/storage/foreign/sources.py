@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,6 +68,10 @@ class PickedTensors(SavedTensors):
     def put(self, key: str, pieces: Iterable[SavedChunk]) -> None:
         """The pieces of one tensor."""
         self._pieces[key] = list(pieces)
+
+    def state(self, rank: int) -> dict[str, Any]:
+        """Nothing: only tensors are taken."""
+        return {}
 
     def check(self) -> None:
         """Raises Damaged when a part of a tensor is missing."""

@@ -14,7 +14,7 @@ import torch
 from tests.support.snapshots import Box, save
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from ftlaunch_hooks.state.generators import find
+from ftlaunch_hooks.state.random_numbers.generators import find
 from ftlaunch_hooks.state.state import RankState, StateError
 
 Draw = Callable[[Any], Any]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state.generators import OwnGenerators
+from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators
 
 
 class Generators:

@@ -1,0 +1,96 @@
+"""Incremental resume: new data with the old schedule, a new schedule at the old position, another batch size."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.harness import JOBS, FtJob
+
+PARTS = JOBS / "in_parts.py"
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> Iterator[list[FtJob]]:
+    """The same job in two directories."""
+    pair = []
+    for name in ("killed", "alone"):
+        (tmp_path / name).mkdir()
+        pair.append(FtJob(tmp_path / name))
+    yield pair
+    for job in pair:
+        job.dispose()
+
+
+def start(job: FtJob, until: int, *args: str, part: int = 1) -> None:
+    words = ("--until", str(until), "--part", str(part), "--out", "out", *args)
+    job.start("--max-restarts", "1", "--memory-interval", "1", script=PARTS, args=words, ranks=1)
+
+
+def end(job: FtJob, part: int = 1) -> dict[str, Any]:
+    assert job.wait() == 0, job.stderr
+    return dict(json.loads((job.home / "out" / f"{part}.json").read_text()))
+
+
+@pytest.mark.long
+def test_new_data_with_the_old_schedule(twice: list[FtJob]) -> None:
+    """The data begins anew once: a rank that is killed in the second part goes on in the second part."""
+    ends = []
+    for job in twice:
+        start(job, 10)
+        first = end(job)
+        slow = ("--step-time", "0.1") if job is twice[0] else ()
+        start(job, 24, *slow, part=2)
+        if slow:
+            job.wait_step(15)
+            os.kill(job.pids()[0], signal.SIGKILL)
+        ends.append(end(job, 2))
+        began = "`sampler` begins anew (part 2), at its first sample; samples are counted on from 80"
+        assert began in job.log(0, 0)
+        assert first["consumed"] == 80
+        job.assert_clean()
+    killed = twice[0]
+    assert len(killed.events("incident")) == 1
+    assert "begins anew" not in killed.log(1, 0)
+    assert ends[0] == ends[1]
+    assert ends[1]["consumed"] == 80 + 14 * 8
+    # one schedule over both parts
+    assert ends[1]["lr"] == pytest.approx([0.05 * (1 + math.cos(math.pi * 24 / 40)) / 2]), (
+        "one schedule over both parts"
+    )
+
+
+@pytest.mark.long
+def test_a_new_schedule_at_the_old_position(job: FtJob) -> None:
+    start(job, 10, "--anew", "scheduler")
+    end(job)
+    start(job, 24, "--anew", "scheduler", "--total", "100", "--data", "1", part=2)
+    last = end(job, 2)
+    assert "`scheduler` begins anew (part 2), at position 10: from here on learning rates are those of" in job.log(0, 0)
+    assert last["lr"] == pytest.approx([0.05 * (1 + math.cos(math.pi * 24 / 100)) / 2])
+    job.assert_clean()
+
+
+def test_new_data_that_no_word_announces_is_refused(job: FtJob) -> None:
+    start(job, 10)
+    end(job)
+    start(job, 24, "--anew", part=2)
+    assert job.wait() == 1
+    assert "cannot resume sampling: length is 90, 70 when it was saved; new data begins anew where" in job.stderr
+    assert job.events("incident")[-1]["attempt"] == 0, "it is not tried twice"
+    job.assert_clean()
+
+
+def test_another_batch_size_is_said(job: FtJob) -> None:
+    start(job, 10)
+    end(job)
+    start(job, 14, "--batch", "16")
+    assert end(job)["consumed"] == 80 + 4 * 16
+    assert "a step takes 16 samples now, 8 when it was saved: the data goes on at the exact sample" in job.log(0, 0)
+    job.assert_clean()

@@ -1,0 +1,94 @@
+"""Objects that begin anew in a run that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ftlaunch_hooks.data.batch_sampler import PositionedSampler, ResumableBatchSampler
+from ftlaunch_hooks.data.mix_sampler import ResumableMixSampler
+from ftlaunch_hooks.state.anew import Anew
+from ftlaunch_hooks.tensors.json_codec import StateError
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"samplr": "2"}, "anew names `samplr`, which no saved object is attached as"),
+        ({"model": ""}, "anew gives `model` no word, as in anew={'model': 'part 2'}"),
+        ({"model": 2}, "anew gives `model` no word"),
+    ],
+)
+def test_what_is_no_word_of_an_object_is_refused(words: dict[str, Any], why: str) -> None:
+    with pytest.raises(StateError, match=why):
+        Anew(words, {"model": nn.Linear(1, 1)})
+
+
+def test_an_object_begins_anew_once_for_each_word() -> None:
+    anew = Anew({"box": "part 2"}, {"box": object(), "other": object()})
+    assert anew.names({"box": {"kind": "other"}, "other": {}}) == {"box"}
+    assert anew.names({"box": anew.mark("box", {}), "other": {}}) == set()
+    assert anew.names({"box": {"anew": "part 1"}}) == {"box"}
+    assert anew.names({}) == {"box"}, "it was not attached before"
+    assert anew.mark("other", {"kind": "other"}) == {"kind": "other"}
+
+
+SCHEDULES: dict[str, Any] = {
+    "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 50),
+    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=50),
+    "lambda": lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
+    "warm-up": lambda optimizer: torch.optim.lr_scheduler.SequentialLR(
+        optimizer,
+        [
+            torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=5),
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+        ],
+        [5],
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_schedule_is_where_it_would_be_had_it_been_the_first_one(kind: str) -> None:
+    """Whatever the restored optimizer has left in its groups."""
+    first, second = (torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1, momentum=0.9) for _ in range(2))
+    expected, new = SCHEDULES[kind](first), SCHEDULES[kind](second)
+    for _ in range(12):
+        expected.step()
+    [move] = Anew({"schedule": "2"}, {"schedule": new}).plan({"schedule": {"state": {"last_epoch": 12}}}, 0, tell=False)
+    second.param_groups[0].update(lr=7.0, initial_lr=9.0)
+    move()
+    for _ in range(8):
+        assert second.param_groups[0] | {"params": 0} == first.param_groups[0] | {"params": 0}
+        expected.step()
+        new.step()
+
+
+def batches_of(length: int) -> ResumableBatchSampler:
+    return ResumableBatchSampler(length, 4, rank=0, world_size=1, tail="carry")
+
+
+def mixed(length: int) -> ResumableMixSampler:
+    return ResumableMixSampler([length, 6], [2, 1], 4, rank=0, world_size=1)
+
+
+@pytest.mark.parametrize("make", [batches_of, mixed])
+def test_samples_of_new_data_have_numbers_of_their_own(make: Callable[[int], PositionedSampler]) -> None:
+    sampler, plain = make(10), iter(make(10))
+    sampler.count_on(100)
+    assert sampler.consumed == 100
+    batches = iter(sampler)
+    assert [next(batches) for _ in range(9)] == [next(plain) for _ in range(9)], "the order is the new data's own"
+    for _ in range(9):
+        sampler.advance()
+    resumed = make(10)
+    resumed.load_state_dict(sampler.state_dict())
+    assert sampler.consumed == resumed.consumed == 136
+    assert next(iter(resumed)) == next(batches)
+    with pytest.raises(ValueError, match="an iterator was made before"):
+        sampler.count_on(200)

@@ -1,0 +1,86 @@
+"""Objects that begin anew in a run that otherwise goes on: new data with the old schedule, or a new schedule.
+
+The script gives a word with the name of such an object, and the word is saved. What was saved under another word, or
+under none, is not restored: the object begins as the script made it. What was saved under the same word is restored, so
+that the same script resumes after a kill like any other. This is MindSpore Transformers' incremental resume training.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch.optim.lr_scheduler import LRScheduler
+
+from ftlaunch_hooks.data.batch_sampler import PositionedSampler
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.parts import few
+from ftlaunch_hooks.tensors.json_codec import Json, StateError
+
+_WORD = "anew"  # in an object's saved tree
+_POSITION = "last_epoch"  # of torch's schedulers, in what they save
+
+
+class Anew:
+    """Which objects begin anew, and how they take up what the others have reached."""
+
+    def __init__(self, words: Mapping[str, str], objects: Mapping[str, Any]) -> None:
+        """words: name of an attached object -> word. Raises StateError for a name or a word that is none."""
+        if unknown := words.keys() - objects.keys():
+            raise StateError(f"cannot attach: anew names {few(unknown)}, which no saved object is attached as")
+        if bad := [name for name, word in words.items() if not isinstance(word, str) or not word]:
+            raise StateError(f"cannot attach: anew gives {few(bad)} no word, as in anew={{{bad[0]!r}: 'part 2'}}")
+        self._words, self._objects = words, objects
+
+    def mark(self, name: str, tree: dict[str, Json]) -> dict[str, Json]:
+        """The tree of an object, with its word."""
+        return {**tree, _WORD: self._words[name]} if name in self._words else tree
+
+    def names(self, state: Mapping[str, Json]) -> set[str]:
+        """The objects that begin anew where `state` is resumed."""
+        return {name for name, word in self._words.items() if state.get(name, {}).get(_WORD) != word}
+
+    def plan(self, state: Mapping[str, Json], consumed: int, *, tell: bool) -> list[Callable[[], None]]:
+        """What has these objects begin, once the others are restored.
+
+        consumed: samples, when it was saved. tell: say it, on one rank. Raises PositionError where one has begun.
+        """
+        begins = []
+        for name in sorted(self.names(state)):
+            target, how = self._objects[name], "as the script made it"
+            if isinstance(target, LRScheduler):
+                position = _saved_position(state.get(name, {}))
+                begins.append(_moved_on(target, position))
+                how = f"at position {position}: from here on learning rates are those of the new schedule"
+            elif isinstance(target, PositionedSampler):
+                target.count_on(consumed)
+                how = f"at its first sample; samples are counted on from {consumed}"
+            if tell:
+                say(f"`{name}` begins anew ({self._words[name]}), {how}; what was saved of it is not restored")
+        return begins
+
+
+def _saved_position(tree: Mapping[str, Json]) -> int:
+    state = tree.get("state")
+    position = state.get(_POSITION) if isinstance(state, dict) else None
+    return position if isinstance(position, int) else 0
+
+
+def _moved_on(scheduler: LRScheduler, position: int) -> Callable[[], None]:
+    """What moves a schedule to a position: step by step from its beginning, as if it had been the first one.
+
+    Schedules are defined by their steps: not all have a closed form, and those that have differ in the last bits.
+    """
+    groups = scheduler.optimizer.param_groups
+    before = [{key: value for key, value in group.items() if key in ("lr", "initial_lr")} for group in groups]
+
+    def move() -> None:
+        for group, values in zip(scheduler.optimizer.param_groups, before, strict=True):
+            group.update(values)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")  # before the optimizer's, which has
+            while scheduler.last_epoch < position:  # made these steps in earlier runs
+                scheduler.step()
+
+    return move

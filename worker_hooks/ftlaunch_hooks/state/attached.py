@@ -1,0 +1,67 @@
+"""What can be attached, and the part of a rank's state that each object becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftlaunch_hooks.state import gradients
+from ftlaunch_hooks.state.module import ModulePart
+from ftlaunch_hooks.state.optimizer import OptimizerPart
+from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
+from ftlaunch_hooks.state.random_numbers.generators import kind_of
+from ftlaunch_hooks.tensors.ddp import bucket_layout
+from ftlaunch_hooks.tensors.json_codec import StateError
+
+RNG = "rng"
+# names that are not free for attached objects
+TAKEN = {RNG: "random numbers", gradients.NAME: "gradients", bucket_layout.NAME: "DDP's buckets"}
+
+
+def check_attachable(objects: Mapping[str, Any], frozen: Collection[str]) -> None:
+    """Raises StateError for an object that cannot be saved, or a name that is not free or not there."""
+    if unknown := set(frozen) - set(objects):
+        raise StateError(f"cannot attach: frozen names {few(unknown)}, which is not an argument")
+    for name, target in objects.items():
+        _check(name, target)
+
+
+def _check(name: str, target: Any) -> None:
+    if kind_of(target) is not None:
+        return
+    if name in TAKEN:
+        raise StateError(f"cannot attach: `{name}` is the name of the {TAKEN[name]}, which are always saved")
+    methods = [m for m in ("state_dict", "load_state_dict") if not callable(getattr(target, m, None))]
+    if methods:
+        has = " and ".join(f"{method}()" for method in methods)
+        raise StateError(f"cannot attach: argument `{name}` has no {has}")
+    if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(target).__mro__):
+        raise StateError(
+            f"cannot attach: argument `{name}` is a ZeroRedundancyOptimizer, whose state_dict() is a collective; use "
+            "torch.distributed.fsdp.fully_shard"
+        )
+    if isinstance(target, nn.Module) and any(
+        type(module).__name__ == "FullyShardedDataParallel" for module in target.modules()
+    ):
+        raise StateError(
+            f"cannot attach: argument `{name}` is under FullyShardedDataParallel, whose state_dict() is a "
+            "collective; use torch.distributed.fsdp.fully_shard"
+        )
+
+
+def make_parts(objects: Mapping[str, Any], names: Names) -> dict[str, Part]:
+    """Modules first, so that optimizers find their parameters' names; then in the order given."""
+    parts: dict[str, Part] = {}
+    for name, target in objects.items():
+        if isinstance(target, nn.Module):
+            parts[name] = ModulePart(name, target, names)
+    for name, target in objects.items():
+        if isinstance(target, torch.optim.Optimizer):
+            parts[name] = OptimizerPart(name, target, names)
+    for name, target in objects.items():
+        if name not in parts:
+            parts[name] = OtherPart(name, target)
+    return parts
