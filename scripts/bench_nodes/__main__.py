@@ -7,7 +7,7 @@ Three machines of two ranks on gloo; with ftlaunch others stand by. In every rou
 machines of its own: a rank is killed; with ftlaunch a machine's agent and ranks are killed besides, a machine falls
 silent, as its link goes down, the head's process is killed, and then the head's machine. torchrun runs with
 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: a store of the ranks' own. It has no standby for a number of nodes that is fixed,
-so it is not asked for that.
+so it is not asked for that. "one machine" is ftlaunch with all six ranks on one: what starting them takes by itself.
 Prints Markdown; --json writes every single figure.
 """
 
@@ -70,9 +70,9 @@ def share_of_a_core(processes: dict[str, psutil.Process], figures: Figures) -> N
         figures[f"{name}, while training"] = (after[name] - before[name]) / seconds
 
 
-def begin(run: trial.Trial, figures: Figures) -> None:
-    """Launch, and a rank's death."""
-    figures["launch to ready on all machines"] = -run.start(*range(trial.NODES)) + run.ready(0.0, "start")
+def begin(run: trial.Trial, figures: Figures, machines: int = trial.NODES) -> None:
+    """Launch."""
+    figures["launch to ready on all machines"] = -run.start(*range(machines)) + run.ready(0.0, "start")
 
 
 def die(run: trial.Trial, figures: Figures) -> None:
@@ -119,7 +119,20 @@ def ours(home: Path, figures: Figures) -> None:
         figures["the head's machine killed to ready, standby"] = run.ready(killed, "third standby") - killed
 
 
-RACERS: dict[str, Callable[[Path, Figures], None]] = {"ftlaunch": ours, "torchrun": theirs}
+def on_one(home: Path, figures: Figures) -> None:
+    """ftlaunch, all ranks on one machine."""
+    with Machines(1) as machines:
+        run = trial.OneMachineTrial(home, machines)
+        begin(run, figures, machines=1)
+        run.calm()
+        die(run, figures)
+
+
+RACERS: dict[str, Callable[[Path, Figures], None]] = {
+    "ftlaunch": ours,
+    "ftlaunch, one machine": on_one,
+    "torchrun": theirs,
+}
 
 
 def main() -> int:
@@ -143,7 +156,7 @@ def main() -> int:
             for name in found:
                 found[name].append({})
                 try:
-                    RACERS[name](home / f"{name}-{number}", found[name][-1])
+                    RACERS[name](home / f"{name.replace(', ', '-').replace(' ', '-')}-{number}", found[name][-1])
                 except trial.Failed as failed:
                     wrong.append(f"{name}, round {number + 1}: {failed}")
             print(f"round {number + 1} of {args.rounds}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)

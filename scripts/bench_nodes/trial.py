@@ -148,6 +148,17 @@ class OurTrial(Trial):
         return adopted - killed
 
 
+class OneMachineTrial(OurTrial):
+    """ftlaunch with as many ranks on one machine: what they take to start there, nodes do not add."""
+
+    def command(self, number: int) -> Sequence[str]:
+        return (
+            sys.executable, "-m", "ftlaunch", "--nproc-per-node", str(NODES * RANKS),
+            "--run-dir", str(self.home / "run"), "--job-id", "bench", "--max-restarts", "50",
+            "--max-without-progress", "1000", "--backoff-first", "1ms", str(JOB),
+        )  # fmt: skip
+
+
 class TheirTrial(Trial):
     """torchrun, whose agent on the first machine has the store."""
 
