@@ -1,7 +1,7 @@
 """A tiny GPT-2 trained by Hugging Face's Trainer: `hf.py OUT KIND [OPTION=VALUE...]`.
 
-KIND: `plain`, `grouped`, `lora`, `sft`, `dpo`, `said` (whatever is told of). Options are arguments of TrainingArguments
-as JSON, or ours: `rows`, `patience` (of early stopping), `nap` (seconds a step), `seed_of_base`, `plain` (not wrapped).
+KIND: `plain`, `grouped`, `lora`, `sft`, `dpo`, `grpo`, `said` (whatever is told of). Options are arguments of
+TrainingArguments as JSON, or ours: `rows`, `patience` (of early stopping), `nap` (seconds a step), `seed_of_base`, `plain` (not wrapped).
 FAULT="KIND RANK STEP; ...": what happens in attempt 0, 1, ... when the optimizer is about to make that step (`kill`),
 in its evaluation (`eval`), at its save (`save`), at the end of its epoch (`epoch`), or behind the loop (`end`).
 Left in OUT: `final_<rank>` (digest of the weights), `history_<rank>` (log_history without times), `fired`, and a line
@@ -103,6 +103,10 @@ def model() -> GPT2LMHeadModel:
     return GPT2LMHeadModel(config)
 
 
+def even_words(completions: list[str], **_: object) -> list[float]:
+    return [float(sum(int(word[1:]) % 2 == 0 for word in one.split())) for one in completions]
+
+
 def of_trl(net: GPT2LMHeadModel, given: dict[str, object], callbacks: list[TrainerCallback]) -> Trainer:
     import trl
     from datasets import Dataset
@@ -121,11 +125,14 @@ def of_trl(net: GPT2LMHeadModel, given: dict[str, object], callbacks: list[Train
     both = {
         "sft": lambda: {"text": text(8)},
         "dpo": lambda: {"prompt": text(4), "chosen": text(3), "rejected": text(5)},
+        "grpo": lambda: {"prompt": text(4)},
     }
     data = Dataset.from_list([both[KIND]() for _ in range(20)])
-    args = {"sft": trl.SFTConfig, "dpo": trl.DPOConfig}[KIND](output_dir=str(OUT / "trainer"), max_length=12, **given)
-    kind = {"sft": trl.SFTTrainer, "dpo": trl.DPOTrainer}[KIND]
-    reference = {"ref_model": model()} if KIND == "dpo" else {}
+    own = {"max_completion_length": 6} if KIND == "grpo" else {"max_length": 12}
+    config = {"sft": trl.SFTConfig, "dpo": trl.DPOConfig, "grpo": trl.GRPOConfig}[KIND]
+    args = config(output_dir=str(OUT / "trainer"), **own, **given)
+    kind = {"sft": trl.SFTTrainer, "dpo": trl.DPOTrainer, "grpo": trl.GRPOTrainer}[KIND]
+    reference = {"dpo": {"ref_model": model()}, "grpo": {"reward_funcs": even_words}}.get(KIND, {})
     evaluated = data.select(range(4))
     more: dict[str, Any] = {"processing_class": tokenizer, "callbacks": callbacks, **reference}
     return kind(net, args=args, train_dataset=data, eval_dataset=evaluated, **more)
@@ -147,9 +154,9 @@ def made() -> Trainer:
         from peft import LoraConfig, get_peft_model
 
         net = get_peft_model(net, LoraConfig(r=2, target_modules=["c_attn"], lora_dropout=0.1, fan_in_fan_out=True))
-    args = TrainingArguments(output_dir=str(OUT / "trainer"), **given)
-    if KIND in ("sft", "dpo"):
+    if KIND in ("sft", "dpo", "grpo"):
         return of_trl(net, given, callbacks)
+    args = TrainingArguments(output_dir=str(OUT / "trainer"), **given)
     return Trainer(
         net, args, data_collator=padded, train_dataset=rows(number, 1), eval_dataset=rows(6, 2), callbacks=callbacks
     )
@@ -168,7 +175,7 @@ def main() -> None:
     for name, tensor in sorted(trainer.model.state_dict().items()):
         digest.update(name.encode() + tensor.numpy().tobytes())
     (OUT / f"final_{RANK}").write_text(digest.hexdigest())
-    timed = ("runtime", "per_second")
+    timed = ("runtime", "per_second", "step_time")
     history = [{k: v for k, v in entry.items() if not k.endswith(timed)} for entry in trainer.state.log_history]
     (OUT / f"history_{RANK}").write_text(json.dumps(history, indent=1))
     if torch.distributed.is_initialized():

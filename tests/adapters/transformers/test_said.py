@@ -60,8 +60,12 @@ def test_trainers_that_keep_something_between_steps_are_refused() -> None:
 
     for kept in (trl.SFTTrainer, trl.DPOTrainer, Own):
         check_kind(kept.__new__(kept))
-    with pytest.raises(RuntimeError, match="what TRL's GRPOTrainer keeps from one step to the next"):
-        check_kind(trl.GRPOTrainer.__new__(trl.GRPOTrainer))
+    with pytest.raises(RuntimeError, match="what TRL's RLOOTrainer keeps from one step to the next"):
+        check_kind(trl.RLOOTrainer.__new__(trl.RLOOTrainer))
+    served = trl.GRPOTrainer.__new__(trl.GRPOTrainer)
+    served.use_vllm = True
+    with pytest.raises(RuntimeError, match="`use_vllm` is set: vLLM draws random numbers of its own"):
+        check_kind(served)
     with pytest.raises(RuntimeError, match=r"Loop has a train\(\) of its own"):
         check_kind(Loop.__new__(Loop))
 

@@ -104,3 +104,23 @@ def test_trainers_of_trl(job: FtJob, kind: str) -> None:
     assert job.wait() == 0, job.stderr
     assert len(job.fired()) == 2
     run.assert_same(undisturbed)
+
+
+GRPO = (
+    "grpo", "max_steps=9", "num_generations=2", "steps_per_generation=2", "num_iterations=2", "beta=0.0",
+    "log_completions=true", "gradient_accumulation_steps=1", "logging_steps=3",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("ranks", "faults"), [(1, "kill 0 2;kill 0 5;kill 0 7"), (2, "kill 1 3;kill 0 6")])
+@pytest.mark.slow
+def test_rollouts_of_grpo(job: FtJob, ranks: int, faults: str) -> None:
+    """Each is trained on in four steps, and killed among these. Taken out: without `_buffered_inputs` it differs."""
+    pytest.importorskip("trl")
+    run = FrameworkJob("hf.py", job, *GRPO, ranks=ranks)
+    undisturbed = run.undisturbed()
+    run.start(faults)
+    assert job.wait() == 0, job.stderr
+    assert len(job.fired()) == faults.count(";") + 1
+    run.assert_same(undisturbed)
+    job.assert_clean()

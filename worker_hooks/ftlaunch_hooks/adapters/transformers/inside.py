@@ -14,6 +14,8 @@ from typing import Any
 from transformers import Trainer, TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 
+from ftlaunch_hooks.adapters.transformers import rollouts
+
 _LOADERS = ("_load_from_checkpoint", "_load_optimizer_and_scheduler", "_load_scaler", "_load_rng_state")
 _SAVER = "_save_checkpoint"
 _NUMBERS = (
@@ -24,7 +26,7 @@ _NUMBERS = (
     "current_flos",
 )
 _LOSS = "_tr_loss"
-_TRIED = ("SFTTrainer", "DPOTrainer")  # of TRL
+_TRIED = ("SFTTrainer", "DPOTrainer", rollouts.KIND)  # of TRL
 _METRICS = ("_metrics", "_total_train_tokens", "_stored_metrics")  # of TRL's trainers, between two logs
 _BEYOND = 10**30  # steps: more than any number of epochs has
 
@@ -37,9 +39,11 @@ def check_kind(trainer: Any) -> None:
     of_trl = [one.__name__ for one in kind.__mro__ if one.__module__.startswith("trl.")]
     if of_trl and of_trl[0] not in _TRIED:
         raise RuntimeError(
-            f"cannot keep this Trainer: what TRL's {of_trl[0]} keeps from one step to the next, such as GRPO's"
-            f" rollouts, is not saved here; those that are kept are {' and '.join(_TRIED)}"
+            f"cannot keep this Trainer: what TRL's {of_trl[0]} keeps from one step to the next is not saved here; those"
+            f" that are kept are {', '.join(_TRIED)}"
         )
+    if rollouts.KIND in of_trl:
+        rollouts.check(trainer)
 
 
 def check_methods(trainer: Any) -> None:
@@ -65,7 +69,8 @@ def _check(missing: list[str]) -> None:
 def numbers(trainer: Any) -> dict[str, Any]:
     """What a Trainer counts beside its TrainerState."""
     metrics = {name: _plain(vars(trainer)[name]) for name in _METRICS if name in vars(trainer)}
-    return {"numbers": {name: getattr(trainer, name) for name in _NUMBERS}, "metrics": metrics}
+    counted = {name: getattr(trainer, name) for name in _NUMBERS}
+    return {"numbers": counted, "metrics": metrics, "rollouts": rollouts.state(trainer)}
 
 
 def loss_sum(trainer: Any) -> Any:
@@ -79,6 +84,7 @@ def put_back_numbers(trainer: Any, saved: Mapping[str, Any]) -> None:
         setattr(trainer, name, value)
     for name, value in saved["metrics"].items():
         _refill(trainer, name, value)
+    rollouts.put_back(trainer, saved["rollouts"])
 
 
 def _plain(value: Any) -> Any:
