@@ -1,7 +1,8 @@
 """A tiny GPT-2 trained by Hugging Face's Trainer: `hf.py OUT KIND [OPTION=VALUE...]`.
 
 KIND: `plain`, `grouped`, `lora`, `sft`, `dpo`, `grpo`, `said` (whatever is told of). Options are arguments of
-TrainingArguments as JSON, or ours: `rows`, `patience` (of early stopping), `nap` (seconds a step), `seed_of_base`, `plain` (not wrapped).
+TrainingArguments as JSON, or ours: `rows`, `patience` (of early stopping), `nap` (seconds a step), `seed_of_base`,
+`plain` (not wrapped).
 FAULT="KIND RANK STEP; ...": what happens in attempt 0, 1, ... when the optimizer is about to make that step (`kill`),
 in its evaluation (`eval`), at its save (`save`), at the end of its epoch (`epoch`), or behind the loop (`end`).
 Left in OUT: `final_<rank>` (digest of the weights), `history_<rank>` (log_history without times), `fired`, and a line
