@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import frameworks
 import house
 import journal
 import lists
@@ -19,6 +20,7 @@ import zoo
 from house import ROOT
 
 STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
+    ("README.md", "frameworks"): frameworks.table,
     ("docs/architecture.md", "folders"): house.table,
     ("docs/guide/spec.md", "options"): lists.options,
     ("docs/guide/journal.md", "events"): journal.table,

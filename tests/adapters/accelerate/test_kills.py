@@ -43,6 +43,7 @@ def again(job: FtJob) -> None:
     job.out, job.run_dir = job.home / "again", job.home / "run_again"
 
 
+@pytest.mark.exact("Accelerate", "accumulation", "evaluation", "loader workers", "several ranks")
 @pytest.mark.parametrize(
     ("style", "ranks", "faults"),
     [
@@ -90,6 +91,7 @@ def test_a_loop_that_begins_at_its_first_epoch_is_told(job: FtJob, tmp_path: Pat
     assert logs(job).count("begin it at `loader.iteration`") == 1
 
 
+@pytest.mark.refused("Accelerate", "`dispatch_batches`")
 def test_what_cannot_be_kept_is_refused(job: FtJob, tmp_path: Path) -> None:
     script = tmp_path / "dispatches.py"
     text = (JOBS / "accelerated.py").read_text()

@@ -28,6 +28,18 @@ STORIES = [
 ]
 
 
+@pytest.mark.exact(
+    "Lightning",
+    "accumulation",
+    "validation in an epoch",
+    "loader workers",
+    "several optimizers",
+    "manual optimization",
+    "EMA",
+    "early stopping",
+    "ModelCheckpoint beside it",
+    "several ranks",
+)
 @pytest.mark.parametrize(("style", "ranks", "faults"), STORIES)
 def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob, undisturbed: Undisturbed) -> None:
     """Taken out: without Loops._go_to_batch() the first batches of an epoch come twice, and all stories fail."""

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.refused("Lightning", "StochasticWeightAveraging", "LearningRateFinder", "`dataloader_iter`")
 @pytest.mark.parametrize(
     ("style", "sentence"),
     [

@@ -33,6 +33,7 @@ def test_told_to_stop_and_started_again(whom: str, job: FtJob, undisturbed: Undi
     job.assert_clean()
 
 
+@pytest.mark.refused("Lightning", "another number of ranks")
 @pytest.mark.parametrize(("before", "now"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
 @pytest.mark.slow
 def test_another_number_of_ranks_is_refused(before: int, now: int, job: FtJob) -> None:

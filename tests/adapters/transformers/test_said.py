@@ -40,6 +40,7 @@ def test_what_is_not_exact_is_said_once(tmp_path: Path, workers: int) -> None:
     assert "order of the data of a DataLoader" not in done.stderr
 
 
+@pytest.mark.refused("Transformers", "`auto_find_batch_size`")
 @pytest.mark.slow
 def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     done = run(tmp_path, "plain", "auto_find_batch_size=true")
@@ -47,6 +48,7 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     assert "cannot keep this Trainer: its argument `auto_find_batch_size` is set" in done.stderr
 
 
+@pytest.mark.refused("TRL", "its other trainers", "GRPO with vLLM")
 @pytest.mark.long
 def test_trainers_that_keep_something_between_steps_are_refused() -> None:
     trl = pytest.importorskip("trl")

@@ -39,6 +39,16 @@ SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.exact(
+    "Transformers",
+    "accumulation",
+    "evaluation",
+    "loader workers",
+    "`group_by_length`",
+    "`load_best_model_at_end`",
+    "early stopping",
+    "several ranks",
+)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in SHAPES]
 )
@@ -76,6 +86,7 @@ def test_told_to_stop_and_its_supervisor_killed(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.exact("Transformers", "LoRA")
 @pytest.mark.slow
 def test_of_adapters_the_base_is_not_saved(job: FtJob) -> None:
     """Taken out: with the whole model the checkpoint holds the base's 61 KB."""
@@ -93,6 +104,7 @@ def test_of_adapters_the_base_is_not_saved(job: FtJob) -> None:
     assert all("lora_" in key for key in model), model
 
 
+@pytest.mark.exact("TRL", "SFTTrainer", "DPOTrainer")
 @pytest.mark.parametrize("kind", ["sft", "dpo"])
 @pytest.mark.slow
 def test_trainers_of_trl(job: FtJob, kind: str) -> None:
@@ -112,6 +124,7 @@ GRPO = (
 )  # fmt: skip
 
 
+@pytest.mark.exact("TRL", "GRPOTrainer with its rollouts")
 @pytest.mark.parametrize(("ranks", "faults"), [(1, "kill 0 2;kill 0 5;kill 0 7"), (2, "kill 1 3;kill 0 6")])
 @pytest.mark.slow
 def test_rollouts_of_grpo(job: FtJob, ranks: int, faults: str) -> None:

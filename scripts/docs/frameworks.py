@@ -1,0 +1,48 @@
+"""What works with which framework, as the tests of the adapters say in the marks `exact` and `refused`. Read, not run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from house import ROOT
+
+_TESTS = ROOT / "tests/adapters"
+_MARKS = ("exact", "refused")
+_HOW = {
+    "Transformers": ("`ft.transformers.wrap(trainer)`, or `--auto-attach`", "transformers"),
+    "TRL": ("the same", "transformers"),
+    "Lightning": ("`callbacks=[ft.lightning.Callback()]`, or `--auto-attach`", "lightning"),
+    "Accelerate": ("`job = ft.accelerate.attach(accelerator)`", "accelerate"),
+}
+
+
+class Shown(NamedTuple):
+    """What one mark says."""
+
+    mark: str  # exact or refused
+    framework: str
+    what: list[str]
+
+
+def shown() -> Iterator[Shown]:
+    """Every mark, file by file."""
+    for path in sorted(_TESTS.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for mark in getattr(node, "decorator_list", ()):
+                if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Attribute) and mark.func.attr in _MARKS:
+                    framework, *what = (ast.literal_eval(one) for one in mark.args)
+                    yield Shown(mark.func.attr, framework, what)
+
+
+def table() -> str:
+    """A row a framework. Raises KeyError for one without an attach line here."""
+    found: dict[str, dict[str, list[str]]] = {name: {mark: [] for mark in _MARKS} for name in _HOW}
+    for mark, framework, what in shown():
+        found[framework][mark] += [one for one in what if one not in found[framework][mark]]
+    lines = ["| | attach | killed, and bit for bit as undisturbed | refused |", "| --- | --- | --- | --- |"]
+    for name, (how, guide) in _HOW.items():
+        exact, refused = (", ".join(found[name][mark]) for mark in _MARKS)
+        lines.append(f"| [{name}](docs/guide/{guide}.md) | {how} | {exact} | {refused} |")
+    return "\n".join(lines)
