@@ -1,4 +1,4 @@
-"""What works with which framework, as the tests of the adapters say in the marks `exact` and `refused`. Read, not run."""
+"""What works with which framework, as the marks `exact` and `refused` of the adapters' tests say. Read, not run."""
 
 from __future__ import annotations
 
