@@ -45,20 +45,19 @@ def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words
     rehearsal = Rehearsal(spec, home, steps, limit)
     if not as_json:
         click.echo(f"rehearsing {spec.launch.target} on {spec.launch.nproc} ranks, {steps} steps a run, in {home}")
-    outcomes, deterministic = [], True
+    outcomes = []
     try:
         for outcome in _runs(rehearsal):
             outcomes.append(outcome)
             if not as_json:
                 click.echo(view.line(outcome, steps))
-        if any(outcome.survived and not outcome.good for outcome in outcomes):
-            deterministic = rehearsal.undisturbed("undisturbed again").good
     except CannotRehearse as error:
         raise click.ClickException(f"cannot rehearse {spec.launch.target}: {error}") from None
+    found = rehearsal.deterministic, rehearsal.varying or ()
     if as_json:
-        click.echo(json.dumps(view.data(outcomes, steps, deterministic), indent=1))
+        click.echo(json.dumps(view.data(outcomes, steps, *found), indent=1))
     else:
-        click.echo(view.verdict(outcomes, deterministic))
+        click.echo(view.verdict(outcomes, *found))
     if not all(outcome.good for outcome in outcomes):
         return _NO
     shutil.rmtree(home)

@@ -66,7 +66,9 @@ class ModulePart:
         self._listed: list[str] = []
         self._before: _Before | None = None
         self._parameters: list[tuple[str, Tensor]] = []
-        self._modules: list[tuple[str, nn.Module]] = []
+        self._modules: list[tuple[str, nn.Module]] = []  # without wrappers
+        self._wrappers: list[tuple[str, nn.Module]] = []
+        self._seen: list[nn.Module] = []
         self._attributes: TensorAttributes | None = TensorAttributes()  # None: it was said already
         self._beside = NonPersistentBuffers(name, module, lambda raw: clean_names(module, raw))
         self._shapes: dict[str, torch.Size] = {}  # of buffers as they were first seen
@@ -136,10 +138,12 @@ class ModulePart:
                 self._reshaped.add(name)
 
     def _note_modules(self) -> None:
-        if [module for _, module in self._modules] != list(self.module.modules()):
-            modules = dict(self.module.named_modules())
+        if self._seen != (seen := list(self.module.modules())):
+            modules, self._seen = dict(self.module.named_modules()), seen
             clean = clean_names(self.module, modules)
-            self._modules = [(clean[path], module) for path, module in modules.items()]
+            inner = {clean[path]: module for path, module in modules.items()}  # it comes behind what wraps it
+            self._modules = list(inner.items())
+            self._wrappers = [(path, module) for path, module in modules.items() if inner[clean[path]] is not module]
 
     def _say_attributes(self) -> None:
         if self._attributes is None:
@@ -159,6 +163,7 @@ class ModulePart:
         more = {
             "frozen": [name for name, parameter in self._parameters if not parameter.requires_grad],
             "evaluating": [name for name, module in self._modules if not module.training],
+            "wrappers_evaluating": [path for path, module in self._wrappers if not module.training],
             "reshaped": sorted(self._reshaped),
             "beside": self._beside.collect(collector),
         }
@@ -192,10 +197,9 @@ class ModulePart:
             self.module.load_state_dict(new, strict=True)  # copies nothing onto itself
             if "frozen" in tree:  # it is not in a checkpoint of an earlier version
                 _freeze(tensors, set(tree["frozen"]))
-            if "evaluating" in tree:
-                evaluating = set(tree["evaluating"])
-                for name, module in self._modules:
-                    module.training = name not in evaluating
+            for key, modules in (("evaluating", self._modules), ("wrappers_evaluating", self._wrappers)):
+                for name, module in modules if key in tree else ():
+                    module.training = name not in tree[key]
             load_beside()
 
         return load

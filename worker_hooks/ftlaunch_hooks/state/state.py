@@ -246,7 +246,7 @@ def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensor
         if state[part.name]["kind"] != part.kind:
             raise StateError(f"cannot load weights: `{part.name}` was saved, but is no module")
         # the script decides what is frozen and evaluating, and makes what its state_dict() leaves out
-        decided = ("frozen", "evaluating", "beside")
+        decided = ("frozen", "evaluating", "wrappers_evaluating", "beside")
         return {name: value for name, value in state[part.name].items() if name not in decided}
     start = f"{part.name}."
     saved_keys = [key.replace("@@", "\0") for key in saved.keys()]  # noqa: SIM118 - no mapping

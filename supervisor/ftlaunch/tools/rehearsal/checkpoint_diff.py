@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from ftlaunch_contract.checkpoint import layout, tensor_file, verify
 from ftlaunch_contract.files import checksums
 
 _RNG = "rng."  # keys of random number generators begin so
+_STATE = "state"  # of an object's tree: what its state_dict() said; it is not part of tensors' keys
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,48 @@ class Likeness:
         return not self.tensors and not self.others
 
 
-def compare(one: Path, other: Path) -> Likeness:
-    """What differs between the checkpoints in two directories. Raises layout.Damaged, OSError."""
+def compare(one: Path, other: Path, varying: Collection[str] = ()) -> Likeness:
+    """What differs between the checkpoints in two directories. Raises layout.Damaged, OSError.
+
+    varying: places that are not compared, see `differences`.
+    """
     mine, theirs = dict(_tensors(one)), dict(_tensors(other))
     keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+    places = (place for place in differences(one, other) if not _below(place, varying))
     return Likeness(
-        tensors=tuple(key for key in keys if not key.startswith(_RNG)),
-        others=_others(_state(one), _state(other)),
+        tensors=tuple(key for key in keys if not key.startswith(_RNG) and not _below(key, varying)),
+        others=tuple(sorted({place.partition(".")[0] for place in places})),
         generators=tuple(key for key in keys if key.startswith(_RNG)),
     )
+
+
+def differences(one: Path, other: Path) -> frozenset[str]:
+    """The places, `object.key.key`, at which values that are no tensors differ between two checkpoints.
+
+    Between two undisturbed runs these are what a run is called: a folder of its own, a time, the number of a version.
+    """
+    mine, theirs = _state(one), _state(other)
+    found: set[str] = set()
+    for name in mine.keys() | theirs.keys():
+        if name.partition("@")[0] != "rng":
+            found |= set(_different(mine.get(name), theirs.get(name), name.partition("@")[0]))
+    return frozenset(found)
+
+
+def _different(mine: Any, theirs: Any, place: str) -> Iterator[str]:
+    if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() == theirs.keys():
+        for key in mine:
+            below = place if key == _STATE and "." not in place else f"{place}.{key}"
+            yield from _different(mine[key], theirs[key], below)
+    elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        for index, (value, other) in enumerate(zip(mine, theirs, strict=True)):
+            yield from _different(value, other, f"{place}.{index}")
+    elif mine != theirs:
+        yield place
+
+
+def _below(place: str, varying: Collection[str]) -> bool:
+    return any(place == one or place.startswith(f"{one}.") for one in varying)
 
 
 def _tensors(directory: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -62,8 +96,3 @@ def _state(directory: Path) -> dict[str, Any]:
     for rank, state in common["ranks"].items():
         found |= {f"{name}@{rank}": value for name, value in state.items()}
     return found
-
-
-def _others(mine: dict[str, Any], theirs: dict[str, Any]) -> tuple[str, ...]:
-    names = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
-    return tuple(name for name in names if name.split("@")[0] != "rng")

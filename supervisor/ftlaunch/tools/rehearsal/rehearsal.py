@@ -18,7 +18,7 @@ import psutil
 
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsers import StorageInterval
-from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
+from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare, differences
 from ftlaunch.tools.rehearsal.trial import Trial, TrialError
 from ftlaunch_contract.checkpoint import tensor_file
 from ftlaunch_contract.protocol import EXIT_SAVED
@@ -56,9 +56,17 @@ class Rehearsal:
         self.spec, self.home, self.steps, self.limit = spec, home, steps, limit
         self._hang_timeout: float | None = None
         self._undisturbed: Path | None = None
+        self.varying: frozenset[str] | None = None
+        """places at which two undisturbed runs differ; None: it was not asked yet"""
+        self.deterministic = True
 
-    def undisturbed(self, name: str = "undisturbed") -> RehearsalOutcome:
+    def undisturbed(self) -> RehearsalOutcome:
         """The run that the others are compared with. Raises CannotRehearse."""
+        outcome, self._undisturbed = self._calm("undisturbed")
+        return outcome
+
+    def _calm(self, name: str) -> tuple[RehearsalOutcome, Path]:
+        """A run in which nothing is broken, and its checkpoint."""
         with self._trial(name) as trial:
             trial.start()
             there = trial.wait(lambda: trial.committed(self.steps) or trial.unattached(self.steps))
@@ -70,12 +78,18 @@ class Rehearsal:
             if not there:
                 raise CannotRehearse(f"{trial.what_happened()}; see {trial.spec.run_dir}")
             self._hang_timeout = max(_HANG_LEAST, _HANG_FACTOR * trial.longest_step)
-            outcome = RehearsalOutcome(name, trial.seconds, True)
-            if self._undisturbed is None:
-                self._undisturbed = trial.checkpoint(self.steps)
-            else:
-                outcome = replace(outcome, likeness=compare(self._undisturbed, trial.checkpoint(self.steps)))
-        return outcome
+            return RehearsalOutcome(name, trial.seconds, True), trial.checkpoint(self.steps)
+
+    def _likeness(self, found: Path) -> Likeness:
+        """How a checkpoint is like the undisturbed one; where it is not, a second such run tells what varies anyway."""
+        assert self._undisturbed is not None
+        likeness = compare(self._undisturbed, found, self.varying or ())
+        if likeness.equal or self.varying is not None:
+            return likeness
+        _, again = self._calm("undisturbed again")
+        self.varying = differences(self._undisturbed, again)
+        self.deterministic = compare(self._undisturbed, again, self.varying).equal
+        return compare(self._undisturbed, found, self.varying)
 
     def kill(self) -> RehearsalOutcome:
         """SIGKILL to the last rank, as the kernel does it for lack of memory."""
@@ -113,7 +127,6 @@ class Rehearsal:
         return self._disturbed("storage is full", fault, saves=2)
 
     def _disturbed(self, fault: str, strike: Callable[[Trial], None], saves: int = 1) -> RehearsalOutcome:
-        assert self._undisturbed is not None
         at = max(self.steps // 3, 1)
         with self._trial(fault, saves) as trial:
             trial.start()
@@ -124,7 +137,7 @@ class Rehearsal:
                 struck = time.monotonic()
                 if not trial.wait(lambda: trial.committed(self.steps)):
                     raise TrialError(trial.what_happened())
-                likeness = compare(self._undisturbed, trial.checkpoint(self.steps))
+                likeness = self._likeness(trial.checkpoint(self.steps))
             except (TrialError, psutil.NoSuchProcess, tensor_file.Damaged) as trouble:
                 return RehearsalOutcome(fault, trial.seconds, False, trouble=str(trouble))
             lost = sum(event["steps_lost"] or 0 for event in trial.events("resumed"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +10,7 @@ from ftlaunch.common.formatting import duration
 from ftlaunch.tools.rehearsal.rehearsal import RehearsalOutcome
 
 _NAMED = 3  # of what differs
+_LONGEST = 50  # characters of a place
 
 
 def line(outcome: RehearsalOutcome, steps: int) -> str:
@@ -37,16 +38,27 @@ def _state(outcome: RehearsalOutcome, steps: int) -> str:
     return f"its state at step {steps} differs from the undisturbed one: {', '.join(names[:_NAMED])}{more}"
 
 
-def verdict(outcomes: Sequence[RehearsalOutcome], deterministic: bool) -> str:
-    """One sentence on all."""
+def verdict(outcomes: Sequence[RehearsalOutcome], deterministic: bool, varying: Collection[str] = ()) -> str:
+    """One sentence on all. varying: places that were not compared, as two undisturbed runs differ there."""
     bad = [outcome.fault for outcome in outcomes if not outcome.survived]
     if bad:
         return f"the job does not survive when {', '.join(bad)}"
     if all(outcome.good for outcome in outcomes):
-        return f"the job survives all of it, and goes on as if nothing had happened{_unseeded(outcomes)}"
+        return (
+            f"the job survives all of it, and goes on as if nothing had happened{_unseeded(outcomes)}{_left(varying)}"
+        )
     if not deterministic:
         return "the job survives all of it; it is not deterministic: two undisturbed runs differ as well"
     return "the job survives all of it, but does not go on as it would have: something that matters is not attached"
+
+
+def _left(varying: Collection[str]) -> str:
+    """Folders and times that a framework gives a run."""
+    if not varying:
+        return ""
+    names = [place if len(place) <= _LONGEST else f"{place[:20]}...{place[-20:]}" for place in sorted(varying)]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f" (not compared, as it is another one in every run: {', '.join(names[:_NAMED])}{more})"
 
 
 def _unseeded(outcomes: Sequence[RehearsalOutcome]) -> str:
@@ -59,13 +71,16 @@ def _unseeded(outcomes: Sequence[RehearsalOutcome]) -> str:
     )
 
 
-def data(outcomes: Sequence[RehearsalOutcome], steps: int, deterministic: bool) -> dict[str, Any]:
+def data(
+    outcomes: Sequence[RehearsalOutcome], steps: int, deterministic: bool, varying: Collection[str]
+) -> dict[str, Any]:
     """For --json."""
     return {
         "steps": steps,
         "survives": all(outcome.survived for outcome in outcomes),
         "equal": all(outcome.good for outcome in outcomes),
         "deterministic": deterministic,
-        "verdict": verdict(outcomes, deterministic),
+        "not_compared": sorted(varying),
+        "verdict": verdict(outcomes, deterministic, varying),
         "runs": [asdict(outcome) | {"good": outcome.good} for outcome in outcomes],
     }

@@ -31,6 +31,17 @@ def test_what_was_put_into_evaluation_mode_is_in_it_again(memory: Path) -> None:
     assert modes(other) == modes(model) == [True, True, False, True]
 
 
+@pytest.mark.parametrize("evaluating", ["wrapper", "wrapped"])
+def test_a_wrapper_and_what_it_wraps_have_modes_of_their_own(evaluating: str, memory: Path) -> None:
+    """They have one name. Taken out: without `wrappers_evaluating` both are put into evaluation mode."""
+    model, other = nn.DataParallel(net()), nn.DataParallel(net(1))
+    one = model if evaluating == "wrapper" else model.module
+    one.training = False
+    state_of(other).restore(save(state_of(model), memory))
+    assert modes(other) == modes(model)
+    assert modes(other).count(False) == 1
+
+
 def test_weights_that_a_new_run_begins_with_bring_no_mode(memory: Path) -> None:
     model, other = net().eval(), net(1)
     state_of(other).restore_weights(save(state_of(model), memory))

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tests.support.checkpoints import commit
 
-from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
+from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare, differences
 from ftlaunch.tools.rehearsal.rehearsal import RehearsalOutcome
 from ftlaunch.tools.rehearsal.view import data, line, verdict
 
 
-def edit(directory: Path, change: str) -> None:
+def edit(directory: Path, change: object) -> None:
     """Change common.json, and seal the checkpoint again."""
     from ftlaunch_contract.checkpoint import layout, verify
     from ftlaunch_contract.files import checksums
@@ -43,6 +43,19 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     assert not compare(one, other).equal
 
 
+def test_what_varies_anyway_is_not_compared(tmp_path: Path) -> None:
+    """A folder with a number, which names tensors, too."""
+    one, again, other = (commit(tmp_path / name, 3) for name in ("one", "again", "other"))
+    for directory, folder, epoch in ((one, "v_1", 3), (again, "v_2", 3), (other, "v_3", 4)):
+        best = {"kind": "other", "state": {"folder": folder, "best": {folder: 1}, "epoch": epoch}}
+        edit(directory, best)
+    varying = differences(one, again)
+    assert varying == {"scheduler.folder", "scheduler.best"}
+    assert compare(one, again, varying).equal
+    assert compare(one, other, varying).others == ("scheduler",)
+    assert compare(one, other, [*varying, "scheduler.epoch"]).equal
+
+
 GOOD = RehearsalOutcome("a rank is killed", 5.0, True, 0, 1.5, Likeness())
 OTHER = RehearsalOutcome("a rank is frozen", 5.0, True, 2, 1.5, Likeness(tensors=("a", "b", "c", "d")))
 DEAD = RehearsalOutcome("storage is full", 5.0, False, trouble="no save has failed")
@@ -69,4 +82,5 @@ def test_the_verdict() -> None:
     assert "something that matters is not attached" in verdict([GOOD, OTHER], True)
     assert "not deterministic" in verdict([GOOD, OTHER], False)
     assert verdict([GOOD, DEAD], True) == "the job does not survive when storage is full"
-    assert data([GOOD, OTHER], 20, True)["equal"] is False
+    assert data([GOOD, OTHER], 20, True, ())["equal"] is False
+    assert verdict([GOOD], True, ["lightning.folder"]).endswith("it is another one in every run: lightning.folder)")
