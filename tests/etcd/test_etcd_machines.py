@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -93,7 +94,8 @@ def test_all_machines_begin_anew_after_all_were_lost(machines: Machines, tmp_pat
     before = head_at(job)
     for machine in machines.all:
         for pid in [pid for pid, host in machine.processes().items() if not is_etcd(host)]:
-            machine.signal(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, KeyError):  # it has ended with its agent
+                machine.signal(pid, signal.SIGKILL)
     rest = others(job, before)  # the head's own machine would know at once that it is gone
     for number in rest:
         job.start(number)

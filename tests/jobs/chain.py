@@ -69,9 +69,13 @@ def meet() -> list[socket.socket]:
             to_first.settimeout(None)
             to_first.sendall(rank.to_bytes(SIZE, "little"))
             return [to_first]
+    found: dict[int, socket.socket] = {}
     with socket.create_server(place) as listener:
-        found = [listener.accept()[0] for _ in range(world - 1)]
-    return sorted(found, key=lambda peer: int.from_bytes(receive(peer), "little"))
+        while len(found) < world - 1:
+            peer, _ = listener.accept()
+            if said := peer.recv(SIZE, socket.MSG_WAITALL):  # not a fork server that only looks (first_rank.py)
+                found[int.from_bytes(said, "little")] = peer
+    return [found[number] for number in sorted(found)]
 
 
 def of_all(own: bytes) -> list[bytes]:

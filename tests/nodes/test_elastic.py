@@ -40,7 +40,9 @@ def test_a_lost_node_without_a_standby_leaves_a_smaller_job(elastic: NodesJob) -
     assert elastic.codes() == [0, -signal.SIGKILL], elastic.told
     (incident,) = elastic.events("incident")
     assert incident["kind"] == "node-lost", incident
-    assert elastic.resumed()[:2] == ("storage", 10)
+    source, step, _ = elastic.resumed()
+    assert source == "storage"
+    assert step >= 10, "the checkpoint of step 10, or what the other node had in memory, and has saved"
     assert "the job goes on with 1 node instead of 2 (1:2), 2 ranks" in elastic.journal_text + elastic.told
     elastic.assert_clean(".node1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def when(story: list[str], words: str) -> float:
     [(30, 2), pytest.param(1000, 1, marks=pytest.mark.slow), pytest.param(500, 8, marks=pytest.mark.slow)],
 )
 def test_a_restart_of_many_nodes(nodes: int, ranks_each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()  # thousands of pages, each with a descriptor, of stories that this process has simulated before
     counter = Counter(monkeypatch)
     fault = Fault(4.0, "rank", nodes // 2)
     job = Job(Story(seed=1, nodes=nodes, steps=12, step=0.5, faults=(fault,)), tmp_path, ranks_each=ranks_each)

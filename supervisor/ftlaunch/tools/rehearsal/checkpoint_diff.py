@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ class Likeness:
 
     tensors: tuple[str, ...] = ()  # keys, with the rank's `@r` where every rank has one of its own
     others: tuple[str, ...] = ()  # names of attached objects, for what is not a tensor
+    places: tuple[str, ...] = ()  # where in those
     generators: tuple[str, ...] = ()  # random number generators
 
     @property
@@ -29,33 +30,41 @@ class Likeness:
         """Whether all that is trained is the same."""
         return not self.tensors and not self.others
 
+    def without(self, varying: Collection[str]) -> Likeness:
+        """The same but for some places, and tensors that are named after these.
 
-def compare(one: Path, other: Path, varying: Collection[str] = ()) -> Likeness:
-    """What differs between the checkpoints in two directories. Raises layout.Damaged, OSError.
+        At which places two undisturbed runs differ is what a run is called: a folder of its own, a time, a number.
+        """
+        places = [place for place in self.places if not _below(place, varying)]
+        tensors = tuple(key for key in self.tensors if not _below(key, varying))
+        return Likeness(tensors, _objects(places), tuple(places), self.generators)
 
-    varying: places that are not compared, see `differences`.
-    """
+
+def compare(one: Path, other: Path) -> Likeness:
+    """What differs between the checkpoints in two directories. Raises layout.Damaged, OSError."""
     mine, theirs = dict(_tensors(one)), dict(_tensors(other))
     keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
-    places = (place for place in differences(one, other) if not _below(place, varying))
+    places = _differences(one, other)
     return Likeness(
-        tensors=tuple(key for key in keys if not key.startswith(_RNG) and not _below(key, varying)),
-        others=tuple(sorted({place.partition(".")[0] for place in places})),
+        tensors=tuple(key for key in keys if not key.startswith(_RNG)),
+        others=_objects(places),
+        places=places,
         generators=tuple(key for key in keys if key.startswith(_RNG)),
     )
 
 
-def differences(one: Path, other: Path) -> frozenset[str]:
-    """The places, `object.key.key`, at which values that are no tensors differ between two checkpoints.
+def _objects(places: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({place.partition(".")[0] for place in places}))
 
-    Between two undisturbed runs these are what a run is called: a folder of its own, a time, the number of a version.
-    """
+
+def _differences(one: Path, other: Path) -> tuple[str, ...]:
+    """The places, `object.key.key`, at which values that are no tensors differ between two checkpoints."""
     mine, theirs = _state(one), _state(other)
     found: set[str] = set()
     for name in mine.keys() | theirs.keys():
         if name.partition("@")[0] != "rng":
             found |= set(_different(mine.get(name), theirs.get(name), name.partition("@")[0]))
-    return frozenset(found)
+    return tuple(sorted(found))
 
 
 def _different(mine: Any, theirs: Any, place: str) -> Iterator[str]:

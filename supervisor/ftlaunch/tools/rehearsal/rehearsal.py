@@ -18,7 +18,7 @@ import psutil
 
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsers import StorageInterval
-from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare, differences
+from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
 from ftlaunch.tools.rehearsal.trial import Trial, TrialError
 from ftlaunch_contract.checkpoint import tensor_file
 from ftlaunch_contract.protocol import EXIT_SAVED
@@ -56,7 +56,7 @@ class Rehearsal:
         self.spec, self.home, self.steps, self.limit = spec, home, steps, limit
         self._hang_timeout: float | None = None
         self._undisturbed: Path | None = None
-        self.varying: frozenset[str] | None = None
+        self.varying: tuple[str, ...] | None = None
         """places at which two undisturbed runs differ; None: it was not asked yet"""
         self.deterministic = True
 
@@ -80,16 +80,16 @@ class Rehearsal:
             self._hang_timeout = max(_HANG_LEAST, _HANG_FACTOR * trial.longest_step)
             return RehearsalOutcome(name, trial.seconds, True), trial.checkpoint(self.steps)
 
-    def _likeness(self, found: Path) -> Likeness:
-        """How a checkpoint is like the undisturbed one; where it is not, a second such run tells what varies anyway."""
-        assert self._undisturbed is not None
-        likeness = compare(self._undisturbed, found, self.varying or ())
-        if likeness.equal or self.varying is not None:
+    def _judged(self, likeness: Likeness) -> Likeness:
+        """What differs from the undisturbed run, without what differs anyway: a second such run tells that, once."""
+        if likeness.equal:
             return likeness
-        _, again = self._calm("undisturbed again")
-        self.varying = differences(self._undisturbed, again)
-        self.deterministic = compare(self._undisturbed, again, self.varying).equal
-        return compare(self._undisturbed, found, self.varying)
+        if self.varying is None:
+            assert self._undisturbed is not None
+            _, again = self._calm("undisturbed again")
+            found = compare(self._undisturbed, again)
+            self.varying, self.deterministic = found.places, found.without(found.places).equal
+        return likeness.without(self.varying)
 
     def kill(self) -> RehearsalOutcome:
         """SIGKILL to the last rank, as the kernel does it for lack of memory."""
@@ -127,6 +127,7 @@ class Rehearsal:
         return self._disturbed("storage is full", fault, saves=2)
 
     def _disturbed(self, fault: str, strike: Callable[[Trial], None], saves: int = 1) -> RehearsalOutcome:
+        assert self._undisturbed is not None
         at = max(self.steps // 3, 1)
         with self._trial(fault, saves) as trial:
             trial.start()
@@ -137,13 +138,14 @@ class Rehearsal:
                 struck = time.monotonic()
                 if not trial.wait(lambda: trial.committed(self.steps)):
                     raise TrialError(trial.what_happened())
-                likeness = self._likeness(trial.checkpoint(self.steps))
+                likeness = compare(self._undisturbed, trial.checkpoint(self.steps))
             except (TrialError, psutil.NoSuchProcess, tensor_file.Damaged) as trouble:
                 return RehearsalOutcome(fault, trial.seconds, False, trouble=str(trouble))
             lost = sum(event["steps_lost"] or 0 for event in trial.events("resumed"))
             back = [event["mono"] - struck for event in trial.events("recovered", "resumed")]
             after = max((seconds for seconds in back if seconds > 0), default=None)
-            return RehearsalOutcome(fault, trial.seconds, True, lost, after, likeness)
+            seconds = trial.seconds
+        return RehearsalOutcome(fault, seconds, True, lost, after, self._judged(likeness))
 
     def _trial(self, name: str, saves: int = 1) -> Trial:
         name = name.replace(" ", "-")

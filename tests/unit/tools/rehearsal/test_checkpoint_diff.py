@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.checkpoints import commit
 
-from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare, differences
+from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
 from ftlaunch.tools.rehearsal.rehearsal import RehearsalOutcome
 from ftlaunch.tools.rehearsal.view import data, line, verdict
 
@@ -49,11 +49,11 @@ def test_what_varies_anyway_is_not_compared(tmp_path: Path) -> None:
     for directory, folder, epoch in ((one, "v_1", 3), (again, "v_2", 3), (other, "v_3", 4)):
         best = {"kind": "other", "state": {"folder": folder, "best": {folder: 1}, "epoch": epoch}}
         edit(directory, best)
-    varying = differences(one, again)
-    assert varying == {"scheduler.folder", "scheduler.best"}
-    assert compare(one, again, varying).equal
-    assert compare(one, other, varying).others == ("scheduler",)
-    assert compare(one, other, [*varying, "scheduler.epoch"]).equal
+    varying = compare(one, again).places
+    assert varying == ("scheduler.best", "scheduler.folder")
+    assert compare(one, again).without(varying).equal
+    assert compare(one, other).without(varying).others == ("scheduler",)
+    assert compare(one, other).without([*varying, "scheduler.epoch"]).equal
 
 
 GOOD = RehearsalOutcome("a rank is killed", 5.0, True, 0, 1.5, Likeness())
