@@ -1,0 +1,5 @@
+"""EasyCkpt's `TrainerWrapper` for Hugging Face's Trainer, which is `ft.transformers.wrap`."""
+
+from ftlaunch_hooks.adapters.transformers import TrainerWrapper
+
+__all__ = ["TrainerWrapper"]
