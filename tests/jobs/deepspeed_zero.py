@@ -53,7 +53,8 @@ def strike(step: int) -> None:
 
 def build() -> Any:
     torch.manual_seed(3)
-    net = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 6))
+    norm: nn.Module = nn.LayerNorm(32) if HALF else nn.BatchNorm1d(32)
+    net = nn.Sequential(nn.Linear(6, 32), norm, nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 6))
     weights = [one for one in net.parameters() if one.dim() > 1]
     others = [one for one in net.parameters() if one.dim() == 1]
     apart = [{"params": weights}, {"params": others, "weight_decay": 0.0}]

@@ -8,7 +8,7 @@ from typing import Any
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.easyckpt.asked import answer, check_positive
 from ftlaunch_hooks.adapters.easyckpt.megatron import inside
-from ftlaunch_hooks.adapters.easyckpt.megatron.training import NAME, Training
+from ftlaunch_hooks.adapters.easyckpt.megatron.training import NAME, MegatronTraining
 from ftlaunch_hooks.adapters.refusal import refuse
 
 _CONCAT = (
@@ -19,7 +19,7 @@ _NOT_LOADED = (
     "cannot {what}: load_checkpoint() was not called before, and it is what attaches; Megatron-LM calls it where --load"
     " is given, and the directory need not hold a checkpoint"
 )
-_training: Training | None = None
+_training: MegatronTraining | None = None
 
 
 def load_checkpoint(
@@ -40,7 +40,7 @@ def load_checkpoint(
     global _training  # noqa: PLW0603 - one process is one rank
     if concat:
         refuse(_CONCAT)
-    training = Training(model, optimizer, opt_param_scheduler)
+    training = MegatronTraining(model, optimizer, opt_param_scheduler)
     point = ft.peek(NAME)
     if point is not None:
         training.check_layout(point[1])
@@ -86,7 +86,7 @@ def save_checkpoint_if_needed(iteration: int, model: Any, optimizer: Any, opt_pa
         training.job.finish()
 
 
-def _attached(what: str) -> Training:
+def _attached(what: str) -> MegatronTraining:
     if _training is None:
         refuse(_NOT_LOADED.format(what=what))
     return _training

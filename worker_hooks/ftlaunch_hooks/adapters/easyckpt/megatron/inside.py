@@ -55,7 +55,7 @@ def check_arguments(given: Any) -> None:
 
 
 def variables() -> list[str]:
-    """What of the variables of Megatron-LM's train() a Training brings back."""
+    """What of the variables of Megatron-LM's train() a MegatronTraining brings back."""
     return ["iteration", _FLOPS, *(f"args.{name}" for name in ("iteration", *_COUNTS, _FLOPS))]
 
 

@@ -26,7 +26,7 @@ _STALE = (
 )
 
 
-class Training:
+class MegatronTraining:
     """Megatron's model, optimizer and scheduler, and where its loop is: an object to attach."""
 
     job: ft.Job
