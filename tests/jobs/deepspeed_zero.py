@@ -1,7 +1,7 @@
 """A small network trained by DeepSpeed: `deepspeed_zero.py OUT STYLE`.
 
-STYLE: words joined by +: zero0, zero1, zero2, zero3, bf16, accumulate, groups (two parameter groups), slow, plain (not
-kept), micro (a step of the loop for each micro batch), offload.
+STYLE: words joined by +: zero0, zero1, zero2, zero3, bf16, frozen (the first layer), accumulate, groups (two parameter
+groups), slow, plain (not kept), micro (a step of the loop for each micro batch), offload.
 FAULT="RANK STEP; ...": killed before the optimizer's step, one an attempt. Left in OUT: final_RANK, losses_RANK, fired.
 """
 
@@ -55,6 +55,7 @@ def build() -> Any:
     torch.manual_seed(3)
     norm: nn.Module = nn.LayerNorm(32) if HALF else nn.BatchNorm1d(32)
     net = nn.Sequential(nn.Linear(6, 32), norm, nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 6))
+    net[0].requires_grad_("frozen" not in STYLE)
     weights = [one for one in net.parameters() if one.dim() > 1]
     others = [one for one in net.parameters() if one.dim() == 1]
     apart = [{"params": weights}, {"params": others, "weight_decay": 0.0}]

@@ -1,8 +1,8 @@
 """A tiny GPT of Megatron-core, trained in Megatron-LM's loop with EasyCkpt's lines: `megatron_gpt.py OUT STYLE`.
 
-STYLE: words joined by +: bf16, distributed (optimizer), tensor (parallel over both ranks), evaluate, late (saves behind
-the evaluation), core (no Megatron-LM, so no arguments), old (Megatron-LM of 2023), slow, plain (not kept); wrong calls:
-early.
+STYLE: words joined by +: bf16, fp16, distributed (optimizer), tensor (parallel over both ranks), evaluate, late (saves
+behind the evaluation), core (no Megatron-LM, so no arguments), old (Megatron-LM of 2023), slow, plain (not kept), early
+(a wrong call).
 save: leaves a checkpoint of Megatron-LM's own; longer: makes 18 iterations.
 FAULT="WHERE RANK ITERATION; ...": killed there, one an attempt. WHERE: step, evaluation.
 Left in OUT: final_RANK (digest and counts), losses_RANK, fired.
@@ -50,7 +50,8 @@ if "plain" not in STYLE:
 DEVICE = "cpu" if ON_CPU else f"cuda:{RANK}"
 LENGTH, MICRO = 8, 2
 ITERATIONS = 18 if "longer" in STYLE else 12
-HALF = "bf16" in STYLE
+HALF = next((word for word in ("bf16", "fp16") if word in STYLE), "")
+DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16, "": torch.float32}[HALF]
 args = Namespace(
     load=str(OUT), train_iters=ITERATIONS, iteration=0, consumed_train_samples=0, consumed_valid_samples=0,
     skipped_train_samples=0, eval_interval=4, do_valid="evaluate" in STYLE, exit_signal_handler="handler" in STYLE,
@@ -77,17 +78,19 @@ def build() -> tuple[list[Any], Any, Any]:
     tensor = 2 if "tensor" in STYLE else 1
     parallel_state.initialize_model_parallel(tensor, 1)
     tensor_parallel.model_parallel_cuda_manual_seed(7)
-    dtype = torch.bfloat16 if HALF else torch.float32
     config = TransformerConfig(
-        num_layers=2, hidden_size=16, num_attention_heads=2, tensor_model_parallel_size=tensor, bf16=HALF,
-        params_dtype=dtype, pipeline_dtype=dtype, autocast_dtype=dtype, use_cpu_initialization=ON_CPU,
+        num_layers=2, hidden_size=16, num_attention_heads=2, tensor_model_parallel_size=tensor,
+        bf16=HALF == "bf16", fp16=HALF == "fp16",
+        params_dtype=DTYPE, pipeline_dtype=DTYPE, autocast_dtype=DTYPE, use_cpu_initialization=ON_CPU,
         gradient_accumulation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
     )  # fmt: skip
     model = [model_of(config)]
     optimizer = get_megatron_optimizer(
         OptimizerConfig(
-            optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1, bf16=HALF, params_dtype=dtype,
+            optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1,
+            bf16=HALF == "bf16", fp16=HALF == "fp16", params_dtype=DTYPE,
             use_distributed_optimizer="distributed" in STYLE,
+            initial_loss_scale=2.0**20, loss_scale_window=3, hysteresis=1,
         ),
         model,
     )  # fmt: skip

@@ -51,6 +51,8 @@ def again(job: FtJob) -> None:
         pytest.param("zero1+bf16+groups", 2, "1 3; 0 4", marks=pytest.mark.slow),
         pytest.param("zero1", 1, "0 3; 0 4", marks=pytest.mark.slow),
         ("zero2+bf16+accumulate+groups", 2, "1 3; 0 4"),
+        pytest.param("zero3+accumulate+groups", 2, "1 3; 0 4", marks=pytest.mark.slow),
+        pytest.param("zero3+bf16+frozen", 2, "1 3; 0 9", marks=pytest.mark.slow),
     ],
 )
 def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
@@ -86,7 +88,6 @@ def test_stopped_and_started_again(job: FtJob) -> None:
     [
         ("zero2+accumulate+micro", "cannot save: the engine has had 1 of 3 micro batches of a step"),
         ("zero2+offload", "cannot attach: `zero_offload_optimizer` of the engine is set"),
-        ("zero3", "cannot attach to ZeRO 3"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(job: FtJob, style: str, sentence: str) -> None:
@@ -102,5 +103,5 @@ def test_another_number_of_shares_is_refused(job: FtJob) -> None:
     job.supervisor.send_signal(signal.SIGTERM)
     assert job.wait() == 75, job.stderr + logs(job)
     assert run(job, "zero1", 1) == 1
-    assert "cannot" in logs(job)
-    assert "start with 2 ranks" in logs(job)
+    said = "the engine's optimizer is DeepSpeedZeroOptimizer with 1 shares now, and was DeepSpeedZeroOptimizer with 2"
+    assert said in logs(job)

@@ -50,6 +50,7 @@ def again(job: FtJob, name: str = "again") -> None:
     [
         pytest.param("fp32", 1, KILLS, marks=pytest.mark.slow),
         ("bf16+distributed+evaluate+late", 2, "step 1 3; evaluation 0 4; step 0 9"),
+        pytest.param("fp16", 2, "step 1 2; step 0 7", marks=pytest.mark.slow),
         pytest.param("bf16", 2, "step 1 3; step 0 4", marks=pytest.mark.slow),
         pytest.param("bf16+tensor", 2, "step 1 3; step 1 4; step 0 9", marks=pytest.mark.slow),
         pytest.param("core", 2, "step 1 5; step 0 6", marks=pytest.mark.slow),

@@ -1,8 +1,8 @@
-"""DeepSpeed: `job = ft.deepspeed.attach(engine)` behind deepspeed.initialize().
+"""What of an engine is attached, and which engines are refused.
 
 One step of the job is one step of the engine's optimizer, with all micro batches that it gathers. What is private in
-DeepSpeed is touched in _check, _plain_numbers and _random_tracker. The masters and the optimizer's shares of ZeRO 1 and
-2 lie in the parameter groups of the optimizer within the engine's, where attach() finds them.
+DeepSpeed is touched in _check, _plain_numbers, _random_tracker and shared_parameters.py. The masters and the shares of
+ZeRO 1 and 2 lie in the parameter groups of the optimizer within the engine's, where attach() finds them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from deepspeed.runtime.activation_checkpointing import checkpointing
 
 import ftlaunch_hooks as ft
+from ftlaunch_hooks.adapters.deepspeed.shared_parameters import SharedParameters
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 
 _KNOWN = "DeepSpeed 0.19"
@@ -23,8 +24,9 @@ _OF_ENGINE = (
     " gradient_accumulation_steps managed_gradient_accumulation zero_optimization_stage has_moe_layers mp_world_size"
 )
 _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")
-_WRAPPERS = ("BF16_Optimizer", "DeepSpeedZeroOptimizer", "FP16_Optimizer", "FP16_UnfusedOptimizer")
-_SHARED_OUT = ("BF16_Optimizer", "DeepSpeedZeroOptimizer")  # each rank steps a share of the parameters
+_ZERO_3 = "DeepSpeedZeroOptimizer_Stage3"
+_SHARED_OUT = ("BF16_Optimizer", "DeepSpeedZeroOptimizer", _ZERO_3)  # each rank steps a share of the parameters
+_WRAPPERS = (*_SHARED_OUT, "FP16_Optimizer", "FP16_UnfusedOptimizer")
 _SCALERS = ("loss_scaler", "loss_scale_config")
 _INNER = ("FusedAdam", "FusedLamb", "FusedLion", "DeepSpeedCPUAdam", "DeepSpeedCPUAdagrad", "DeepSpeedCPULion")
 _REFUSED = {  # attributes of the engine, or methods that tell whether an option is set
@@ -37,6 +39,7 @@ _REFUSED = {  # attributes of the engine, or methods that tell whether an option
     "random_ltd_enabled": "where random layerwise token dropping is is not saved",
     "eigenvalue_enabled": "eigenvalues are not saved",
     "quantizer": "what the quantizer counts is not saved",
+    "zero_quantized_weights": "quantized weights are not tried here",
     "zenflow": "ZenFlow steps beside the training",
 }
 
@@ -48,8 +51,11 @@ def attach(engine: Any, **more: Any) -> ft.Job:
     ft.attach() raises.
     """
     _check(engine)
+    counts = _Counts(engine)
+    if (point := ft.peek(_NAME)) is not None:
+        counts.check_layout(point[1]["layout"])
     replicated = [*more.pop("replicated", ()), *_replicated(engine)]
-    return ft.attach(**_objects(engine), **more, replicated=replicated, **{_NAME: _Counts(engine)})
+    return ft.attach(**_objects(engine), **more, replicated=replicated, deepspeed=counts)
 
 
 # --- what is known of an engine -----------------------------------------------------------------------------
@@ -60,8 +66,6 @@ def _check(engine: Any) -> None:
     if (kind := type(engine).__name__) != "DeepSpeedEngine":
         refuse(f"cannot attach to a {kind}: allowed is the DeepSpeedEngine that deepspeed.initialize() returns")
     check_members(engine, _OF_ENGINE, _KNOWN)
-    if (stage := int(engine.zero_optimization_stage())) > 2:
-        refuse(f"cannot attach to ZeRO {stage}: its parameters are shared out, which is not supported here; use 0 to 2")
     for name, why in _REFUSED.items():
         if _is_set(engine, name):
             refuse(f"cannot attach: `{name}` of the engine is set: {why}")
@@ -84,6 +88,10 @@ def _check_optimizer(optimizer: Any) -> None:
         )
 
 
+def _kind(engine: Any) -> str:
+    return type(engine.optimizer).__name__
+
+
 def _is_set(engine: Any, name: str) -> bool:
     found = getattr(engine, name, None)
     value = found() if callable(found) and not isinstance(found, torch.nn.Module) else found
@@ -97,7 +105,10 @@ def _inner(optimizer: Any) -> Any:
 
 
 def _objects(engine: Any) -> dict[str, Any]:
-    objects = {"model": engine.module, "optimizer": _inner(engine.optimizer)}
+    if _kind(engine) == _ZERO_3:
+        objects: dict[str, Any] = {"shares": SharedParameters(engine)}
+    else:
+        objects = {"model": engine.module, "optimizer": _inner(engine.optimizer)}
     if engine.lr_scheduler is not None:
         objects["scheduler"] = engine.lr_scheduler
     for holder, name in ((engine, "torch_autocast_z0_gradscaler"), (engine.optimizer, "torch_autocast_gradscaler")):
@@ -108,8 +119,9 @@ def _objects(engine: Any) -> dict[str, Any]:
 
 def _replicated(engine: Any) -> list[str]:
     """What the engine keeps equal on all ranks: one of them saves it for all."""
-    whole = type(engine.optimizer).__name__ not in _SHARED_OUT
-    return ["model", "optimizer"] if whole else ["model"]
+    if _kind(engine) == _ZERO_3:
+        return []
+    return ["model"] if _kind(engine) in _SHARED_OUT else ["model", "optimizer"]
 
 
 # --- what an engine counts ----------------------------------------------------------------------------------
@@ -145,9 +157,7 @@ class _Counts:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Raises AttachError where the engine is another one than that which was saved."""
-        if saved["layout"] != (now := self._layout()):
-            refuse(f"cannot resume: the engine is {now} now, and was {saved['layout']}; start as then, or with --fresh")
+        """The engine goes on counting."""
         for name, value in saved["counts"].items():
             setattr(self._engine, name, value)
         for name, values in saved["scale"].items():
@@ -156,11 +166,16 @@ class _Counts:
         if saved["random"]:
             checkpointing.get_cuda_rng_tracker().set_states({**saved["random"]})
 
+    def check_layout(self, saved: Mapping[str, Any]) -> None:
+        """Raises AttachError where the state was shared out otherwise."""
+        if saved != (now := self._layout()):
+            said = " now, and was ".join(f"{one['optimizer']} with {one['shares']} shares" for one in (now, saved))
+            refuse(f"cannot resume: the engine's optimizer is {said}; start as it was, or with --fresh")
+
     def _layout(self) -> dict[str, Any]:
         """What the shares of the ranks depend on."""
-        optimizer = self._engine.optimizer
-        shares = torch.distributed.get_world_size() if type(optimizer).__name__ in _SHARED_OUT else 1
-        return {"optimizer": type(optimizer).__name__, "shares": shares}
+        kind = _kind(self._engine)
+        return {"optimizer": kind, "shares": torch.distributed.get_world_size() if kind in _SHARED_OUT else 1}
 
     def _check_gathered(self) -> None:
         """The gradients of micro batches lie where only the engine finds them."""
