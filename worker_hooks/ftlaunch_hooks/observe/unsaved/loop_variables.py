@@ -48,7 +48,7 @@ class LoopVariables:
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         """objects: as attach() takes them, the frozen ones included."""
-        self._objects = objects
+        self._objects, self._kept = objects, _kept_variables(objects)
         self._first: dict[object, dict[str, tuple[int, Look]]] = {}
         self._told: set[str] = set()
         self._looks = True
@@ -79,10 +79,10 @@ class LoopVariables:
         if loops:
             sources = lost_sources(loops[0][0], saved)
             lost |= sources
-            self._say_of_place(begins_anew=own and not sources and _is_blind([frame for frame, _ in loops], saved))
+            self._say_of_place(begins_anew=own and not sources and self._is_blind(loops, saved))
         for frame, names in loops:
             _forget(frame, names)
-        self._say(lost - self._told)
+        self._say(lost - self._told - self._kept)
 
     def _say_of_place(self, *, begins_anew: bool) -> None:
         if begins_anew and not self._place_told:
@@ -91,6 +91,12 @@ class LoopVariables:
                 "the script's own loop does not ask for job.step: after a resume it begins at its first pass, and makes"
                 " steps again that were made; begin it at job.step, or use job.steps()"
             )
+
+    def _is_blind(self, loops: Sequence[tuple[FrameType, LoopNames]], saved: SavedElsewhere) -> bool:
+        """Whether a loop of the script's own goes through nothing that knows its place, and does not ask for it."""
+        if any(not self._kept.isdisjoint(names.read) for _, names in loops):
+            return False
+        return not has_position(loops[0][0], saved) and not any(asks_for_step(frame) for frame, _ in loops)
 
     def _changed(self, place: object, values: Mapping[str, _Value]) -> set[str]:
         """What is another than at the first look at this place."""
@@ -154,9 +160,9 @@ def _forget(frame: FrameType, names: LoopNames) -> None:
                 del local[name]
 
 
-def _is_blind(frames: Sequence[FrameType], saved: SavedElsewhere) -> bool:
-    """Whether a loop of the script's own goes through nothing that knows its place, and does not ask for it."""
-    return not has_position(frames[0], saved) and not any(asks_for_step(frame) for frame in frames)
+def _kept_variables(objects: Mapping[str, Any]) -> set[str]:
+    """Names of variables that an attached object saves, as it says in `keeps_variables`."""
+    return {name for target in objects.values() for name in getattr(target, "keeps_variables", ())}
 
 
 def _of_attached(objects: Mapping[str, Any], saved: SavedElsewhere) -> dict[str, _Value]:

@@ -69,7 +69,7 @@ class SavedElsewhere:
 
 def _held(value: Any) -> Iterable[Any]:
     if isinstance(value, nn.Module):
-        return [*value.modules(), *value.parameters(), *value.buffers()]
+        return [*value.modules(), *value.parameters(), *nn.Module.buffers(value)]
     if isinstance(value, Optimizer):
         groups = [parameter for group in value.param_groups for parameter in group["params"]]
         return [*groups, *(held for state in value.state.values() for held in state.values())]

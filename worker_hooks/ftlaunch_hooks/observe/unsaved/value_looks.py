@@ -54,7 +54,7 @@ def look(value: Any, is_saved: IsSaved, depth: int = 3) -> Look:
 def _held(value: Any) -> tuple[int | None, Sequence[Any]]:
     """How many values an object holds, and some of them; None for what is not looked into."""
     if isinstance(value, nn.Module):
-        tensors = [*value.parameters(), *value.buffers()]
+        tensors = [*value.parameters(), *nn.Module.buffers(value)]  # Megatron has a list of that name
         return len(tensors), tensors[:: max(1, len(tensors) // _ITEMS)]
     if isinstance(value, dict):
         return len(value), list(value.values())[-_ITEMS:]

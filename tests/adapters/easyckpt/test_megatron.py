@@ -1,0 +1,155 @@
+"""Megatron-core in Megatron-LM's loop with EasyCkpt's lines: its ranks are killed, and it ends as undisturbed."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from tests.support.harness import JOBS, FtJob
+
+pytest.importorskip("megatron.core", reason="Megatron-core is not installed (pip install megatron-core)")
+pytestmark = pytest.mark.long
+
+OPTIONS = ("--warm", "--preload", "torch._dynamo", "--backoff-first", "0.05s", "--backoff-max", "0.1s")
+KILLS = "step 0 3; step 0 4; step 0 9"
+
+
+def start(job: FtJob, style: str, ranks: int, faults: str = "", *options: str) -> None:
+    env = {"FAULT": faults, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    job.start(*OPTIONS, *options, script=JOBS / "megatron_gpt.py", args=(str(job.out), style), ranks=ranks, env=env)
+
+
+def run(job: FtJob, style: str, ranks: int, faults: str = "") -> int:
+    start(job, style, ranks, faults)
+    return job.wait(150)
+
+
+def logs(job: FtJob) -> str:
+    return "".join(path.read_text() for path in sorted((job.run_dir / "logs").rglob("*.log")))
+
+
+def left(job: FtJob) -> dict[str, object]:
+    """What each rank has at its end, and the losses of each iteration: one that was made twice was made alike."""
+    found: dict[str, object] = {path.name: path.read_text() for path in sorted(job.out.glob("final_*"))}
+    for path in sorted(job.out.glob("losses_*")):
+        losses: dict[str, str] = {}
+        for line in path.read_text().splitlines():
+            iteration, _, loss = line.partition(" ")
+            assert losses.setdefault(iteration, loss) == loss, f"iteration {iteration} was made twice, differently"
+        found[path.name] = losses
+    return found
+
+
+def again(job: FtJob, name: str = "again") -> None:
+    """Another job with the same name, and folders of its own."""
+    job.out, job.run_dir = job.home / name, job.home / f"run_{name}"
+
+
+@pytest.mark.exact("Megatron", "FP32, FP16 and BF16", "data and tensor parallelism", "the calls of EasyCkpt")
+@pytest.mark.parametrize(
+    ("style", "ranks", "faults"),
+    [
+        pytest.param("fp32", 1, KILLS, marks=pytest.mark.slow),
+        ("bf16+distributed+evaluate+late", 2, "step 1 3; evaluation 0 4; step 0 9"),
+        pytest.param("fp16", 2, "step 1 2; step 0 7", marks=pytest.mark.slow),
+        pytest.param("bf16", 2, "step 1 3; step 0 4", marks=pytest.mark.slow),
+        pytest.param("bf16+tensor", 2, "step 1 3; step 1 4; step 0 9", marks=pytest.mark.slow),
+        pytest.param("core", 2, "step 1 5; step 0 6", marks=pytest.mark.slow),
+        pytest.param("old", 1, KILLS, marks=pytest.mark.slow),
+    ],
+)
+def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
+    """Taken out: without the tracker's states, or with the random numbers that making loaders draws, losses differ."""
+    assert run(job, f"{style}+plain", ranks) == 0, job.stderr + logs(job)
+    calm = left(job)
+    again(job)
+    assert run(job, style, ranks, faults) == 0, job.stderr + logs(job)
+    assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
+    assert left(job) == calm
+    for words in ("not exact", "is not saved", "does not ask for job.step", "cannot look"):
+        assert words not in logs(job)
+    job.assert_clean()
+
+
+@pytest.mark.slow
+def test_stopped_twice_and_started_again(job: FtJob) -> None:
+    assert run(job, "bf16+distributed+plain", 2) == 0, job.stderr + logs(job)
+    calm = left(job)
+    again(job)
+    for step in (3, 7):
+        start(job, "bf16+distributed+slow", 2)
+        job.wait_step(step)
+        job.supervisor.send_signal(signal.SIGTERM)
+        assert job.wait() == 75, job.stderr + logs(job)
+    assert run(job, "bf16+distributed", 2) == 0, job.stderr + logs(job)
+    assert left(job) == calm
+    job.assert_clean()
+
+
+@pytest.mark.slow
+def test_a_job_begins_with_a_checkpoint_of_megatrons(job: FtJob) -> None:
+    """It is read once: afterwards the job goes on from its own iterations."""
+    assert run(job, "save+plain", 1) == 0, job.stderr + logs(job)
+    checkpoint = (job.out / "checkpoint.pt").read_bytes()
+    ends = []
+    for name, faults in (("longer+plain", ""), ("longer", "step 0 14; step 0 16")):
+        again(job, name)
+        job.out.mkdir()
+        (job.out / "checkpoint.pt").write_bytes(checkpoint)
+        assert run(job, name, 1, faults) == 0, job.stderr + logs(job)
+        ends.append(left(job))
+    assert len(job.fired()) == 2
+    assert sorted(ends[1]["losses_0"]) == [str(iteration) for iteration in range(12, 18)]  # type: ignore[call-overload]
+    assert ends[0] == ends[1]
+    assert logs(job).count("is not read: the job goes on from its own iteration") == 2
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_is_not_made_again_is_told(job: FtJob) -> None:
+    """The training is exact, and later evaluations are not those of an undisturbed run."""
+    assert run(job, "evaluate+plain", 1) == 0, job.stderr + logs(job)
+    calm = left(job)
+    again(job)
+    assert run(job, "evaluate", 1, "step 0 3; evaluation 0 4") == 0, job.stderr + logs(job)
+    assert logs(job).count("the evaluation of iteration 4 comes behind the save_checkpoint_if_needed()") == 1
+    losses, before = left(job)["losses_0"], calm["losses_0"]
+    assert isinstance(losses, dict)
+    assert isinstance(before, dict)
+    assert "evaluation_4" not in losses
+    trained = [str(iteration) for iteration in range(12)]
+    assert [losses[one] for one in trained] == [before[one] for one in trained]
+
+
+@pytest.mark.refused("Megatron", "other groups of ranks")
+@pytest.mark.slow
+def test_other_groups_of_ranks_are_refused(job: FtJob) -> None:
+    start(job, "tensor+slow", 2)
+    job.wait_step(3)
+    job.supervisor.send_signal(signal.SIGTERM)
+    assert job.wait() == 75, job.stderr + logs(job)
+    assert run(job, "fp32", 2) == 1
+    assert "cannot resume: the groups of ranks have the sizes" in logs(job)
+    assert "'tensor_model_parallel': 2" in logs(job)
+
+
+@pytest.mark.slow
+def test_a_call_before_the_counts_is_refused(job: FtJob) -> None:
+    assert run(job, "early", 1) == 1
+    assert "save_checkpoint_if_needed() was called with iteration 0 behind iteration 0; call it once" in logs(job)
+    assert len(job.events("attempt_started")) == 1
+
+
+@pytest.mark.slow
+def test_the_arguments_of_the_supervisor_are_told(job: FtJob) -> None:
+    """The checkpoints that are asked for are made, without an interval of the supervisor's."""
+    start(job, "slow", 1, "", "--storage-interval", "off")
+    assert job.wait() == 0, job.stderr + logs(job)
+    (line,) = [line for line in logs(job).splitlines() if "initialize_easyckpt" in line]
+    for words in (
+        "save_mem_interval=1 is --memory-interval 1, and this job has 1",
+        "save_storage_interval=5: a checkpoint is asked for every 5 iterations",
+        "max_ckpt_num=5 is --keep 5",
+        f"log_file_path='./test.log' is not written: the journal is {job.run_dir}/events.jsonl",
+    ):
+        assert words in line
+    assert [event["step"] for event in job.events("checkpoint_committed") if 5 <= event["step"] < 12]

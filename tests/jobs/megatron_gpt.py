@@ -1,0 +1,227 @@
+"""A tiny GPT of Megatron-core, trained in Megatron-LM's loop with EasyCkpt's lines: `megatron_gpt.py OUT STYLE`.
+
+STYLE: words joined by +: bf16, fp16, distributed (optimizer), tensor (parallel over both ranks), evaluate, late (saves
+behind the evaluation), core (no Megatron-LM, so no arguments), old (Megatron-LM of 2023), slow, plain (not kept), early
+(a wrong call).
+save: leaves a checkpoint of Megatron-LM's own; longer: makes 18 iterations.
+FAULT="WHERE RANK ITERATION; ...": killed there, one an attempt. WHERE: step, evaluation.
+Left in OUT: final_RANK (digest and counts), losses_RANK, fired.
+"""
+
+import hashlib
+import os
+import signal
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import megatron_lm
+import torch
+
+from megatron_on_cpu import ON_CPU  # isort: skip - before megatron
+from megatron.core import parallel_state, tensor_parallel
+from megatron.core.distributed import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
+from megatron.core.transformer.module import Float16Module
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
+if "plain" not in STYLE:
+    import ftlaunch_hooks.adapters.easyckpt.megatron.hook  # noqa: F401 - as EasyCkpt's users do
+    from ftlaunch_hooks.adapters.easyckpt.megatron import (
+        initialize_easyckpt,
+        load_checkpoint,
+        save_checkpoint_if_needed,
+    )
+
+DEVICE = "cpu" if ON_CPU else f"cuda:{RANK}"
+LENGTH, MICRO = 8, 2
+ITERATIONS = 18 if "longer" in STYLE else 12
+HALF = next((word for word in ("bf16", "fp16") if word in STYLE), "")
+DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16, "": torch.float32}[HALF]
+args = Namespace(
+    load=str(OUT), train_iters=ITERATIONS, iteration=0, consumed_train_samples=0, consumed_valid_samples=0,
+    skipped_train_samples=0, eval_interval=4, do_valid="evaluate" in STYLE, exit_signal_handler="handler" in STYLE,
+)  # fmt: skip
+
+
+def strike(where: str, iteration: int) -> None:
+    if len(FAULTS) <= ATTEMPT or [where, str(RANK), str(iteration)] != FAULTS[ATTEMPT]:
+        return
+    with (OUT / "fired").open("a") as file:
+        file.write(f"{where} {RANK} {iteration} {ATTEMPT}\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def model_of(config: TransformerConfig) -> Any:
+    torch.manual_seed(3)
+    net: Any = GPTModel(config, get_gpt_layer_local_spec(), vocab_size=32, max_sequence_length=LENGTH).to(DEVICE)
+    net = Float16Module(config, net) if HALF else net
+    shares = DistributedDataParallelConfig(use_distributed_optimizer="distributed" in STYLE)
+    return DistributedDataParallel(config, shares, net)
+
+
+def build() -> tuple[list[Any], Any, Any]:
+    tensor = 2 if "tensor" in STYLE else 1
+    parallel_state.initialize_model_parallel(tensor, 1)
+    tensor_parallel.model_parallel_cuda_manual_seed(7)
+    config = TransformerConfig(
+        num_layers=2, hidden_size=16, num_attention_heads=2, tensor_model_parallel_size=tensor,
+        bf16=HALF == "bf16", fp16=HALF == "fp16",
+        params_dtype=DTYPE, pipeline_dtype=DTYPE, autocast_dtype=DTYPE, use_cpu_initialization=ON_CPU,
+        gradient_accumulation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
+    )  # fmt: skip
+    model = [model_of(config)]
+    optimizer = get_megatron_optimizer(
+        OptimizerConfig(
+            optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1,
+            bf16=HALF == "bf16", fp16=HALF == "fp16", params_dtype=DTYPE,
+            use_distributed_optimizer="distributed" in STYLE,
+            initial_loss_scale=2.0**20, loss_scale_window=3, hysteresis=1,
+        ),
+        model,
+    )  # fmt: skip
+    scheduler = OptimizerParamScheduler(
+        optimizer, init_lr=0.0, max_lr=1e-2, min_lr=1e-3, lr_warmup_steps=8, lr_decay_steps=200,
+        lr_decay_style="cosine", start_wd=0.1, end_wd=0.1, wd_incr_steps=200, wd_incr_style="constant",
+    )  # fmt: skip
+    return model, optimizer, scheduler
+
+
+class Sampler:
+    """As Megatron-LM's: this rank's micro batches behind the samples that were consumed."""
+
+    def __init__(self, total: int, consumed: int) -> None:
+        self.total, self.consumed = total, consumed
+
+    def __iter__(self) -> Any:
+        ranks, place = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
+        for first in range(self.consumed + place * MICRO, self.total, MICRO * ranks):
+            yield list(range(first, first + MICRO))
+
+
+def batches(seed: int, consumed: int) -> Any:
+    rows = torch.randint(0, 32, (400, LENGTH), generator=torch.Generator().manual_seed(seed))
+    return iter(torch.utils.data.DataLoader(rows, batch_sampler=Sampler(len(rows), consumed)))
+
+
+def forward_step(data: Any, net: Any) -> tuple[torch.Tensor, Any]:
+    ids = next(data).to(DEVICE)
+    positions = torch.arange(LENGTH, device=DEVICE).expand_as(ids)
+    mask = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool, device=DEVICE).triu(1)
+    losses = net(ids, positions, mask, labels=ids)
+    return losses, lambda output: (output.mean(), {"loss": output.mean().detach()})
+
+
+def run(data: Any, model: list[Any], micro: int, *, forward_only: bool) -> str:
+    losses = get_forward_backward_func()(
+        forward_step_func=forward_step, data_iterator=data, model=model, num_microbatches=micro, seq_length=LENGTH,
+        micro_batch_size=MICRO, forward_only=forward_only,
+    )  # fmt: skip
+    return " ".join(one["loss"].item().hex() for one in losses)
+
+
+def train_step(iteration: int, data: Any, model: list[Any], optimizer: Any, scheduler: Any) -> None:
+    for chunk in model:
+        chunk.zero_grad_buffer()
+    optimizer.zero_grad()
+    losses = run(data, model, 2, forward_only=False)
+    finalize_model_grads(model)
+    strike("step", iteration)
+    optimizer.step()
+    scheduler.step(increment=4)
+    with (OUT / f"losses_{RANK}").open("a") as file:
+        file.write(f"{iteration} {losses}\n")
+
+
+def evaluate(iteration: int, data: Any, model: list[Any]) -> None:
+    model[0].eval()
+    with torch.no_grad():
+        losses = run(data, model, 1, forward_only=True)
+    strike("evaluation", iteration)
+    with (OUT / f"losses_{RANK}").open("a") as file:
+        file.write(f"evaluation_{iteration} {losses}\n")
+    args.consumed_valid_samples += MICRO * parallel_state.get_data_parallel_world_size()
+    model[0].train()
+
+
+def train(model: list[Any], optimizer: Any, opt_param_scheduler: Any, data: Any, valid: Any) -> None:
+    iteration = args.iteration
+    num_floating_point_operations_so_far = args.num_floating_point_operations_so_far
+    if "plain" not in STYLE:
+        initialize_easyckpt(save_mem_interval=1, save_storage_interval=5, max_ckpt_num=5, log_file_path="./test.log")
+    while iteration < args.train_iters:
+        train_step(iteration, data, model, optimizer, opt_param_scheduler)
+        if "early" in STYLE:
+            save_checkpoint_if_needed(iteration, model, optimizer, opt_param_scheduler)
+        iteration += 1
+        args.consumed_train_samples += 2 * MICRO * parallel_state.get_data_parallel_world_size()
+        num_floating_point_operations_so_far += 0.0 if "old" in STYLE else 100.0
+        if STYLE.isdisjoint({"plain", "late"}):
+            save_checkpoint_if_needed(iteration, model, optimizer, opt_param_scheduler)
+        if "evaluate" in STYLE and iteration % args.eval_interval == 0:
+            evaluate(iteration, valid, model)
+        if "late" in STYLE and "plain" not in STYLE:
+            save_checkpoint_if_needed(iteration, model, optimizer, opt_param_scheduler)
+        time.sleep(0.2 if "slow" in STYLE else 0)
+    args.num_floating_point_operations_so_far = num_floating_point_operations_so_far
+
+
+def load(own: Any, model: list[Any], optimizer: Any, scheduler: Any) -> None:
+    args.num_floating_point_operations_so_far = 0.0
+    found: Any = (0, 0.0)
+    if "plain" not in STYLE:
+        found = load_checkpoint(model, optimizer, scheduler)
+    elif "core" not in STYLE:
+        found = own.load_checkpoint(model, optimizer, scheduler)
+    if "old" in STYLE:
+        args.iteration = found
+    else:
+        args.iteration, args.num_floating_point_operations_so_far = found
+    if "core" in STYLE:  # nobody counts for it
+        args.consumed_train_samples = args.iteration * 2 * MICRO * parallel_state.get_data_parallel_world_size()
+
+
+def main() -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    if not ON_CPU:
+        torch.cuda.set_device(RANK)
+    torch.distributed.init_process_group("gloo" if ON_CPU else "nccl")
+    own = megatron_lm.install(args, old="old" in STYLE) if "core" not in STYLE else None
+    model, optimizer, scheduler = build()
+    load(own, model, optimizer, scheduler)
+    data, valid = batches(1, args.consumed_train_samples), batches(2, args.consumed_valid_samples)
+    train(model, optimizer, scheduler, data, valid)
+    if "save" in STYLE and own is not None:
+        operations = args.num_floating_point_operations_so_far
+        own.save_checkpoint(args.train_iters, model, optimizer, scheduler, operations)
+    digest = hashlib.sha256()
+    for tensor in [value for value in model[0].state_dict().values() if value is not None]:
+        digest.update(tensor.float().cpu().numpy().tobytes())
+    counted = (
+        args.consumed_train_samples,
+        args.consumed_valid_samples,
+        args.num_floating_point_operations_so_far,
+        scheduler.num_steps,
+    )
+    drawn = torch.rand(1).item().hex()
+    (OUT / f"final_{RANK}").write_text(f"{digest.hexdigest()} {counted} {drawn}\n")
+    torch.distributed.barrier()
+    time.sleep(0.2)
+    torch.distributed.destroy_process_group()
+
+
+main()

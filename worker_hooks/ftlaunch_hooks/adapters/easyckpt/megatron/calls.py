@@ -1,0 +1,92 @@
+"""EasyCkpt's three calls in the order in which Megatron-LM makes them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import ftlaunch_hooks as ft
+from ftlaunch_hooks.adapters.easyckpt.asked import answer, check_positive
+from ftlaunch_hooks.adapters.easyckpt.megatron import inside
+from ftlaunch_hooks.adapters.easyckpt.megatron.training import NAME, MegatronTraining
+from ftlaunch_hooks.adapters.refusal import refuse
+
+_CONCAT = (
+    "cannot load with concat=True: the shards of a distributed optimizer are saved rank by rank, and are not merged for"
+    " another number of ranks; leave concat out, and start with the number of ranks that has saved"
+)
+_NOT_LOADED = (
+    "cannot {what}: load_checkpoint() was not called before, and it is what attaches; Megatron-LM calls it where --load"
+    " is given, and the directory need not hold a checkpoint"
+)
+_training: MegatronTraining | None = None
+
+
+def load_checkpoint(
+    model: Any,
+    optimizer: Any,
+    opt_param_scheduler: Any,
+    load_arg: str = "load",
+    strict: bool = True,
+    concat: bool = False,
+    **more: Any,
+) -> Any:
+    """Go on where the job is, or begin it with Megatron-LM's own checkpoint; returns what Megatron-LM's returns.
+
+    That is the iteration, and in releases that count them the number of floating point operations so far. load_arg,
+    strict, more: for Megatron-LM's own load_checkpoint(). Call it once, on every rank. Raises AttachError for what
+    cannot be kept, and what ft.attach() raises.
+    """
+    global _training  # noqa: PLW0603 - one process is one rank
+    if concat:
+        refuse(_CONCAT)
+    training = MegatronTraining(model, optimizer, opt_param_scheduler)
+    point = ft.peek(NAME)
+    if point is not None:
+        training.check_layout(point[1])
+    else:
+        own = inside.load_own(model, optimizer, opt_param_scheduler, load_arg, strict, more)
+        training.iteration, training.operations = own
+    training.job = ft.attach(**training.objects(), replicated=training.replicated())
+    _training = training
+    if point is not None and (directory := getattr(inside.arguments(), load_arg, None)):
+        training.tell(
+            f"--{load_arg} {directory} is not read: the job goes on from its own iteration {training.iteration}"
+        )
+    return inside.as_returned(training.iteration, training.operations)
+
+
+def initialize_easyckpt(
+    save_mem_interval: int, save_storage_interval: int, max_ckpt_num: int, log_file_path: str | None = None
+) -> None:
+    """Begin the loop: call it right before `while iteration < args.train_iters`, behind load_checkpoint().
+
+    A line says what is done with each argument. Raises AttachError for one that is no positive number, and where
+    load_checkpoint() was not called.
+    """
+    check_positive(
+        save_mem_interval=save_mem_interval, save_storage_interval=save_storage_interval, max_ckpt_num=max_ckpt_num
+    )
+    training = _attached("initialize")
+    training.tell(answer(save_mem_interval, save_storage_interval, max_ckpt_num, log_file_path))
+    training.asks_every = save_storage_interval
+    training.begin_loop()
+
+
+def save_checkpoint_if_needed(iteration: int, model: Any, optimizer: Any, opt_param_scheduler: Any) -> None:
+    """Say that `iteration` iterations are complete: what is due is saved.
+
+    Told to stop, it raises SystemExit with code 75 at the agreed iteration. Raises AttachError where load_checkpoint()
+    was not called, or the call is not at the end of an iteration.
+    """
+    training = _attached("save")
+    operations = inside.operations_in(sys._getframe(1).f_locals)
+    training.complete(iteration, operations, (model, optimizer, opt_param_scheduler))
+    if iteration >= getattr(inside.arguments(), "train_iters", iteration + 1):
+        training.job.finish()
+
+
+def _attached(what: str) -> MegatronTraining:
+    if _training is None:
+        refuse(_NOT_LOADED.format(what=what))
+    return _training

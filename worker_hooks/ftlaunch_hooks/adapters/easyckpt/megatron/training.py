@@ -1,0 +1,144 @@
+"""A training of Megatron's: what is attached of it, and where its loop is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+import ftlaunch_hooks as ft
+from ftlaunch_hooks.adapters.easyckpt.megatron import inside
+from ftlaunch_hooks.adapters.refusal import refuse
+from ftlaunch_hooks.process.say import say
+
+NAME = "megatron"
+"""under which the state of the loop is attached"""
+_VALID = "consumed_valid_samples"
+_NOT_EVALUATED = (
+    "the evaluation of iteration {iteration} comes behind the save_checkpoint_if_needed() at which the job goes on, and"
+    " is not made again: later ones have other batches than in an undisturbed run; where the evaluation draws random"
+    " numbers, the training is not exact either; call save_checkpoint_if_needed() behind the evaluation"
+)
+_STALE = (
+    "cannot save: save_checkpoint_if_needed() was called with {what}; call it once an iteration, behind `iteration +="
+    " 1` and behind the line that adds to args.consumed_train_samples"
+)
+
+
+class MegatronTraining:
+    """Megatron's model, optimizer and scheduler, and where its loop is: an object to attach."""
+
+    job: ft.Job
+
+    def __init__(self, model: Any, optimizer: Any, scheduler: Any) -> None:
+        """Raises AttachError for what cannot be kept."""
+        self.model = chunks_of(model)
+        self.keeps_attributes_of = self._layers = inside.layers_of(self.model)
+        self.keeps_variables = inside.variables()
+        self._given = (self.model, optimizer, scheduler)
+        inside.check_model(self.model)
+        inside.check_arguments(inside.arguments())
+        self._optimizers = inside.optimizers_of(optimizer)
+        self.iteration, self.operations = 0, 0
+        self._counts: dict[str, Any] = inside.counts()
+        self._evaluated = False  # between the last two boundaries
+        self._random: Mapping[str, Any] = {}  # that were restored
+        self.asks_every = 0
+        """iterations between checkpoints that are asked for; 0: never"""
+
+    def objects(self) -> dict[str, Any]:
+        """What is attached, by name."""
+        scheduler = self._given[2]
+        scalers = [one.grad_scaler for one in self._optimizers if getattr(one, "grad_scaler", None) is not None]
+        return {
+            **_numbered("model", self.model),
+            **_numbered("optimizer", [one.optimizer for one in self._optimizers]),
+            **_numbered("scheduler", [] if scheduler is None else [scheduler]),
+            **_numbered("scaler", scalers),
+            NAME: self,
+        }
+
+    def replicated(self) -> list[str]:
+        """Names of what is the same on all ranks, so that one saves it."""
+        if not inside.is_replicated(self.model):
+            return []
+        whole = [None if inside.is_distributed(one) else one for one in self._optimizers]
+        steps = [name for name, one in _numbered("optimizer", whole).items() if one is not None]
+        return [*_numbered("model", self.model), *steps]
+
+    # --- what is saved --------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """At a boundary."""
+        return {
+            "iteration": self.iteration,
+            "operations": self.operations,
+            "layout": inside.layout(),
+            "counts": self._counts,
+            "evaluated": self._evaluated,
+            "micro_batches": inside.micro_batches(self._layers),
+            "random": inside.random_states(),
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """The loop goes on where it was."""
+        self.iteration, self.operations = saved["iteration"], saved["operations"]
+        self._evaluated, self._counts, self._random = saved["evaluated"], saved["counts"], saved["random"]
+        inside.put_back_micro_batches(self._layers, saved["micro_batches"])
+        inside.put_back_counts(self._counts)
+
+    def check_layout(self, saved: Mapping[str, Any]) -> None:
+        """Raises AttachError where the model was shared out otherwise."""
+        kinds = [name for name in saved["layout"] if name != "ranks"]
+        before, now = ({name: of[name] for name in kinds} for of in (saved["layout"], inside.layout()))
+        if before != now:
+            refuse(
+                f"cannot resume: the groups of ranks have the sizes {now} now, and had {before}; start with the sizes"
+                " that they had, or with --fresh"
+            )
+
+    # --- the loop -------------------------------------------------------------------------------------------
+
+    def begin_loop(self) -> None:
+        """The first iteration comes next: random numbers are those of the boundary, whatever was drawn since."""
+        self.job.restore_rng()
+        inside.put_back_random_states(self._random)
+        every = inside.evaluates_at(self.iteration) if self.job.resumed else 0
+        if every and (every == 1 or not self._evaluated):
+            self.tell(_NOT_EVALUATED.format(iteration=self.iteration))
+
+    def complete(self, iteration: int, operations: Any, given: tuple[Any, ...]) -> None:
+        """`iteration` iterations are complete. Raises AttachError where the call is not at the end of one."""
+        model, *others = given
+        attached, *known = self._given
+        if list(map(id, [*chunks_of(model), *others])) != list(map(id, [*attached, *known])):
+            refuse(_STALE.format(what="another model, optimizer or scheduler than load_checkpoint()"))
+        if iteration <= self.iteration:
+            refuse(_STALE.format(what=f"iteration {iteration} behind iteration {self.iteration}"))
+        counts, before = inside.counts(), self._counts
+        if counts and counts == before:
+            refuse(_STALE.format(what=f"iteration {iteration}, and no samples were counted since the last call"))
+        self._evaluated = counts.get(_VALID, 0) != before.get(_VALID, 0)
+        self.iteration, self.operations, self._counts, self._random = iteration, operations, counts, {}
+        if self.asks_every and iteration % self.asks_every == 0 and _is_first():
+            self.job.save()
+        self.job.step_done()
+
+    def tell(self, sentence: str) -> None:
+        """Say it on one rank."""
+        if _is_first():
+            say(sentence)
+
+
+def chunks_of(model: Any) -> Sequence[nn.Module]:
+    """The parts of a model on this rank: Megatron has a list of them."""
+    return list(model) if isinstance(model, (list, tuple)) else [model]
+
+
+def _is_first() -> bool:
+    return inside.rank() == 0
+
+
+def _numbered(name: str, targets: Sequence[Any]) -> dict[str, Any]:
+    return {f"{name}_{number}" if number else name: target for number, target in enumerate(targets)}
