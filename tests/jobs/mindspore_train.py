@@ -5,9 +5,10 @@ WHERE: step (in a callback's work at the end of that step), begin (before that s
 SIGSTOP). Several faults are separated by a semicolon: the first is of attempt 0, the next of 1.
 STYLE: words joined by +: plain (without ExceptionCheckpoint), graph or pynative; dropout, functional (random numbers
 in the network); augment (the data draw random numbers of C++), python (of NumPy, in one worker), unseeded; fit
-(evaluates after each epoch); scale (a dynamic loss scale); decay (a callback changes the learning rate at the end of
-an epoch), noise (a callback draws a random number at each step); slow; saves (every 4 steps).
-What is left in OUT: final (digest), losses, fired.
+(evaluates after each epoch); decay (a callback changes the learning rate at the end of an epoch), noise (a callback
+draws a random number at each step), counts (a callback counts for itself); wide (another network); twice (train() a
+second time); slow; saves (every 4 steps), careless (without exception_save).
+What is left in OUT: final (digest), losses, samples, fired.
 """
 
 import hashlib
@@ -58,7 +59,8 @@ def lose_memory() -> None:
 class Network(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm, self.second = nn.Dense(8, 16), nn.BatchNorm1d(16), nn.Dense(16, 3)
+        width = 20 if "wide" in STYLE else 16
+        self.first, self.norm, self.second = nn.Dense(8, width), nn.BatchNorm1d(width), nn.Dense(width, 3)
         self.drops, self.functional = "dropout" in STYLE, "functional" in STYLE
         self.dropout = nn.Dropout(p=0.3) if self.drops else nn.ReLU()
 
@@ -89,6 +91,10 @@ class Watch(Callback):
             )
         if "slow" in STYLE:
             time.sleep(0.1)
+        with (OUT / "samples").open("a") as file:
+            file.writelines(f"{step} {row[0]:.6f}\n" for row in params.train_dataset_element[0].asnumpy())
+        if "counts" in STYLE:
+            self.made = getattr(self, "made", 0) + 1
         for where in ("step", "lost", "freeze"):
             strike(where, step)
 
@@ -114,8 +120,6 @@ def make_data() -> dataset.Dataset:
     }
     data = dataset.NumpySlicesDataset(columns, shuffle=True)
     if "augment" in STYLE:
-        image = dataset.vision.RandomAdjustSharpness(degree=2.0, prob=0.5)
-        assert image is not None
         data = data.map(dataset.transforms.RandomApply([dataset.transforms.Fill(1.0)], 0.3), ["inputs"])
     if "python" in STYLE:
         data = data.map(lambda row: row + np.float32(np.random.rand()), ["inputs"], num_parallel_workers=1)
@@ -126,7 +130,8 @@ def callbacks() -> list[Callback]:
     found: list[Callback] = [LossMonitor(1000), Watch()]
     if "plain" not in STYLE:
         every = 4 if "saves" in STYLE else 1000
-        config = CheckpointConfig(save_checkpoint_steps=every, keep_checkpoint_max=2, exception_save=True)
+        careful = "careless" not in STYLE
+        config = CheckpointConfig(save_checkpoint_steps=every, keep_checkpoint_max=2, exception_save=careful)
         found.append(ExceptionCheckpoint(prefix="net", directory=str(OUT / "checkpoints"), config=config))
     return found
 
@@ -135,14 +140,8 @@ def make_model() -> Model:
     network = Network()
     rate = 0.05 if "decay" in STYLE else nn.cosine_decay_lr(0.0, 0.05, 1000, SAMPLES // BATCH, EPOCHS)
     optimizer = nn.Momentum(network.trainable_params(), rate, 0.9)
-    loss, more = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean"), {}
-    if "scale" in STYLE:
-        from mindspore.train import DynamicLossScaleManager
-
-        more = {"loss_scale_manager": DynamicLossScaleManager(2**10, scale_factor=2, scale_window=3)}
-    if "fit" in STYLE:
-        more |= {"metrics": {"accuracy"}}
-    return Model(network, loss_fn=loss, optimizer=optimizer, **more)
+    loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+    return Model(network, loss_fn=loss, optimizer=optimizer, metrics={"accuracy"} if "fit" in STYLE else None)
 
 
 def main() -> None:
@@ -151,6 +150,8 @@ def main() -> None:
     if "unseeded" not in STYLE:
         ms.set_seed(7)
     model, data = make_model(), make_data()
+    if "twice" in STYLE:
+        model.train(1, make_data(), callbacks=callbacks())
     if "fit" in STYLE:
         model.fit(EPOCHS, data, make_data(), callbacks=callbacks())
     else:

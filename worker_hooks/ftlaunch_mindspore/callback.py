@@ -13,7 +13,7 @@ from ftlaunch_mindspore import model_wrapping, random_numbers, settings
 from ftlaunch_mindspore.kept_job import KeptJob
 from ftlaunch_mindspore.random_numbers import DataSeed
 from ftlaunch_mindspore.refusal import TrainingRefused
-from ftlaunch_mindspore.snapshots import Groups
+from ftlaunch_mindspore.saving.snapshots import Groups
 from ftlaunch_mindspore.training_state import TrainingState
 from ftlaunch_mindspore.unsaved import Unsaved
 
@@ -79,8 +79,8 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
         params = run_context.original_args()
         if not self._joined:
             raise TrainingRefused(
-                "cannot keep this training: ftlaunch_mindspore was imported too late, behind `model.train`; import it at"
-                " the top of the script"
+                "cannot keep this training: ftlaunch_mindspore was imported behind `model.train`; import it at the"
+                " top of the script"
             )
         if params.device_number > 1:
             raise TrainingRefused(

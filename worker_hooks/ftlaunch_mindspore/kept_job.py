@@ -15,8 +15,8 @@ from ftlaunch_contract.protocol import Flag, Phase, Why
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
-from ftlaunch_mindspore import saved_step
-from ftlaunch_mindspore.snapshots import Groups, MindSporeSnapshots
+from ftlaunch_mindspore.saving import saved_step
+from ftlaunch_mindspore.saving.snapshots import Groups, MindSporeSnapshots
 
 Collect = Callable[[], tuple[Groups, dict[str, Any]]]
 """Gives the state of this moment: arrays, and the trees of common.json."""

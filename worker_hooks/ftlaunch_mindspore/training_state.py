@@ -8,12 +8,11 @@ from typing import Any
 import mindspore as ms
 from mindspore import nn
 
-from ftlaunch_mindspore.arrays import DTYPES, Array
 from ftlaunch_mindspore.refusal import TrainingRefused
+from ftlaunch_mindspore.saving.arrays import DTYPES, Array
+from ftlaunch_mindspore.saving.saved_step import KIND
 
 Json = Any
-
-KIND = "mindspore"  # of the object `training` in common.json
 
 
 class TrainingState:

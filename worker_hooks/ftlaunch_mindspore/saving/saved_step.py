@@ -12,10 +12,11 @@ from ftlaunch_contract.checkpoint import initial, layout, verify
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.job.coordinator import Coordinator
-from ftlaunch_mindspore import arrays
-from ftlaunch_mindspore.arrays import Array
 from ftlaunch_mindspore.refusal import TrainingRefused
-from ftlaunch_mindspore.training_state import KIND
+from ftlaunch_mindspore.saving import arrays
+from ftlaunch_mindspore.saving.arrays import Array
+
+KIND = "mindspore"  # of the object `training` in common.json
 
 
 @dataclass(frozen=True)

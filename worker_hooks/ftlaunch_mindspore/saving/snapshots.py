@@ -22,8 +22,8 @@ from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import MEMORY_SLOTS, STAGED, Why
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.slot_policy import SlotPolicy
-from ftlaunch_mindspore import arrays
-from ftlaunch_mindspore.arrays import Array
+from ftlaunch_mindspore.saving import arrays
+from ftlaunch_mindspore.saving.arrays import Array
 
 _BESIDES = 256 << 10  # bytes of a slot besides its arrays
 _FULL = (errno.ENOSPC, errno.EDQUOT)
