@@ -11,6 +11,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+MINDSPORE := .venv-mindspore
 CONSTRAINTS ?= constraints/cpu.txt
 TORCH ?= auto
 PYTEST_ARGS ?=
@@ -29,7 +30,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers gpu gpu-wheels chaos chaos-nodes slurm extras frameworks deepspeed adapters ray sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers gpu gpu-wheels chaos chaos-nodes slurm extras frameworks deepspeed adapters mindspore ray sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -109,6 +110,12 @@ deepspeed: $(STAMP)  ## install DeepSpeed, which has no wheel and is built here 
 adapters: frameworks  ## kill jobs of frameworks in every way that the tests know (a quarter of an hour)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/adapters $(PYTEST_ARGS)
 
+mindspore: $(STAMP)  ## install MindSpore into .venv-mindspore (800 MB to download), and kill jobs of it in every way (ten minutes)
+	@test -x $(MINDSPORE)/bin/pip || $(PYTHON) -m venv $(MINDSPORE)
+	$(MINDSPORE)/bin/python -m pip install -q "mindspore>=2.10" "numpy<2" "click>=8.1" "nvidia-ml-py>=12.535" \
+	    "psutil>=5.9" "pyyaml>=6.0" "safetensors>=0.4.3" "xxhash>=3.0"
+	$(BIN)/python -m pytest -n 2 --durations=10 tests/adapters/mindspore $(PYTEST_ARGS)
+
 ray: extras  ## run jobs on a Ray cluster of three raylets on this machine (six minutes)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/ray $(PYTEST_ARGS)
 
@@ -131,8 +138,8 @@ clean:  ## remove caches, builds and the example's output; runs/ and .venv stay
 	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find scripts supervisor tests worker_hooks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean  ## remove .venv too
-	rm -rf $(VENV)
+distclean: clean  ## remove .venv and .venv-mindspore too
+	rm -rf $(VENV) $(MINDSPORE)
 
 # ---------------------------------------------------------------------------------------------- setting up
 

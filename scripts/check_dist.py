@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-PACKAGES = ("ftlaunch", "ftlaunch_contract", "ftlaunch_hooks", "ftlaunch_ray")
+PACKAGES = ("ftlaunch", "ftlaunch_contract", "ftlaunch_hooks", "ftlaunch_mindspore", "ftlaunch_ray")
 INSTALLED = (*(f"{package}/py.typed" for package in PACKAGES), "ftlaunch/fault_rules.yaml")
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "Makefile", "tests/conftest.py", "docs/architecture.md",
            "configs/fault_rules.yaml", "constraints/cpu.txt", "scripts/demo.py")  # fmt: skip

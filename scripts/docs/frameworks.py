@@ -16,6 +16,7 @@ _HOW = {
     "Lightning": ("`callbacks=[ft.lightning.Callback()]`, or `--auto-attach`", "lightning"),
     "DeepSpeed": ("`job = ft.deepspeed.attach(engine)`", "deepspeed"),
     "Megatron": ("EasyCkpt's calls, from `ftlaunch_hooks.adapters.easyckpt`", "megatron"),
+    "MindSpore": ("`callbacks=[ExceptionCheckpoint(...)]` of `ftlaunch_mindspore`, one rank", "mindspore"),
     "Accelerate": ("`job = ft.accelerate.attach(accelerator)`", "accelerate"),
 }
 

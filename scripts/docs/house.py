@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = {
     "ftlaunch_ray": ROOT / "supervisor/ftlaunch_ray",
     "ftlaunch": ROOT / "supervisor/ftlaunch",
+    "ftlaunch_mindspore": ROOT / "worker_hooks/ftlaunch_mindspore",
     "ftlaunch_hooks": ROOT / "worker_hooks/ftlaunch_hooks",
     "ftlaunch_contract": ROOT / "worker_hooks/ftlaunch_contract",
 }

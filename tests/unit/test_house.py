@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "supervisor/ftlaunch", "supervisor/ftlaunch_ray", "worker_hooks/ftlaunch_contract", "worker_hooks/ftlaunch_hooks",
+    "worker_hooks/ftlaunch_mindspore",
 )  # fmt: skip
 MOST_ROOMS, MOST_FILE_LINES, MOST_FUNCTION_LINES = 10, 300, 40
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import MemoryInterval, Resume, Why
-from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.standalone.shard_saver import HeldSnapshots
 
 
 class Coordinator(Protocol):
@@ -45,7 +45,7 @@ class Coordinator(Protocol):
     def at_boundary(self, step: int) -> None:
         """`step` steps are completed, and the order for this boundary is not read yet."""
 
-    def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
+    def held(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
         """The snapshot of `step` is held for saving."""
 
     def leave(self) -> int:

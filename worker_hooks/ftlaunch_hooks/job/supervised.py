@@ -17,7 +17,7 @@ from ftlaunch_contract.pages.page import NONE, Page, open_pages
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.pages.words import LEAVE
 from ftlaunch_contract.protocol import Resume, Why
-from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.standalone.shard_saver import HeldSnapshots
 
 # Seconds that a rank that is told to leave may take to end a step that other ranks have ended: as long as its last
 # step took, but at least the first of these and at most the second.
@@ -86,7 +86,7 @@ class Supervised:
         if self.page.q[_LEAVE] and not self._lags():
             os._exit(protocol.EXIT_STOPPED)
 
-    def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
+    def held(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
         """Nothing to do: the supervisor reads it from the page."""
 
     def leave(self) -> int:

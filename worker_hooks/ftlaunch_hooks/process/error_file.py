@@ -17,12 +17,11 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Flag
 
 _ENV_FILE = "TORCHELASTIC_ERROR_FILE"
-_OURS = (f"{Path(__file__).parents[1]}/", f"{Path(protocol.__file__).parent}/")  # where the hooks' own code lies
+_OURS = f"{Path(__file__).parents[2]}/ftlaunch_"  # where the packages of the hooks lie
 
 _final: list[type[BaseException]] = []
 

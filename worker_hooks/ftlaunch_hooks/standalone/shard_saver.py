@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
+from typing import Protocol
 
 from ftlaunch_contract.checkpoint import layout, tensor_file, writer
 from ftlaunch_contract.files.rate_limit import Bandwidth
 from ftlaunch_contract.protocol import Why
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.standalone.leader import NodeLeader, failed
 from ftlaunch_hooks.standalone.peers import Peers
 from ftlaunch_hooks.standalone.settings import AloneError, Settings
+
+
+class HeldSnapshots(Protocol):
+    """Where the snapshots lie that are held for saving."""
+
+    def slot_files(self, step: int) -> tuple[dict[str, int], bytes]:
+        """Descriptors by group (not to be closed) and common.json of a snapshot. Raises LookupError, OSError."""
 
 
 class ShardSaver:
@@ -24,7 +31,7 @@ class ShardSaver:
         self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, snapshots: Snapshotter, step: int, why: Why) -> None:
+    def start(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
         """Save the snapshot of `step`. The save before it has ended."""
         self._thread = threading.Thread(
             target=self._save, args=(snapshots, step, why), name="ftlaunch-saver", daemon=True
@@ -40,7 +47,7 @@ class ShardSaver:
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def _save(self, snapshots: Snapshotter, step: int, why: Why) -> None:
+    def _save(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
         """In the saver thread."""
         self.error = None
         target = self._settings.target(step, why, self._peers.world_size)

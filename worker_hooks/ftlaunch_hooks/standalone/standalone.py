@@ -21,17 +21,13 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files.private_dir import NotPrivate
 from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_contract.protocol import Resume, Why
-from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.standalone import memory_dirs
 from ftlaunch_hooks.standalone.leader import NodeLeader
-from ftlaunch_hooks.standalone.nodes.links import Links
-from ftlaunch_hooks.standalone.nodes.node_memory import NodeMemory
-from ftlaunch_hooks.standalone.nodes.nodes_leader import NodesLeader
 from ftlaunch_hooks.standalone.peers import Peers
 from ftlaunch_hooks.standalone.rendezvous import meet_in, rendezvous
 from ftlaunch_hooks.standalone.rescue import RankMemory, Rescue
 from ftlaunch_hooks.standalone.settings import AloneError, Settings, settings
-from ftlaunch_hooks.standalone.shard_saver import ShardSaver
+from ftlaunch_hooks.standalone.shard_saver import HeldSnapshots, ShardSaver
 
 
 def join() -> Standalone:
@@ -85,6 +81,15 @@ class Standalone:
             if rank == node.first:
                 self._leader = NodeLeader(self._peers, chosen)
             return
+        self._meet_nodes(root, chosen)
+
+    def _meet_nodes(self, root: Path, chosen: Settings) -> None:
+        # the first ranks of the nodes speak over torch.distributed; the ranks of a single node may have no torch
+        from ftlaunch_hooks.standalone.nodes.links import Links  # noqa: PLC0415
+        from ftlaunch_hooks.standalone.nodes.node_memory import NodeMemory  # noqa: PLC0415
+        from ftlaunch_hooks.standalone.nodes.nodes_leader import NodesLeader  # noqa: PLC0415
+
+        rank, node = self.rank, self.node
         self._memory = memory = NodeMemory(root, node)
         self.peers = meet_in(memory.directory, rank, node.ranks, self.attempt)
         self._peers = Peers(rank, self.peers, node)
@@ -113,7 +118,7 @@ class Standalone:
         if self._leader is not None:
             self._leader.announce(step)
 
-    def held(self, snapshots: Snapshotter, step: int, why: Why) -> None:
+    def held(self, snapshots: HeldSnapshots, step: int, why: Why) -> None:
         """Save this rank's shard, beside the training."""
         self._saver.wait()  # the rescue is needed until the save before this one has ended
         if why == Why.STOP:

@@ -1,0 +1,27 @@
+"""Undisturbed jobs, each run once, and skipping where MindSpore is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.support import mindspore_jobs
+
+
+@pytest.fixture(autouse=True, scope="session")
+def mindspore() -> None:
+    if not mindspore_jobs.PYTHON.exists():
+        pytest.skip("MindSpore is not installed in .venv-mindspore (make mindspore)")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(mindspore: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, object]]:
+    """What a job of a style leaves."""
+    known: dict[str, dict[str, object]] = {}
+
+    def run(style: str) -> dict[str, object]:
+        if style not in known:
+            known[style] = mindspore_jobs.undisturbed(tmp_path_factory.mktemp("undisturbed"), style)
+        return known[style]
+
+    return run

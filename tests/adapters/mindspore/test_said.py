@@ -1,0 +1,63 @@
+"""What is not exact in a training of MindSpore's is said, and what cannot be kept is refused with a sentence."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.harness import FtJob
+from tests.support.mindspore_jobs import said, start_alone
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("style", "sentence"),
+    [
+        ("graph+dropout", "random numbers within MindSpore's kernels (Dropout)"),
+        ("pynative+dropout", "random numbers within MindSpore's kernels (Dropout)"),
+        ("graph+python", "Python's or NumPy's random numbers are drawn while training goes on"),
+        ("graph+counts", "not saved: made of the callback Watch, which changed before step"),
+    ],
+)
+def test_said(style: str, sentence: str, job: FtJob) -> None:
+    process = start_alone(job, style)
+    assert process.wait(60) == 0, said(job)
+    assert said(job).count(sentence) == 1, said(job)
+
+
+@pytest.mark.parametrize(
+    ("style", "sentence"),
+    [
+        ("graph+careless", "cannot save when told to stop: the config says exception_save=False"),
+        ("graph+twice", "cannot keep a second training of one process"),
+    ],
+)
+def test_refused(style: str, sentence: str, job: FtJob) -> None:
+    process = start_alone(job, style)
+    assert process.wait(60) == 1
+    assert sentence in said(job)
+
+
+@pytest.mark.refused("MindSpore", "several ranks")
+def test_several_ranks_are_refused(job: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    process = start_alone(job, "graph")
+    assert process.wait(60) == 1
+    assert "the job has 2 ranks, and of MindSpore's only one is supported yet" in said(job)
+
+
+def test_another_network_is_refused_and_a_damaged_checkpoint_passed_over(job: FtJob) -> None:
+    process = start_alone(job, "graph+saves+slow")
+    assert process.wait(60) == 0, said(job)
+    process = start_alone(job, "graph+wide")
+    assert process.wait(60) == 1
+    assert "cannot restore: the parameter first.weight is Float32 of shape (20, 8) now" in said(job)
+    newest, *older = sorted((job.out / "checkpoints").glob("iteration_*"), reverse=True)
+    shard = next(newest.glob("*-model-*"))
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    process = start_alone(job, "graph")
+    assert process.wait(60) == 0, said(job)
+    assert "checkpoint of step 24 refused" in said(job)
+    assert older
+    assert (job.out / "checkpoints/quarantine" / newest.name).is_dir()

@@ -1,0 +1,165 @@
+"""A script for MindSpore: `mindspore_train.py OUT STYLE`. FAULT="WHERE NUMBER": it is killed there, once an attempt.
+
+WHERE: step (in a callback's work at the end of that step), begin (before that step), epoch_end (of that epoch), eval
+(at the end of that epoch's evaluation), train_end, lost (as step, and its snapshots are lost), freeze (as step, by
+SIGSTOP). Several faults are separated by a semicolon: the first is of attempt 0, the next of 1.
+STYLE: words joined by +: plain (without ExceptionCheckpoint), graph or pynative; dropout, functional (random numbers
+in the network); augment (the data draw random numbers of C++), python (of NumPy, in one worker), unseeded; fit
+(evaluates after each epoch); decay (a callback changes the learning rate at the end of an epoch), noise (a callback
+draws a random number at each step), counts (a callback counts for itself); wide (another network); twice (train() a
+second time); slow; saves (every 4 steps), careless (without exception_save).
+What is left in OUT: final (digest), losses, samples, fired.
+"""
+
+import hashlib
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+from mindspore import dataset, nn, ops
+from mindspore.train import Callback, CheckpointConfig, LossMonitor, Model
+
+OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
+ATTEMPT = int(os.environ.get("FTLAUNCH_ATTEMPT", "0"))
+FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
+if "plain" not in STYLE:
+    from ftlaunch_mindspore import ExceptionCheckpoint
+
+EPOCHS, BATCH, SAMPLES = 3, 4, 32
+
+
+def strike(where: str, number: int) -> None:
+    if len(FAULTS) <= ATTEMPT or [where, str(number)] != FAULTS[ATTEMPT]:
+        return
+    with (OUT / "fired").open("a") as file:
+        file.write(f"{where} {number} {ATTEMPT}\n")
+    if where == "lost":
+        lose_memory()
+    os.kill(os.getpid(), signal.SIGSTOP if where == "freeze" else signal.SIGKILL)
+
+
+def lose_memory() -> None:
+    """Once there is a checkpoint, and nobody reads a snapshot."""
+    from ftlaunch_contract.pages.page import NONE, Page, page_path
+
+    page = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), 0))
+    checkpoints, deadline = Path(os.environ["FTLAUNCH_CHECKPOINT_DIR"]), time.monotonic() + 60
+    while page.saved < page.save_step or not any(checkpoints.glob("iteration_???????")):
+        assert time.monotonic() < deadline, "there is no checkpoint"
+        time.sleep(0.01)
+    for slot in range(len(page.slot_steps())):
+        page.set_slot(slot, NONE)
+
+
+class Network(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        width = 20 if "wide" in STYLE else 16
+        self.first, self.norm, self.second = nn.Dense(8, width), nn.BatchNorm1d(width), nn.Dense(width, 3)
+        self.drops, self.functional = "dropout" in STYLE, "functional" in STYLE
+        self.dropout = nn.Dropout(p=0.3) if self.drops else nn.ReLU()
+
+    def construct(self, inputs):
+        hidden = ops.relu(self.norm(self.first(inputs)))
+        if self.drops:
+            hidden = self.dropout(hidden)
+        if self.functional:
+            hidden = ops.dropout(hidden, p=0.3)
+        return self.second(hidden)
+
+
+class Watch(Callback):
+    """Notes each step's loss and data, and strikes."""
+
+    def on_train_step_begin(self, run_context) -> None:
+        strike("begin", run_context.original_args().cur_step_num)
+
+    def on_train_step_end(self, run_context) -> None:
+        params = run_context.original_args()
+        step, outputs = params.cur_step_num, params.net_outputs
+        loss = float((outputs[0] if isinstance(outputs, tuple) else outputs).asnumpy())
+        data = hashlib.sha256(b"".join(one.asnumpy().tobytes() for one in params.train_dataset_element))
+        noise = np.random.rand() + random.random() if "noise" in STYLE else 0.0
+        with (OUT / "losses").open("a") as file:
+            file.write(
+                f"{step} {params.cur_epoch_num}/{params.epoch_num}/{loss.hex()}/{data.hexdigest()[:8]}/{noise}\n"
+            )
+        if "slow" in STYLE:
+            time.sleep(0.1)
+        with (OUT / "samples").open("a") as file:
+            file.writelines(f"{step} {row[0]:.6f}\n" for row in params.train_dataset_element[0].asnumpy())
+        if "counts" in STYLE:
+            self.made = getattr(self, "made", 0) + 1
+        for where in ("step", "lost", "freeze"):
+            strike(where, step)
+
+    def on_train_epoch_end(self, run_context) -> None:
+        params = run_context.original_args()
+        strike("epoch_end", params.cur_epoch_num)
+        if "decay" in STYLE:
+            rate = params.optimizer.learning_rate
+            rate.set_data(rate.value() * 0.5)
+
+    def on_eval_end(self, run_context) -> None:
+        strike("eval", run_context.original_args().cur_epoch_num)
+
+    def on_train_end(self, run_context) -> None:
+        strike("train_end", 0)
+
+
+def make_data() -> dataset.Dataset:
+    numbers = np.random.RandomState(3)
+    columns = {
+        "inputs": numbers.randn(SAMPLES, 8).astype(np.float32),
+        "labels": numbers.randint(0, 3, SAMPLES).astype(np.int32),
+    }
+    data = dataset.NumpySlicesDataset(columns, shuffle=True)
+    if "augment" in STYLE:
+        data = data.map(dataset.transforms.RandomApply([dataset.transforms.Fill(1.0)], 0.3), ["inputs"])
+    if "python" in STYLE:
+        data = data.map(lambda row: row + np.float32(np.random.rand()), ["inputs"], num_parallel_workers=1)
+    return data.shuffle(16).batch(BATCH)
+
+
+def callbacks() -> list[Callback]:
+    found: list[Callback] = [LossMonitor(1000), Watch()]
+    if "plain" not in STYLE:
+        every = 4 if "saves" in STYLE else 1000
+        careful = "careless" not in STYLE
+        config = CheckpointConfig(save_checkpoint_steps=every, keep_checkpoint_max=2, exception_save=careful)
+        found.append(ExceptionCheckpoint(prefix="net", directory=str(OUT / "checkpoints"), config=config))
+    return found
+
+
+def make_model() -> Model:
+    network = Network()
+    rate = 0.05 if "decay" in STYLE else nn.cosine_decay_lr(0.0, 0.05, 1000, SAMPLES // BATCH, EPOCHS)
+    optimizer = nn.Momentum(network.trainable_params(), rate, 0.9)
+    loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+    return Model(network, loss_fn=loss, optimizer=optimizer, metrics={"accuracy"} if "fit" in STYLE else None)
+
+
+def main() -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    ms.set_context(mode=ms.PYNATIVE_MODE if "pynative" in STYLE else ms.GRAPH_MODE)
+    if "unseeded" not in STYLE:
+        ms.set_seed(7)
+    model, data = make_model(), make_data()
+    if "twice" in STYLE:
+        model.train(1, make_data(), callbacks=callbacks())
+    if "fit" in STYLE:
+        model.fit(EPOCHS, data, make_data(), callbacks=callbacks())
+    else:
+        model.train(EPOCHS, data, callbacks=callbacks())
+    held = b"".join(one.asnumpy().tobytes() for one in model.train_network.get_parameters())
+    (OUT / "final").write_text(hashlib.sha256(held).hexdigest())
+    assert "torch" not in sys.modules
+
+
+if __name__ == "__main__":
+    main()

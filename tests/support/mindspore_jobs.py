@@ -1,0 +1,77 @@
+"""Jobs of tests/jobs/mindspore_*.py. They run in an environment of their own, which has no torch: `make mindspore`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.support.harness import JOBS, FtJob
+from tests.support.waiting import wait_for
+
+ROOT = JOBS.parents[1]
+PYTHON = ROOT / ".venv-mindspore/bin/python"
+SCRIPT = JOBS / "mindspore_train.py"
+PATHS = {"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT / 'worker_hooks'}", "OMP_NUM_THREADS": "1"}
+
+
+def start(job: FtJob, style: str, *options: str, faults: str = "") -> None:
+    """Start a job under the supervisor; a snapshot is taken at every step unless `options` say otherwise."""
+    job.python = str(PYTHON)
+    options = ("--max-restarts", "4", "--backoff-first", "0.05s", *options)
+    job.start(*options, script=SCRIPT, args=(str(job.out), style), ranks=1, env={**PATHS, "FAULT": faults})
+
+
+def start_alone(job: FtJob, style: str, script: Path = SCRIPT) -> subprocess.Popen[str]:
+    """Start the script by itself; what it says goes to the file `said`."""
+    name, _, value = job.tag.partition("=")
+    with (job.home / "said").open("a") as said:
+        process = subprocess.Popen(
+            [PYTHON, script, job.out, style], cwd=job.home, text=True, stdout=said, stderr=said,
+            env={**os.environ, **PATHS, name: value},
+        )  # fmt: skip
+    job.supervisors.append(process)
+    return process
+
+
+def said(job: FtJob) -> str:
+    """What the script has said, in all runs that were started alone."""
+    return (job.home / "said").read_text()
+
+
+def logs(job: FtJob) -> str:
+    """What the rank has said in all attempts."""
+    return "".join(path.read_text() for path in sorted((job.run_dir / "logs").rglob("*.log")))
+
+
+def signal_at(job: FtJob, process: subprocess.Popen[str], step: int, signum: signal.Signals) -> None:
+    """Wait until the script, started alone, has made `step` steps in all, and send it a signal."""
+
+    def made() -> bool:
+        assert process.poll() is None, said(job)
+        path = job.out / "losses"
+        return path.exists() and len(path.read_text().splitlines()) >= step
+
+    wait_for(made, f"step {step}", 60.0)
+    process.send_signal(signum)
+
+
+def left(out: Path) -> dict[str, object]:
+    """What a job leaves: the digest, each step's loss, data and epoch (a step that was made twice was made alike)."""
+    losses: dict[int, str] = {}
+    for line in (out / "losses").read_text().splitlines():
+        step, told = line.split()
+        assert losses.setdefault(int(step), told) == told, f"step {step} was made twice, differently"
+    return {"final": (out / "final").read_text(), "losses": losses}
+
+
+def undisturbed(home: Path, style: str) -> dict[str, object]:
+    """What the script leaves without ExceptionCheckpoint, and without a supervisor."""
+    job = FtJob(home)
+    try:
+        process = start_alone(job, f"{style}+plain")
+        assert process.wait(120) == 0, said(job)
+    finally:
+        job.dispose()
+    return left(job.out)

@@ -1,0 +1,152 @@
+"""ExceptionCheckpoint: the callback of a training that is told to stop, and goes on where it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindspore.train import Callback, CheckpointConfig, RunContext
+
+from ftlaunch_hooks.process import bootstrap, error_file
+from ftlaunch_hooks.process.say import say
+from ftlaunch_mindspore import model_wrapping, random_numbers, settings
+from ftlaunch_mindspore.kept_job import KeptJob
+from ftlaunch_mindspore.random_numbers import DataSeed
+from ftlaunch_mindspore.refusal import TrainingRefused
+from ftlaunch_mindspore.saving.snapshots import Groups
+from ftlaunch_mindspore.training_state import TrainingState
+from ftlaunch_mindspore.unsaved import Unsaved
+
+_begun = False  # one process keeps one training
+
+
+class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no types
+    """Saves a training at a step boundary when it is told to stop, and lets the next run go on from there.
+
+    For `Model.train()` and `Model.fit()`, among their callbacks. A checkpoint is also made every
+    `save_checkpoint_steps` (or seconds) of the config; `keep_checkpoint_max` of them are kept.
+    """
+
+    def __init__(
+        self, prefix: str | None = None, directory: str | None = None, config: CheckpointConfig | None = None
+    ) -> None:
+        """prefix: of the files' names. directory: of the checkpoints. config: with exception_save=True.
+
+        Raises TrainingRefused for what cannot be kept.
+        """
+        super().__init__()
+        self.others: list[Callback] = []  # the script's own; set before training begins
+        self.epochs = 0
+        self._joined = False
+        self._state: TrainingState | None = None
+        error_file.count_as_final(TrainingRefused)
+        self._given = settings.read(prefix, directory, config)
+
+    # --- called by the wrapped Model.train(), before MindSpore makes anything -----------------------------------
+
+    def join(self, dataset: Any, sinks: bool) -> int:
+        """Find out where training begins, and seed the data pipeline; returns the steps that were made before.
+
+        sinks: whether the data set is sunk to a device. Raises TrainingRefused.
+        """
+        global _begun  # noqa: PLW0603 - see above
+        if _begun:
+            raise TrainingRefused("cannot keep a second training of one process: only the first one can be resumed")
+        _begun = True
+        if sinks and ms.get_context("device_target") != "CPU":
+            raise TrainingRefused("cannot keep this training: with dataset_sink_mode=True no step ends on the host")
+        if dataset.get_init_step():
+            raise TrainingRefused("cannot keep this training: its data set was moved to a step by set_init_step()")
+        coordinator = settings.join(self._given)
+        self._joined = True
+        self._job = KeptJob(coordinator, self._given.every_steps if bootstrap.own_page() is not None else None)
+        saved = self._job.saved
+        self._data = DataSeed(saved.trees["training"]["data"] if saved is not None else None)
+        self._python_data = model_wrapping.has_python_functions(dataset)
+        self._batch, self._looked = int(dataset.get_batch_size()), False
+        return self._job.step
+
+    def only_restore(self, train_network: Any, network: Any, optimizer: Any, loss_scale: Any) -> None:
+        """All steps were made before: the network gets its parameters, and training is over."""
+        self._restore(TrainingState(train_network, network, optimizer, loss_scale))
+        self._job.enter(self._collect, self._job.step * self._batch)
+        self._job.end()
+
+    # --- called by MindSpore ------------------------------------------------------------------------------------
+
+    def on_train_begin(self, run_context: RunContext) -> None:
+        """The steps that were made before count."""
+        params = run_context.original_args()
+        if not self._joined:
+            raise TrainingRefused(
+                "cannot keep this training: ftlaunch_mindspore was imported behind `model.train`; import it at the"
+                " top of the script"
+            )
+        if params.device_number > 1:
+            raise TrainingRefused(
+                f"cannot keep this training: it is one of {params.device_number} devices, and only one is supported yet"
+            )
+        params.cur_step_num = self._job.step
+        params.epoch_num = self.epochs
+
+    def on_train_step_begin(self, run_context: RunContext) -> None:
+        """The boundary: the step before is complete, with all that callbacks and evaluations have made of it."""
+        params = run_context.original_args()
+        done = params.cur_step_num - 1
+        if self._state is None:
+            manager = params.loss_scale_mananger
+            self._restore(TrainingState(params.train_network, params.network, params.optimizer, manager))
+            self._unsaved = Unsaved(params.train_network, self.others)
+            self._job.enter(self._collect, done * self._batch)
+            return
+        self._job.cross(done, done * self._batch)
+        if not self._looked:
+            self._looked = True
+            self._unsaved.look(done)
+            self._look_at_generators()
+
+    def on_train_step_end(self, run_context: RunContext) -> None:
+        """What comes before the next step begins still belongs to this one."""
+        self._job.step_made()
+
+    def on_eval_begin(self, run_context: RunContext) -> None:
+        """Say so."""
+        self._job.evaluates(True)
+
+    def on_eval_end(self, run_context: RunContext) -> None:
+        """Say so."""
+        self._job.evaluates(False)
+
+    def on_train_end(self, run_context: RunContext) -> None:
+        """The last step is complete."""
+        if self._state is not None:
+            self._job.step = run_context.original_args().cur_step_num
+            self._job.end()
+
+    # --- the state ----------------------------------------------------------------------------------------------
+
+    def _restore(self, state: TrainingState) -> None:
+        self._state = state
+        if (saved := self._job.saved) is None:
+            return
+        try:
+            state.restore(saved.trees, saved.arrays)
+        except TrainingRefused as error:
+            raise TrainingRefused(f"{error} (saved at step {saved.step}); give --fresh to start over") from None
+        random_numbers.restore(saved.trees["training"]["random"], own_generators=not self._python_data)
+
+    def _collect(self) -> tuple[Groups, dict[str, Any]]:
+        assert self._state is not None
+        trees = self._state.trees()
+        trees["training"] |= {
+            "data": self._data.state, "random": random_numbers.collect(), "append_info": self._given.append_info,
+        }  # fmt: skip
+        return self._state.arrays(), trees
+
+    def _look_at_generators(self) -> None:
+        if self._python_data and self._data.drawn_since:
+            say(
+                "not exact for certain: Python's or NumPy's random numbers are drawn while training goes on. Those of"
+                " functions of the data pipeline are drawn again as they were, where one worker draws them; those that"
+                " callbacks draw beside them are not"
+            )

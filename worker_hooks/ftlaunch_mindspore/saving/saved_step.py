@@ -1,0 +1,75 @@
+"""What an earlier attempt has saved of a training of MindSpore's, in memory or on storage."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import initial, layout, verify
+from ftlaunch_contract.checkpoint.tensor_file import Damaged
+from ftlaunch_contract.protocol import Resume
+from ftlaunch_hooks.job.coordinator import Coordinator
+from ftlaunch_mindspore.refusal import TrainingRefused
+from ftlaunch_mindspore.saving import arrays
+from ftlaunch_mindspore.saving.arrays import Array
+
+KIND = "mindspore"  # of the object `training` in common.json
+
+
+@dataclass(frozen=True)
+class SavedStep:
+    """One step, as it was saved."""
+
+    step: int
+    trees: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+def find(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep | None:
+    """What training goes on from; None where it begins anew. Raises TrainingRefused."""
+    if kind == Resume.REFUSED:
+        raise TrainingRefused(
+            f"cannot resume: no checkpoint in {coordinator.checkpoint_dir} is usable (see its quarantine/);"
+            f" {protocol.ENV_FRESH}=1 starts over"
+        )
+    if kind == Resume.WEIGHTS:
+        raise TrainingRefused(
+            f"cannot begin with the weights of {coordinator.load_path} alone: a training of MindSpore's goes on from"
+            " all of a checkpoint; load the weights in the script, by mindspore.load_checkpoint()"
+        )
+    if kind == Resume.FRESH:
+        return None
+    try:
+        found = _read(kind, step, coordinator)
+    except (Damaged, OSError, ValueError) as problem:
+        raise TrainingRefused(f"cannot restore step {step}: {problem}") from problem
+    if found.trees.get("training", {}).get("kind") != KIND:
+        raise TrainingRefused(f"cannot restore step {step}: it is not of a training of MindSpore's")
+    return found
+
+
+def _read(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep:
+    """Raises Damaged, OSError, ValueError."""
+    if kind.in_memory:
+        slot = layout.slot_dir(coordinator.memory_dir, coordinator.rank, coordinator.page.slot_steps().index(step))
+        return _join(slot, step, [layout.slot_file(slot, group) for group in layout.GROUPS])
+    directory = layout.iteration_dir(coordinator.checkpoint_dir, step)
+    if kind == Resume.LOADED:
+        directory = initial.checkpoint_at(coordinator.load_path, step)
+    metadata = verify.read_metadata(directory)
+    if metadata["world_size"] != 1:
+        raise Damaged(f"it is one of {metadata['world_size']} ranks")
+    return _join(directory, step, [directory / name for name in metadata["files"] if name != layout.COMMON])
+
+
+def _join(directory: Path, step: int, files: list[Path]) -> SavedStep:
+    common = json.loads((directory / layout.COMMON).read_bytes())
+    if common["step"] != step:
+        raise Damaged(f"{directory} is of step {common['step']}")
+    found: dict[str, Array] = {}
+    for path in files:
+        found |= arrays.read(path)
+    return SavedStep(step, common["state"], found)

@@ -1,0 +1,106 @@
+"""Whom a rank of MindSpore's answers to: the supervisor, or itself, by what ExceptionCheckpoint was given."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mindspore.train import CheckpointConfig
+
+from ftlaunch_contract.node_ranks import one_node
+from ftlaunch_hooks.job.coordinator import Coordinator
+from ftlaunch_hooks.job.supervised import Supervised
+from ftlaunch_hooks.process import bootstrap
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.standalone import settings
+from ftlaunch_hooks.standalone.standalone import Standalone
+from ftlaunch_mindspore.refusal import TrainingRefused
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """What ExceptionCheckpoint was given; None: the environment says it, or the supervisor."""
+
+    prefix: str | None
+    directory: Path | None
+    every_steps: int | None
+    every_seconds: float | None
+    keep: int | None
+    append_info: dict[str, Any]
+
+
+def read(prefix: str | None, directory: str | None, config: CheckpointConfig | None) -> CheckpointSettings:
+    """Check what the user has given. Raises TrainingRefused."""
+    if prefix is not None and (not isinstance(prefix, str) or "/" in prefix or not prefix):
+        raise TrainingRefused(f"cannot use prefix={prefix!r}: it must be a text without a slash")
+    if directory is not None and not isinstance(directory, (str, os.PathLike)):
+        raise TrainingRefused(f"cannot use directory={directory!r}: it must be a path")
+    path = Path(directory).absolute() if directory is not None else None
+    if config is None:
+        return CheckpointSettings(prefix, path, None, None, None, {})
+    if not isinstance(config, CheckpointConfig):
+        raise TrainingRefused(f"cannot use config={config!r}: it must be a mindspore.train.CheckpointConfig")
+    _check(config)
+    steps, seconds = config.save_checkpoint_steps or None, config.save_checkpoint_seconds or None
+    return CheckpointSettings(prefix, path, steps, seconds, config.keep_checkpoint_max, _append_info(config))
+
+
+def _check(config: CheckpointConfig) -> None:
+    """Raises TrainingRefused for what would otherwise be left out without a word."""
+    if not config.exception_save:
+        raise TrainingRefused(
+            "cannot save when told to stop: the config says exception_save=False; give CheckpointConfig("
+            "exception_save=True), or leave ExceptionCheckpoint out"
+        )
+    if config.enc_key is not None:
+        raise TrainingRefused("cannot encrypt checkpoints: leave out enc_key, or encrypt the directory")
+    if not config.keep_checkpoint_max:
+        raise TrainingRefused(
+            "cannot keep one checkpoint every so many minutes: say with keep_checkpoint_max how many are to be kept"
+        )
+
+
+def _append_info(config: CheckpointConfig) -> dict[str, Any]:
+    found = dict(config.append_dict or {})
+    for name, value in found.items():
+        if not isinstance(value, (int, float, bool, str)):
+            raise TrainingRefused(
+                f"cannot save append_info {name!r}: it is a {type(value).__name__}; int, float, bool and str can be"
+            )
+    return found
+
+
+def join(given: CheckpointSettings) -> Coordinator:
+    """Meet whoever decides for this rank. Raises TrainingRefused and settings.AloneError."""
+    if bootstrap.is_forked():
+        raise TrainingRefused("cannot keep this training: a rank has forked this process; the rank itself trains")
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size > 1:
+        raise TrainingRefused(
+            f"cannot keep this training: the job has {world_size} ranks, and of MindSpore's only one is supported yet;"
+            " start it with --nproc-per-node 1"
+        )
+    if (page := bootstrap.own_page()) is not None:
+        supervised = Supervised(page)
+        if supervised.attempt == 0 and given.directory not in (None, supervised.checkpoint_dir.absolute()):
+            say(
+                f"checkpoints go to {supervised.checkpoint_dir}, as the supervisor says, and not to directory="
+                f"{given.directory}; the supervisor's --checkpoint-dir and --keep count"
+            )
+        return supervised
+    return Standalone(0, one_node(1), _alone(given))
+
+
+def _alone(given: CheckpointSettings) -> settings.Settings:
+    chosen = settings.settings()
+    if given.every_steps or given.every_seconds:
+        chosen = dataclasses.replace(chosen, every_steps=given.every_steps, every_seconds=given.every_seconds)
+    return dataclasses.replace(
+        chosen,
+        checkpoint_dir=given.directory or chosen.checkpoint_dir,
+        prefix=given.prefix or chosen.prefix,
+        keep=given.keep or chosen.keep,
+    )
