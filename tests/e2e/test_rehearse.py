@@ -52,7 +52,7 @@ def test_what_is_not_attached_is_found_out(tmp_path: Path) -> None:
         "for step in job.steps(100000):\n"
         "    lives += 1\n"
         "    model.weight.data.add_(0.001 * lives)\n"
-        "    time.sleep(0.03)\n"
+        "    time.sleep(0.15)\n"
     )
     code, found, _ = rehearse(tmp_path, "--steps", "20", str(script))
     assert code == 1
