@@ -52,7 +52,7 @@ class FtJob:
         self.tag = f"FT_TEST={self.job_id}"
         self.module = "ftlaunch"
         """what `python -m` runs"""
-        self.python = sys.executable
+        self.python: str | None = None  # another one than that of the tests
         self.supervisors: list[subprocess.Popen[str]] = []
 
     def start(
@@ -63,7 +63,7 @@ class FtJob:
         words = ("--out", str(self.out)) if args is None else args
         options = (*_how(script, options, ranks), "--memory-interval", "1", *options)
         command = [
-            self.python, "-m", self.module, "--nproc-per-node", str(ranks), "--job-id", self.job_id,
+            self.python or sys.executable, "-m", self.module, "--nproc-per-node", str(ranks), "--job-id", self.job_id,
             "--run-dir", str(self.run_dir), *options, str(script), *words,
         ]  # fmt: skip
         name, _, value = self.tag.partition("=")

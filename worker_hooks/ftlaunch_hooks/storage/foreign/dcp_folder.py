@@ -61,6 +61,11 @@ def _words(*values: str) -> str:
     return "/".join(map(str, values))
 
 
+def _member(owner: object, name: str) -> _Record:
+    """In the place of getattr, by which some versions of Python pickle members of enumerations: it looks up nothing."""
+    return _Record(name)
+
+
 _METADATA = "torch.distributed.checkpoint.metadata"
 _MADE: Mapping[tuple[str, str], Callable[..., object]] = {
     (_METADATA, "Metadata"): _Record,
@@ -72,6 +77,7 @@ _MADE: Mapping[tuple[str, str], Callable[..., object]] = {
     (_METADATA, "TensorProperties"): _Properties,
     (_METADATA, "MetadataIndex"): _Index,
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _Record,
+    ("builtins", "getattr"): _member,
     ("torch", "Size"): _sizes,
     ("torch.serialization", "_get_layout"): _words,
     ("collections", "OrderedDict"): dict,
