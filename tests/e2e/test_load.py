@@ -152,7 +152,7 @@ def test_a_job_begins_with_the_weights_of_another_library(name: str, kind: str, 
     path = job.home / name
     FOREIGN[name](path, trained.state_dict())
     ranks = 1 if kind == "plain" else 2
-    args = ("--steps", "6", "--kind", kind, "--out", "out", "--step-time", "0.1")
+    args = ("--steps", "40", "--kind", kind, "--out", "out", "--step-time", "0.1")
     asked = ("--load-checkpoint", str(path), "--max-restarts", "1", "--memory-interval", "1")
     job.start(*asked, script=SHAPES, args=args, ranks=ranks)
     job.wait_step(3)
