@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 
 def start(job: FtJob, style: str, ranks: int, faults: str = "") -> None:
     env = {"FAULT": faults, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    options = ("--no-warm", "--backoff-first", "0.05s", "--backoff-max", "0.1s")
+    options = ("--warm", "--preload", "deepspeed", "--backoff-first", "0.05s", "--backoff-max", "0.1s")
     job.start(*options, script=JOBS / "deepspeed_zero.py", args=(str(job.out), style), ranks=ranks, env=env)
 
 
