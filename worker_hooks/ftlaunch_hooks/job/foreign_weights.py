@@ -47,6 +47,12 @@ def _choose(path: Path, fits: Mapping[str, Match]) -> list[str]:
         name, fit = min(fits.items(), key=lambda one: len(one[1].missing) + len(one[1].surplus))
         raise StateError(f"cannot load weights: {path} does not fit `{name}`: {_difference(fit)}")
     for name in whole:
+        if rivals := fits[name].rivals:
+            places = ", ".join(f"`{one or 'the top'}`" for one in sorted([fits[name].prefix, *rivals]))
+            raise StateError(
+                f"cannot load weights: {path} holds what fits `{name}` in several places ({places:.200}); attach the"
+                " module under the name of one, or load it in the script"
+            )
         if alike := [other for other in whole if other != name and fits[other].prefix == fits[name].prefix]:
             raise StateError(
                 f"cannot load weights: {path} holds one module, and it fits `{name}` as well as {few(alike)}; attach"

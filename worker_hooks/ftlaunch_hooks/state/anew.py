@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, ReduceLROnPlateau
 
 from ftlaunch_hooks.data.batch_sampler import PositionedSampler
 from ftlaunch_hooks.process.say import say
@@ -19,6 +19,7 @@ from ftlaunch_hooks.state.parts import few
 from ftlaunch_hooks.tensors.json_codec import Json, StateError
 
 _WORD = "anew"  # in an object's saved tree
+_NOT_MOVED = (ChainedScheduler, ReduceLROnPlateau)  # one has no position, the other goes by what is measured
 _POSITION = "last_epoch"  # of torch's schedulers, in what they save
 
 
@@ -44,14 +45,14 @@ class Anew:
     def plan(self, state: Mapping[str, Json], consumed: int, *, tell: bool) -> list[Callable[[], None]]:
         """What has these objects begin, once the others are restored.
 
-        consumed: samples, when it was saved. tell: say it, on one rank. Raises PositionError where one has begun.
+        consumed: samples, when it was saved. tell: say it, on one rank. Raises StateError where one cannot begin.
         """
         begins = []
         for name in sorted(self.names(state)):
             target, how = self._objects[name], "as the script made it"
             if isinstance(target, LRScheduler):
-                position = _saved_position(state.get(name, {}))
-                begins.append(_moved_on(target, position))
+                position = _saved_position(name, state.get(name))
+                begins.append(_moved_on(name, target, position))
                 how = f"at position {position}: from here on learning rates are those of the new schedule"
             elif isinstance(target, PositionedSampler):
                 target.count_on(consumed)
@@ -61,17 +62,24 @@ class Anew:
         return begins
 
 
-def _saved_position(tree: Mapping[str, Json]) -> int:
+def _saved_position(name: str, tree: Json) -> int:
+    """Of the schedule that was saved under a name; 0 where there was none. Raises StateError where it is not told."""
+    if tree is None:
+        return 0
     state = tree.get("state")
     position = state.get(_POSITION) if isinstance(state, dict) else None
-    return position if isinstance(position, int) else 0
+    if not isinstance(position, int):
+        raise StateError(f"cannot begin `{name}` anew: what was saved of it says no position, `{_POSITION}`")
+    return position
 
 
-def _moved_on(scheduler: LRScheduler, position: int) -> Callable[[], None]:
+def _moved_on(name: str, scheduler: LRScheduler, position: int) -> Callable[[], None]:
     """What moves a schedule to a position: step by step from its beginning, as if it had been the first one.
 
     Schedules are defined by their steps: not all have a closed form, and those that have differ in the last bits.
     """
+    if isinstance(scheduler, _NOT_MOVED):
+        raise StateError(f"cannot begin `{name}` anew: a {type(scheduler).__name__} cannot be moved to a position")
     groups = scheduler.optimizer.param_groups
     before = [{key: value for key, value in group.items() if key in ("lr", "initial_lr")} for group in groups]
 
@@ -80,7 +88,7 @@ def _moved_on(scheduler: LRScheduler, position: int) -> Callable[[], None]:
             group.update(values)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")  # before the optimizer's, which has
-            while scheduler.last_epoch < position:  # made these steps in earlier runs
+            for _ in range(scheduler.last_epoch, position):  # made these steps in earlier runs
                 scheduler.step()
 
     return move

@@ -69,6 +69,19 @@ def test_a_schedule_is_where_it_would_be_had_it_been_the_first_one(kind: str) ->
         new.step()
 
 
+@pytest.mark.parametrize("kind", ["ReduceLROnPlateau", "ChainedScheduler"])
+def test_a_schedule_without_a_position_is_refused(kind: str) -> None:
+    """Taken out: a ChainedScheduler is stepped without end."""
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+    make = getattr(torch.optim.lr_scheduler, kind)
+    new = make([torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)] if kind == "ChainedScheduler" else optimizer)
+    anew = Anew({"schedule": "2"}, {"schedule": new})
+    with pytest.raises(StateError, match=f"a {kind} cannot be moved to a position"):
+        anew.plan({"schedule": {"state": {"last_epoch": 12}}}, 0, tell=False)
+    with pytest.raises(StateError, match="what was saved of it says no position"):
+        anew.plan({"schedule": {"state": {}}}, 0, tell=False)
+
+
 def batches_of(length: int) -> ResumableBatchSampler:
     return ResumableBatchSampler(length, 4, rank=0, world_size=1, tail="carry")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _NUMBER = re.compile(r"(?<=\.)\d+\.")  # of a layer
 
@@ -31,6 +31,8 @@ class Match:
     surplus: Sequence[str]
     """keys behind the prefix that the module has no name for"""
     missing: Sequence[str]
+    rivals: Sequence[str] = ()
+    """other prefixes behind which the module is found wholly, and as good as this one"""
 
     @property
     def whole(self) -> bool:
@@ -42,10 +44,16 @@ def best_match(groups: Sequence[Sequence[str]], keys: Collection[str], name: str
     """Where the tensors of a module are.
 
     groups: its names; those of tied tensors are in one group, of which one name is enough. name: of the module.
-    A whole match comes first, of those one whose prefix is the module's name; else the one that lacks the least.
+    Whole matches come first, of those the ones whose prefix is the module's name; else the one that lacks the least.
     """
     matches = [_match(groups, keys, prefix) for prefix in _prefixes(groups, keys)]
-    return min(matches, key=lambda one: (not one.whole, not _is_named(one.prefix, name), len(one.missing), one.prefix))
+    whole = [one for one in matches if one.whole]
+    first, *others = [one for one in whole if _is_named(one.prefix, name)] or whole or [_nearest(matches)]
+    return replace(first, rivals=[one.prefix for one in others])
+
+
+def _nearest(matches: Sequence[Match]) -> Match:
+    return min(matches, key=lambda one: (len(one.missing), one.prefix))
 
 
 def _is_named(prefix: str, name: str) -> bool:

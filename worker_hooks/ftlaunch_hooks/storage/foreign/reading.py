@@ -43,18 +43,28 @@ class ForeignWeights:
             groups.setdefault(id(tensor), []).append(one)
         return best_match(list(groups.values()), self._pieces.keys(), name)
 
+    def _check_layers(self, name: str, fit: Match) -> None:
+        """Raises StateError where a tensor has other layers stacked than the module has."""
+        wanted: dict[str, set[int]] = {}
+        for place in fit.places.values():
+            if place.index is not None:
+                wanted.setdefault(place.key, set()).add(place.index)
+        for key, layers in wanted.items():
+            there = self._pieces[key][0].chunk.whole[0]
+            if layers != set(range(there)):
+                raise StateError(f"cannot load weights: {key} has {there} layers, and `{name}` has {len(layers)}")
+
     def plan(self, name: str, tensors: Mapping[str, Tensor], fit: Match) -> tuple[Callable[[], None], Sequence[str]]:
         """Check that shapes fit, changing nothing; returns what fills the tensors, and names whose type differs.
 
         fit: a whole one. Raises StateError, and Damaged where a part of a tensor is missing.
         """
+        self._check_layers(name, fit)
         picked, other_types = PickedTensors(), []
         for one, tensor in tensors.items():
             place = fit.places[one]
             pieces = self._pieces[place.key]
             picked.put(one, pieces if place.index is None else unstacked(pieces, place.index))
-            if not picked.pieces(one):
-                raise StateError(f"cannot load weights: `{name}.{one}` is not in {place.key}, which has fewer layers")
             dtype, shape = picked.info(one)
             if shape != tuple(tensor.shape) or dtype.is_floating_point != tensor.dtype.is_floating_point:
                 raise StateError(

@@ -43,3 +43,12 @@ def test_stacked_layers_are_found_by_their_number() -> None:
     fit = best_match(NAMES, ["layers.weight", "layers.bias"], "model")
     assert fit.whole
     assert fit.places["layers.1.weight"] == Place("layers.weight", 1)
+
+
+@pytest.mark.parametrize("prefixes", [("ema_net.", "net2."), ("a.model.", "b.model.")])
+def test_what_fits_in_several_places_is_told(prefixes: tuple[str, ...]) -> None:
+    """As a checkpoint with averaged weights beside the trained ones has it."""
+    fit = best_match(NAMES, [f"{prefix}{name}" for prefix in prefixes for name in FLAT], "model")
+    assert fit.whole
+    assert sorted([fit.prefix, *fit.rivals]) == sorted(prefixes)
+    assert best_match(NAMES, [f"{one}{name}" for one in ("model.", "ema.") for name in FLAT], "model").rivals == []

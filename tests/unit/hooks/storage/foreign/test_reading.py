@@ -130,6 +130,19 @@ def test_stacked_layers_go_to_their_places(tmp_path: Path) -> None:
     assert all(torch.equal(one, layers.state_dict()[name]) for name, one in new.state_dict().items())
 
 
+def test_a_module_with_fewer_layers_is_refused(tmp_path: Path) -> None:
+    """Taken out: without _check_layers the last layers of the checkpoint are left without a word."""
+    save(
+        {"layers.weight": torch.rand(4, 2, 3), "layers.bias": torch.rand(4, 2)},
+        checkpoint_id=tmp_path / "iter",
+        no_dist=True,
+    )
+    new = nn.Module()
+    new.layers = nn.ModuleList(nn.Linear(3, 2) for _ in range(3))
+    with pytest.raises(StateError, match=r"layers\.(weight|bias) has 4 layers, and `model` has 3"):
+        load(tmp_path / "iter", new)
+
+
 # --- what is not to be trusted ---------------------------------------------------------------------------------
 
 
