@@ -20,12 +20,39 @@ from ftlaunch.agent.head.starter import LOOK, HeadStarter
 def be_head(write, order, term):
     os._exit(0)
 starter = HeadStarter(SimpleNamespace(run_dir=Path(sys.argv[1]), nodes=SimpleNamespace(etcd=None)), be_head)
-assert starter.start() == -1
+starter.start()
+assert not starter.has_started
 print("ready", flush=True)
 for line in sys.stdin:
     starter.order(LOOK)
     select.select([starter.fd], [], [])
     print(starter.lines(), starter.gone, flush=True)
+"""
+
+
+LATER = """\
+import os, select, sys, time
+from types import SimpleNamespace
+from pathlib import Path
+from ftlaunch.agent.head.starter import TAKE_OVER, HeadStarter
+home = Path(sys.argv[1])
+def be_head(write, order, term):
+    if order == TAKE_OVER:
+        os.write(write, b"%d\\n" % os.getpid())
+        os.close(write)
+        while not (home / "over").exists():
+            time.sleep(0.1)
+        (home / "last words").touch()
+    os._exit(0)
+starter = HeadStarter(SimpleNamespace(run_dir=home, nodes=SimpleNamespace(etcd=None)), be_head)
+starter.start()
+starter.order(TAKE_OVER)
+select.select([starter.fd], [], [])
+starter.lines()
+assert starter.has_started
+(home / "over").touch()
+starter.wait_for_head()
+assert (home / "last words").exists()
 """
 
 
@@ -82,6 +109,11 @@ def test_a_head_that_waits_for_a_resolver_ends_with_its_agent(tmp_path: Path) ->
     finally:
         for pid in filter(alive, found):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_an_agent_waits_for_the_last_words_of_a_head_that_it_has_started_later(tmp_path: Path) -> None:
+    """Taken out: the head tells the agents of the end first, and a scheduler kills it before it has written it down."""
+    subprocess.run([sys.executable, "-c", LATER, str(tmp_path)], check=True, timeout=60)
 
 
 def of_job(home: Path) -> list[int]:

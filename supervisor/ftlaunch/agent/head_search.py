@@ -84,6 +84,10 @@ class HeadSearch:
         else:
             self.unusable = answer["head"] == UNUSABLE
 
+    def forget_orders(self) -> None:
+        """The starter was killed: nobody answers the orders under way any more."""
+        self._waiting.clear()
+
     def _send(self, order: bytes, now: float) -> None:
         self._waiting.append((order, now))
         self._order(order)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.agent.agent import Agent
-from ftlaunch.agent.head import starter as heads
 from ftlaunch.agent.head.election import Order
 from ftlaunch.agent.head.main import be_head
 from ftlaunch.agent.head.starter import HeadStarter
@@ -65,7 +64,7 @@ def run(spec: JobSpec) -> int:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
     facts.gathered(spec)  # before any head is forked: it compares what this agent was started with
     starter = HeadStarter(spec, lambda write, order, term: be_head(spec, token, write, Order(order, term)))
-    own_head = starter.start()
+    starter.start()
     if starter.unusable:
         return protocol.EXIT_USAGE
     processes.become_subreaper()
@@ -73,12 +72,12 @@ def run(spec: JobSpec) -> int:
         try:
             node = _Node(spec, token, signals, starter)
         except BaseException:
-            heads.dismiss(own_head)
+            starter.dismiss_head()
             raise
-        node.agent.beside_head = own_head >= 0
+        node.agent.beside_head = starter.has_started
         code = node.run()
     if not node.agent.dismissed:  # else the head goes on with the other nodes
-        heads.wait(own_head)
+        starter.wait_for_head()
     return code
 
 
@@ -193,6 +192,9 @@ class _Node:
                 search.on_answer(answer)
             if starter.gone:
                 self._loop.unregister(starter.fd)
+                starter.read_on()
+                search.forget_orders()
+                self._loop.register(starter.fd, on_answers)
                 say("the process that starts heads on this node was killed: another node starts one, if that is needed")
 
         self._loop.register(starter.fd, on_answers)

@@ -1,7 +1,7 @@
 """A process from which an agent has heads started, and the sign of life of the running one read.
 
 It is forked before the agent has threads. What it does may wait for storage; the agent never waits for it but at its
-start.
+start. Where the process is killed, a thread of the agent's reads on, and other nodes start the heads.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -39,6 +40,7 @@ class HeadStarter:
 
     def __init__(self, spec: JobSpec, be_head: BeHead) -> None:
         """Must be made while this process has no threads, and before it adopts orphans."""
+        self._arbiter = arbiter.place_of(spec)
         orders, self._orders = os.pipe()
         self.fd, answers = os.pipe()
         """is readable when `lines` has something"""
@@ -48,7 +50,7 @@ class HeadStarter:
             os.close(self.fd)
             os.setsid()  # a signal to the agent's group is not meant for the head
             if not os.fork():
-                _obey(arbiter.of(spec), be_head, orders, answers)
+                _be_starter(arbiter.of(spec), be_head, orders, answers)
             os._exit(0)
         os.close(orders)
         os.close(answers)
@@ -56,20 +58,24 @@ class HeadStarter:
         os.set_blocking(self.fd, False)
         self._told = b""
         self.gone = False
-        """the process was killed: this node starts no head any more"""
+        """the process was killed: see `read_on`"""
         self.unusable = False
         """no head can be started with these settings, which was said"""
+        self._head = -1  # pidfd of the newest head that was started here
 
-    def start(self) -> int:
-        """Start a head where the job's place is this machine's, and none lives; returns its pidfd, or -1."""
+    @property
+    def has_started(self) -> bool:
+        """Whether a head was started here."""
+        return self._head >= 0
+
+    def start(self) -> None:
+        """Start a head where the job's place is this machine's, and none lives."""
         self.order(START)
         while not self.gone:
             select.select([self.fd], [], [])
-            for line in self.lines():
-                pid = int(line["head"])
-                self.unusable = pid == UNUSABLE
-                return open_end(pid) if pid > 0 else -1
-        return -1
+            if answers := self.lines():
+                self.unusable = answers[0]["head"] == UNUSABLE
+                return
 
     def order(self, order: bytes) -> None:
         """Send an order; `lines` has its answer later."""
@@ -83,18 +89,64 @@ class HeadStarter:
             self._told += block
             self.gone = not block
         whole, _, self._told = self._told.rpartition(b"\n")
-        return [json.loads(line) for line in whole.splitlines()]
+        answers = [json.loads(line) for line in whole.splitlines()]
+        for answer in answers:
+            if answer.get("head", 0) > 0:
+                self._forget_head()
+                with contextlib.suppress(ProcessLookupError):  # it has ended already
+                    self._head = open_end(answer["head"])
+        return answers
+
+    def read_on(self) -> None:
+        """The process was killed: signs are read by a thread from here on, and this node starts no head any more.
+
+        Orders under way are not answered. `fd` is another one.
+        """
+        self.close()
+        orders, self._orders = os.pipe()
+        self.fd, answers = os.pipe()
+        os.set_blocking(self.fd, False)
+        self._told, self.gone = b"", False
+        told = arbiter.at(self._arbiter), lambda order, term: 0, orders, answers
+        threading.Thread(target=_obey, args=told, name="signs", daemon=True).start()
 
     def close(self) -> None:
         """Start no more."""
         os.close(self._orders)
         os.close(self.fd)
 
+    def dismiss_head(self) -> None:
+        """This node cannot take part: end the head that was started here, if one was."""
+        if self.has_started:
+            signal.pidfd_send_signal(self._head, signal.SIGTERM)
+        self.wait_for_head()
 
-def _obey(claims: Arbiter, be_head: BeHead, orders: int, answers: int) -> None:
+    def wait_for_head(self) -> None:
+        """Wait until the newest head that was started here has said its last words.
+
+        It tells the agents of the job's end before it writes it down, and a scheduler may kill it as soon as the last
+        agent has ended.
+        """
+        if self.has_started:
+            select.select([self._head], [], [], _PATIENCE)
+            self._forget_head()
+
+    def _forget_head(self) -> None:
+        if self.has_started:
+            os.close(self._head)
+            self._head = -1
+
+
+def _be_starter(claims: Arbiter, be_head: BeHead, orders: int, answers: int) -> None:
     for signum in _DEAF:  # a scheduler signals all processes of a job: this one ends with its agent
         signal.signal(signum, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a head has ended
+    _obey(claims, lambda order, term: _fork_head(be_head, order, term, (orders, answers)), orders, answers)
+    os._exit(0)
+
+
+def _obey(claims: Arbiter, start_head: Callable[[bytes, int], int], orders: int, answers: int) -> None:
+    """Until the agent's end of `orders` is closed. start_head: given order and term; returns a pid, 0 or UNUSABLE."""
     term = 0
     while order := os.read(orders, 1):
         if order == LOOK:
@@ -102,10 +154,9 @@ def _obey(claims: Arbiter, be_head: BeHead, orders: int, answers: int) -> None:
             term = 0 if sign is None else sign.term
             answer: dict[str, object] = {"sign": {} if sign is None else asdict(sign)}
         else:
-            answer = {"head": _fork_head(be_head, order, term, (orders, answers))}
+            answer = {"head": start_head(order, term)}
         with contextlib.suppress(BrokenPipeError):
             os.write(answers, json.dumps(answer).encode() + b"\n")
-    os._exit(0)
 
 
 def _fork_head(be_head: BeHead, order: bytes, term: int, close: tuple[int, ...]) -> int:
@@ -126,17 +177,3 @@ def _fork_head(be_head: BeHead, order: bytes, term: int, close: tuple[int, ...])
         os.kill(child, signal.SIGKILL)
     with os.fdopen(read, "rb") as told:
         return int(told.readline() or b"0")
-
-
-def dismiss(head: int) -> None:
-    """This node cannot take part: end the head that it has started. head: its pidfd, or -1."""
-    if head >= 0:
-        signal.pidfd_send_signal(head, signal.SIGTERM)
-        wait(head)
-
-
-def wait(head: int) -> None:
-    """Wait until the head has said its last words. head: its pidfd, or -1."""
-    if head >= 0:
-        select.select([head], [], [], _PATIENCE)
-        os.close(head)
