@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ftlaunch.cluster.around import Around
 from ftlaunch.cluster.membership.fences import Fences
+from ftlaunch.cluster.membership.lineage import follows, nodes_of
 from ftlaunch.cluster.membership.roster import Roster
 from ftlaunch.cluster.nodes.node import Node
 from ftlaunch_contract.pages.page import NONE
@@ -20,10 +21,12 @@ class OlderRanks:
     def __init__(self, around: Around, roster: Roster, nodes: Mapping[int, Node], fences: Fences, lease: float) -> None:
         """nodes: by key of their members. lease: seconds for which a node's ranks go on unheard."""
         self._around, self._roster, self._nodes, self._fences = around, roster, nodes, fences
-        self._may_be_taken_up = around.plan is not None
+        self._may_be_taken_up, self._begun = around.plan is not None, False
         self._since: float | None = None  # when the first node has said that it runs the plan's attempt
         self._lease, self.last = lease, around.clock() + lease * _TAKEOVER
         """the latest moment at which a node that nobody knows may be at work"""
+        self._attempts = {} if around.plan is None else {around.plan.lineage: self.last}
+        """lineage of an attempt whose nodes are to come -> until when those that have not come may be at work"""
 
     def meet(self, node: Node) -> None:
         """A node has come: ranks of the attempt that is to be taken up run on, all others are of no use any more."""
@@ -36,6 +39,9 @@ class OlderRanks:
         elif node.running:
             node.ends = True
             node.send("kill")
+            if plan is None or follows(node.lineage, plan.run, plan.attempt):
+                # A head that storage did not see has gone on beside this one, until now at the latest.
+                self._attempts[node.lineage] = self._around.clock() + self._lease * _TAKEOVER
 
     @property
     def awaited(self) -> bool:
@@ -67,15 +73,20 @@ class OlderRanks:
 
     def close(self) -> None:
         """From now on none are taken up: that was done, or other ranks begin."""
-        self._may_be_taken_up, self._since = False, None
+        self._may_be_taken_up, self._since, self._begun = False, None, True
 
     def may_run(self) -> bool:
         """Whether some may be at work: their agents end them, or a node has not come that may have some."""
         if any(node.ends for node in self._nodes.values()):
             return True
-        plan, now = self._around.plan, self._around.clock()
-        if plan is None or not self._may_be_taken_up:
+        now = self._around.clock()
+        if self._begun:
             return False
-        known = {node.member.held for node in self._nodes.values() if node.lineage == plan.lineage}
-        missing = not known.issuperset(range(plan.nodes))
-        return (missing and now <= self.last) or not self._fences.all_down(now)
+        if any(now <= until and self._is_incomplete(lineage) for lineage, until in self._attempts.items()):
+            return True
+        return self._may_be_taken_up and not self._fences.all_down(now)
+
+    def _is_incomplete(self, lineage: str) -> bool:
+        """Whether a node of an attempt has not come."""
+        known = {node.member.held for node in self._nodes.values() if node.lineage == lineage}
+        return not known.issuperset(range(nodes_of(lineage)))

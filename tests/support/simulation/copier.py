@@ -127,11 +127,15 @@ class SimCopier:
         return other.awake and (other is self._machine or self._machine.job.connected(self._machine, other))
 
     def _later(self, action: Any, most: float = 0.05) -> None:
-        """By its process, if the machine does not stand still then; not at all where its agent has died meanwhile."""
+        """By its process, which stands still where the machine does; not at all where its agent has died meanwhile."""
         machine = self._machine
 
         def act() -> None:
-            if machine.copier is self and machine.awake:
+            if machine.copier is not self or not machine.lives:
+                return
+            if machine.awake:
                 action()
+            else:
+                machine.world.after(0.05, act)
 
         machine.world.after(machine.world.random.uniform(0.001, most), act)

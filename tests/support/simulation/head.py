@@ -165,6 +165,7 @@ class Head:
         if not self._closed:
             self._closed = True
             self.pages.close()
+            self.supervisor.incidents.kernel.close()
             os.close(self.cluster.reports.fd)
 
     def sleeps(self) -> bool:

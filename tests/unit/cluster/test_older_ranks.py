@@ -63,6 +63,33 @@ def test_a_lost_node_that_was_to_end_such_ranks_is_waited_for(head: Head, monkey
     assert head.cluster.settled()
 
 
+LATER = "before:5/2"
+
+
+def test_other_ranks_of_an_attempt_that_the_head_before_has_begun_beside_this_one_are_waited_for(head: Head) -> None:
+    """Found by a simulated story. Taken out: two nodes work in one place."""
+    head.clock.now += 2 * LEASE
+    older = head.agent(held=[0, 2], lineage=LATER, running=RUNNING)
+    for first in (0, 2):
+        head.agent(held=[first, 2], **HELD)
+    older.say("gone", attempt=5, port=1, slots={})
+    assert not head.cluster.settled()
+    head.agent(held=[2, 2], lineage=LATER)
+    assert head.cluster.settled()
+
+
+def test_they_are_not_waited_for_longer_than_they_can_be_at_work(head: Head) -> None:
+    head.clock.now += 2 * LEASE
+    older = head.agent(held=[0, 2], lineage=LATER, running=RUNNING)
+    for first in (0, 2):
+        head.agent(held=[first, 2], **HELD)
+    older.say("gone", attempt=5, port=1, slots={})
+    head.clock.now += LEASE
+    assert not head.cluster.settled()
+    head.clock.now += LEASE / 4
+    assert head.cluster.settled()
+
+
 def test_no_two_attempts_have_one_name(head: Head) -> None:
     """Taken out: memory of the other head's attempt 0 counts as that of this one's."""
     for first in (0, 2):

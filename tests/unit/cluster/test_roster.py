@@ -176,6 +176,17 @@ def test_the_number_is_kept_once_where_memory_could_not_be_saved() -> None:
     assert made.size(0.0) == 3
 
 
+def test_a_node_that_gets_ready_is_waited_for_where_it_has_the_memory_that_is_lacking() -> None:
+    """Found by a simulated story. Taken out: a standby takes its place, and the steps are lost."""
+    late = Member(2, -1, 0, lineage="run:4/2")
+    made = elastic(Member(1, -1, 1, ready=True, lineage="run:4/2"), late, *ready(3, 4))
+    assert made.size(0.0) is None
+    assert made.size(4.9) is None
+    assert made.size(5.1) is not None, "but not for ever"
+    late.ready = True
+    assert made.size(0.0) is not None
+
+
 def test_memory_of_a_job_of_other_size_is_taken_up_where_all_of_it_is_here() -> None:
     old = [Member(key, -1, held, ready=True, lineage="run:4/2") for key, held in ((1, 1), (2, 0))]
     made = elastic(*old, *ready(3))

@@ -8,9 +8,12 @@ places changes: then nodes beyond it move to places that are vacant, and no memo
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ftlaunch.cluster.membership.lineage import nodes_of
+
+_GETS_READY = 5.0  # seconds that a node with memory is waited for
 
 
 @dataclass
@@ -55,6 +58,7 @@ class Roster:
         """places were given before: from now on a wish counts no more than another"""
         self.called_since: float | None = None
         """since when the least nodes are here before the first attempt, and more are waited for"""
+        self._memory_since: float | None = None  # since when a node that has memory is waited for until it is ready
         self._kept = 0  # the number that the next attempt keeps; 0: it may change
 
     def join(self, member: Member) -> None:
@@ -104,6 +108,8 @@ class Roster:
             return None
         if self._kept and able >= self._kept:
             return self._kept
+        if self._awaits_memory(now):
+            return None
         if able < min(here, self.most):
             return None
         if not self.begun and able < self.most:
@@ -134,9 +140,21 @@ class Roster:
 
     def inherited(self) -> str:
         """The lineage whose places all have nodes here, with its memory; of several that of most nodes; or nothing."""
+        return self._whole(one for one in self.members.values() if one.ready)
+
+    def _awaits_memory(self, now: float) -> bool:
+        """Whether a node that gets ready has what a lineage lacks: another one in its place would lose steps."""
+        comes = "" if self.begun else self._whole(one for one in self.members.values() if not one.leaving)
+        if not comes or comes == self.inherited():
+            self._memory_since = None
+            return False
+        self._memory_since = now if self._memory_since is None else self._memory_since
+        return now - self._memory_since < _GETS_READY
+
+    def _whole(self, members: Iterable[Member]) -> str:
         held: dict[str, set[int]] = {}
-        for member in self.members.values():
-            if member.ready and 0 <= member.held < nodes_of(member.lineage) <= self.most:
+        for member in members:
+            if 0 <= member.held < nodes_of(member.lineage) <= self.most:
                 held.setdefault(member.lineage, set()).add(member.held)
         whole = [lineage for lineage, places in held.items() if len(places) == nodes_of(lineage)]
         return max(whole, key=nodes_of, default="")
