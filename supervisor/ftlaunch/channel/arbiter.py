@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ftlaunch.channel.claims import Claims, Sign
-from ftlaunch.channel.etcd.claims import EtcdClaims
-from ftlaunch.channel.etcd.client import EtcdClient
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.nodes.etcd import EtcdSpec
 
@@ -54,6 +52,10 @@ def at(place: Place) -> Arbiter:
     """The arbiter at a place."""
     if "run_dir" in place:
         return Claims(Path(place["run_dir"]))
+    # http.client and ssl cost every agent, head and saver 2 MiB, and most jobs have no etcd.
+    from ftlaunch.channel.etcd.claims import EtcdClaims  # noqa: PLC0415
+    from ftlaunch.channel.etcd.client import EtcdClient  # noqa: PLC0415
+
     told = place["etcd"]
     spec = EtcdSpec(**{**told, "members": tuple((host, port) for host, port in told["members"])})
     return EtcdClaims(EtcdClient(spec), place["job"])

@@ -140,7 +140,9 @@ class ResumeDecision:
             return
         self._asked = False
         rejected, verified = answer.get("rejected", []), answer["step"]
-        if "load" in answer:
+        if "error" in answer:
+            self._unverified(answer)
+        elif "load" in answer:
             self._reject(rejected, verified)
             self._begin_with(verified)
         elif "healthy_before" in answer:
@@ -148,6 +150,16 @@ class ResumeDecision:
             self._go_back(verified, answer["healthy_before"])
         else:
             self._take_up(verified, rejected)
+
+    def _unverified(self, answer: Answer) -> None:
+        """The saver could not say what is usable: an older step that memory has is, where any step will do."""
+        told = f"what is in {answer.get('load', self.spec.checkpoint_dir)} could not be verified: {answer['error']}"
+        plan = self._plan([])
+        if plan.kind is Resume.FRESH or "load" in answer or "healthy_before" in answer:
+            self._cannot(f"cannot resume: {told}; nothing there was changed, and the same command tries it again")
+            return
+        self._tell(Note(f"{told}; going on from the older step {plan.step}, which memory has"))
+        self.pages.decide(plan.kind, plan.step, self.saving.first_due(plan.step))
 
     def _reject(self, rejected: Sequence[dict[str, Any]], taken: int) -> None:
         for entry in rejected:

@@ -17,6 +17,10 @@ from ftlaunch_contract.protocol import Why, announce_step
 
 Answer = dict[str, Any]
 
+_TRIES = {"save": 2, "find": 5}
+"""times that the saver is asked the same before that has failed: a save that fails is made of a newer step, and without
+an answer about what storage has the job cannot go on"""
+
 
 class SaveScheduler:
     """Holds the saver. One request at a time; what falls due meanwhile is done afterwards from newer snapshots."""
@@ -29,7 +33,7 @@ class SaveScheduler:
         self.committed = max((step for step, _ in layout.list_iterations(spec.checkpoint_dir)), default=NONE)
         self._tried = self.committed  # newest step a save was attempted of
         self._waiting: deque[Answer] = deque()
-        self._asked_again = False
+        self._deaths = 0  # of savers over the request under way
         self._served_wish = NONE, NONE  # attempt and step of the newest `job.save()` that was served
         self._next_time: float | None = None
         self._committed_at: float | None = None  # monotonic; of `committed`, where this run has committed it
@@ -149,7 +153,7 @@ class SaveScheduler:
         """What the saver says; None when it is gone."""
         answers = self.link.answers()
         for answer in answers or ():
-            self._asked_again = False
+            self._deaths = 0
             if answer["did"] == "save":
                 self._saved(answer, now)
         self._ask_waiting()
@@ -160,23 +164,25 @@ class SaveScheduler:
             self.link.ask(self._waiting.popleft())
 
     def revive(self) -> list[Answer]:
-        """Start a saver in the place of one that is gone. Its request is repeated once, then answered as failed.
+        """Start a saver in the place of one that is gone. It is asked the same a few times, then that has failed.
 
         Raises OSError where none can be started: nothing is lost, and it can be called again.
         """
         pending = self.link.pending
         status = self.link.close(1.0)
         self.link = self._start()
-        died: Answer = {"did": "die", "status": status, "request": pending}
-        if pending is not None and not self._asked_again:
-            self._asked_again = True
+        self._deaths += pending is not None
+        again = pending is not None and self._deaths < _TRIES[pending["do"]]
+        died: Answer = {"did": "die", "status": status, "request": pending, "again": again}
+        if pending is None:
+            self._ask_waiting()
+            return [died]
+        if again:
             self.link.ask(pending)
             return [died]
-        self._asked_again = False
+        failed = {**pending, "did": pending["do"], "error": f"the saver died {self._deaths} times over it ({status})"}
+        self._deaths = 0
         self._ask_waiting()
-        if pending is None:
-            return [died]
-        failed = {**pending, "did": pending["do"], "error": f"the saver died twice over it ({status})"}
         if failed["did"] == "save":
             self._saved(failed, 0.0)
         else:

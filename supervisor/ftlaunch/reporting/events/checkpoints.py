@@ -116,8 +116,13 @@ class SaverDied(JobEvent):
     def sentence(self) -> str:
         """The same for people."""
         request = self.answer["request"]
-        doing = f" while saving step {request['step']}: trying that again" if request and "step" in request else ""
-        return f"the saver died (exit status {self.answer['status']}){doing}"
+        doing = ""
+        if request and "step" in request:
+            doing = f" while saving step {request['step']}"
+        elif request:
+            doing = " while verifying checkpoints"
+        again = ": trying that again" if self.answer["again"] else ""
+        return f"the saver died (exit status {self.answer['status']}){doing}{again}"
 
 
 @dataclass(frozen=True)
