@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DeepSpeedPlugin, DistributedType, FullyShardedDataParallelPlugin, PartialState
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
 
 import ftlaunch_hooks as ft
@@ -22,7 +23,7 @@ import ftlaunch_hooks as ft
 OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
 RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["FTLAUNCH_ATTEMPT"])
 FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
-EPOCHS = 3
+EPOCHS, EVERY = 3, 3 if "accumulate" in STYLE else 1
 
 
 def strike(where: str, number: int) -> None:
@@ -56,11 +57,24 @@ class Count:
         self.batches = saved["batches"]
 
 
+def where() -> dict[str, object]:
+    """Accelerate takes FSDP and DeepSpeed on accelerators only: it is told that the ranks are on some."""
+    zero = [word for word in STYLE if word.startswith("zero")]
+    if not zero and "fsdp" not in STYLE:
+        return {"cpu": True}
+    PartialState(cpu=True)
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+    if not zero:
+        return {"cpu": True, "fsdp_plugin": FullyShardedDataParallelPlugin(fsdp_version=2)}
+    plugin = DeepSpeedPlugin(zero_stage=int(zero[0][-1]), gradient_accumulation_steps=EVERY)
+    return {"deepspeed_plugin": plugin}
+
+
 OUT.mkdir(parents=True, exist_ok=True)
 if "unseeded" not in STYLE:
     torch.manual_seed(3)
     random.seed(3)
-accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3 if "accumulate" in STYLE else 1)
+accelerator = Accelerator(gradient_accumulation_steps=EVERY, **where())
 network = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.2), nn.Linear(16, 8))
 adam = torch.optim.AdamW(network.parameters(), lr=0.01)
 halves = torch.optim.lr_scheduler.StepLR(adam, 6, 0.9)
@@ -86,7 +100,7 @@ def train(batch: torch.Tensor) -> float:
         file.write(f"{count.batches} {loss.item().hex()}\n")
     count.batches += 1
     if "slow" in STYLE:
-        time.sleep(0.05)
+        time.sleep(0.2)
     return loss.item()
 
 
@@ -123,6 +137,7 @@ def over_steps() -> None:
 over_steps() if "steps" in STYLE else own_loop()
 digest = hashlib.sha256()
 for tensor in accelerator.unwrap_model(model).state_dict().values():
-    digest.update(tensor.numpy().tobytes())
+    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    digest.update(whole.numpy().tobytes())
 (OUT / f"final_{RANK}").write_text(f"{digest.hexdigest()} {count.batches} {scheduler.get_last_lr()}\n")
 accelerator.end_training()

@@ -1,8 +1,11 @@
 """A tiny GPT-2 trained by Hugging Face's Trainer: `hf.py OUT KIND [OPTION=VALUE...]`.
 
-KIND: `plain`, `grouped`, `lora`, `sft`, `dpo`, `grpo`, `said` (whatever is told of). Options are arguments of
-TrainingArguments as JSON, or ours: `rows`, `patience` (of early stopping), `nap` (seconds a step), `seed_of_base`,
-`plain` (not wrapped).
+KIND: `plain`, `grouped`, `lora`, `sft`, `dpo`, `grpo`, `said` (what a callback keeps), `short` (a callback ends the
+epochs), `fp16` (on a CPU, with a scaler that skips steps and grows), `stream`, `streaming`, `mlm`, `noisy` (see
+hf_data.py). Options are arguments of TrainingArguments as JSON, or ours: `rows`, `patience` (of early stopping), `nap`
+(seconds a step), `seed_of_base`, `seed_of_data`, `draws` (see hf_data.py), `prompts` and `streams` (of `sft`), `plain`
+(not wrapped). With `fsdp` the weights are not tied, and with DeepSpeed's ZeRO 3 `total_flos` is left out: it counts the
+parameters that lie gathered, which are others in the first step of a process.
 FAULT="KIND RANK STEP; ...": what happens in attempt 0, 1, ... when the optimizer is about to make that step (`kill`),
 in its evaluation (`eval`), at its save (`save`), at the end of its epoch (`epoch`), or behind the loop (`end`).
 Left in OUT: `final_<rank>` (digest of the weights), `history_<rank>` (log_history without times), `fired`, and a line
@@ -15,11 +18,15 @@ import os
 import signal
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
+from accelerate import DistributedType, PartialState
+from hf_data import data_of, rows_of, tokenizer
+from torch.distributed.tensor import DTensor
 from transformers import EarlyStoppingCallback, GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 import ftlaunch_hooks as ft
@@ -69,29 +76,24 @@ class Faults(TrainerCallback):
 
 
 class Counts(TrainerCallback):
-    """Keeps what nobody saves, and ends its first epoch early."""
+    """Keeps what nobody saves."""
 
     seen = 0
 
     def on_step_end(self, args, state, control, **_):
         self.seen += 1
-        control.should_epoch_stop = state.global_step == 5
 
 
-def rows(number: int, seed: int) -> list[dict[str, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    found = []
-    for _ in range(number):
-        length = int(torch.randint(4, 12, (1,), generator=generator)) if KIND == "grouped" else 8
-        ids = torch.randint(0, 64, (length,), generator=generator)
-        found.append({"input_ids": ids, "labels": ids.clone()})
-    return found
+class EndsEpochs(TrainerCallback):
+    """Before their last batch."""
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step % 5 == 0:
+            control.should_epoch_stop = True
 
 
 def padded(batch: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     longest = max(len(row["input_ids"]) for row in batch)
-    if KIND == "said":
-        torch.rand(1)
     ids = torch.stack(
         [torch.nn.functional.pad(row["input_ids"], (0, longest - len(row["input_ids"]))) for row in batch]
     )
@@ -100,31 +102,30 @@ def padded(batch: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
 
 def model() -> GPT2LMHeadModel:
     torch.manual_seed(BASE)
-    config = GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
-    return GPT2LMHeadModel(config)
+    tied = "fsdp" not in OPTIONS  # FSDP2 refuses tied weights
+    sizes = {"vocab_size": 64, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, tie_word_embeddings=tied))
 
 
 def even_words(completions: list[str], **_: object) -> list[float]:
     return [float(sum(int(word[1:]) % 2 == 0 for word in one.split())) for one in completions]
 
 
-def of_trl(net: GPT2LMHeadModel, given: dict[str, object], callbacks: list[TrainerCallback]) -> Trainer:
+def of_trl(net: GPT2LMHeadModel, given: dict[str, Any], callbacks: list[TrainerCallback]) -> Trainer:
     import trl
     from datasets import Dataset
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
-    words = {f"w{number}": number for number in range(64)}
-    plain = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="w1", pad_token="w2", unk_token="w0")
     generator = torch.Generator().manual_seed(4)
+    prompts, streams = given.pop("prompts", False), given.pop("streams", False)
+
+    def some() -> int:
+        return int(torch.randint(3, 9, (1,), generator=generator))
 
     def text(length: int) -> str:
         return " ".join(f"w{int(n)}" for n in torch.randint(3, 64, (length,), generator=generator))
 
     both = {
-        "sft": lambda: {"text": text(8)},
+        "sft": lambda: {"prompt": text(4), "completion": text(5)} if prompts else {"text": text(some())},
         "dpo": lambda: {"prompt": text(4), "chosen": text(3), "rejected": text(5)},
         "grpo": lambda: {"prompt": text(4)},
     }
@@ -135,13 +136,30 @@ def of_trl(net: GPT2LMHeadModel, given: dict[str, object], callbacks: list[Train
     kind = {"sft": trl.SFTTrainer, "dpo": trl.DPOTrainer, "grpo": trl.GRPOTrainer}[KIND]
     reference = {"dpo": {"ref_model": model()}, "grpo": {"reward_funcs": even_words}}.get(KIND, {})
     evaluated = data.select(range(4))
-    more: dict[str, Any] = {"processing_class": tokenizer, "callbacks": callbacks, **reference}
+    data = data.to_iterable_dataset(num_shards=2).shuffle(seed=3, buffer_size=6) if streams else data
+    more: dict[str, Any] = {"processing_class": tokenizer(), "callbacks": callbacks, **reference}
     return kind(net, args=args, train_dataset=data, eval_dataset=evaluated, **more)
+
+
+def with_scaler(trainer: Trainer) -> Trainer:
+    """Accelerate refuses fp16 on a CPU, where torch has both: autocast to fp16, and a GradScaler."""
+    trainer.accelerator.state._mixed_precision, trainer.accelerator.native_amp = "fp16", True
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**18, growth_interval=2)
+    return trainer
+
+
+def arguments(given: dict[str, Any]) -> TrainingArguments:
+    """Accelerate takes FSDP and DeepSpeed on accelerators only: it is told that the ranks are on some."""
+    args = TrainingArguments(output_dir=str(OUT / "trainer"), **given)
+    if args.fsdp or args.deepspeed:
+        assert args.device.type == "cpu"  # the group of processes is made as one asks
+        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+    return args
 
 
 def made() -> Trainer:
     patience, _ = OPTIONS.pop("patience", 0), OPTIONS.pop("plain", 0)
-    number = OPTIONS.pop("rows", 48)
+    number, seed, draws = OPTIONS.pop("rows", 48), OPTIONS.pop("seed_of_data", 3), OPTIONS.pop("draws", "")
     given = {
         "max_steps": 12, "per_device_train_batch_size": 2, "logging_steps": 2, "learning_rate": 1e-2,
         "save_strategy": "no", "report_to": [], "disable_tqdm": True, "use_cpu": True,
@@ -149,7 +167,7 @@ def made() -> Trainer:
     if KIND == "grouped":
         given["train_sampling_strategy"] = "group_by_length"
     callbacks = [Faults(), *([EarlyStoppingCallback(patience)] if patience else [])]
-    callbacks += [Counts()] if KIND == "said" else []
+    callbacks += {"said": [Counts()], "short": [EndsEpochs()]}.get(KIND, [])
     net = model()
     if KIND == "lora":
         from peft import LoraConfig, get_peft_model
@@ -157,10 +175,22 @@ def made() -> Trainer:
         net = get_peft_model(net, LoraConfig(r=2, target_modules=["c_attn"], lora_dropout=0.1, fan_in_fan_out=True))
     if KIND in ("sft", "dpo", "grpo"):
         return of_trl(net, given, callbacks)
-    args = TrainingArguments(output_dir=str(OUT / "trainer"), **given)
-    return Trainer(
-        net, args, data_collator=padded, train_dataset=rows(number, 1), eval_dataset=rows(6, 2), callbacks=callbacks
+    args = arguments(given)
+    data, collator = data_of(KIND, number, seed, draws)
+    evaluated = rows_of(6, 2, KIND == "grouped")
+    trainer = Trainer(
+        net, args, data_collator=collator or padded, train_dataset=data, eval_dataset=evaluated, callbacks=callbacks
     )
+    return with_scaler(trainer) if KIND == "fp16" else trainer
+
+
+def gathered(trainer: Trainer) -> AbstractContextManager[Any]:
+    """Within it all ranks have all parameters: of ZeRO 3 each has a part."""
+    if not trainer.is_deepspeed_enabled:
+        return nullcontext()
+    import deepspeed
+
+    return deepspeed.zero.GatheredParameters([*trainer.model.parameters()])
 
 
 def main() -> None:
@@ -173,11 +203,16 @@ def main() -> None:
         ft.transformers.wrap(made()).train()
     trainer.train()
     digest = hashlib.sha256()
-    for name, tensor in sorted(trainer.model.state_dict().items()):
-        digest.update(name.encode() + tensor.numpy().tobytes())
+    with gathered(trainer):
+        for name, tensor in sorted(trainer.model.state_dict().items()):
+            whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            digest.update(name.encode() + whole.float().numpy().tobytes())
     (OUT / f"final_{RANK}").write_text(digest.hexdigest())
     timed = ("runtime", "per_second", "step_time")
+    timed += ("total_flos",) * ('"stage": 3' in json.dumps(OPTIONS.get("deepspeed")))
     history = [{k: v for k, v in entry.items() if not k.endswith(timed)} for entry in trainer.state.log_history]
+    if trainer.accelerator.scaler is not None:
+        history.append(trainer.accelerator.scaler.state_dict())
     (OUT / f"history_{RANK}").write_text(json.dumps(history, indent=1))
     if torch.distributed.is_initialized():
         # A thread of gloo's that drops its last work waits for the interpreter's lock, and the end of the group, which

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.support.framework_results import again, left, logs
 from tests.support.harness import JOBS, FtJob
 
 pytest.importorskip("accelerate", reason="Accelerate is not installed (pip install accelerate)")
@@ -22,28 +24,10 @@ def run(job: FtJob, style: str, ranks: int, faults: str = "", script: Path = JOB
     return job.wait()
 
 
-def logs(job: FtJob) -> str:
-    return "".join(path.read_text() for path in sorted((job.run_dir / "logs").rglob("*.log")))
+NO_ENGINE = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed (make deepspeed)")
 
 
-def left(job: FtJob) -> dict[str, object]:
-    """Digests, and each batch's loss: a batch that was had twice was had alike."""
-    found: dict[str, object] = {path.name: path.read_text() for path in sorted(job.out.glob("final_*"))}
-    for path in sorted(job.out.glob("losses_*")):
-        losses: dict[str, str] = {}
-        for line in path.read_text().splitlines():
-            batch, loss = line.split()
-            assert losses.setdefault(batch, loss) == loss, f"batch {batch} was had twice, differently"
-        found[path.name] = losses
-    return found
-
-
-def again(job: FtJob) -> None:
-    """Another job with the same name, and folders of its own."""
-    job.out, job.run_dir = job.home / "again", job.home / "run_again"
-
-
-@pytest.mark.exact("Accelerate", "accumulation", "evaluation", "loader workers", "several ranks")
+@pytest.mark.exact("Accelerate", "accumulation", "evaluation", "loader workers", "several ranks", "FSDP2", "DeepSpeed")
 @pytest.mark.parametrize(
     ("style", "ranks", "faults"),
     [
@@ -51,16 +35,21 @@ def again(job: FtJob) -> None:
         ("accumulate+noise+workers", 2, "step 1 3; evaluation 0 1; step 0 17"),
         pytest.param("noise", 2, "step 1 5; step 0 6", marks=pytest.mark.slow),
         pytest.param("steps+workers", 1, "step 0 10; step 0 11; step 0 32", marks=pytest.mark.slow),
+        ("fsdp+accumulate+noise", 2, "step 1 5; evaluation 0 1; step 0 17"),
+        pytest.param("fsdp+workers+noise", 2, "step 0 4; step 1 6", marks=pytest.mark.slow),
+        pytest.param("zero2+accumulate+noise", 2, "step 1 5; evaluation 0 1; step 0 17", marks=NO_ENGINE),
+        pytest.param("zero1+steps+noise", 2, "step 0 4; step 1 6", marks=[NO_ENGINE, pytest.mark.slow]),
+        pytest.param("zero3+accumulate+workers", 2, "step 1 5; step 0 12", marks=[NO_ENGINE, pytest.mark.slow]),
     ],
 )
 def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
     """Taken out: without `ahead_at` the noise of the batch that was read ahead is another; without skip_batches all."""
     assert run(job, style, ranks) == 0, job.stderr + logs(job)
-    calm = left(job)
+    calm = left(job.out)
     again(job)
     assert run(job, style, ranks, faults) == 0, job.stderr + logs(job)
     assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
-    assert left(job) == calm
+    assert left(job.out) == calm
     assert "not exact" not in logs(job)
     assert "is not saved" not in logs(job)
     assert "asks neither" not in logs(job)
@@ -70,7 +59,7 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
 @pytest.mark.slow
 def test_stopped_and_started_again(job: FtJob) -> None:
     assert run(job, "slow+noise", 2) == 0, job.stderr + logs(job)
-    calm = left(job)
+    calm = left(job.out)
     again(job)
     job.start(*OPTIONS, script=JOBS / "accelerated.py", args=(str(job.out), "slow+noise"))
     job.wait_step(4)
@@ -78,7 +67,7 @@ def test_stopped_and_started_again(job: FtJob) -> None:
     assert job.wait() == 75, job.stderr + logs(job)
     assert run(job, "slow+noise", 2) == 0, job.stderr + logs(job)
     assert [event["source"] for event in job.events("resumed") if event["source"]] in (["memory"], ["storage"])
-    assert left(job) == calm
+    assert left(job.out) == calm
     job.assert_clean()
 
 
@@ -91,13 +80,26 @@ def test_a_loop_that_begins_at_its_first_epoch_is_told(job: FtJob, tmp_path: Pat
     assert logs(job).count("begin it at `loader.iteration`") == 1
 
 
+@pytest.mark.slow
+def test_epochs_counted_from_the_step_are_told(job: FtJob, tmp_path: Path) -> None:
+    """Killed behind an epoch's last step, such a loop ends an epoch too early."""
+    script = tmp_path / "counted.py"
+    text = (JOBS / "accelerated.py").read_text()
+    script.write_text(text.replace("range(loader.iteration, EPOCHS)", "range(job.step // 11, EPOCHS)"))
+    assert run(job, "plain", 1, "evaluation 0 0", script=script) == 0, job.stderr + logs(job)
+    assert job.fired() == ["evaluation 0 0 0"]
+    assert logs(job).count("the pass over the loader was complete at step 11") == 1
+
+
 @pytest.mark.refused("Accelerate", "`dispatch_batches`")
 def test_what_cannot_be_kept_is_refused(job: FtJob, tmp_path: Path) -> None:
     script = tmp_path / "dispatches.py"
     text = (JOBS / "accelerated.py").read_text()
-    dispatching = "Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=True), cpu=True, "
-    text = text.replace("Accelerator(cpu=True, ", dispatching)
-    text = text.replace("import Accelerator\n", "import Accelerator, DataLoaderConfiguration\n")
+    dispatching = "= Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=True), "
+    text = text.replace("= Accelerator(", dispatching).replace(
+        "import Accelerator,", "import Accelerator, DataLoaderConfiguration,"
+    )
+    assert text.count("DataLoaderConfiguration") == 2
     script.write_text(text)
     assert run(job, "plain", 1, script=script) == 1
     assert "cannot attach: the position of a DataLoaderDispatcher is not saved" in logs(job)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
+from tests.support.framework_results import again, left, logs
 from tests.support.harness import JOBS, FtJob
 
 pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (make deepspeed)")
@@ -20,27 +21,6 @@ def start(job: FtJob, style: str, ranks: int, faults: str = "") -> None:
 def run(job: FtJob, style: str, ranks: int, faults: str = "") -> int:
     start(job, style, ranks, faults)
     return job.wait(150)
-
-
-def logs(job: FtJob) -> str:
-    return "".join(path.read_text() for path in sorted((job.run_dir / "logs").rglob("*.log")))
-
-
-def left(job: FtJob) -> dict[str, object]:
-    """What each rank has at its end, and the loss of each micro batch: one that was made twice was made alike."""
-    found: dict[str, object] = {path.name: path.read_text() for path in sorted(job.out.glob("final_*"))}
-    for path in sorted(job.out.glob("losses_*")):
-        losses: dict[str, str] = {}
-        for line in path.read_text().splitlines():
-            batch, loss = line.split()
-            assert losses.setdefault(batch, loss) == loss, f"batch {batch} was had twice, differently"
-        found[path.name] = losses
-    return found
-
-
-def again(job: FtJob) -> None:
-    """Another job with the same name, and folders of its own."""
-    job.out, job.run_dir = job.home / "again", job.home / "run_again"
 
 
 @pytest.mark.exact("DeepSpeed", "ZeRO 0, 1, 2 and 3", "BF16", "accumulation", "several ranks")
@@ -59,11 +39,11 @@ def again(job: FtJob) -> None:
 def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
     """Taken out: without the engine's counts its scheduler and its steps are others."""
     assert run(job, f"{style}+plain", ranks) == 0, job.stderr + logs(job)
-    calm = left(job)
+    calm = left(job.out)
     again(job)
     assert run(job, style, ranks, faults) == 0, job.stderr + logs(job)
     assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
-    assert left(job) == calm
+    assert left(job.out) == calm
     assert "not exact" not in logs(job)
     assert "is not saved" not in logs(job)
     job.assert_clean()
@@ -72,14 +52,14 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
 @pytest.mark.slow
 def test_stopped_and_started_again(job: FtJob) -> None:
     assert run(job, "zero2+accumulate+plain", 2) == 0, job.stderr + logs(job)
-    calm = left(job)
+    calm = left(job.out)
     again(job)
     start(job, "zero2+accumulate+slow", 2)
     job.wait_step(4)
     job.supervisor.send_signal(signal.SIGTERM)
     assert job.wait() == 75, job.stderr + logs(job)
     assert run(job, "zero2+accumulate", 2) == 0, job.stderr + logs(job)
-    assert left(job) == calm
+    assert left(job.out) == calm
     job.assert_clean()
 
 

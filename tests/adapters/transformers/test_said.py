@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tests.adapters.kit import environment
-from tests.support.harness import JOBS
+from tests.adapters.kit import FrameworkJob, environment
+from tests.support.framework_results import logs
+from tests.support.harness import JOBS, FtJob
 
 pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+HfDeepSpeedConfig = pytest.importorskip("accelerate.utils.deepspeed").HfDeepSpeedConfig
+
+OFFLOADS = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
 
 
 def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -22,22 +27,32 @@ def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_what_is_not_exact_is_said_once(tmp_path: Path, workers: int) -> None:
-    done = run(tmp_path, "said", "max_steps=10", "rows=8", "ignore_data_skip=true", f"dataloader_num_workers={workers}")
+def test_what_is_not_exact_is_said_once(tmp_path: Path) -> None:
+    done = run(tmp_path, "said", "max_steps=10", "rows=8", "ignore_data_skip=true")
     assert done.returncode == 0, done.stderr
-    where = "in a worker of the DataLoader" if workers else "in the training process"
-    for words in (
-        f"random numbers are drawn where a batch is made ({where})",
-        "`Counts.seen` changes in training and is not saved",
-        "a callback has ended an epoch early",
-        "ignore_data_skip is set",
-        "yet: the training begins",
-    ):
+    for words in ("`Counts.seen` changes in training and is not saved", "ignore_data_skip is set", _NO_CHECKPOINT):
         assert done.stderr.count(words) == 1, (words, done.stderr)
     again = "train() is called a second time: this training is not kept safe"
     assert done.stderr.count(again) == 2  # of another Trainer, and of the same one
     assert "order of the data of a DataLoader" not in done.stderr
+
+
+_NO_CHECKPOINT = "yet: the training begins"
+_PERSISTENT = ("dataloader_num_workers=1", "dataloader_persistent_workers=true")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stream", 'draws="torch"'), "drawn while batches are read from a data set without indices, and by training"),
+        (("noisy", *_PERSISTENT), "random numbers are drawn in workers of the DataLoader that outlive an epoch"),
+    ],
+)
+def test_numbers_that_cannot_be_drawn_again_are_said_once(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    done = run(tmp_path, *words, "max_steps=9", "rows=12")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(said) == 1, done.stderr
 
 
 @pytest.mark.refused("Transformers", "`auto_find_batch_size`")
@@ -48,39 +63,39 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     assert "cannot keep this Trainer: its argument `auto_find_batch_size` is set" in done.stderr
 
 
-@pytest.mark.refused("TRL", "its other trainers", "GRPO with vLLM")
-@pytest.mark.long
-def test_trainers_that_keep_something_between_steps_are_refused() -> None:
-    trl = pytest.importorskip("trl")
-    from ftlaunch_hooks.adapters.transformers.inside import check_kind
+@pytest.mark.refused("Transformers", "FSDP of version 1", "offload")
+@pytest.mark.parametrize(
+    ("name", "plugin", "sentence"),
+    [
+        ("fsdp_plugin", SimpleNamespace(fsdp_version=1), "it is given FSDP of version 1"),
+        ("deepspeed_plugin", SimpleNamespace(hf_ds_config=HfDeepSpeedConfig(OFFLOADS)), "DeepSpeed offloads"),
+    ],
+)
+def test_other_ways_to_share_a_model_are_refused(name: str, plugin: object, sentence: str) -> None:
+    """Before the training begins: with --auto-attach the script runs as it is then.
 
-    class Own(trl.SFTTrainer):  # type: ignore[misc, name-defined]
-        """Of the script."""
+    Accelerate makes neither plugin where there is no accelerator.
+    """
+    from ftlaunch_hooks.adapters.transformers import inside
 
-    class Loop(Own):
-        def train(self) -> None: ...
-
-    for kept in (trl.SFTTrainer, trl.DPOTrainer, Own):
-        check_kind(kept.__new__(kept))
-    with pytest.raises(RuntimeError, match="what TRL's RLOOTrainer keeps from one step to the next"):
-        check_kind(trl.RLOOTrainer.__new__(trl.RLOOTrainer))
-    served = trl.GRPOTrainer.__new__(trl.GRPOTrainer)
-    served.use_vllm = True
-    with pytest.raises(RuntimeError, match="`use_vllm` is set: vLLM draws random numbers of its own"):
-        check_kind(served)
-    with pytest.raises(RuntimeError, match=r"Loop has a train\(\) of its own"):
-        check_kind(Loop.__new__(Loop))
+    state = SimpleNamespace(**{name: plugin})
+    with pytest.raises(RuntimeError, match=sentence):
+        inside.check_sharding(SimpleNamespace(accelerator=SimpleNamespace(state=state)))
 
 
 @pytest.mark.slow
-def test_another_base_and_more_steps(tmp_path: Path) -> None:
-    """From storage: a run of 4 steps is asked for 8, and once more with another base model."""
-    pytest.importorskip("peft")
-    for steps in ("4", "4", "8"):
-        done = run(tmp_path, "lora", f"max_steps={steps}")
-        assert done.returncode == 0, done.stderr
-    assert "max_steps and num_train_epochs are [8, 3.0] now, and were [4, 3.0]" in done.stderr
-    assert len((tmp_path / "out/steps_0").read_text().split()) == 8
-    done = run(tmp_path, "lora", "max_steps=8", "seed_of_base=9")
-    assert "the frozen parameters of the model are not those with which the job began" in done.stderr
-    assert done.returncode == 1
+@pytest.mark.parametrize("more", [(), ("fsdp=true",)])
+def test_another_number_of_ranks_is_told(job: FtJob, more: tuple[str, ...]) -> None:
+    """It goes on from its step, and shares the data otherwise."""
+    run = FrameworkJob("hf.py", job, "plain", "max_steps=20", "rows=24", *more, ranks=2)
+    run.start(more=("nap=0.2",))
+    job.wait_step(4)
+    job.supervisor.send_signal(signal.SIGTERM)
+    assert job.wait() == 75, job.stderr
+    run.ranks = 1
+    run.start()
+    assert job.wait() == 0, job.stderr
+    [resumed] = [event for event in job.events("resumed") if event["source"]]
+    assert resumed["step"] >= 4
+    assert logs(job).count("the job has 1 ranks now, and had 2") == 1
+    job.assert_clean()

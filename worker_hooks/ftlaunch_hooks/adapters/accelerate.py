@@ -1,39 +1,29 @@
 """Accelerate: `job = ft.accelerate.attach(accelerator)` attaches all that accelerator.prepare() was given.
 
-What is private in Accelerate is touched in _check, _objects and _Loader. A DataLoaderShard reads one batch ahead, and
-makes its iterator when its first batch is asked for: what is drawn there is drawn again as it was.
+What is private in Accelerate is touched in _check, _objects, _of_engine and _Loader. A DataLoaderShard reads one batch
+ahead, and makes its iterator when its first batch is asked for: what is drawn there is drawn again as it was.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import torch
 
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters import random_numbers
+from ftlaunch_hooks.adapters.passes import PERSISTENT, Draws, EpochLoops
 from ftlaunch_hooks.adapters.refusal import check_members, check_ranks, refuse
-from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step
-from ftlaunch_hooks.observe.unsaved.value_looks import is_library
-from ftlaunch_hooks.process.say import say
 
 _KNOWN = "Accelerate 1.15"
 _OF_ACCELERATOR = (
     "_models _optimizers _schedulers _dataloaders _custom_objects scaler step gradient_state distributed_type"
 )
 _OF_LOADER = "begin end _update_state_dict iteration skip_batches end_of_dataloader base_dataloader"
-_BLIND = (
-    "the script's loop over epochs asks neither for the loader's `iteration` nor for job.step: after a resume it begins"
-    " at its first epoch, and makes more epochs than an undisturbed run; begin it at `loader.iteration`"
-)
 _LATER = (
     "accelerator.prepare() was given more after ft.accelerate.attach(): that is not saved, and the run is not exact"
     " where training uses it; attach when all is prepared"
 )
-_KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")
+_KINDS = ("NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED")
 
 
 def attach(accelerator: Any, **more: Any) -> ft.Job:
@@ -44,7 +34,9 @@ def attach(accelerator: Any, **more: Any) -> ft.Job:
     """
     _check(accelerator)
     position = _Position(accelerator)
-    position.job = ft.attach(**_objects(accelerator), **more, accelerate=position)
+    objects, replicated = _of_engine(accelerator) if _has_engine(accelerator) else (_objects(accelerator), [])
+    replicated += more.pop("replicated", ())
+    position.job = ft.attach(**objects, **more, accelerate=position, replicated=replicated)
     return position.job
 
 
@@ -70,33 +62,38 @@ def _prepared(accelerator: Any) -> list[int]:
     return [len(kind) for kind in (*kinds, accelerator._custom_objects)]
 
 
+def _has_engine(accelerator: Any) -> bool:
+    """Whether DeepSpeed's engine has the model, the optimizer, and its own schedulers."""
+    return bool(accelerator.distributed_type.name == "DEEPSPEED")
+
+
+def _of_engine(accelerator: Any) -> tuple[dict[str, Any], list[str]]:
+    from ftlaunch_hooks.adapters.deepspeed.attaching import kept  # noqa: PLC0415 - it imports DeepSpeed
+
+    if len(accelerator._models) != 1:
+        refuse(f"cannot attach: DeepSpeed has {len(accelerator._models)} engines here; allowed is one")
+    [engine] = accelerator._models
+    objects, replicated = kept(engine, lambda: int(not accelerator.sync_gradients))
+    schedulers = [] if engine.lr_scheduler is not None else [one.scheduler for one in accelerator._schedulers]
+    return {**objects, **_numbered(scheduler=schedulers, registered=accelerator._custom_objects)}, replicated
+
+
 def _objects(accelerator: Any) -> dict[str, Any]:
-    named = {
-        "model": accelerator._models,
-        "optimizer": [one.optimizer for one in accelerator._optimizers],
-        "scheduler": [one.scheduler for one in accelerator._schedulers],
-        "scaler": [accelerator.scaler] if accelerator.scaler is not None else [],
-        "registered": accelerator._custom_objects,
-    }
+    return _numbered(
+        model=accelerator._models,
+        optimizer=[one.optimizer for one in accelerator._optimizers],
+        scheduler=[one.scheduler for one in accelerator._schedulers],
+        scaler=[accelerator.scaler] if accelerator.scaler is not None else [],
+        registered=accelerator._custom_objects,
+    )
+
+
+def _numbered(**named: Sequence[Any]) -> dict[str, Any]:
     return {
         f"{name}_{number}" if number else name: target
         for name, targets in named.items()
         for number, target in enumerate(targets)
     }
-
-
-def _frames() -> Iterator[FrameType]:
-    """Of the script's functions that run now."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if not is_library(frame.f_code.co_filename):
-            yield frame
-        frame = frame.f_back
-
-
-def _asks(frame: FrameType) -> bool:
-    """Whether a function can go on where the job is."""
-    return not {"iteration", "steps"}.isdisjoint(frame.f_code.co_names) or asks_for_step(frame)
 
 
 class _Position:
@@ -106,15 +103,15 @@ class _Position:
 
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator
-        self._loaders = [_Loader(loader, self._begins, self._arrived) for loader in accelerator._dataloaders]
+        self._epochs = EpochLoops(speaks=accelerator.is_main_process)
+        self._loaders = [_Loader(loader, self._epochs, self._arrived) for loader in accelerator._dataloaders]
         self._prepared = _prepared(accelerator)
-        self._told: set[str] = set()
         self.keeps_position_of = [loader.base_dataloader for loader in accelerator._dataloaders]
 
     def state_dict(self) -> dict[str, Any]:
         """At a boundary."""
         if _prepared(self._accelerator) != self._prepared:
-            self._say_once(_LATER)
+            self._epochs.say_once(_LATER)
         synced = self._accelerator.gradient_state.sync_gradients
         loaders = [loader.state() for loader in self._loaders]
         ranks = self._accelerator.num_processes
@@ -128,18 +125,9 @@ class _Position:
         for loader, one in zip(self._loaders, saved["loaders"], strict=True):
             loader.go_on_from(one)
 
-    def _begins(self, iteration: int) -> None:
-        """Say it once where a later pass begins in a loop that would begin at its first one after a resume."""
-        if iteration > 0 and _BLIND not in self._told and not any(_asks(frame) for frame in _frames()):
-            self._say_once(_BLIND)
-
-    def _say_once(self, sentence: str) -> None:
-        if self._accelerator.is_main_process and sentence not in self._told:
-            say(sentence)
-        self._told.add(sentence)
-
-    def _arrived(self) -> None:
+    def _arrived(self) -> int:
         self.job.restore_rng()
+        return self.job.step
 
 
 class _Loader:
@@ -149,9 +137,10 @@ class _Loader:
     of the batch that follows the one to be handed out; at the end of the data once more.
     """
 
-    def __init__(self, loader: Any, begins: Callable[[int], None], arrived: Callable[[], None]) -> None:
-        """begins: called with the number of the pass. arrived: called before the fetch that follows the boundary."""
-        self._loader, self._told_of, self._arrived = loader, begins, arrived
+    def __init__(self, loader: Any, epochs: EpochLoops, arrived: Callable[[], int]) -> None:
+        """epochs: is told of each pass. arrived: called before the fetch behind the boundary; returns its step."""
+        self._loader, self._epochs, self._arrived = loader, epochs, arrived
+        self._draws = Draws(loader)
         self._begin, self._end, self._update = loader.begin, loader.end, loader._update_state_dict
         self._fetches = 0  # of this pass, without the first
         self._passes = False  # a pass is under way
@@ -165,34 +154,28 @@ class _Loader:
         had = self._fetches - 1 if self._loader.end_of_dataloader else self._fetches
         ahead = random_numbers.cooked(self._ahead_at) if self._ahead_at is not None else None
         within = {"had": had, "began_at": self._began_at, "ahead_at": ahead} if self._passes else None
-        own = [generator.get_state() for generator in self._generators()]
-        seeds = [one.initial_seed for one in self._samplers() if hasattr(one, "initial_seed")]
-        return {"iteration": self._loader.iteration, "within": within, "own": own, "seeds": seeds}
+        return {"iteration": self._loader.iteration, "within": within, **self._draws.own()}
 
     def go_on_from(self, saved: dict[str, Any]) -> None:
         """The next pass begins at the batch that the boundary was before."""
         self._saved = saved if saved["within"] is not None else None
         self._loader.iteration = saved["iteration"]
-        seeded = [one for one in self._samplers() if hasattr(one, "initial_seed")]
-        for sampler, seed in zip(seeded, saved["seeds"], strict=False):
-            sampler.initial_seed = seed
-        self._put_back_own(saved)
-
-    def _put_back_own(self, saved: dict[str, Any]) -> None:
-        for generator, state in zip(self._generators(), saved["own"], strict=False):
-            generator.set_state(state)
+        self._draws.put_back_seeds(saved)
+        self._draws.put_back_own(saved)
 
     def _begins(self) -> None:
         self._begin()
-        self._told_of(self._loader.iteration)
+        self._epochs.begins(self._loader.iteration)
         self._fetches, self._passes = 0, True
         if self._saved is None:
-            self._began_at = random_numbers.read(self._generators())
+            self._began_at = self._draws.read()
             self._loader.skip_batches = 0
         else:
+            if self._saved["iteration"] and getattr(self._loader.base_dataloader, "persistent_workers", False):
+                self._epochs.say_once(PERSISTENT)
             self._began_at = self._saved["within"]["began_at"]
             self._loader.skip_batches = self._saved["within"]["had"]
-            random_numbers.put_back(self._began_at, self._generators())
+            self._draws.put_back(self._began_at)
 
     def _fetches_next(self) -> None:
         self._update()
@@ -209,23 +192,14 @@ class _Loader:
             random_numbers.put_back(saved["within"]["ahead_at"])
         elif left == 0:
             self._saved = None
-            self._put_back_own(saved)
-            self._arrived()
+            self._draws.put_back_own(saved)
+            step = self._arrived()
+            if self._loader.end_of_dataloader:
+                self._epochs.is_empty(step)
+            else:
+                self._epochs.goes_on(saved["within"]["had"])
 
     def _ends(self) -> None:
         self._passes = False
         self._loader.skip_batches = 0
         self._end()
-
-    def _samplers(self) -> list[Any]:
-        """The samplers within each other, as Accelerate wraps them."""
-        found, holder = [], self._loader
-        for name in ("batch_sampler", "batch_sampler", "sampler"):
-            holder = getattr(holder, name, holder)
-            found.append(holder)
-        return found
-
-    def _generators(self) -> list[torch.Generator]:
-        holders = [self._loader, *self._samplers()]
-        held = [getattr(one, name, None) for one in holders for name in ("generator", "synchronized_generator")]
-        return list({id(one): one for one in held if isinstance(one, torch.Generator)}.values())

@@ -7,7 +7,7 @@ ZeRO 1 and 2 lie in the parameter groups of the optimizer within the engine's, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -50,12 +50,21 @@ def attach(engine: Any, **more: Any) -> ft.Job:
     more: further objects, as ft.attach() takes them. Raises AttachError for what cannot be kept safe, and what
     ft.attach() raises.
     """
+    objects, replicated = kept(engine, lambda: _gathered_here(engine))
+    return ft.attach(**objects, **more, replicated=[*more.pop("replicated", ()), *replicated])
+
+
+def kept(engine: Any, gathered: Callable[[], int]) -> tuple[dict[str, Any], list[str]]:
+    """What ft.attach() is given of an engine: its objects by their names, and which of them are replicated.
+
+    gathered: tells how many micro batches the step under way has had; 0 between steps. Raises AttachError for what
+    cannot be kept safe.
+    """
     _check(engine)
-    counts = _Counts(engine)
+    counts = _Counts(engine, gathered)
     if (point := ft.peek(_NAME)) is not None:
         counts.check_layout(point[1]["layout"])
-    replicated = [*more.pop("replicated", ()), *_replicated(engine)]
-    return ft.attach(**_objects(engine), **more, replicated=replicated, deepspeed=counts)
+    return {**_objects(engine), _NAME: counts}, _replicated(engine)
 
 
 # --- what is known of an engine -----------------------------------------------------------------------------
@@ -124,6 +133,13 @@ def _replicated(engine: Any) -> list[str]:
     return ["model"] if _kind(engine) in _SHARED_OUT else ["model", "optimizer"]
 
 
+def _gathered_here(engine: Any) -> int:
+    """Micro batches since the engine's last step."""
+    managed = engine.managed_gradient_accumulation()
+    over = engine.micro_steps % engine.gradient_accumulation_steps() if managed else 0
+    return int(over or getattr(engine, "_unmanaged_backward_count", 0))
+
+
 # --- what an engine counts ----------------------------------------------------------------------------------
 
 
@@ -141,8 +157,9 @@ def _random_tracker() -> dict[str, Any]:
 class _Counts:
     """What an engine counts, and its loss scale: an object to attach."""
 
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
+    def __init__(self, engine: Any, gathered: Callable[[], int]) -> None:
+        """gathered: see `kept`."""
+        self._engine, self._gathered = engine, gathered
         self.keeps_variables = [f"engine.{name}" for name in _COUNTS]
 
     def state_dict(self) -> dict[str, Any]:
@@ -179,9 +196,8 @@ class _Counts:
 
     def _check_gathered(self) -> None:
         """The gradients of micro batches lie where only the engine finds them."""
-        engine, every = self._engine, self._engine.gradient_accumulation_steps()
-        over = engine.micro_steps % every if engine.managed_gradient_accumulation() else 0
-        if over or getattr(engine, "_unmanaged_backward_count", 0):
+        if over := self._gathered():
+            every = self._engine.gradient_accumulation_steps()
             refuse(
                 f"cannot save: the engine has had {over} of {every} micro batches of a step; let one step of the loop"
                 f" make all {every}, engine.backward() and engine.step() for each"

@@ -13,11 +13,10 @@ import torch
 from transformers import TrainerCallback
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks.adapters.transformers import fetches, inside
+from ftlaunch_hooks.adapters.transformers import inside
 from ftlaunch_hooks.adapters.transformers.kept_state import KeptState
 from ftlaunch_hooks.adapters.transformers.model_part import digest_of_frozen, part_of
 from ftlaunch_hooks.adapters.transformers.own_state import UnsavedAttributes
-from ftlaunch_hooks.process.say import say
 
 NAME = "trainer"
 """under which the state of the Trainer is attached"""
@@ -34,7 +33,12 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         """set as the training begins that is to be kept safe"""
         self._counted = 0  # of the TrainerState's global_step
         self._loss: float | None = None
-        self._evaluates_first = self._told = False
+        self._evaluates_first = False
+        self._pass = self._had = 0
+
+    def begins_at(self, number: int, had: int) -> None:
+        """The training begins in a pass over its data, behind so many batches."""
+        self._pass, self._had = number, had
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Everything is built, and the loop has not begun: attach."""
@@ -49,8 +53,6 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         self._counted = state.global_step
         self._unsaved = UnsavedAttributes(trainer)
         self._evaluates_first = args.eval_on_start
-        if trainer.is_world_process_zero():
-            fetches.watch(trainer, loader)
         if kept.begun:
             args.eval_on_start = False  # it was done
 
@@ -58,22 +60,13 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         """The order of the epoch's data is drawn next."""
         if self._keeps():
             args.eval_on_start = self._evaluates_first
-            self._kept.epoch_random.begin(int(state.epoch))
+            self._kept.fetches.begin_pass(self._pass, self._had)
+            self._pass, self._had = self._pass + 1, 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The step before is complete, and the batches of this one are fetched."""
         if self._keeps():
             self._complete(state)
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A Trainer finds its place by whole epochs."""
-        early = control.should_epoch_stop and not control.should_training_stop
-        if early and self._keeps() and not self._told and state.is_world_process_zero:
-            self._told = True
-            say(
-                "a callback has ended an epoch early: the Trainer finds the epoch of a resumed run by the number of"
-                " steps of a whole one, and is not exact from here on"
-            )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """The log of the whole training ends the last step."""
@@ -88,6 +81,7 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         """What comes now is no part of the training."""
         if self._keeps():
             args.eval_on_start = self._evaluates_first
+            self._kept.fetches.close()
             self._trainer = None
 
     def _keeps(self) -> bool:
@@ -104,8 +98,7 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         job.restore_rng()
 
 
-def _objects(trainer: Any) -> dict[str, Any]:
-    """What is attached beside the state of the Trainer: as it is without what accelerate has put around it."""
+def _own_objects(trainer: Any) -> dict[str, Any]:
     optimizer = trainer.optimizer
     objects = {
         "model": part_of(trainer.model_wrapped),
@@ -114,6 +107,23 @@ def _objects(trainer: Any) -> dict[str, Any]:
     }
     if trainer.accelerator.scaler is not None:
         objects["scaler"] = trainer.accelerator.scaler
+    return objects
+
+
+def _of_engine(trainer: Any) -> dict[str, Any]:
+    """What DeepSpeed's engine has, and the scheduler where that is not the engine's."""
+    from ftlaunch_hooks.adapters.deepspeed.attaching import kept  # noqa: PLC0415 - it imports DeepSpeed
+
+    objects, replicated = kept(trainer.model_wrapped, lambda: 0)  # between two steps of the Trainer nothing is gathered
+    if "model" in objects:
+        objects["model"] = part_of(objects["model"])
+    scheduler = getattr(trainer.lr_scheduler, "scheduler", trainer.lr_scheduler)
+    return {"scheduler": scheduler, **objects, "replicated": replicated}
+
+
+def _objects(trainer: Any) -> dict[str, Any]:
+    """What is attached beside the state of the Trainer: as it is without what accelerate has put around it."""
+    objects = _of_engine(trainer) if trainer.is_deepspeed_enabled else _own_objects(trainer)
     reference = getattr(trainer, "ref_model", None)
     if isinstance(reference, torch.nn.Module) and getattr(trainer.args, "sync_ref_model", False):
         objects["reference"] = reference

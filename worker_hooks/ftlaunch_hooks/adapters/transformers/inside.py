@@ -14,17 +14,20 @@ from typing import Any
 from transformers import Trainer, TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 
+from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.adapters.transformers import rollouts
 
 _LOADERS = ("_load_from_checkpoint", "_load_optimizer_and_scheduler", "_load_scaler", "_load_rng_state")
 _SAVER = "_save_checkpoint"
+_BUILDER = "_prepare_for_training"  # builds model and optimizer, and loads them where DeepSpeed has them
+_PLACE = "_init_training_state"  # returns in which pass over the data the training begins, and behind how many batches
 _NUMBERS = (
     "_total_loss_scalar",
     "_globalstep_last_logged",
-    "_initial_global_step",
     "_initial_num_input_tokens_seen",
     "current_flos",
 )
+_IN_SOME_VERSIONS = ("_initial_global_step",)
 _LOSS = "_tr_loss"
 _TRIED = ("SFTTrainer", "DPOTrainer", rollouts.KIND)  # of TRL
 _METRICS = ("_metrics", "_total_train_tokens", "_stored_metrics")  # of TRL's trainers, between two logs
@@ -32,13 +35,13 @@ _BEYOND = 10**30  # steps: more than any number of epochs has
 
 
 def check_kind(trainer: Any) -> None:
-    """Raises RuntimeError where the Trainer keeps something between its steps, or has a loop of its own."""
+    """Raises AttachError where the Trainer keeps something between its steps, or has a loop of its own."""
     kind = type(trainer)
     if kind.train is not Trainer.train:
-        raise RuntimeError(f"cannot keep this Trainer: {kind.__name__} has a train() of its own")
+        refuse(f"cannot keep this Trainer: {kind.__name__} has a train() of its own")
     of_trl = [one.__name__ for one in kind.__mro__ if one.__module__.startswith("trl.")]
     if of_trl and of_trl[0] not in _TRIED:
-        raise RuntimeError(
+        refuse(
             f"cannot keep this Trainer: what TRL's {of_trl[0]} keeps from one step to the next is not saved here; those"
             f" that are kept are {', '.join(_TRIED)}"
         )
@@ -46,9 +49,23 @@ def check_kind(trainer: Any) -> None:
         rollouts.check(trainer)
 
 
+def check_sharding(trainer: Any) -> None:
+    """Raises AttachError where FSDP or DeepSpeed share the model out in a way in which it is not kept."""
+    state = trainer.accelerator.state
+    fsdp, deepspeed = getattr(state, "fsdp_plugin", None), getattr(state, "deepspeed_plugin", None)
+    if fsdp is not None and fsdp.fsdp_version != 2:
+        refuse(
+            f"cannot keep this Trainer: it is given FSDP of version {fsdp.fsdp_version}, whose state_dict() is a"
+            ' collective; give fsdp_config={"version": 2}'
+        )
+    if deepspeed is not None and deepspeed.hf_ds_config.is_offload():
+        refuse("cannot keep this Trainer: DeepSpeed offloads parameters or optimizer, where this adapter does not look")
+
+
 def check_methods(trainer: Any) -> None:
-    """Raises RuntimeError where this version of transformers has another Trainer."""
-    _check([name for name in (*_LOADERS, _SAVER) if not callable(getattr(trainer, name, None))])
+    """Raises AttachError where this version of transformers has another Trainer."""
+    engine = (_BUILDER,) if trainer.is_deepspeed_enabled else ()
+    _check([name for name in (*_LOADERS, _SAVER, _PLACE, *engine) if not callable(getattr(trainer, name, None))])
 
 
 def check_numbers(trainer: Any) -> None:
@@ -60,7 +77,7 @@ def _check(missing: list[str]) -> None:
     if missing:
         import transformers  # noqa: PLC0415 - for its version
 
-        raise RuntimeError(
+        refuse(
             f"cannot keep this Trainer: transformers {transformers.__version__} has no Trainer.{missing[0]}, by which"
             " a training is moved to where it was; without ft.transformers.wrap() it runs as always"
         )
@@ -69,7 +86,7 @@ def _check(missing: list[str]) -> None:
 def numbers(trainer: Any) -> dict[str, Any]:
     """What a Trainer counts beside its TrainerState."""
     metrics = {name: _plain(vars(trainer)[name]) for name in _METRICS if name in vars(trainer)}
-    counted = {name: getattr(trainer, name) for name in _NUMBERS}
+    counted = {name: getattr(trainer, name) for name in (*_NUMBERS, *_IN_SOME_VERSIONS) if hasattr(trainer, name)}
     return {"numbers": counted, "metrics": metrics, "rollouts": rollouts.state(trainer)}
 
 
@@ -112,6 +129,24 @@ def put_first(trainer: Any, callback: TrainerCallback) -> None:
     callbacks.insert(0, callbacks.pop())
 
 
+def begins_at(trainer: Any, place: tuple[int, int] | None, told: Callable[[int, int], None]) -> None:
+    """Have the next training begin in a pass over the data, behind so many batches of it.
+
+    place: None where the Trainer finds it itself. told: called with the place.
+    """
+    find = getattr(trainer, _PLACE)
+
+    def begin(*args: Any, **kwargs: Any) -> tuple[int, int]:
+        delattr(trainer, _PLACE)
+        found = find(*args, **kwargs)
+        number, had = found if place is None else place
+        had = 0 if trainer.args.ignore_data_skip else had
+        told(number, had)
+        return number, had
+
+    setattr(trainer, _PLACE, begin)
+
+
 def around_saves(trainer: Any, around: Callable[[], Any]) -> None:
     """Have the Trainer's own checkpoints saved within `around()`."""
     save = getattr(trainer, _SAVER)
@@ -124,21 +159,26 @@ def around_saves(trainer: Any, around: Callable[[], Any]) -> None:
 
 
 @contextmanager
-def position(trainer: Any, state: Mapping[str, Any], *, over: bool) -> Iterator[str]:
+def position(trainer: Any, state: Mapping[str, Any], *, over: bool) -> Iterator[tempfile.TemporaryDirectory[str]]:
     """A checkpoint to resume from that says where the training is, and holds no tensors: attach() brings them.
 
-    state: of a TrainerState. over: no step is left to be made. Then it says a position behind the last epoch, and the
-    Trainer goes straight to what it does behind its loop.
+    It can be cleaned up as soon as the training begins. state: of a TrainerState. over: no step is left to be made.
+    Then it says a position behind the last epoch, and the Trainer goes straight to what it does behind its loop.
     """
     written = {**state, "global_step": _BEYOND if over else state["global_step"]}
-    for name in _LOADERS:
-        setattr(trainer, name, partial(_load_nothing, name))
+    replaced: dict[str, Callable[..., Any]] = {name: partial(_load_nothing, name) for name in _LOADERS}
+    if trainer.is_deepspeed_enabled:
+        build = getattr(trainer, _BUILDER)
+        replaced[_BUILDER] = lambda steps, loader, place: build(steps, loader, None)
+    for name, stand_in in replaced.items():
+        setattr(trainer, name, stand_in)
     try:
-        with tempfile.TemporaryDirectory(prefix="ftlaunch-position-") as directory:
-            Path(directory, TRAINER_STATE_NAME).write_text(json.dumps(written))
+        directory = tempfile.TemporaryDirectory(prefix="ftlaunch-position-")
+        with directory:
+            Path(directory.name, TRAINER_STATE_NAME).write_text(json.dumps(written))
             yield directory
     finally:
-        for name in _LOADERS:
+        for name in replaced:
             delattr(trainer, name)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from transformers.trainer_callback import ExportableState, TrainerControl
 
 from ftlaunch_hooks.adapters.transformers import inside
-from ftlaunch_hooks.adapters.transformers.epoch_random import EpochRandom
+from ftlaunch_hooks.adapters.transformers.data.fetches import Fetches
 from ftlaunch_hooks.adapters.transformers.history import History, entries_of
 
 
@@ -19,7 +19,7 @@ class KeptState:
         """The training begins. loader: that trains. base: see model_part.digest_of_frozen."""
         self._trainer, self._base = trainer, base
         self.keeps_position_of = [loader, loader.dataset, getattr(loader, "batch_sampler", None)]
-        self.epoch_random = EpochRandom(loader)
+        self.fetches = Fetches(trainer, loader)
         self._history = History()
         self.begun = self.over = False
         """whether a step was completed; whether the loop is left"""
@@ -38,7 +38,7 @@ class KeptState:
             "loss_sum": inside.loss_sum(trainer),
             "callbacks": _exported(trainer),
             "stateful_callbacks": trainer.state.stateful_callbacks,  # as of the Trainer's own last checkpoint
-            "epoch_random": self.epoch_random.state(),
+            "data": self.fetches.state(),
             **inside.numbers(trainer),
         }
 
@@ -63,7 +63,16 @@ class KeptState:
         if saved["over"]:
             inside.loss_sum(trainer).zero_()  # it is in the total
         _put_back_exported(trainer, saved["callbacks"])
-        self.epoch_random.load(saved["epoch_random"])
+        self.fetches.load(saved["data"])
+
+
+def saved_place(saved: Mapping[str, Any], ranks: int) -> tuple[int, int] | None:
+    """The pass over the data, and how many batches of it were had; None where the Trainer is to find it by its steps.
+
+    That is where the ranks share the data otherwise, and where a training that was over is to go on.
+    """
+    data = saved["data"]
+    return (data["pass"], data["had"]) if data["ranks"] == ranks and not saved["over"] else None
 
 
 def saved_trainer_state(saved: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 _SAMPLES = 16  # values of each frozen parameter
 
@@ -22,18 +23,14 @@ class WithoutFrozen(nn.Module):
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """See nn.Module."""
         state = super().state_dict(*args, **kwargs)
-        frozen = {parameter.data_ptr() for parameter in self.parameters() if not parameter.requires_grad}
-        for name in [name for name, value in state.items() if torch.is_tensor(value) and _lies_in(value, frozen)]:
-            del state[name]
+        parameters = self.named_parameters(remove_duplicate=False)
+        for name in [name for name, parameter in parameters if not parameter.requires_grad]:
+            state.pop(name, None)
         return state
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         """See nn.Module; attach() has compared the names with those of `state_dict`."""
         return super().load_state_dict(state_dict, strict=False, assign=assign)
-
-
-def _lies_in(value: torch.Tensor, places: set[int]) -> bool:
-    return not value.requires_grad and value.numel() > 0 and value.data_ptr() in places
 
 
 def part_of(model: nn.Module) -> nn.Module:
@@ -48,13 +45,17 @@ def has_adapters(model: nn.Module) -> bool:
 
 
 def digest_of_frozen(model: nn.Module) -> int | None:
-    """A number that tells another base model: of a few values of each frozen parameter. None where all is saved."""
+    """A number that tells another base model: of a few values of each frozen parameter. None where all is saved.
+
+    Where these are sharded, all ranks must ask at the same time.
+    """
     if not has_adapters(model):
         return None
     digest = 0
     for parameter in model.parameters():
         if not parameter.requires_grad and parameter.numel():
-            values = parameter.detach().reshape(-1)
+            whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+            values = whole.detach().reshape(-1)
             values = values[:: max(1, len(values) // _SAMPLES)].contiguous().cpu()
             digest = zlib.crc32(values.view(torch.uint8).numpy().tobytes(), digest)
     return digest

@@ -59,10 +59,6 @@ def _look(value: Any) -> str:
     return repr(value) if size <= _MOST else f"{size} elements"
 
 
-def _is_saved(callback: Any) -> bool:
-    return isinstance(callback, ExportableState) or callable(getattr(callback, "state_dict", None))
-
-
 def _of_script(kind: type) -> bool:
     return kind.__module__.partition(".")[0] not in _LIBRARIES
 

@@ -6,22 +6,24 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from ftlaunch_hooks.adapters.refusal import refuse
+
 KIND = "GRPOTrainer"
 _KEPT = ("_step", "_buffered_inputs", "_last_world_entropy", "entropy_coef")
 _LOGS = "_logs"  # of completions, which a table shows
 
 
 def check(trainer: Any) -> None:
-    """Raises RuntimeError where a GRPOTrainer keeps more than can be saved, or this version of TRL has another one."""
+    """Raises AttachError where a GRPOTrainer keeps more than can be saved, or this version of TRL has another one."""
     for name, why in (
         ("use_vllm", "vLLM draws random numbers of its own, which are not saved"),
         ("environment_factories", "what its environments keep is not saved"),
         ("_is_vlm", "rollouts with images are not saved"),
     ):
         if getattr(trainer, name, None):
-            raise RuntimeError(f"cannot keep this {KIND}: `{name.lstrip('_')}` is set: {why}")
+            refuse(f"cannot keep this {KIND}: `{name.lstrip('_')}` is set: {why}")
     if missing := [name for name in (*_KEPT, _LOGS) if not hasattr(trainer, name)]:
-        raise RuntimeError(f"cannot keep this {KIND}: this version of TRL has no {KIND}.{missing[0]}, which is saved")
+        refuse(f"cannot keep this {KIND}: this version of TRL has no {KIND}.{missing[0]}, which is saved")
 
 
 def state(trainer: Any) -> dict[str, Any]:

@@ -9,16 +9,15 @@ from typing import Any
 from transformers.trainer_utils import get_last_checkpoint
 
 import ftlaunch_hooks as ft
+from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.adapters.transformers import inside
 from ftlaunch_hooks.adapters.transformers.boundaries import NAME, Boundaries
-from ftlaunch_hooks.adapters.transformers.kept_state import asked, saved_trainer_state
+from ftlaunch_hooks.adapters.transformers.kept_state import asked, saved_place, saved_trainer_state
 from ftlaunch_hooks.process.say import say
 
 _REFUSED = {
     "auto_find_batch_size": "another batch size is another training; set per_device_train_batch_size",
     "enable_jit_checkpoint": "it takes SIGTERM for itself, by which a job is told to stop; leave it out",
-    "deepspeed": "DeepSpeed's engine keeps its state where this adapter does not look",
-    "fsdp": "sharded models are not supported here yet",
 }
 
 
@@ -32,9 +31,10 @@ def wrap(trainer: Any) -> Any:
         return trainer
     inside.check_kind(trainer)
     inside.check_methods(trainer)
+    inside.check_sharding(trainer)
     for option, why in _REFUSED.items():
         if getattr(trainer.args, option, None):
-            raise RuntimeError(f"cannot keep this Trainer: its argument `{option}` is set: {why}")
+            refuse(f"cannot keep this Trainer: its argument `{option}` is set: {why}")
     trainer.train = KeptTraining(trainer).train
     return trainer
 
@@ -57,13 +57,13 @@ class KeptTraining:
         inside.around_saves(trainer, lambda: self._phase("checkpoint"))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Trainer.train(), from where the job is. Raises RuntimeError for a search of hyperparameters."""
+        """Trainer.train(), from where the job is. Raises AttachError for a search of hyperparameters."""
         if KeptTraining.kept:
             self._say("train() is called a second time: this training is not kept safe; a restart makes it anew")
             return self._plain_train(resume_from_checkpoint, *args, **kwargs)
         KeptTraining.kept = self._boundaries.attaches = True
         if (args and args[0] is not None) or kwargs.get("trial") is not None:
-            raise RuntimeError("cannot keep a search of hyperparameters: it trains several times; wrap none for it")
+            refuse("cannot keep a search of hyperparameters: it trains several times; wrap none for it")
         if self._trainer.args.ignore_data_skip:
             self._say("ignore_data_skip is set: a resumed run sees samples twice or not at all, and is not exact")
         point = ft.peek(NAME)
@@ -80,13 +80,21 @@ class KeptTraining:
                 " one that was asked for either from its beginning"
             )
         with inside.position(self._trainer, saved_trainer_state(saved), over=over) as directory:
-            return self._plain_train(directory, *args, **kwargs)
+
+            def begins(number: int, had: int) -> None:
+                directory.cleanup()  # a rank that is killed leaves none
+                self._boundaries.begins_at(number, had)
+
+            if not over:
+                inside.begins_at(self._trainer, saved_place(saved, self._trainer.args.world_size), begins)
+            return self._plain_train(directory.name, *args, **kwargs)
 
     def _train_anew(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
         directory = self._trainer.args.output_dir
         if resume_from_checkpoint is True and get_last_checkpoint(directory) is None:
             self._say(f"there is no checkpoint in {directory} yet: the training begins")
             resume_from_checkpoint = None
+        inside.begins_at(self._trainer, None, self._boundaries.begins_at)
         return self._plain_train(resume_from_checkpoint, *args, **kwargs)
 
     def _say(self, text: str) -> None:

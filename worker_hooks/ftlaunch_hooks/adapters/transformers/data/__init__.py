@@ -1,0 +1,1 @@
+"""Where in its data a Trainer is, and how it is brought back there."""
