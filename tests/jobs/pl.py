@@ -4,8 +4,9 @@ WHERE: step (in training_step, of that batch over all epochs), validation (of th
 ModelCheckpoint), train_end, lost (as step, and its snapshots are lost). Several faults are separated by a semicolon:
 the first is of attempt 0, the next of 1.
 STYLE: words joined by +: zero (without the callback in the script), module, workers, noise, stream, unseeded, slow
-(data); accumulate, interval, manual, plateau, metric (training); ema, swa, early, finder (callbacks); twice (two fits:
-the batches of the second are numbered from 1000), given (a ckpt_path=), outputs, raises, reset, lonely, iterator.
+(data); accumulate, interval, fraction, manual, plateau, metric, bf16, fp16 (with a scaler), clip (training); ema, swa,
+plain (no batch norm), early, finder (callbacks); twice (two fits: the batches of the second are numbered from 1000),
+given (a ckpt_path=), outputs, raises, reset, lonely, iterator.
 What is left in OUT: final_RANK (digests), losses_RANK, samples_RANK, fired, csv/.
 """
 
@@ -22,12 +23,12 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import (
     EarlyStopping,
-    EMAWeightAveraging,
     LearningRateFinder,
     ModelCheckpoint,
     StochasticWeightAveraging,
 )
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -82,7 +83,8 @@ class Model(pl.LightningModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 8))
+        norm = nn.Identity() if "plain" in STYLE else nn.BatchNorm1d(16)
+        self.layers = nn.Sequential(nn.Linear(8, 16), norm, nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 8))
         if "manual" in STYLE:
             self.other = nn.Linear(8, 8)
         self.outputs: list[torch.Tensor] = []
@@ -169,6 +171,20 @@ def loader(noise: bool, shuffle: bool) -> DataLoader:
 
 
 class Module(pl.LightningDataModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.had = 0
+
+    def on_before_batch_transfer(self, batch: torch.Tensor, dataloader_idx: int) -> torch.Tensor:
+        self.had += self.trainer.training
+        return batch + 1e-3 * self.had
+
+    def state_dict(self) -> dict[str, int]:
+        return {"had": self.had}
+
+    def load_state_dict(self, saved: dict[str, int]) -> None:
+        self.had = saved["had"]
+
     def setup(self, stage: str) -> None:
         self.noise = torch.rand(()).item() < 2
 
@@ -182,6 +198,8 @@ class Module(pl.LightningDataModule):
 def callbacks() -> list:
     found: list = [ModelCheckpoint(monitor="val_loss", save_top_k=1, save_last=True)]
     if "ema" in STYLE:
+        from lightning.pytorch.callbacks import EMAWeightAveraging  # Lightning 2.5 has none
+
         found.append(EMAWeightAveraging(decay=0.9))
     if "swa" in STYLE:
         found.append(StochasticWeightAveraging(0.01))
@@ -196,13 +214,21 @@ def callbacks() -> list:
     return found
 
 
+def precision() -> dict:
+    if "fp16" in STYLE:
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=4)
+        return {"plugins": [MixedPrecision("16-mixed", "cpu", scaler)]}
+    return {"precision": "bf16-mixed"} if "bf16" in STYLE else {}
+
+
 def make_trainer() -> pl.Trainer:
     ranks = 1 if "lonely" in STYLE else WORLD_SIZE
+    interval = 4 if "interval" in STYLE else 0.4 if "fraction" in STYLE else None
     return pl.Trainer(
         max_epochs=5 if "given" in STYLE else 3, accelerator="cpu",
         devices=ranks, strategy="ddp" if ranks > 1 else "auto",
         accumulate_grad_batches=3 if "accumulate" in STYLE else 1,
-        val_check_interval=4 if "interval" in STYLE else None,
+        val_check_interval=interval, gradient_clip_val=0.1 if "clip" in STYLE else None, **precision(),
         log_every_n_steps=2, callbacks=callbacks(), logger=CSVLogger(OUT / "csv", name=None),
         enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
@@ -239,6 +265,8 @@ def main() -> None:
         trainer = make_trainer()
         trainer.fit(model, loader(False, True), loader(False, False))
         lines += [digest(model), str(trainer.global_step)]
+    if "fp16" in STYLE:
+        lines.append(str(trainer.precision_plugin.scaler.get_scale()))
     lines += [f"{name} {value.item().hex()}" for name, value in sorted(trainer.callback_metrics.items())]
     (OUT / f"final_{RANK}").write_text("\n".join(lines) + "\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support import framework_results
 from tests.support.harness import JOBS, FtJob
 
 SCRIPT = JOBS / "pl.py"
@@ -27,20 +28,9 @@ def start(
     )
 
 
-def logs(job: FtJob) -> str:
-    """What all ranks of all attempts have said."""
-    return "".join(path.read_text() for path in sorted((job.run_dir / "logs").rglob("*.log")))
-
-
 def left(out: Path) -> dict[str, object]:
-    """What a job leaves: digests, each step's loss (a step that was made twice was made alike), lines of metrics."""
-    found: dict[str, object] = {path.name: path.read_text() for path in sorted(out.glob("final_*"))}
-    for path in sorted(out.glob("losses_*")):
-        losses: dict[int, str] = {}
-        for line in path.read_text().splitlines():
-            step, loss = line.split()
-            assert losses.setdefault(int(step), loss) == loss, f"step {step} was made twice, differently"
-        found[path.name] = losses
+    """What a job leaves, with its lines of metrics."""
+    found = framework_results.left(out)
     for path in sorted(out.glob("csv/*/metrics.csv")):
         found[str(path.relative_to(out))] = path.read_text()
     found["folders"] = sorted(path.name for path in out.glob("csv/*"))

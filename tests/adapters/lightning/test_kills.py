@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.support.framework_results import logs
 from tests.support.harness import FtJob
-from tests.support.lightning_jobs import left, logs, start
+from tests.support.lightning_jobs import left, start
 
 pytestmark = pytest.mark.long
 
@@ -25,6 +26,21 @@ STORIES = [
     pytest.param("stream", 1, "step 0 17; step 0 24", id="loader without a length", marks=pytest.mark.slow),
     pytest.param("early+metric", 1, "step 0 13; step 0 23", id="early stopping", marks=pytest.mark.slow),
     pytest.param("twice", 1, "step 0 20; train_end 0 0", id="two fits", marks=pytest.mark.slow),
+    pytest.param("swa+noise", 2, "step 1 9; step 1 20; train_end 0 0", id="weight averaging"),
+    pytest.param(
+        "swa+interval+noise", 1, "validation 0 20; step 0 35; step 0 47", id="and batch norm", marks=pytest.mark.slow
+    ),
+    pytest.param(
+        "swa+plain+noise",
+        1,
+        "step 0 13; step 0 30; train_end 0 0",
+        id="averaging, no batch norm",
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        "bf16+clip+fraction+noise", 2, "step 1 4; validation 0 14; step 1 16", id="bf16", marks=pytest.mark.slow
+    ),
+    pytest.param("fp16+clip+noise", 1, "step 0 9; step 0 20; step 0 30", id="a scaler", marks=pytest.mark.slow),
 ]
 
 
@@ -36,13 +52,20 @@ STORIES = [
     "several optimizers",
     "manual optimization",
     "EMA",
+    "StochasticWeightAveraging",
+    "bf16-mixed",
+    "a GradScaler",
+    "gradient clipping",
     "early stopping",
     "ModelCheckpoint beside it",
     "several ranks",
 )
 @pytest.mark.parametrize(("style", "ranks", "faults"), STORIES)
 def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob, undisturbed: Undisturbed) -> None:
-    """Taken out: without Loops._go_to_batch() the first batches of an epoch come twice, and all stories fail."""
+    """Taken out: without Loops._go_to_batch() the first batches of an epoch come twice, and all stories fail.
+
+    Without swa._put_scheduler_back() the learning rate of weight averaging is another one.
+    """
     start(job, style, ranks=ranks, faults=faults)
     assert job.wait() == 0, job.stderr + logs(job)
     assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.framework_results import logs
 from tests.support.harness import FtJob
-from tests.support.lightning_jobs import SCRIPT, left, logs, start
+from tests.support.lightning_jobs import SCRIPT, left, start
 
 try:
     import tomllib
@@ -19,11 +20,10 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.refused("Lightning", "StochasticWeightAveraging", "LearningRateFinder", "`dataloader_iter`")
+@pytest.mark.refused("Lightning", "LearningRateFinder", "`dataloader_iter`")
 @pytest.mark.parametrize(
     ("style", "sentence"),
     [
-        ("swa", "cannot attach beside the callback StochasticWeightAveraging: it puts other schedulers"),
         ("finder", "cannot attach beside the callback LearningRateFinder: it makes steps of its own"),
         ("lonely", "cannot attach: the Trainer has a world size of 1, and the job has 2 ranks"),
         ("iterator", "cannot attach: training_step(dataloader_iter) fetches its batches itself"),

@@ -7,9 +7,10 @@ import signal
 from collections.abc import Callable
 
 import pytest
+from tests.support.framework_results import logs
 from tests.support.harness import FtJob
 from tests.support.leftovers import carriers
-from tests.support.lightning_jobs import left, logs, start
+from tests.support.lightning_jobs import left, start
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Generator
 from contextlib import AbstractContextManager
@@ -11,12 +10,11 @@ from typing import Any
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters import random_numbers
 from ftlaunch_hooks.adapters.lightning import loops as fit_loops
-from ftlaunch_hooks.adapters.lightning import metrics, saved
+from ftlaunch_hooks.adapters.lightning import metrics, saved, strategies
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
-from ftlaunch_hooks.adapters.refusal import check_ranks, refuse
+from ftlaunch_hooks.adapters.refusal import check_ranks
 from ftlaunch_hooks.process.say import say
 
-_STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
 _ENDLESS = 1 << 40  # steps: Lightning decides when it is enough, and finish() says so
 _CHANGED = (
     "what runs before training (setup(), on_fit_start(), on_train_start(), the sanity check) has changed parameters"
@@ -138,21 +136,7 @@ def _check(trainer: Any) -> None:
     """Raises AttachError."""
     fit_loops.check(trainer)
     metrics.check(trainer)
-    strategy = trainer.strategy
-    if not any(kind.__name__ in _STRATEGIES for kind in type(strategy).__mro__):
-        refuse(f"cannot attach under {type(strategy).__name__}: allowed are {' and '.join(_STRATEGIES)}")
-    environment = getattr(strategy, "cluster_environment", None)
-    if trainer.world_size > 1 and environment is not None and not environment.creates_processes_externally:
-        refuse(
-            f"cannot attach: Lightning starts {trainer.world_size} ranks itself; start the script with"
-            f" `ftlaunch --nproc-per-node {trainer.world_size}`, which gives each rank its place"
-        )
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    if trainer.world_size != ranks:
-        refuse(
-            f"cannot attach: the Trainer has a world size of {trainer.world_size}, and the job has {ranks} ranks; give"
-            " Trainer(devices=..., num_nodes=...) what the job has"
-        )
+    strategies.check(trainer.strategy, trainer.world_size, "Trainer")
 
 
 def _objects(trainer: Any) -> dict[str, Any]:

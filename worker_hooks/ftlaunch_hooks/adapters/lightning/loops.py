@@ -12,6 +12,7 @@ from typing import Any
 from torch import Generator
 
 from ftlaunch_hooks.adapters import random_numbers
+from ftlaunch_hooks.adapters.passes import PERSISTENT, Draws
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 from ftlaunch_hooks.process.say import say
 
@@ -22,10 +23,6 @@ _OF_EPOCH = "advance on_run_start restarting global_step batch_progress _batches
 _UNEQUAL = (
     "this Trainer has several loaders of unequal length, and the shorter ones begin again within an epoch: after a"
     " resume they begin in another order where they shuffle with the global generator, and the run is not exact"
-)
-_PERSISTENT = (
-    "workers of a DataLoader with persistent_workers=True keep random numbers from epoch to epoch, which are not saved:"
-    " where they draw any, a run that has resumed after its first epoch is not exact"
 )
 _RELOADED = (
     "train_dataloader() is called anew after a resume, as reload_dataloaders_every_n_epochs asks for: where what it"
@@ -147,9 +144,9 @@ class Loops:
             iter(fetcher)
         self._tell_of_loaders(loader, had)
         for batch in range(had):
-            before = random_numbers.read() if batch == had - 1 and fetcher.length is None else None
+            before = random_numbers.read_raw() if batch == had - 1 and fetcher.length is None else None
             next(fetcher)
-            if before is not None and not _alike(before, random_numbers.read()):
+            if before is not None and not random_numbers.alike(before, random_numbers.read_raw()):
                 say(_AHEAD)
         return int(fetcher.fetched) + self._began
 
@@ -158,7 +155,7 @@ class Loops:
         if len(loader.flattened) > 1 and had >= min(loader.limits):
             say(_UNEQUAL)
         if self._made_at is not None and any(getattr(one, "persistent_workers", False) for one in loader.flattened):
-            say(_PERSISTENT)
+            say(PERSISTENT)
         if self._made_at is not None and self._fit.trainer.reload_dataloaders_every_n_epochs:
             say(_RELOADED)
 
@@ -175,18 +172,8 @@ class Loops:
 
 def _generators(combined_loader: Any) -> list[Generator]:
     """Generators that were given to loaders and samplers, each once."""
-    found: dict[int, Generator] = {}
-    for loader in combined_loader.flattened:
-        inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-        for holder in (loader, getattr(loader, "sampler", None), inner):
-            generator = getattr(holder, "generator", None)
-            if isinstance(generator, Generator):
-                found[id(generator)] = generator
-    return list(found.values())
-
-
-def _alike(one: random_numbers.State, other: random_numbers.State) -> bool:
-    return bool((one["torch"] == other["torch"]).all() and (one["python"][1] == other["python"][1]).all())
+    found = (generator for loader in combined_loader.flattened for generator in Draws(loader).generators())
+    return list({id(generator): generator for generator in found}.values())
 
 
 def _refuse_iterators(fetcher: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ftlaunch_hooks.adapters.lightning import swa
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 
 _OF_HOOKS = ("state_dict", "optimizer_states", "lr_schedulers", "loops")  # attached, or saved by loops.py
@@ -20,8 +21,6 @@ _SAVED_LAST = ("_last_global_step_saved", "_last_checkpoint_saved", "_defer_save
 _SETTINGS = ("should_stop", "accumulate_grad_batches")  # callbacks change them
 _FINDS = "it makes steps of its own before training; find it in a run without ftlaunch"
 _UNSAVED = {
-    "StochasticWeightAveraging": "it puts other schedulers in the place of those that were attached; use"
-    " EMAWeightAveraging or WeightAveraging",
     "BaseFinetuning": "it gives the optimizer other parameter groups while it trains",
     "BatchSizeFinder": _FINDS,
     "LearningRateFinder": _FINDS,
@@ -33,6 +32,7 @@ def check(trainer: Any) -> None:
     """Raises AttachError for what could not be put back."""
     check_members(trainer, "_checkpoint_connector", "Lightning 2.6")
     check_members(trainer._checkpoint_connector, "dump_checkpoint _loaded_checkpoint", "Lightning 2.6")
+    swa.check(trainer)
     for callback in trainer.callbacks:
         for kind in type(callback).__mro__:
             if kind.__name__ in _UNSAVED and _is_lightnings(kind):
@@ -61,7 +61,7 @@ def state(trainer: Any) -> dict[str, Any]:
         checkpoint.pop(key, None)
     beside = {callback.state_key: _beside(callback) for callback in trainer.callbacks if _beside(callback)}
     settings = {name: getattr(trainer, name) for name in _SETTINGS}
-    return {"checkpoint": checkpoint, "beside": beside, "settings": settings}
+    return {"checkpoint": checkpoint, "beside": beside, "settings": settings, "swa": swa.state(trainer)}
 
 
 def _beside(callback: Any) -> dict[str, Any]:
@@ -101,3 +101,4 @@ def restore_settings(trainer: Any, saved: dict[str, Any]) -> None:
     """Where the loops are as they were: hooks that ran before may have changed them."""
     for name, value in saved["settings"].items():
         setattr(trainer, name, value)
+    swa.restore(trainer, saved["swa"])
