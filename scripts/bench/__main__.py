@@ -16,12 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import sys
 import tempfile
-import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +26,9 @@ import peers
 import scale
 import steps
 import tables
+from machine import machine
 from races import RACES, RANKS
-from trial import Failed
-
-from ftlaunch_contract.protocol import memory_root
-
-
-def machine() -> str:
-    """Where and when."""
-    cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    what = f"{os.cpu_count()} cores ({cpu.split(':')[1].strip()}), Python {platform.python_version()}"
-    return f"{what}, torch {version('torch')}, Linux {platform.release()}, {time.strftime('%Y-%m-%d')}"
+from trial import Failed, remove_memory
 
 
 def run_races(home: Path, rounds: int) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
@@ -80,8 +69,7 @@ def main() -> None:
         out["scale"] = {ranks: scale.measure(home / f"scale-{ranks}", ranks, args.deaths, 1.0) for ranks in args.scale}
     finally:
         shutil.rmtree(home)
-        for left in memory_root(os.getuid()).glob(f"bench-{os.getpid()}*"):  # of launchers that were killed
-            shutil.rmtree(left)
+        remove_memory()
     out["load_after"] = os.getloadavg()
     print(f"{out['machine']}; load {out['load_before'][0]:.1f} before, {out['load_after'][0]:.1f} after")
     if args.rounds:

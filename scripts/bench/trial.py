@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import NamedTuple
 
 import psutil
 from peers import Launcher, by_hand
+
+from ftlaunch_contract.protocol import memory_root
 
 JOBS = Path(__file__).parent / "jobs"
 _LOOK = 0.002  # seconds between looks at the notes
@@ -172,3 +175,9 @@ def cpu_seconds(processes: list[psutil.Process]) -> float:
             for task in Path(f"/proc/{process.pid}/task").iterdir():
                 total += int((task / "schedstat").read_text().split()[0])
     return total / 1e9
+
+
+def remove_memory() -> None:
+    """Of this benchmark's jobs whose launchers were killed."""
+    for left in memory_root(os.getuid()).glob(f"bench-{os.getpid()}*"):
+        shutil.rmtree(left)

@@ -16,13 +16,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -30,6 +28,7 @@ import psutil
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "bench")]
 
 import trial
+from machine import machine
 from machines.namespaces import CannotIsolate, Machines
 from tables import as_table, spread
 
@@ -170,13 +169,6 @@ def main() -> int:
     if args.json:
         args.json.write_text(json.dumps({"machine": machine(), "rounds": found, "wrong": wrong}, indent=1) + "\n")
     return 0
-
-
-def machine() -> str:
-    """Where and when."""
-    cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    what = f"{os.cpu_count()} cores ({cpu.split(':')[1].strip()}), Python {platform.python_version()}"
-    return f"{what}, torch {version('torch')}, Linux {platform.release()}, {time.strftime('%Y-%m-%d')}"
 
 
 def table(found: dict[str, list[Figures]]) -> str:

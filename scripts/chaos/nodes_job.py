@@ -40,6 +40,7 @@ _WORDS = {
     "warm parent": "fork_server.py",
     "rank": training.__file__,
 }
+_AGENT = "\0--nnodes\0"  # in the command of an agent, of its starter and of a head
 
 
 class NodesMayhem:
@@ -167,12 +168,16 @@ class NodesMayhem:
         return True
 
     def _chosen(self, machine: Machine, target: str) -> list[int]:
-        """Pids on the host. Ranks, forked from the warm parent, have its command: the job's status tells them."""
+        """Pids on the host. Ranks, forked from the warm parent, have its command: the job's status tells them.
+
+        It tells the pids that they have on their own machine: here that of one of another machine may be the agent's.
+        """
         there = machine.processes()
         ranks = {there[pid] for pid in (self._job.ranks_at(0) or {}).values() if pid in there}
         if target == "head":
             return [there[self._head]] if self._head in there else []
-        found = [pid for pid in there.values() if _WORDS[target] in _command(pid)]
+        commands = {pid: _command(pid) for pid in there.values()}
+        found = [pid for pid, words in commands.items() if _WORDS[target] in words and _AGENT not in words]
         return [pid for pid in found if (pid in ranks) == (target == "rank")]
 
     @property

@@ -78,6 +78,7 @@ class Training:
         self.model: nn.Module = self.net
         if kind == "ddp" and not whole:
             self.model = DistributedDataParallel(self.net)
+            self._lay_out_buckets()
         elif kind == "sharded" and not whole:
             mesh = init_device_mesh("cpu", (dist.get_world_size(),))
             for layer in self.net.layers:
@@ -87,6 +88,16 @@ class Training:
         self.lifter = None if self.net.ballast is None else torch.optim.SGD([self.net.ballast], lr=1e-3)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 10, 0.98)
         torch.manual_seed(1000 + rank)
+
+    def _lay_out_buckets(self) -> None:
+        """With three ranks a job that is killed after its very first step goes on inexactly, and says so: none is here.
+
+        DistributedDataParallel lays out its buckets behind that step; so it is made before the training.
+        """
+        for _ in range(2):
+            self.model(torch.zeros(2, self.width)).sum().backward()
+        self.model.zero_grad()
+        self.net.seen.zero_()
 
     def step(self) -> None:
         """One step; it draws from torch's and from Python's generator."""

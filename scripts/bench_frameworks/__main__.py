@@ -1,0 +1,144 @@
+"""Jobs of Hugging Face's Trainer and of Lightning under ftlaunch, next to torchrun with the frameworks' checkpoints.
+
+    make bench-frameworks
+    python scripts/bench_frameworks --rounds 1        # a quick look
+
+Restarts: two ranks on gloo; ten seconds after the first step rank 1 is killed, and the time is taken to the first step
+that is new. Under torchrun the framework writes its own checkpoint at every step, and the script resumes from it.
+Steps: one rank, with the hooks and without them in turn, each in a process of its own.
+All run in one environment. Prints Markdown; --json writes every single figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "bench"))
+
+from machine import machine
+from peers import Launcher
+from tables import as_table, spread
+from trial import Failed, Note, Trial, remove_memory
+
+HERE = Path(__file__).parent
+NOTES = {"PYTHONPATH": str(HERE.parent / "bench/jobs")}  # the imports of a job come first, and are preloaded
+JOBS = {"Transformers": HERE / "jobs/hugging_face.py", "Lightning": HERE / "jobs/lightning_ddp.py"}
+SIZES = {
+    "Transformers": {"short": 32, "long": 256},
+    "Lightning": {"short": 256, "long": 1536},
+}  # widths: short and long steps
+RESTART = "death to first new step"
+_CALM = 10.0  # seconds: what is warmed up beside the training is warm by then
+_PATIENCE = 90.0  # seconds
+_WARM_UP = 20  # steps
+_ENDLESS = 1_000_000
+Figures = dict[str, list[float]]  # of every round
+
+
+def launchers() -> list[Launcher]:
+    """All that restart; ftlaunch as it is, and asked to preload what the script imports."""
+    size = ("--nproc-per-node", "2", "--max-restarts", "20")
+    ours = (sys.executable, "-m", "ftlaunch", *size, "--backoff-first", "1ms", "--job-id", f"bench-{os.getpid()}")
+    return [
+        Launcher("ftlaunch --preload auto", (*ours, "--preload", "auto"), kept_by="hooks"),
+        Launcher("ftlaunch", ours, kept_by="hooks"),
+        Launcher("torchrun", (sys.executable, "-m", "torch.distributed.run", *size)),
+    ]
+
+
+def restart(home: Path, launcher: Launcher, framework: str) -> float:
+    """Seconds from a rank's death to the first step that is new. Raises Failed."""
+    with Trial(home, launcher, 2) as trial:
+        trial.start(str(JOBS[framework]), launcher.kept_by, str(_ENDLESS), str(SIZES[framework]["short"]), env=NOTES)
+        trial.wait(lambda: bool(trial.notes("step")), _PATIENCE, "step")
+        time.sleep(_CALM)
+        (home / "notes.kill").touch()
+        trial.wait(lambda: bool(trial.notes("dies")), _PATIENCE, "death")
+        died = trial.notes("dies")[0]
+        old = {note.pid for note in trial.notes("step") if note.at < died.at}
+        trial.wait(lambda: bool(_new_steps(trial, old)), _PATIENCE, "new step")
+        return _new_steps(trial, old)[0].at - died.at
+
+
+def _new_steps(trial: Trial, old: set[int]) -> list[Note]:
+    """Of the ranks that were started again: those that the ranks before, of these processes, had not made."""
+    steps = trial.notes("step")
+    newest = max(note.step for note in steps if note.pid in old)
+    return [note for note in steps if note.pid not in old and note.step > newest]
+
+
+def step(home: Path, kept_by: str, framework: str, size: str, steps: int) -> float:
+    """Seconds of a step, with all that lies between two. Raises Failed."""
+    argv = (sys.executable, "-m", "ftlaunch", "--nproc-per-node", "1", "--max-restarts", "0")
+    with Trial(home, Launcher("ftlaunch", argv, kept_by=kept_by), 1) as trial:
+        trial.start(str(JOBS[framework]), kept_by, str(steps), str(SIZES[framework][size]), env=NOTES)
+        trial.ended(_PATIENCE)
+        noted = [note.at for note in trial.notes("step")]
+        if len(noted) < steps:
+            raise Failed(f"{len(noted)} steps of {steps}")
+        return (noted[-1] - noted[_WARM_UP]) / (len(noted) - 1 - _WARM_UP)
+
+
+def ratios(home: Path, framework: str, size: str, rounds: int, steps: int) -> tuple[list[float], list[float]]:
+    """Seconds of a step without the hooks, and how many times as long one with them takes as those beside it."""
+    kinds = ["nothing", *["hooks", "nothing"] * rounds]
+    taken = [
+        step(home / f"{framework}-{size}-{number}", kind, framework, size, steps) for number, kind in enumerate(kinds)
+    ]
+    bare, hooked = taken[::2], taken[1::2]
+    return bare, [2 * mine / sum(beside) for mine, beside in zip(hooked, itertools.pairwise(bare), strict=True)]
+
+
+def race(home: Path, rounds: int, wrong: list[str]) -> dict[str, Figures]:
+    """Launcher -> framework -> seconds of each restart. What went wrong is added to `wrong`."""
+    found: dict[str, Figures] = {racer.name: {name: [] for name in JOBS} for racer in launchers()}
+    for number in range(rounds):
+        for racer, name in itertools.product(launchers(), JOBS):
+            place = home / f"restart-{number}-{name}-{racer.name.replace(' ', '')}"
+            try:
+                found[racer.name][name].append(restart(place, racer, name))
+            except Failed as failed:
+                wrong.append(f"{racer.name}, {name}, round {number + 1}: {failed}")
+        print(f"round {number + 1} of {rounds}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    rows = [[RESTART, *found]]
+    rows += [[name, *(spread(figures[name], "s", 1) for figures in found.values())] for name in JOBS]
+    print(as_table(rows) + "\n", flush=True)
+    return found
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=200, help="of each process whose steps are measured")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    args = parser.parse_args()
+    home, wrong = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-frameworks-")), []
+    print(f"{machine()}; load {os.getloadavg()[0]:.1f} before\n", flush=True)
+    costs: dict[str, tuple[list[float], list[float]]] = {}
+    try:
+        restarts = race(home, args.rounds, wrong)
+        for name, size in itertools.chain.from_iterable(itertools.product([one], SIZES[one]) for one in JOBS):
+            costs[f"{name}, {size}"] = ratios(home, name, size, args.rounds, args.steps)
+    finally:
+        shutil.rmtree(home)
+        remove_memory()
+    rows = [["a step", "without the hooks", "with the hooks"]]
+    rows += [[name, spread(bare, "ms", 1000), spread(times, "x", 1)] for name, (bare, times) in costs.items()]
+    print("\n".join([as_table(rows), "", f"load {os.getloadavg()[0]:.1f} after", *wrong]))
+    if args.json:
+        out = {"machine": machine(), RESTART: restarts, "steps": costs, "wrong": wrong}
+        args.json.write_text(json.dumps(out, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
