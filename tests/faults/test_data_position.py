@@ -103,13 +103,14 @@ def test_a_mix_on_two_ranks_then_one_then_three(job: FtJob) -> None:
 
 @pytest.mark.slow
 def test_torchdata_goes_on_where_it_was(job: FtJob, other_job: FtJob) -> None:
-    """One rank, killed; with a worker that has read ahead."""
+    """One rank, killed; with a worker that has read ahead, and whose random numbers torchdata does not save."""
     words = ("--by", "torchdata", "--length", "20")
     start(other_job, *words, ranks=1)
     assert other_job.wait() == 0, other_job.stderr
     start(job, *words, ranks=1, fault="sigkill 0 12")
     assert job.wait() == 0, job.stderr
     assert job.fired() == ["12"]
+    assert "torchdata saves no random numbers of the workers of `loader`" in job.log(1, 0)
     made = history(job)
     assert made == history(other_job)
     for begin in range(0, 28, 7):
@@ -121,7 +122,8 @@ def test_torchdata_goes_on_where_it_was(job: FtJob, other_job: FtJob) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["sampler", "mix", "torchdata"])
 def test_two_ranks_crashed_and_stopped_see_and_lose_nothing_else(job: FtJob, other_job: FtJob, by: str) -> None:
-    words = ("--by", by, "--length", "50", "--step-time", "0.02")
+    """Step 12 is in the middle of torchdata's second epoch; each of its two workers has read ahead then."""
+    words = ("--by", by, "--length", "50", "--step-time", "0.02", "--workers", "2")
     start(other_job, *words, ranks=2)
     assert other_job.wait() == 0, other_job.stderr
     start(job, *words, ranks=2, fault="sigkill 1 12")

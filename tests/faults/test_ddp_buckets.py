@@ -10,15 +10,22 @@ NOT_EXACT = (
 )
 
 
-def test_three_ranks_go_on_bit_for_bit(job: FtJob, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Taken out: without the replay of the layout the losses differ in the last bit from the step after the resume."""
+@pytest.mark.parametrize("step", [9, *(pytest.param(step, marks=pytest.mark.long) for step in (0, 2))])
+def test_three_ranks_go_on_bit_for_bit(job: FtJob, tmp_path_factory: pytest.TempPathFactory, step: int) -> None:
+    """Taken out: without the replay of the layout the losses differ in the last bit from the step after the resume.
+
+    At step 2 DDP has laid out its buckets, but tells of them only as the third forward pass begins: without being asked
+    it is told as inexact, and is. At step 0 nothing is to be laid out.
+    """
     calm = FtJob(tmp_path_factory.mktemp("calm"))
     calm.start(args=("--out", str(calm.out), "--steps", "16", "--width", "64"), ranks=3)
-    job.start(args=("--out", str(job.out), "--steps", "16", "--width", "64"), ranks=3, env={"FAULT": "sigkill 1 9"})
+    job.start(
+        args=("--out", str(job.out), "--steps", "16", "--width", "64"), ranks=3, env={"FAULT": f"sigkill 1 {step}"}
+    )
     assert calm.wait() == 0, calm.stderr
     assert job.wait() == 0, job.stderr
     assert job.fired() == ["sigkill 1 0"]
-    assert job.events("resumed")[-1]["step"] == 9
+    assert job.events("resumed")[-1]["step"] == step
     assert job.losses() == calm.losses()
     assert job.final() == calm.final()
     assert NOT_EXACT not in job.stdout + job.stderr

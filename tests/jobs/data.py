@@ -24,6 +24,7 @@ parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--steps", type=int, default=30)
 parser.add_argument("--step-time", type=float, default=0.0)
 parser.add_argument("--length", type=int, default=101)
+parser.add_argument("--workers", type=int, default=1, help="of torchdata's loader")
 parser.add_argument("--by", choices=["sampler", "mix", "torchdata"], default="sampler")
 args = parser.parse_args()
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -50,7 +51,8 @@ elif args.by == "mix":
 else:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
-    loader = StatefulDataLoader(range(RANK, args.length, WORLD), batch_size=3, shuffle=True, num_workers=1)
+    mine = range(RANK, args.length, WORLD)
+    loader = StatefulDataLoader(mine, batch_size=3, shuffle=True, num_workers=args.workers)
     data = {"loader": loader}
 
 job = ft.attach(model=model, optimizer=optimizer, **data)

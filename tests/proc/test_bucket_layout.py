@@ -28,7 +28,7 @@ def found(rank: int) -> dict[str, object]:
     model = wrapped()
     layouts = BucketLayouts(3)
     before = layouts.collect()
-    train(model, 3)  # DDP tells of it from the third step on
+    train(model, 2)  # DDP tells of it by itself as the third step begins
     saved = layouts.collect()
     del layouts, model
     again = wrapped()

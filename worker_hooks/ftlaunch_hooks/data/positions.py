@@ -32,9 +32,9 @@ class Positions:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         self._moved: list[Position] = [target for target in kept.values() if _is_position(target)]
         self.any = bool(self._moved)
-        self._loaders = [name for name, target in kept.items() if isinstance(target, DataLoader)]
-        for name in self._loaders:
-            if _is_position(kept[name].batch_sampler) or _is_position(kept[name].sampler):
+        self._loaders = {name: target for name, target in kept.items() if isinstance(target, DataLoader)}
+        for name, loader in self._loaders.items():
+            if _is_position(loader.batch_sampler) or _is_position(loader.sampler):
                 raise StateError(
                     f"cannot attach: `{name}` takes its batches from a sampler that keeps the position itself; "
                     "attach that sampler instead, and use a plain DataLoader"
@@ -68,6 +68,10 @@ class Positions:
         assert isinstance(sampler, PositionedSampler)
         sampler.skip(spans)
 
+    def with_workers(self) -> list[str]:
+        """Names of the loaders that fetch in workers."""
+        return [name for name, loader in self._loaders.items() if loader.num_workers]
+
     def check_ranks(self, saved: int, now: int) -> None:
         """Raises StateError when a loader was saved by `saved` ranks and there are `now`.
 
@@ -75,8 +79,9 @@ class Positions:
         would know what is left.
         """
         if self._loaders and saved != now:
+            name = next(iter(self._loaders))
             raise StateError(
-                f"cannot restore `{self._loaders[0]}`: it was saved by {saved} ranks, now there are {now}, and the "
+                f"cannot restore `{name}`: it was saved by {saved} ranks, now there are {now}, and the "
                 "position of a StatefulDataLoader is one rank's; use ResumableBatchSampler where the number of ranks "
                 f"may change, or start with {saved}"
             )

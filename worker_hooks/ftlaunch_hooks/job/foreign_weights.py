@@ -42,7 +42,7 @@ def _choose(path: Path, fits: Mapping[str, Match]) -> list[str]:
     """The modules that are wholly in it, each in a place of its own. Raises StateError."""
     if not fits:
         raise StateError("cannot load weights: no module with tensors is attached")
-    whole = [name for name, fit in fits.items() if fit.whole]
+    whole = [name for name, fit in fits.items() if fit.whole and not _belongs_to_another(name, fit.prefix, fits)]
     if not whole:
         name, fit = min(fits.items(), key=lambda one: len(one[1].missing) + len(one[1].surplus))
         raise StateError(f"cannot load weights: {path} does not fit `{name}`: {_difference(fit)}")
@@ -59,6 +59,12 @@ def _choose(path: Path, fits: Mapping[str, Match]) -> list[str]:
                 " with frozen= what is not to be loaded, or load it in the script"
             )
     return whole
+
+
+def _belongs_to_another(name: str, prefix: str, fits: Mapping[str, Match]) -> bool:
+    """Whether that place in the checkpoint bears the name of another attached module, which fits there."""
+    owner = prefix.rstrip(".").rpartition(".")[2]
+    return owner != name and owner in fits and fits[owner].whole and fits[owner].prefix == prefix
 
 
 def _difference(fit: Match) -> str:

@@ -24,6 +24,12 @@ _RESHARDED = (
     " from here on the numbers are not those of a run of {before}"
 )
 
+_WORKERS = (
+    "torchdata saves no random numbers of the workers of `{name}`: where its data set draws any, those after a resume"
+    " in the middle of an epoch are others, and the run is not exact; draw them from the sample's number, or use a"
+    " ft.ResumableBatchSampler, whose workers are seeded for each sample"
+)
+
 
 class AttachError(RuntimeError):
     """attach() cannot do what was asked."""
@@ -42,6 +48,9 @@ def restore(
         restored = _load(state, kind, step, coordinator)
         if restored is not None:
             positions.check_ranks(restored.world_size, coordinator.world_size)
+            if coordinator.rank == 0 and kind != Resume.WEIGHTS and step > 0:
+                for name in positions.with_workers():
+                    say(_WORKERS.format(name=name))
             if coordinator.rank == 0 and restored.world_size != coordinator.world_size:
                 say(_RESHARDED.format(step=step, before=_ranks(restored.world_size), now=coordinator.world_size))
     except StateError as error:

@@ -152,8 +152,8 @@ class RankState:
         self._check_objects(state)
         self._check_ranks(saved)
         self.collect()  # names of parameters
-        self._restored = True
-        if why := self._layouts.replay(state.get(bucket_layout.NAME)):
+        self._restored = saved.step > 0  # at step 0 DDP has done in this process what it had done in the first one
+        if self._restored and (why := self._layouts.replay(state.get(bucket_layout.NAME))):
             self._tell_of_buckets(why)
         anew = self._anew.names(state)
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]

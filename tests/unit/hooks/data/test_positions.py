@@ -49,6 +49,13 @@ def test_a_loader_of_its_own_position_needs_the_same_number_of_ranks() -> None:
     Positions({"sampler": sampler()}, []).check_ranks(3, 2)
 
 
+def test_loaders_with_workers_are_named() -> None:
+    """What is drawn in those after a resume is said to differ."""
+    loaders = {name: DataLoader(range(20), num_workers=count) for name, count in (("few", 0), ("many", 2))}  # type: ignore[arg-type]
+    assert Positions(loaders, []).with_workers() == ["many"]
+    assert Positions(loaders, ["many"]).with_workers() == []
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdata_goes_on_where_it_was(tmp_path: Path, workers: int) -> None:
     """Its state is saved and restored as it is; what the workers have read ahead is read again."""

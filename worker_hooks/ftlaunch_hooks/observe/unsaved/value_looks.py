@@ -21,6 +21,7 @@ _SERIES = (list, tuple, deque, set, frozenset)
 _ITEMS = 32  # of a container, and of what an object or a module holds
 _SAMPLE = 64  # numbers of a tensor: writes through `.data` change no version
 _NEAR = 600.0  # seconds
+_NEAR_PART = 0.05  # of what a clock shows: every small number is near to a clock that has begun lately
 _SMALL = 1 << 20  # bytes of an array that is read whole
 _STDLIB = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -86,7 +87,8 @@ def is_time(value: object) -> bool:
     """Whether a number is what a clock shows: scripts keep times for their logs."""
     if not isinstance(value, float):
         return False
-    return any(abs(value - clock()) < _NEAR for clock in (time.time, time.monotonic, time.perf_counter))
+    shown = (clock() for clock in (time.time, time.monotonic, time.perf_counter))
+    return any(abs(value - now) < min(_NEAR, now * _NEAR_PART) for now in shown)
 
 
 def is_script_object(value: object) -> bool:

@@ -65,7 +65,7 @@ class BucketLayouts:
                 return why
         for wrapper, order in zip(self._wrappers, orders, strict=True):
             _give_zeros(wrapper, order)
-        self._known = {_ORDERS: orders}  # DDP tells of it only some steps later
+        self._known = {_ORDERS: orders}  # DDP tells of it only behind its next forward pass
         return ""
 
 
@@ -85,9 +85,18 @@ def _parameters(wrapper: DistributedDataParallel) -> list[nn.Parameter]:
 
 
 def _order(wrapper: DistributedDataParallel) -> list[int]:
-    told: dict[str, Any] = wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+    told = _logged(wrapper)
+    rebuilt = getattr(wrapper, "_has_rebuilt_buckets", False)
+    if rebuilt and not told.get("has_rebuilt_buckets") and wrapper.logger is not None:
+        wrapper.logger.set_runtime_stats_and_log()  # as the next forward pass would: it tells of them only then
+        told = _logged(wrapper)
     text = str(told.get("rebuilt_per_bucket_param_indices", "")) if told.get("has_rebuilt_buckets") else ""
     return [int(number) for bucket in text.split(",") for number in bucket.split()]
+
+
+def _logged(wrapper: DistributedDataParallel) -> dict[str, Any]:
+    told: dict[str, Any] = wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+    return told
 
 
 def _fits(wrapper: DistributedDataParallel, order: object) -> bool:
