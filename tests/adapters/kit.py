@@ -16,6 +16,7 @@ class FrameworkJob:
 
     def __init__(self, script: str, job: FtJob, *words: str, ranks: int = 1) -> None:
         self.script, self.job, self.words, self.ranks = JOBS / script, job, words, ranks
+        self.env: dict[str, str] = {}
 
     def undisturbed(self, *more: str) -> Path:
         """What the script leaves as its users run it; returns the folder."""
@@ -34,7 +35,7 @@ class FrameworkJob:
         self._start(self.job, fault, more, options)
 
     def _start(self, job: FtJob, fault: str, more: tuple[str, ...], options: tuple[str, ...]) -> None:
-        env = {**OFFLINE, "FAULT": fault}
+        env = {**OFFLINE, **self.env, "FAULT": fault}
         env.pop("FAULT") if not fault else None
         words = (str(job.out), *self.words, *more)
         job.start("--max-restarts", "6", *options, script=self.script, args=words, env=env, ranks=self.ranks)

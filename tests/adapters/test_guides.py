@@ -24,20 +24,20 @@ pathlib.Path("digest").write_text(hashlib.sha256(held).hexdigest())
 
 
 @pytest.mark.parametrize(
-    ("guide", "package"),
+    ("guide", "number", "package"),
     [
-        ("adapters.md", "torch"),
-        pytest.param("lightning.md", "lightning.pytorch", marks=pytest.mark.slow),
-        pytest.param("accelerate.md", "accelerate", marks=pytest.mark.slow),
-        pytest.param("deepspeed.md", "deepspeed", marks=pytest.mark.slow),
+        ("adapters.md", 0, "torch"),
+        pytest.param("lightning.md", 0, "lightning.pytorch", marks=pytest.mark.slow),
+        pytest.param("lightning.md", 1, "lightning.fabric", marks=pytest.mark.slow),
+        pytest.param("accelerate.md", 0, "accelerate", marks=pytest.mark.slow),
+        pytest.param("deepspeed.md", 0, "deepspeed", marks=pytest.mark.slow),
     ],
 )
-def test_the_example_goes_on(guide: str, package: str, job: FtJob) -> None:
+def test_the_example_goes_on(guide: str, number: int, package: str, job: FtJob) -> None:
     pytest.importorskip(package, reason=f"{package} is not installed")
-    example = re.search(r"^```python\n(.*?)^```", (GUIDES / guide).read_text(), re.DOTALL | re.MULTILINE)
-    assert example is not None
+    examples = re.findall(r"^```python\n(.*?)^```", (GUIDES / guide).read_text(), re.DOTALL | re.MULTILINE)
     script = job.home / "example.py"
-    script.write_text(BEFORE.get(guide, "") + example[1] + DIGEST)
+    script.write_text(BEFORE.get(guide, "") + examples[number] + DIGEST)
     ends = []
     for kill in (False, True):
         job.run_dir = job.home / f"run_{kill}"

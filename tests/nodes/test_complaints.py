@@ -116,7 +116,7 @@ def test_the_first_node_leaves(nodes: NodesJob, alone: FtJob) -> None:
     nodes.agent("--node-rank", "1")
     nodes.wait_event("attempt_started")
     nodes.agent("--no-warm")
-    nodes.wait_joined(3)
+    nodes.wait_said(2, "this node stands by")
     assert nodes.speaker == 0
     nodes.supervisors[0].terminate()
     assert nodes.codes() == [75, 0, 0], nodes.told

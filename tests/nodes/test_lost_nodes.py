@@ -11,6 +11,7 @@ import signal
 import pytest
 from tests.support.agents import NodesJob
 from tests.support.harness import FtJob
+from tests.support.leftovers import alive
 from tests.support.waiting import wait_for
 
 from ftlaunch_contract.pages.page import NONE, Page, page_path
@@ -108,6 +109,8 @@ def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob,
         os.kill(pid, signal.SIGSTOP)
     nodes.wait_event("incident")
     nodes.wait_event("resumed", 2)
+    gone = [pid for pid in (agent.pid, *ranks) if not alive(pid)]
+    assert not gone, f"{gone} of agent {agent.pid} and ranks {ranks} has ended while it was stopped:\n{nodes.told}"
     for pid in (agent.pid, *ranks):
         os.kill(pid, signal.SIGCONT)
     nodes.wait_gone(ranks)

@@ -25,7 +25,8 @@ def test_two_nodes_train_to_what_one_node_trains_to(nodes: NodesJob, alone: FtJo
 
 
 def test_a_killed_rank_of_another_node_costs_no_step(nodes: NodesJob, alone: FtJob) -> None:
-    """Twice, on either node."""
+    """Twice, on either node; both nodes have told what they began with before the second fault."""
+    nodes.words = ("--steps", "30", "--step-time", "0.1")
     nodes.env["FAULT"] = "sigkill 3 12; exception 0 20"
     nodes.begin()
     assert nodes.codes() == [0, 0], nodes.told

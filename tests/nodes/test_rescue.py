@@ -34,7 +34,7 @@ def held(nodes: NodesJob) -> NodesJob:
 
 @pytest.mark.long
 def test_a_job_that_waits_in_vain_for_a_node_saves_its_newest_step(held: NodesJob, alone: FtJob) -> None:
-    held.options = (*held.options, "--node-wait", "4s")
+    held.options = (*held.options, "--node-wait", "12s")
     held.begin()
     held.wait_held(AT)
     wait_copied(held, AT)
@@ -76,7 +76,7 @@ def test_shards_of_a_lost_node_are_saved_by_its_buddy(tmp_path: Path) -> None:
         alone.start(script=SHAPES, args=("--out", str(alone.out), *words), ranks=3)
         assert alone.wait() == 0, alone.stderr
         nodes.script, nodes.words = SHAPES, words
-        nodes.options = (*nodes.options, "--storage-interval", "off", "--peer-interval", "4", "--node-wait", "4s")
+        nodes.options = (*nodes.options, "--storage-interval", "off", "--peer-interval", "4", "--node-wait", "12s")
         nodes.begin()
         nodes.wait_step(12)
         wait_for(lambda: copied(nodes), "copies of all ranks")
@@ -97,7 +97,7 @@ def test_shards_of_a_lost_node_are_saved_by_its_buddy(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_without_a_copy_nothing_is_made_up(held: NodesJob) -> None:
     """The copies of the lost node's ranks are damaged: the others keep their memory, and say so."""
-    held.options = (*held.options, "--node-wait", "4s")
+    held.options = (*held.options, "--node-wait", "12s")
     held.begin()
     held.wait_held(AT)
     wait_copied(held, AT)

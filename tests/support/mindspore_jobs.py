@@ -40,11 +40,6 @@ def said(job: FtJob) -> str:
     return (job.home / "said").read_text()
 
 
-def logs(job: FtJob) -> str:
-    """What the rank has said in all attempts."""
-    return "".join(path.read_text() for path in sorted((job.run_dir / "logs").rglob("*.log")))
-
-
 def signal_at(job: FtJob, process: subprocess.Popen[str], step: int, signum: signal.Signals) -> None:
     """Wait until the script, started alone, has made `step` steps in all, and send it a signal."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
+from tests.support.framework_results import again, left, logs
 from tests.support.harness import JOBS, FtJob
 
 pytest.importorskip("megatron.core", reason="Megatron-core is not installed (pip install megatron-core)")
@@ -24,27 +25,6 @@ def run(job: FtJob, style: str, ranks: int, faults: str = "") -> int:
     return job.wait(150)
 
 
-def logs(job: FtJob) -> str:
-    return "".join(path.read_text() for path in sorted((job.run_dir / "logs").rglob("*.log")))
-
-
-def left(job: FtJob) -> dict[str, object]:
-    """What each rank has at its end, and the losses of each iteration: one that was made twice was made alike."""
-    found: dict[str, object] = {path.name: path.read_text() for path in sorted(job.out.glob("final_*"))}
-    for path in sorted(job.out.glob("losses_*")):
-        losses: dict[str, str] = {}
-        for line in path.read_text().splitlines():
-            iteration, _, loss = line.partition(" ")
-            assert losses.setdefault(iteration, loss) == loss, f"iteration {iteration} was made twice, differently"
-        found[path.name] = losses
-    return found
-
-
-def again(job: FtJob, name: str = "again") -> None:
-    """Another job with the same name, and folders of its own."""
-    job.out, job.run_dir = job.home / name, job.home / f"run_{name}"
-
-
 @pytest.mark.exact("Megatron", "FP32, FP16 and BF16", "data and tensor parallelism", "the calls of EasyCkpt")
 @pytest.mark.parametrize(
     ("style", "ranks", "faults"),
@@ -61,11 +41,11 @@ def again(job: FtJob, name: str = "again") -> None:
 def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
     """Taken out: without the tracker's states, or with the random numbers that making loaders draws, losses differ."""
     assert run(job, f"{style}+plain", ranks) == 0, job.stderr + logs(job)
-    calm = left(job)
+    calm = left(job.out)
     again(job)
     assert run(job, style, ranks, faults) == 0, job.stderr + logs(job)
     assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
-    assert left(job) == calm
+    assert left(job.out) == calm
     for words in ("not exact", "is not saved", "does not ask for job.step", "cannot look"):
         assert words not in logs(job)
     job.assert_clean()
@@ -74,7 +54,7 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
 @pytest.mark.slow
 def test_stopped_twice_and_started_again(job: FtJob) -> None:
     assert run(job, "bf16+distributed+plain", 2) == 0, job.stderr + logs(job)
-    calm = left(job)
+    calm = left(job.out)
     again(job)
     for step in (3, 7):
         start(job, "bf16+distributed+slow", 2)
@@ -82,7 +62,7 @@ def test_stopped_twice_and_started_again(job: FtJob) -> None:
         job.supervisor.send_signal(signal.SIGTERM)
         assert job.wait() == 75, job.stderr + logs(job)
     assert run(job, "bf16+distributed", 2) == 0, job.stderr + logs(job)
-    assert left(job) == calm
+    assert left(job.out) == calm
     job.assert_clean()
 
 
@@ -97,7 +77,7 @@ def test_a_job_begins_with_a_checkpoint_of_megatrons(job: FtJob) -> None:
         job.out.mkdir()
         (job.out / "checkpoint.pt").write_bytes(checkpoint)
         assert run(job, name, 1, faults) == 0, job.stderr + logs(job)
-        ends.append(left(job))
+        ends.append(left(job.out))
     assert len(job.fired()) == 2
     assert sorted(ends[1]["losses_0"]) == [str(iteration) for iteration in range(12, 18)]  # type: ignore[call-overload]
     assert ends[0] == ends[1]
@@ -108,11 +88,11 @@ def test_a_job_begins_with_a_checkpoint_of_megatrons(job: FtJob) -> None:
 def test_an_evaluation_that_is_not_made_again_is_told(job: FtJob) -> None:
     """The training is exact, and later evaluations are not those of an undisturbed run."""
     assert run(job, "evaluate+plain", 1) == 0, job.stderr + logs(job)
-    calm = left(job)
+    calm = left(job.out)
     again(job)
     assert run(job, "evaluate", 1, "step 0 3; evaluation 0 4") == 0, job.stderr + logs(job)
     assert logs(job).count("the evaluation of iteration 4 comes behind the save_checkpoint_if_needed()") == 1
-    losses, before = left(job)["losses_0"], calm["losses_0"]
+    losses, before = left(job.out)["losses_0"], calm["losses_0"]
     assert isinstance(losses, dict)
     assert isinstance(before, dict)
     assert "evaluation_4" not in losses

@@ -7,8 +7,9 @@ import re
 import signal
 
 import pytest
+from tests.support.framework_results import logs
 from tests.support.harness import FtJob
-from tests.support.mindspore_jobs import PATHS, PYTHON, ROOT, logs
+from tests.support.mindspore_jobs import PATHS, PYTHON, ROOT
 
 pytestmark = pytest.mark.long
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.support.framework_results import logs
 from tests.support.harness import FtJob
-from tests.support.mindspore_jobs import left, logs, start
+from tests.support.mindspore_jobs import left, start
 
 pytestmark = pytest.mark.long
 

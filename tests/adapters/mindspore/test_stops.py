@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.framework_results import logs
 from tests.support.harness import JOBS, FtJob
-from tests.support.mindspore_jobs import left, logs, said, signal_at, start, start_alone
+from tests.support.mindspore_jobs import left, said, signal_at, start, start_alone
 
 pytestmark = pytest.mark.long
 
