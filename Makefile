@@ -6,7 +6,7 @@
 #   PYTEST_ARGS="-k saver"    added to pytest's arguments
 #   DEVICE=cpu                make gpu: without a GPU
 #   SOURCE=DIR                make torch-tests: a checkout of pytorch, of the version that is installed
-#   FT_STORIES=100000         make sweep: so many simulated stories
+#   FT_STORIES=12000          make sweep: so many simulated stories, not 100,000
 #   FOR=3.12                  make gpu-wheels: the version of Python on the machine with the GPU
 
 PYTHON ?= python3
@@ -30,7 +30,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers gpu gpu-wheels chaos chaos-nodes slurm extras frameworks deepspeed adapters mindspore ray sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-frameworks gpu gpu-wheels chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -80,6 +80,9 @@ bench-nodes: $(STAMP)  ## measure a job of three machines, made of namespaces, n
 bench-peers: $(STAMP)  ## measure copies to another machine, and a lost one that goes on from them (as root; some minutes)
 	$(BIN)/python scripts/bench_peers
 
+bench-frameworks: frameworks  ## measure jobs of Transformers and of Lightning: steps, and restarts next to torchrun (ten minutes)
+	$(BIN)/python scripts/bench_frameworks
+
 gpu:  ## run on one GPU what needs one, and measure: with any Python that has torch 2.10 (DEVICE=cpu: without a GPU)
 	$(PYTHON) scripts/gpu --device $(DEVICE)
 
@@ -101,11 +104,16 @@ extras: $(STAMP)  ## install what some tests need besides: Ray, and what checks 
 
 frameworks: $(STAMP)  ## install the frameworks that the adapters' tests train with (transformers, TRL, Lightning, Megatron-core: 420 MB on disk)
 	$(BIN)/python -m pip install -q "accelerate>=1.15" "datasets>=4.0" "lightning>=2.6" "megatron-core>=0.16" "peft>=0.17" \
-	    "transformers>=5.0" "trl>=1.0"
+	    "transformers>=5.6" "trl>=1.0"
 
 deepspeed: $(STAMP)  ## install DeepSpeed, which has no wheel and is built here without its operators (half a minute)
 	$(BIN)/python -m pip install -q setuptools wheel einops hjson msgpack ninja py-cpuinfo pydantic tqdm
 	DS_BUILD_OPS=0 $(BIN)/python -m pip install -q --no-build-isolation "deepspeed>=0.19"
+
+torchtitan: $(STAMP)  ## install torchtitan (Python 3.11 or newer), beside newer datasets than it asks for
+	$(BIN)/python -m pip install -q "datasets>=4.0" einops pillow "spmd_types==0.2.3" tensorboard tokenizers \
+	    "torchdata>=0.11" tyro
+	$(BIN)/python -m pip install -q --no-deps "torchtitan>=0.3"
 
 adapters: frameworks  ## kill jobs of frameworks in every way that the tests know (a quarter of an hour)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/adapters $(PYTEST_ARGS)
