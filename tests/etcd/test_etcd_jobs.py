@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.agents import NodesJob
+from tests.support.agents import PATIENT, NodesJob
 from tests.support.etcd import EtcdCluster
 from tests.support.harness import FtJob
 from tests.support.leftovers import carriers
@@ -30,6 +30,7 @@ def test_two_nodes_meet_in_etcd_and_train_to_what_one_node_trains_to(nodes: Node
 
 @pytest.mark.long
 def test_a_killed_head_is_replaced_by_a_claim_in_etcd_and_the_ranks_run_on(nodes: NodesJob, alone: FtJob) -> None:
+    nodes.options = (*nodes.options, *PATIENT)
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.begin()
     nodes.wait_step(5)

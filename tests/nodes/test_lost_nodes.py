@@ -9,9 +9,8 @@ import os
 import signal
 
 import pytest
-from tests.support.agents import NodesJob
+from tests.support.agents import PATIENT, NodesJob
 from tests.support.harness import FtJob
-from tests.support.leftovers import alive
 from tests.support.waiting import wait_for
 
 from ftlaunch_contract.pages.page import NONE, Page, page_path
@@ -97,7 +96,7 @@ def test_where_nobody_comes_the_job_ends_and_keeps_what_is_left(nodes: NodesJob,
 @pytest.mark.long
 def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob, alone: FtJob) -> None:
     nodes.env["FAULT"] = f"deaf 0 {AT}"
-    nodes.options = (*nodes.options, "--storage-interval", "10", "--peer-interval", "0")
+    nodes.options = (*nodes.options, "--storage-interval", "10", "--peer-interval", "0", "--node-timeout", "8s")
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.begin()
     nodes.wait_held(AT)
@@ -109,9 +108,7 @@ def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob,
         os.kill(pid, signal.SIGSTOP)
     nodes.wait_event("incident")
     nodes.wait_event("resumed", 2)
-    gone = [pid for pid in (agent.pid, *ranks) if not alive(pid)]
-    assert not gone, f"{gone} of agent {agent.pid} and ranks {ranks} has ended while it was stopped:\n{nodes.told}"
-    for pid in (agent.pid, *ranks):
+    for pid in (*ranks, agent.pid):  # the agent at last: it ends the ranks
         os.kill(pid, signal.SIGCONT)
     nodes.wait_gone(ranks)
     assert not nodes.events("job_finished"), "the test came too late"
@@ -126,6 +123,7 @@ def test_a_frozen_node_is_lost_and_does_no_harm_when_it_goes_on(nodes: NodesJob,
 @pytest.mark.long
 def test_a_killed_head_is_replaced_and_the_ranks_run_on(nodes: NodesJob, alone: FtJob) -> None:
     """And the budget goes on where it was: a rank was killed before."""
+    nodes.options = (*nodes.options, *PATIENT)
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.env["FAULT"] = "sigkill 3 5"
     nodes.begin()
@@ -160,6 +158,7 @@ def test_a_frozen_head_is_ended_and_replaced(nodes: NodesJob, alone: FtJob) -> N
 @pytest.mark.long
 def test_a_head_that_dies_in_mid_save_keeps_no_slot(nodes: NodesJob, alone: FtJob) -> None:
     """A slot that is kept for a save that nobody makes any more would hold the ranks up at some later step for ever."""
+    nodes.options = (*nodes.options, *PATIENT)
     nodes.words = ("--steps", "30", "--step-time", "0.2")
     nodes.begin()
     nodes.wait_step(5)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.nodes.test_lost_nodes import assert_lost, lose
-from tests.support.agents import NodesJob
+from tests.support.agents import PATIENT, NodesJob
 from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
 
@@ -71,7 +71,7 @@ def test_a_standby_goes_on_from_copies_in_the_memory_of_another_node(nodes: Node
 @pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_new_head_knows_of_the_copies(nodes: NodesJob, alone: FtJob, lost: int) -> None:
     nodes.env["FAULT"] = f"deaf 3 {AT}"
-    nodes.options = (*nodes.options, "--storage-interval", "10", "--peer-interval", "4")
+    nodes.options = (*nodes.options, *PATIENT, "--storage-interval", "10", "--peer-interval", "4")
     nodes.begin()
     nodes.wait_held(AT)
     wait_copied(nodes, AT)

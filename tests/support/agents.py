@@ -25,6 +25,8 @@ from tests.support.waiting import DEADLINE, wait_for
 
 _PORTS = range(10_000, 30_000)  # below those that the system gives to whoever asks for any
 _CLONE_NEWUTS = 0x04000000
+PATIENT = "--node-timeout", "20s"
+"""for a job whose nodes must not fall silent: on a busy machine, one may come to nothing for some seconds"""
 
 
 def free_port() -> int:

@@ -32,6 +32,7 @@ class OlderRanks:
         """A node has come: ranks of the attempt that is to be taken up run on, all others are of no use any more."""
         plan, place = self._around.plan, node.running.get("place")
         mine = self._may_be_taken_up and plan is not None and node.lineage == plan.lineage
+        mine = mine and not node.running.get("killed")
         if node.running and mine and isinstance(place, int) and place in self._roster.vacant:
             node.member.place, node.member.ready = place, True
             if self._since is None:

@@ -57,7 +57,7 @@ class Ranks:
         self._beats, self._beat_ns = 0, 0
         self._told: list[int] = []  # what was told of the pages, in the order of _ROWS
         self._next: Mapping[str, Any] | None = None
-        self._life = 0
+        self._life, self._killed = 0, -1
 
     @property
     def clearing(self) -> bool:
@@ -128,6 +128,7 @@ class Ranks:
     def kill(self) -> None:
         """SIGKILL."""
         if not self.cleared:
+            self._killed = self._life
             self._machine.world.after(0.01, self._end, self._life, -9)
 
     def _end(self, life: int, code: int) -> None:
@@ -230,7 +231,7 @@ class Ranks:
         if not self.alive:
             return {}
         pids, resume = {rank: 1000 + rank for rank in self._ranks()}, [int(self.source), self.resumed]
-        return {"place": self.place, "pids": pids, "ended": {}, "resume": resume}
+        return {"place": self.place, "pids": pids, "ended": {}, "resume": resume, "killed": self._killed == self._life}
 
     def lineage(self) -> str:
         """See AgentRanks."""

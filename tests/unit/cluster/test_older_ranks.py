@@ -124,6 +124,18 @@ def test_ranks_that_nobody_was_told_of_where_to_resume_begin_again(head: Head) -
     assert "has not said where its ranks resume" in group.failed()[0].lost
 
 
+def test_ranks_that_their_agent_has_killed_are_not_taken_up(head: Head) -> None:
+    """Taken out: their ends are told as a kill from outside, and cost a restart."""
+    for place in (0, 1):
+        running = {**RUNNING, "place": place, "killed": True}
+        head.agent(held=[2 * place, 2], **HELD, running=running)
+    assert not head.cluster.older.awaited
+    assert not head.cluster.settled()
+    for agent in head.agents:
+        agent.say("gone", attempt=PLAN.attempt, port=1, slots={})
+    assert head.cluster.settled()
+
+
 def test_ranks_that_come_after_the_job_has_gone_on_are_not_taken_up(tmp_path: Path) -> None:
     """Taken out: the job waits for ever for the rest of an attempt that nobody takes up any more."""
     head = Head(tmp_path, nodes=3, least=1, plan=PLAN)

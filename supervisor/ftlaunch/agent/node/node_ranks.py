@@ -58,6 +58,7 @@ class AgentRanks:
         self._changes: dict[int, Changes] = {}
         self._deaths: ExitWatch | None = None
         self._gone = True
+        self._killed = False  # the ranks of the last attempt, by this agent
         self._beats = 0
         self._lineage = node.memory_dir / "lineage"  # of which attempt the steps in memory are
         self._known_lineage = self.lineage()
@@ -88,13 +89,17 @@ class AgentRanks:
         return [min(slots), len(slots)], slots
 
     def running(self) -> dict[str, Any]:
-        """The place, processes and ends of ranks that run on, and where they resume; empty where none does."""
+        """The place, processes and ends of ranks that run on, and where they resume; empty where none does.
+
+        `killed`: they were killed here, and have not all ended: no head may take them up.
+        """
         if self._group is None or self._place is None or self.pages is None or self._gone or not self._group.living:
             return {}
         ranks, resume = self._group.ranks, list(self.pages[self._place.first].resume)
         pids = {number: rank.process.pid for number, rank in ranks.items()}
         ended = {number: rank.process.returncode for number, rank in ranks.items() if not rank.alive}
-        return {"place": self._place.node, "pids": pids, "ended": ended, "resume": resume}
+        place, killed = self._place.node, self._killed
+        return {"place": place, "pids": pids, "ended": ended, "resume": resume, "killed": killed}
 
     @property
     def place(self) -> int:
@@ -132,7 +137,7 @@ class AgentRanks:
             if self._node.copier is not None:
                 self._node.copier.begin(message, pages)
             self._group = group = LocalRanks(self._around(pages), attempt, self._on_exit, place)
-            self._gone = False
+            self._gone = self._killed = False
             group.spawn()
         except OSError as error:
             self._node.tell(
@@ -191,6 +196,7 @@ class AgentRanks:
     def kill(self) -> None:
         """SIGKILL to the ranks."""
         if self._group is not None:
+            self._killed = True
             self._group.kill()
 
     def slot_dirs(self, slots: Mapping[str, int]) -> dict[str, str]:
