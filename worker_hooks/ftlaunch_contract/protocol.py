@@ -77,6 +77,15 @@ class Phase(enum.IntEnum):
     CHECKPOINT = 3
     TEARDOWN = 4
 
+    @classmethod
+    def named(cls, name: str) -> Phase:
+        """The phase of a name as scripts give it. Raises ValueError."""
+        try:
+            return cls[name.upper()]
+        except KeyError:
+            allowed = ", ".join(phase.name.lower() for phase in cls)
+            raise ValueError(f"cannot enter phase {name!r}: phases are {allowed}") from None
+
 
 class Why(enum.IntEnum):
     """Why a checkpoint is made; also the `why` of the journal's `checkpoint_committed`."""

@@ -20,6 +20,7 @@ VERSION = 2
 GROUPS = ("model", "opt")
 COMMON = "common.json"
 OUTSIDE = "outside"  # in a slot's common.json: keys that its state names, of tensors that only other ranks have
+ENDS = "training_ends"  # in common.json and metadata.json: the steps at which earlier trainings of the process ended
 METADATA = "metadata.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 QUARANTINE = "quarantine"

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from ftlaunch_contract import shared_keys
+from ftlaunch_contract.checkpoint.layout import ENDS
 from ftlaunch_contract.files.untrusted_json import HEX, extents, mapping, plain_name, text, whole
 
 
@@ -17,6 +18,17 @@ def check_part(offset: tuple[int, ...], shape: tuple[int, ...], whole_shape: tup
         raise ValueError(f"{what} reaches beyond its tensor")
 
 
+def training_ends(found: Mapping[str, Any]) -> list[int]:
+    """The steps at which trainings ended that the process had made before, of metadata.json or a slot's common.json.
+
+    Raises ValueError for what is no such list.
+    """
+    ends = found.get(ENDS, [])
+    if not isinstance(ends, list):
+        raise ValueError(f"`{ENDS}` is not a list")
+    return [whole(end, f"an entry of `{ENDS}`") for end in ends]
+
+
 def check_metadata(metadata: Mapping[str, Any], dtypes: Collection[str], block: int) -> None:
     """Raises ValueError unless metadata.json has the form that this version writes.
 
@@ -24,6 +36,7 @@ def check_metadata(metadata: Mapping[str, Any], dtypes: Collection[str], block: 
     """
     whole(metadata.get("step"), "`step`")
     whole(metadata.get("world_size"), "`world_size`", 1)
+    training_ends(metadata)
     files = mapping(metadata.get("files"), "`files`")
     for name, entry in files.items():
         plain_name(name)

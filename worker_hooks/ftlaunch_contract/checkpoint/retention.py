@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from ftlaunch_contract.checkpoint import health_mark, layout, tensor_file, verify
+from ftlaunch_contract.checkpoint import health_mark, layout, metadata, tensor_file, verify
 
 PART = "part_{rank:07d}.json"  # a rank's share of metadata.json, until the commit
 _OURS = re.compile(
@@ -25,25 +26,29 @@ def doomed(
     """The committed checkpoints that are not to be kept, newest first.
 
     Kept are the newest `keep` (one at least) that are complete, every one whose step is a multiple of
-    `keep_every`, `spare` (the one just committed, should storage have newer ones that nobody resumed from), and the
-    newest that is marked healthy. An incomplete one is neither counted nor deleted: the next resume refuses it.
+    `keep_every`, `spare` (the one just committed, should storage have newer ones that nobody resumed from), the newest
+    that is marked healthy, and the ends of earlier trainings that one of those names. An incomplete one is neither
+    counted nor deleted: the next resume refuses it.
     """
-    kept, healthy = 0, False
+    kept, healthy, ends = 0, False, set[int]()
     for step, path in layout.list_iterations(checkpoint_dir):
-        complete = verify.is_complete(path)
-        newest_healthy = complete and not healthy and _is_healthy(path)
+        found = _examined(path)
+        newest_healthy = found is not None and not healthy and health_mark.is_normal(found)
         healthy = healthy or newest_healthy
-        if kept < max(keep, 1):
-            kept += complete
-        elif complete and step != spare and not (keep_every and step % keep_every == 0) and not newest_healthy:
+        stays = step == spare or step in ends or bool(keep_every and step % keep_every == 0) or newest_healthy
+        if found is not None and kept >= max(keep, 1) and not stays:
             yield step, path
+        elif found is not None:
+            kept += 1
+            ends.update(metadata.training_ends(found))
 
 
-def _is_healthy(path: Path) -> bool:
+def _examined(path: Path) -> dict[str, Any] | None:
+    """The metadata of a complete checkpoint."""
     try:
-        return health_mark.is_normal(verify.read_metadata(path))
+        return verify.examine(path)
     except (tensor_file.Damaged, OSError):
-        return False
+        return None
 
 
 def retire(

@@ -27,8 +27,12 @@ class Position(Protocol):
 class Positions:
     """All data positions of a job."""
 
-    def __init__(self, objects: Mapping[str, Any], frozen: Collection[str]) -> None:
-        """objects, frozen: as attach() takes them. Raises StateError for a loader whose position is another's."""
+    def __init__(self, objects: Mapping[str, Any], frozen: Collection[str], *, counted_before: bool = False) -> None:
+        """objects, frozen: as attach() takes them. Raises StateError for a loader whose position is another's.
+
+        counted_before: an earlier training of the process has counted samples of its own: a count names none here.
+        """
+        self._counted_before = counted_before
         kept = {name: target for name, target in objects.items() if name not in frozen}
         self._moved: list[Position] = [target for target in kept.values() if _is_position(target)]
         self.any = bool(self._moved)
@@ -49,7 +53,7 @@ class Positions:
     @property
     def skippable(self) -> bool:
         """Whether a count of consumed samples names a sample: there is one sampler, and it is a PositionedSampler."""
-        return len(self._moved) == 1 and isinstance(self._moved[0], PositionedSampler)
+        return not self._counted_before and len(self._moved) == 1 and isinstance(self._moved[0], PositionedSampler)
 
     def ahead(self) -> int:
         """Samples consumed once the step being made is complete, where they are skippable."""

@@ -7,18 +7,23 @@ from collections.abc import Collection, Mapping
 from types import FrameType
 from typing import Any
 
+from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.job.coordinator import Coordinator
-from ftlaunch_hooks.job.job import Choices, Job
+from ftlaunch_hooks.job.job import Job
+from ftlaunch_hooks.job.passed_training import PassedTraining
 from ftlaunch_hooks.job.restore import AttachError, saved_object
 from ftlaunch_hooks.job.supervised import Supervised
+from ftlaunch_hooks.job.trainings import end_directory, ends_of
 from ftlaunch_hooks.observe import optimizer_steps
 from ftlaunch_hooks.process import bootstrap, error_file
 from ftlaunch_hooks.standalone import standalone
 from ftlaunch_hooks.state.random_numbers import generators
+from ftlaunch_hooks.state.state import Choices
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 _coordinator: Coordinator | None = None
 _job: Job | None = None
+_passed: list[PassedTraining] = []  # trainings that the job has behind it, as far as the script has come to them
 
 
 def attach(
@@ -36,8 +41,8 @@ def attach(
     parameters another wrapper than DistributedDataParallel keeps equal on all ranks, and of optimizers that step all of
     theirs on every rank: one rank saves them for all. anew: name of an object -> a word of the script's; what was saved
     of it under another word, or none, is not restored: new data, or a new schedule at the old position.
-    Call it once, after everything is built. Raises StateError naming the argument that cannot be saved
-    or does not fit what is restored, and AttachError.
+    Call it after everything is built; and again, once the training is over, for another one (trainings.md).
+    Raises StateError naming the argument that cannot be saved or does not fit what is restored, and AttachError.
     """
     global _job  # noqa: PLW0603 - one process is one rank
     coordinator = _join("attach")
@@ -46,7 +51,15 @@ def attach(
             raise AttachError(f"cannot attach: {option} names {unknown[0]!r}, which is none of {sorted(objects)}")
     optimizer_steps.stop()
     choices = Choices(frozen, replicated, anew or {})
-    _job = Job(objects, choices, coordinator, generators.find(_caller(), objects))
+    found = generators.find(_caller(), objects)
+    if _job is not None:
+        _job.begin_training(objects, choices, found)
+        return _job
+    ends = ends_of(*coordinator.resume(), coordinator)
+    if len(_passed) < len(ends):
+        _passed.append(PassedTraining(objects, choices, coordinator, found, ends[: len(_passed) + 1]))
+        return _passed[-1]
+    _job = Job(objects, choices, coordinator, found, ends)
     return _job
 
 
@@ -66,7 +79,13 @@ def peek(name: str) -> tuple[int, Any] | None:
     under that name, and AttachError.
     """
     coordinator = _join("peek")
+    if _job is not None:
+        return None  # another training of this process begins
     kind, step = coordinator.resume()
+    ends = ends_of(kind, step, coordinator)
+    if len(_passed) < len(ends):
+        kind, step = Resume.STORAGE, ends[len(_passed)]
+        end_directory(len(_passed), ends, coordinator)
     return saved_object(name, kind, step, coordinator)
 
 
@@ -78,8 +97,11 @@ def _join(action: str) -> Coordinator:
         raise AttachError(
             f"cannot {action}: a rank has forked this process; the rank itself attaches, its children do not"
         )
-    if _job is not None:
-        raise AttachError(f"cannot {action}: attach() was called before in this process; keep the Job it returned")
+    if _job is not None and not _job.is_over:
+        raise AttachError(
+            f"cannot {action}: attach() was called before in this process, and that training is not over; keep the Job"
+            " that it returned, or say with its finish() that the training is over"
+        )
     if _coordinator is None:
         page = bootstrap.own_page()
         _coordinator = Supervised(page) if page is not None else standalone.join()

@@ -49,6 +49,10 @@ class Boundary:
                 self._snapshots.take(step)
         self._spent = self._snapshots.spent, self._snapshots.laying_out
 
+    def turn_to(self, state: RankState) -> None:
+        """Agree on another state from here on: that of another training."""
+        self._state = state
+
     def announce(self, step: int) -> None:
         """The node's first rank: write the first order, for `step`."""
         self._schedule.write(step)

@@ -6,9 +6,8 @@ import math
 import os
 import platform
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,44 +21,40 @@ from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.boundary import Boundary
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
-from ftlaunch_hooks.job.script_end import at_ordinary_end
+from ftlaunch_hooks.job.script_end import NO_FINISH, at_ordinary_end
+from ftlaunch_hooks.job.trainings import keep_end
+from ftlaunch_hooks.observe import replica_digests
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.open_step import OpenStep
-from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
-from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.state.state import Choices, RankState
 
-
-@dataclass(frozen=True)
-class Choices:
-    """What attach() was told of the objects besides their names."""
-
-    frozen: Collection[str]
-    replicated: Collection[str]
-    anew: Mapping[str, str]
+_VERSIONS = {"python": platform.python_version(), "torch": torch.__version__, "layout": str(layout.VERSION)}
 
 
 class Job:
     """This rank's part in the job."""
 
     def __init__(
-        self, objects: dict[str, Any], choices: Choices, coordinator: Coordinator, found: Mapping[str, Any]
+        self,
+        objects: dict[str, Any],
+        choices: Choices,
+        coordinator: Coordinator,
+        found: Mapping[str, Any],
+        ends: Sequence[int] = (),
     ) -> None:
-        """Restore and take the first snapshot; use attach()."""
+        """Restore and take the first snapshot; use attach(). ends: of earlier trainings, see trainings.py."""
         self._coordinator, self._page = coordinator, coordinator.page
-        self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
-        self._state = RankState(
-            objects, choices.frozen, coordinator.rank, coordinator.world_size, coordinator.peers,
-            found, coordinator.node, choices.replicated, choices.anew,
-        )  # fmt: skip
-        self._positions = Positions(objects, choices.frozen)
+        self._watcher, self._ends = Watcher(coordinator.on_term, coordinator.on_orphaned), list(ends)
+        self._take(objects, choices, found)
         kind, step = coordinator.resume()
         restored = restore(self._state, self._positions, kind, step, coordinator)
-        skip_bad_data(self._positions, coordinator.checkpoint_dir)
+        if not self._ends:
+            skip_bad_data(self._positions, coordinator.checkpoint_dir)
         self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
         self.attempt: int = coordinator.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
@@ -67,24 +62,57 @@ class Job:
         self._open_step: OpenStep | None = None  # of a loop without steps()
         self._kept: int = self.step  # the newest step that was restored, or held for the saver
         self._page.consumed = restored.consumed_samples if restored is not None else 0
+        base = step if kind.in_memory else NONE
         self._snapshots = Snapshotter(
-            self._state,
-            self._page,
-            coordinator.peers,
-            coordinator.memory_dir,
-            coordinator.rank,
-            _versions(),
-            step if kind.in_memory else NONE,
-            coordinator.storage_slots,
-        )
+            self._state, self._page, coordinator.peers, coordinator.memory_dir,
+            coordinator.rank, _VERSIONS, base, coordinator.storage_slots,
+        )  # fmt: skip
+        self._snapshots.training_ends = self._ends
         self._watch = Stopwatch(self._page, compared=coordinator.world_size > 1)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
-        self._compare_replicas()
+        names_go_to = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
+        self._snapshots.digests = replica_digests.asked_for(self._page, coordinator.world_size, names_go_to)
         self._boundary = Boundary(coordinator, self._state, self._snapshots, self._watch, self._losses)
         self._begin(kind)
         self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
 
+    def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
+        coordinator = self._coordinator
+        self._state = RankState(
+            objects, choices.frozen, coordinator.rank, coordinator.world_size, coordinator.peers,
+            found, coordinator.node, choices.replicated, choices.anew,
+        )  # fmt: skip
+        self._positions = Positions(objects, choices.frozen, counted_before=bool(self._ends))
+
+    def begin_training(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
+        """Another training of this process begins, behind the end of the one before; use attach().
+
+        Raises AttachError where that end does not come to storage, StateError for an object that cannot be saved.
+        """
+        keep_end(self.step, self._snapshots, self._coordinator)
+        self._ends.append(self.step)
+        self._unsaved.close()
+        self._open_step = self.restored_from = None
+        self._take(objects, choices, found)
+        self._page.consumed, self._page.phase = 0, Phase.STARTUP
+        self._page.lower_flag(Flag.LOOP_LEFT)
+        self._state.restore_rng()  # there is nothing to put back: from here on the numbers are saved
+        self._state.hold_structure()
+        self._snapshots.turn_to(self._state, self._ends)
+        self._boundary.turn_to(self._state)
+        self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
+
     # --- what a script may ask ----------------------------------------------------------------------------
+
+    @property
+    def began_at(self) -> int:
+        """The step at which this training began: 0, or where the process has ended the training before it."""
+        return self._ends[-1] if self._ends else 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the training is, and its last step is kept: the process may attach what it trains next."""
+        return bool(self._page.flags & Flag.LOOP_LEFT) and self._kept == self.step
 
     @property
     def resumed(self) -> bool:
@@ -135,9 +163,10 @@ class Job:
                 self._losses.judge(self.step + 1, *span)
         if self._in_loop:
             return
-        if self._page.phase == Phase.STARTUP or self._page.flags & Flag.LOOP_LEFT:
-            self._page.phase = Phase.TRAIN
-            self._page.lower_flag(Flag.LOOP_LEFT)
+        page = self._page
+        if page.phase == Phase.STARTUP or page.flags & Flag.LOOP_LEFT:
+            page.phase = Phase.TRAIN
+            page.lower_flag(Flag.LOOP_LEFT)
         self._complete(last=False)
         self._open_step = self._open_step or OpenStep()
         self._open_step.stepped = False
@@ -150,7 +179,7 @@ class Job:
         """
         if self._in_loop:
             raise AttachError("cannot finish: the loop of steps() goes on; call finish() behind it, or not at all")
-        if self._page.flags & Flag.LOOP_LEFT and self._kept == self.step:
+        if self.is_over:
             return
         if self._kept != self.step:
             self._keep_last()
@@ -160,12 +189,7 @@ class Job:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Say what the script does when it does not train: "eval", "checkpoint", "startup" or "teardown"."""
-        try:
-            phase = Phase[name.upper()]
-        except KeyError:
-            allowed = ", ".join(p.name.lower() for p in Phase)
-            raise ValueError(f"cannot enter phase {name!r}: phases are {allowed}") from None
-        before, self._page.phase = self._page.phase, phase
+        before, self._page.phase = self._page.phase, Phase.named(name)
         began = time.monotonic_ns()
         try:
             yield
@@ -187,13 +211,6 @@ class Job:
         self._page.want_save = self.step
 
     # --- the beginning ------------------------------------------------------------------------------------
-
-    def _compare_replicas(self) -> None:
-        coordinator = self._coordinator
-        every = int(os.environ.get(protocol.ENV_COMPARE_REPLICAS, "0"))
-        if every and coordinator.world_size > 1:
-            directory = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
-            self._snapshots.digests = ReplicaDigests(self._page, every, directory)
 
     def _begin(self, kind: Resume) -> None:
         """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
@@ -240,8 +257,8 @@ class Job:
         self._boundary.be_heard(step + 1 if self._positions.any else self._unsaved.due)
         if hold is not None:
             self._kept = step
-            if hold == Why.STOP:
-                self._stop()
+        if hold == Why.STOP:
+            self._stop()
 
     def _count(self, step: int) -> None:
         """Move the data position on, and judge the loss that was noted."""
@@ -274,17 +291,10 @@ class Job:
             return
         self._leave_loop()
         if self._coordinator.rank == 0:
-            say(
-                f"the script ends after step {self.step} without job.finish(): with exit code 0 that is the end of its"
-                f" training, of which step {self._snapshots.newest} is the newest in memory"
-            )
+            say(NO_FINISH.format(step=self.step, newest=self._snapshots.newest))
 
     def _stop(self) -> None:
         self._snapshots.settle()
         self._page.raise_flag(Flag.STOPPED)
         self._page.phase = Phase.TEARDOWN
         raise SystemExit(self._coordinator.leave())
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "torch": torch.__version__, "layout": str(layout.VERSION)}

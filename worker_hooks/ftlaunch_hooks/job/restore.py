@@ -77,7 +77,7 @@ def saved_object(name: str, kind: Resume, step: int, coordinator: Coordinator) -
     tensor_file.Damaged when it cannot be read.
     """
     _check_usable(kind, coordinator)
-    saved = _open_step(kind, step, coordinator)
+    saved = open_step(kind, step, coordinator)
     if saved is None or kind == Resume.WEIGHTS:
         return None
     tree = saved.state(coordinator.rank).get(name)
@@ -107,7 +107,7 @@ def _load(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -
     if kind == Resume.WEIGHTS and (other := initial.foreign_format(coordinator.load_path)) is not None:
         load_weights(coordinator.load_path, other, state.modules(), tell=coordinator.rank == 0)
         return None
-    reader = _open_step(kind, step, coordinator)
+    reader = open_step(kind, step, coordinator)
     if reader is None:
         return None
     if kind == Resume.WEIGHTS:
@@ -117,7 +117,7 @@ def _load(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -
     return reader
 
 
-def _open_step(kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
+def open_step(kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
     """What was saved of `step`; None where training begins anew without anything."""
     if kind.in_memory:
         pages = zip(coordinator.node.ranks, coordinator.peers, strict=True)

@@ -11,6 +11,11 @@ import os
 import sys
 from collections.abc import Callable
 
+NO_FINISH = (
+    "the script ends after step {step} without job.finish(): with exit code 0 that is the end of its training, of which"
+    " step {newest} is the newest in memory"
+)
+
 
 def at_ordinary_end(call: Callable[[], None]) -> None:
     """Have `call` called as the interpreter ends, unless an uncaught exception ends it; not in forked children.

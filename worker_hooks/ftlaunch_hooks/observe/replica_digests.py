@@ -21,6 +21,7 @@ from typing import NamedTuple
 import xxhash
 from torch import Tensor
 
+from ftlaunch_contract import protocol
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.replica_record import NAMES, Told, tell
 from ftlaunch_hooks.state.collector import TensorItem
@@ -94,6 +95,12 @@ def _parts(pieces: Sequence[DigestPiece], most: int) -> list[list[DigestPiece]]:
 def _name(part: Sequence[DigestPiece]) -> str:
     names = list(dict.fromkeys(piece.name for piece in part))
     return names[0] if len(names) == 1 else f"{names[0]} or one of {len(names) - 1} after it"
+
+
+def asked_for(page: Page, ranks: int, directory: Path | None) -> ReplicaDigests | None:
+    """What compares this rank's replicas, where the job asks for that. ranks: of the job. directory: see below."""
+    every = int(os.environ.get(protocol.ENV_COMPARE_REPLICAS, "0"))
+    return ReplicaDigests(page, every, directory) if every and ranks > 1 else None
 
 
 class ReplicaDigests:

@@ -68,6 +68,7 @@ class Snapshotter:
         self._progress = self.budget.progress
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
         self.digests: ReplicaDigests | None = None  # set where replicas are compared
+        self.training_ends: list[int] = []  # see job/trainings.py
         self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
         self.laying_out = 0.0  # the part of it in which slots got their first files
         self._slots = Slots(page, self.budget, directory, rank, storage or directory / "storage")
@@ -84,6 +85,11 @@ class Snapshotter:
     def newest(self) -> int:
         """The newest step that this rank has in memory; NONE before the first."""
         return self._slots.newest
+
+    def turn_to(self, state: RankState, ends: list[int]) -> None:
+        """Take snapshots of another state from here on: that of another training."""
+        self.settle()
+        self._state, self.training_ends = state, ends
 
     # --- at a step boundary, in this order --------------------------------------------------------------------
 
@@ -228,6 +234,8 @@ class Snapshotter:
         head = f'"step":{new.step},"consumed_samples":{new.consumed},"versions":{self._versions}'
         if new.collected.outside:
             head += f',"{layout.OUTSIDE}":{json.dumps(list(new.collected.outside))}'
+        if self.training_ends:
+            head += f',"{layout.ENDS}":{json.dumps(self.training_ends)}'
         head += f',"{health_mark.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
         return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
 

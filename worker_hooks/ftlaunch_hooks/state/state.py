@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,9 +31,18 @@ from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, en
 from ftlaunch_hooks.tensors.replica_agreement import ReplicaAgreement
 from ftlaunch_hooks.tensors.replicated import replicated_parameters
 
-__all__ = ["Collected", "RankState", "StateError"]
+__all__ = ["Choices", "Collected", "RankState", "StateError"]
 
 _IN_STEPS = "in_steps"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What attach() was told of the objects besides their names."""
+
+    frozen: Collection[str]
+    replicated: Collection[str]
+    anew: Mapping[str, str]
 
 
 class RankState:

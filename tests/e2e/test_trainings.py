@@ -1,0 +1,175 @@
+"""Several trainings of one process: a job that is killed in a later one goes on there, behind the ends of the others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.test_alone import AloneJob
+from tests.support.harness import JOBS, FtJob
+
+from ftlaunch_contract.checkpoint import layout
+
+pytestmark = pytest.mark.long
+
+SCRIPT = JOBS / "trainings.py"
+ENDS, STEPS = [10, 18], 28
+
+
+def begin(job: FtJob, *options: str, ranks: int = 2, **env: str) -> None:
+    job.start(*options, script=SCRIPT, env=env, ranks=ranks)
+
+
+def between(out: Path, rank: int) -> set[str]:
+    """What the script has seen between two trainings, each time that it came by."""
+    return set((out / f"between_{rank}").read_text().splitlines())
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FtJob]:
+    """Undisturbed."""
+    job = FtJob(tmp_path_factory.mktemp("calm"))
+    begin(job)
+    assert job.wait() == 0, job.stderr
+    yield job
+    job.dispose()
+
+
+def assert_same(job: FtJob, calm: FtJob) -> None:
+    """Losses, what lies between the trainings, and the end."""
+    for rank in (0, 1):
+        assert job.losses(rank) == calm.losses(rank)
+        assert between(job.out, rank) == between(calm.out, rank)
+    assert job.final() == calm.final()
+    assert len(job.final()) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "from_step"),
+    [
+        ("1 22", [22]),  # in the third
+        ("0 10", [10]),  # in the first step of the second
+        ("1 12;0 23;0 27", [12, 23, 27]),  # in both, and in the last step
+        ("0 between1", [10]),
+        ("1 between2;1 18;0 between2", [18, 18, 18]),
+        ("1 9", [9]),  # in the first one's last step
+    ],
+)
+def test_killed_it_goes_on_in_the_training_that_it_had_reached(
+    job: FtJob, calm: FtJob, fault: str, from_step: list[int]
+) -> None:
+    begin(job, "--max-restarts", "4", FAULT=fault)
+    assert job.wait() == 0, job.stderr
+    assert len(job.fired()) == len(from_step)
+    resumed = job.events("resumed")[1:]
+    assert [(event["source"], event["step"], event["steps_lost"]) for event in resumed] == [
+        ("memory", step, 0) for step in from_step
+    ]
+    assert_same(job, calm)
+    job.assert_clean()
+
+
+def test_it_goes_on_from_storage_with_one_checkpoint_kept(job: FtJob, calm: FtJob) -> None:
+    """Taken out: retention deletes the ends that the newest checkpoint needs."""
+    begin(job, "--storage-interval", "4", "--keep", "1", PACE="0.1")
+    job.wait_step(26)
+    job.supervisor.kill()
+    job.supervisor.wait()
+    shutil.rmtree(job.memory)
+    begin(job, "--storage-interval", "4", "--keep", "1")
+    assert job.wait() == 0, job.stderr
+    resumed = job.events("resumed")[-1]
+    assert resumed["source"] == "storage"
+    assert resumed["step"] > ENDS[1]
+    for number, end in enumerate(ENDS, 1):
+        assert f"training {number} of this process has ended at step {end}: it is put back" in job.stdout
+    assert [step for step, _ in layout.list_iterations(job.run_dir / "checkpoints")] == [STEPS, *reversed(ENDS)]
+    assert_same(job, calm)
+    job.assert_clean()
+
+
+def test_told_to_stop_in_a_later_training_it_goes_on_there(job: FtJob, calm: FtJob) -> None:
+    begin(job, PACE="0.1")
+    job.wait_step(20)
+    job.supervisor.terminate()
+    assert job.wait() == 75, job.stderr
+    begin(job)
+    assert job.wait() == 0, job.stderr
+    assert_same(job, calm)
+    job.assert_clean()
+
+
+def stopped_late(job: FtJob) -> None:
+    begin(job, PACE="0.1")
+    job.wait_step(20)
+    job.supervisor.terminate()
+    assert job.wait() == 75, job.stderr
+
+
+@pytest.mark.parametrize("damage", ["gone", "a flipped bit"])
+def test_an_end_that_cannot_be_used_is_no_beginning(job: FtJob, damage: str) -> None:
+    """Taken out: with a flipped bit it goes on, silently, from other weights."""
+    stopped_late(job)
+    directory = layout.iteration_dir(job.run_dir / "checkpoints", ENDS[0])
+    if damage == "gone":
+        shutil.rmtree(directory)
+    else:
+        shard = max(directory.glob("*model*.safetensors"), key=lambda path: path.stat().st_size)
+        content = bytearray(shard.read_bytes())
+        content[-9] ^= 4
+        shard.write_bytes(content)
+    begin(job)
+    assert job.wait() == 1, job.stderr
+    assert f"cannot resume: the end of training 1 of this process, {directory}, cannot be used" in job.stderr
+    assert "--fresh" in job.stderr
+    assert not job.final()
+
+
+def test_an_earlier_training_cannot_become_longer(job: FtJob) -> None:
+    stopped_late(job)
+    begin(job, FIRST="12")
+    assert job.wait() == 1, job.stderr
+    assert "cannot resume: training 1 of this process had ended at step 10" in job.stderr
+    assert not job.final()
+
+
+def test_it_goes_on_with_another_number_of_ranks(job: FtJob) -> None:
+    """What was trained to its end is what it was; from the resume on the batches are others, which is said."""
+    stopped_late(job)
+    begin(job, ranks=1)
+    assert job.wait() == 0, job.stderr
+    assert "the checkpoint of step 10 is one of 2 ranks" in job.stdout
+    assert max(job.losses()) == STEPS - 1
+
+
+def test_without_a_supervisor(tmp_path: Path, calm: FtJob) -> None:
+    alone = AloneJob(tmp_path)
+    alone.script = SCRIPT
+    process = alone.start(ranks=2, FAULT="1 22")
+    assert process.wait(60) != 0
+    assert (alone.out / "fired").exists()
+    alone.start(ranks=2)
+    assert alone.process is not None
+    assert alone.process.wait(60) == 0, (tmp_path / "stderr").read_text()
+    assert [path.read_text() for path in sorted(alone.out.glob("final_*"))] == calm.final()
+    for rank in (0, 1):
+        assert between(alone.out, rank) == between(calm.out, rank)
+    alone.assert_clean()
+
+
+def test_a_training_that_is_not_over_is_not_followed_by_another(job: FtJob, tmp_path: Path) -> None:
+    script = tmp_path / "twice.py"
+    script.write_text(
+        "import torch, ftlaunch_hooks as ft\n"
+        "job = ft.attach(model=torch.nn.Linear(2, 2))\n"
+        "job.step_done()\n"
+        "ft.attach(model=torch.nn.Linear(2, 2))\n"
+    )
+    job.start(script=script, args=(), ranks=1)
+    assert job.wait() == 1
+    assert "attach() was called before in this process, and that training is not over" in job.stderr
+    assert "finish()" in job.stderr

@@ -1,0 +1,73 @@
+"""Several trainings of one process, one after the other: where each has ended.
+
+A script may attach again once a training is over, as one that fine-tunes what it has trained, or trains a model for
+each fold. Steps are counted on. The end of a training is a checkpoint on storage, which is kept as long as a newer one
+names it. A job that resumes in a later training passes the earlier ones: each is as it has ended, and makes no step.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from ftlaunch_contract.checkpoint import layout, tensor_file, verify
+from ftlaunch_contract.pages.waiting import wait_until
+from ftlaunch_contract.protocol import Resume, Why
+from ftlaunch_hooks.job.coordinator import Coordinator
+from ftlaunch_hooks.job.restore import AttachError, open_step
+from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+
+_SIGN = 10.0  # seconds between signs of life while a rank waits
+
+
+def ends_of(kind: Resume, step: int, coordinator: Coordinator) -> list[int]:
+    """The steps at which the trainings ended that lie before the one where this attempt resumes.
+
+    Raises AttachError where their ends are in another job's directory, tensor_file.Damaged where they cannot be read.
+    """
+    saved = None if kind == Resume.WEIGHTS else open_step(kind, step, coordinator)
+    ends = [] if saved is None else saved.training_ends
+    if ends and kind == Resume.LOADED:
+        raise AttachError(
+            f"cannot begin with step {step} of another job: it is of training {len(ends) + 1} of its process, and the"
+            " ends of those before are not in this job; give its step"
+            f" {ends[0]} or one before, or take the weights alone (resume_training: false)"
+        )
+    return ends
+
+
+def end_directory(number: int, ends: list[int], coordinator: Coordinator) -> Path:
+    """The checkpoint of the end of training `number`, verified. Raises AttachError where it cannot be used."""
+    directory = layout.iteration_dir(coordinator.checkpoint_dir, ends[number])
+    try:
+        verify.verify(directory)
+    except (tensor_file.Damaged, OSError) as error:
+        raise AttachError(
+            f"cannot resume: the end of training {number + 1} of this process, {directory}, cannot be used ({error});"
+            " training goes on in a later one, which begins with that; give --fresh to start over"
+        ) from error
+    return directory
+
+
+def keep_end(step: int, snapshots: Snapshotter, coordinator: Coordinator) -> None:
+    """Wait until the end of a training, at `step`, is on storage. Raises AttachError where it does not come there."""
+    directory = layout.iteration_dir(coordinator.checkpoint_dir, step)
+    if verify.is_complete(directory):
+        return
+    page, orders = coordinator.page, coordinator.orders
+    if page.save_step < step == snapshots.newest:  # the job has resumed from memory at this very step
+        page.hold_for_saver(step, Why.END)
+        coordinator.held(snapshots, step, Why.END)
+        coordinator.finish()
+
+    def is_over() -> bool:
+        return orders.saved >= step or page.leave or snapshots.budget.progress.any_missed(step)
+
+    while not wait_until(is_over, time.monotonic() + _SIGN):
+        page.touch(time.monotonic_ns())
+    coordinator.at_boundary(step)
+    if not verify.is_complete(directory):
+        raise AttachError(
+            f"cannot attach again: the training before has ended at step {step}, and that step could not be saved to"
+            f" {coordinator.checkpoint_dir}; a job that is to resume in this training needs it"
+        )
