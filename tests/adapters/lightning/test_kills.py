@@ -86,16 +86,25 @@ def test_from_storage(job: FtJob, undisturbed: Undisturbed) -> None:
     job.assert_clean()
 
 
-@pytest.mark.slow
-def test_the_second_fit_begins_anew_behind_the_first_as_it_was(job: FtJob, undisturbed: Undisturbed) -> None:
-    start(job, "twice", faults="step 0 1020")
+@pytest.mark.parametrize(
+    ("ranks", "faults"),
+    [
+        (1, "step 0 1020"),
+        pytest.param(2, "step 1 1000; step 0 1009; step 1 1017", marks=pytest.mark.slow),
+        pytest.param(1, "train_end 0 0; step 0 1003", marks=pytest.mark.slow),
+        pytest.param(1, "step 0 9; step 0 1030; lost 0 1033", marks=pytest.mark.slow),
+    ],
+)
+def test_a_second_fit_goes_on_behind_the_end_of_the_first(
+    ranks: int, faults: str, job: FtJob, undisturbed: Undisturbed
+) -> None:
+    """Taken out: without `is_complete` nothing of the second one is saved."""
+    start(job, "twice", "--storage-interval", "5", "--keep", "1", ranks=ranks, faults=faults)
     assert job.wait() == 0, job.stderr + logs(job)
-    assert job.fired() == ["step 0 1020 0"]
-    assert logs(job).count("this process has kept a fit() safe before: of this one nothing is saved") == 2
-    found, expected = left(job.out), undisturbed("twice", 1)
-    assert {name: found[name] for name in ("final_0", "losses_0")} == {
-        name: expected[name] for name in ("final_0", "losses_0")
-    }
+    assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
+    assert left(job.out) == undisturbed("twice", ranks)
+    if "step 0 10" in faults:
+        assert "training 1 of this process has ended at step" in logs(job)
     job.assert_clean()
 
 

@@ -119,7 +119,7 @@ def test_a_fit_that_was_left_by_an_exception(job: FtJob) -> None:
     """Taken out: without on_exception() nobody says that the next fit() is not kept."""
     start(job, "raises")
     assert job.wait() == 0, job.stderr + logs(job)
-    assert logs(job).count("this process has kept a fit() safe before: of this one nothing is saved") == 1
+    assert logs(job).count("the fit() before this one has not come to its end: of this one nothing is saved") == 1
     job.assert_clean()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 
+from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.observe.loss_watch import LossWatch
@@ -45,13 +47,26 @@ class Boundary:
         self._snapshots.fit(step)
         self._page.set_resumed(kind, step)
         if agreed and not kind.in_memory:
-            with self._coordinator.watched_lock:
-                self._snapshots.take(step)
+            self._take(step)
         self._spent = self._snapshots.spent, self._snapshots.laying_out
 
-    def turn_to(self, state: RankState) -> None:
-        """Agree on another state from here on: that of another training."""
+    def turn_to(self, state: RankState, ends: list[int], step: int) -> None:
+        """Another training begins with `step`: meet all ranks there, and take the first snapshot of its state."""
         self._state = state
+        self._snapshots.turn_to(state, ends)
+        self._page.beat(step, time.monotonic_ns())
+        peers = self._coordinator.peers
+        wait_until(lambda: self._page.leave or all(peer.step >= step for peer in peers), math.inf)
+        agreed = state.agree(step)
+        self._snapshots.fit(step)
+        if agreed:
+            self._take(step)
+        self._schedule.decide_anew()
+        self.announce(step + 1)
+
+    def _take(self, step: int) -> None:
+        with self._coordinator.watched_lock:
+            self._snapshots.take(step)
 
     def announce(self, step: int) -> None:
         """The node's first rank: write the first order, for `step`."""

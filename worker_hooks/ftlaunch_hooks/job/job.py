@@ -85,29 +85,29 @@ class Job:
         self._positions = Positions(objects, choices.frozen, counted_before=bool(self._ends))
 
     def begin_training(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
-        """Another training of this process begins, behind the end of the one before; use attach().
+        """Another training of this process begins, one step behind the end of the one before; use attach().
 
         Raises AttachError where that end does not come to storage, StateError for an object that cannot be saved.
         """
         keep_end(self.step, self._snapshots, self._coordinator)
         self._ends.append(self.step)
+        self.step += 1
         self._unsaved.close()
         self._open_step = self.restored_from = None
         self._take(objects, choices, found)
         self._page.consumed, self._page.phase = 0, Phase.STARTUP
         self._page.lower_flag(Flag.LOOP_LEFT)
-        self._state.restore_rng()  # there is nothing to put back: from here on the numbers are saved
         self._state.hold_structure()
-        self._snapshots.turn_to(self._state, self._ends)
-        self._boundary.turn_to(self._state)
+        self._boundary.turn_to(self._state, self._ends, self.step)
+        self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
         self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
     @property
     def began_at(self) -> int:
-        """The step at which this training began: 0, or where the process has ended the training before it."""
-        return self._ends[-1] if self._ends else 0
+        """The step at which this training began: 0, or one behind the end of the training before it."""
+        return self._ends[-1] + 1 if self._ends else 0
 
     @property
     def is_over(self) -> bool:

@@ -12,9 +12,9 @@ from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.process.say import say
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-_AGAIN = (
-    "this process has kept a fit() safe before: of this one nothing is saved, and after a restart it begins anew; the"
-    " one before ends at once then, as it was"
+_LEFT = (
+    "the fit() before this one has not come to its end: of this one nothing is saved, and after a restart the one"
+    " before goes on from where it was left"
 )
 _kept: Fit | None = None
 
@@ -51,13 +51,13 @@ class _Hooks:
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
         """Optimizers exist, and the loops have not begun."""
-        global _kept  # noqa: PLW0603 - one process is one rank, and one fit is kept in it
-        if _kept is None:
+        global _kept  # noqa: PLW0603 - one process is one rank, and one fit at a time is kept in it
+        if _kept is None or _kept.is_complete:
             _kept = self._fit = Fit(trainer)
             if self.automatic and trainer.is_global_zero:
                 say(f"attached to the fit() of this script: {', '.join(_kept.names)}")
         elif _kept.over and trainer.is_global_zero:
-            say(_AGAIN)
+            say(_LEFT)
 
     def on_sanity_check_start(self, trainer: Any, module: Any) -> None:
         """Lightning has put its handlers in place."""

@@ -76,7 +76,7 @@ class Fit:
         step = self._job.step
         self._loggers.restore(state["loggers"], step)
         saved.restore_folders(self.trainer, state["lightning"])
-        if step == 0:
+        if step == self._job.began_at:
             self._saved = None
             return
         if (path := self.trainer.ckpt_path) and self.trainer.is_global_zero:
@@ -123,6 +123,11 @@ class Fit:
         elif not now and self._evaluation is not None:
             self._evaluation.__exit__(None, None, None)
             self._evaluation = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether fit() has come to its end: another one may follow."""
+        return self.over and self._loops.ended
 
     def end(self) -> None:
         """fit() has returned, or raises."""
