@@ -2,10 +2,12 @@
 
 KIND: `plain`, `grouped`, `lora`, `sft`, `dpo`, `grpo`, `said` (what a callback keeps), `short` (a callback ends the
 epochs), `fp16` (on a CPU, with a scaler that skips steps and grows), `stream`, `streaming`, `mlm`, `noisy` (see
-hf_data.py). Options are arguments of TrainingArguments as JSON, or ours: `rows`, `patience` (of early stopping), `nap`
-(seconds a step), `seed_of_base`, `seed_of_data`, `draws` (see hf_data.py), `prompts` and `streams` (of `sft`), `plain`
-(not wrapped). With `fsdp` the weights are not tied, and with DeepSpeed's ZeRO 3 `total_flos` is left out: it counts the
-parameters that lie gathered, which are others in the first step of a process.
+hf_data.py), `trainings` (three, one after the other: of two Trainers, and of the second one again; at faults the steps
+of the second count from 100, those of the third from 200). Options are arguments of TrainingArguments as JSON, or ours:
+`rows`, `patience` (of early stopping), `nap` (seconds a step), `seed_of_base`, `seed_of_data`, `draws` (see
+hf_data.py), `prompts` and `streams` (of `sft`), `plain` (not wrapped). With `fsdp` the weights are not tied, and with
+DeepSpeed's ZeRO 3 `total_flos` is left out: it counts the parameters that lie gathered, which are others in the first
+step of a process.
 FAULT="KIND RANK STEP; ...": what happens in attempt 0, 1, ... when the optimizer is about to make that step (`kill`),
 in its evaluation (`eval`), at its save (`save`), at the end of its epoch (`epoch`), or behind the loop (`end`).
 Left in OUT: `final_<rank>` (digest of the weights), `history_<rank>` (log_history without times), `fired`, and a line
@@ -18,7 +20,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +52,16 @@ def fire() -> None:
 class Faults(TrainerCallback):
     """What happens, and what is told of the steps."""
 
+    before = 0
+
     def _meets(self, kind: str, step: int) -> None:
-        if (kind, RANK, step) == (FAULT, AT_RANK, AT_STEP):
+        if (kind, RANK, self.before + step) == (FAULT, AT_RANK, AT_STEP):
             fire()
 
     def on_pre_optimizer_step(self, args, state, control, **_):
         self._meets("kill", state.global_step)
         with (OUT / f"steps_{RANK}").open("a") as file:
-            file.write(f"{state.global_step}\n")
+            file.write(f"{self.before + state.global_step}\n")
 
     def on_step_begin(self, args, state, control, **_):
         time.sleep(NAP)
@@ -158,12 +162,13 @@ def arguments(given: dict[str, Any]) -> TrainingArguments:
 
 
 def made() -> Trainer:
-    patience, _ = OPTIONS.pop("patience", 0), OPTIONS.pop("plain", 0)
-    number, seed, draws = OPTIONS.pop("rows", 48), OPTIONS.pop("seed_of_data", 3), OPTIONS.pop("draws", "")
+    options = dict(OPTIONS)
+    patience, _ = options.pop("patience", 0), options.pop("plain", 0)
+    number, seed, draws = options.pop("rows", 48), options.pop("seed_of_data", 3), options.pop("draws", "")
     given = {
         "max_steps": 12, "per_device_train_batch_size": 2, "logging_steps": 2, "learning_rate": 1e-2,
         "save_strategy": "no", "report_to": [], "disable_tqdm": True, "use_cpu": True,
-    } | OPTIONS  # fmt: skip
+    } | options  # fmt: skip
     if KIND == "grouped":
         given["train_sampling_strategy"] = "group_by_length"
     callbacks = [Faults(), *([EarlyStoppingCallback(patience)] if patience else [])]
@@ -193,24 +198,49 @@ def gathered(trainer: Trainer) -> AbstractContextManager[Any]:
     return deepspeed.zero.GatheredParameters([*trainer.model.parameters()])
 
 
+def log_of(trainer: Trainer) -> list[dict[str, Any]]:
+    """Without times."""
+    timed = ("runtime", "per_second", "step_time", "preparation_time")
+    timed += ("total_flos",) * ('"stage": 3' in json.dumps(OPTIONS.get("deepspeed")))
+    return [{k: v for k, v in entry.items() if not k.endswith(timed)} for entry in trainer.state.log_history]
+
+
+def failing(trainer: Trainer) -> Trainer:
+    """Its training does not come to its end."""
+
+    def step(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    trainer.training_step = step
+    return trainer
+
+
 def main() -> None:
     plain = "plain" in OPTIONS
     trainer = made()
     if not plain:
         trainer = ft.transformers.wrap(trainer)
+    digest, history = hashlib.sha256(), []
     if KIND == "said":
         trainer.train(resume_from_checkpoint=True)
-        ft.transformers.wrap(made()).train()
+        with suppress(ZeroDivisionError):
+            ft.transformers.wrap(failing(made())).train()
+    if KIND == "trainings":
+        trainer.train()
+        history += log_of(trainer)
+        Faults.before, net, trainer = 100, trainer.model, made()
+        trainer.model.transformer.wte = net.transformer.wte
+        trainer = trainer if plain else ft.transformers.wrap(trainer)
+        trainer.train()
+        history += log_of(trainer)
+        Faults.before = 200
     trainer.train()
-    digest = hashlib.sha256()
     with gathered(trainer):
         for name, tensor in sorted(trainer.model.state_dict().items()):
             whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
             digest.update(name.encode() + whole.float().numpy().tobytes())
     (OUT / f"final_{RANK}").write_text(digest.hexdigest())
-    timed = ("runtime", "per_second", "step_time")
-    timed += ("total_flos",) * ('"stage": 3' in json.dumps(OPTIONS.get("deepspeed")))
-    history = [{k: v for k, v in entry.items() if not k.endswith(timed)} for entry in trainer.state.log_history]
+    history += log_of(trainer)
     if trainer.accelerator.scaler is not None:
         history.append(trainer.accelerator.scaler.state_dict())
     (OUT / f"history_{RANK}").write_text(json.dumps(history, indent=1))

@@ -20,7 +20,7 @@ EVALUATES = ('eval_strategy="steps"', "eval_steps=2")
 SAVES = (*EVALUATES, 'save_strategy="steps"', "save_steps=2", "load_best_model_at_end=true")
 EPOCHS = ("num_train_epochs=2", "max_steps=-1", 'eval_strategy="epoch"', 'logging_strategy="epoch"')
 
-OFTEN = ("plain", "everything")  # in CI
+OFTEN = ("plain", "everything", "trainings")  # in CI
 NO_ENGINE = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed (make deepspeed)")
 
 
@@ -59,6 +59,12 @@ SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
         "kill 1 3;eval 0 4;epoch 1 6",
         ("plain", "rows=24", "max_steps=8", "gradient_accumulation_steps=2", zero(3), *EVALUATES),
     ),
+    "trainings": (1, "kill 0 100;kill 0 103;end 0 107;kill 0 204", ("trainings", "max_steps=7", "rows=10")),
+    "trainings of two": (
+        2,
+        "epoch 1 6;kill 1 105;kill 0 203;end 0 208",
+        ("trainings", "rows=24", "max_steps=8", "gradient_accumulation_steps=2", *EVALUATES),
+    ),
     "epochs": (1, "epoch 0 6;eval 0 12", ("plain", "rows=12", "eval_on_start=true", *EPOCHS)),
 }
 
@@ -76,6 +82,7 @@ def marks_of(name: str) -> tuple[pytest.MarkDecorator, ...]:
     "`load_best_model_at_end`",
     "early stopping",
     "several ranks",
+    "several trainings",
     "BF16, and FP16 with its scaler",
     "FSDP2",
     "DeepSpeed",

@@ -29,12 +29,18 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self.job: ft.Job | None = None
-        self.attaches = False
-        """set as the training begins that is to be kept safe"""
+        """of a training that is kept safe"""
+        self.is_over = False
+        """whether that has come to its end"""
+        self._attaches = self._keeps = False
         self._counted = 0  # of the TrainerState's global_step
         self._loss: float | None = None
         self._evaluates_first = False
         self._pass = self._had = 0
+
+    def attach_next(self) -> None:
+        """The next training of this Trainer is to be kept safe."""
+        self._attaches, self._keeps, self.is_over, self.job = True, False, False, None
 
     def begins_at(self, number: int, had: int) -> None:
         """The training begins in a pass over its data, behind so many batches."""
@@ -42,9 +48,9 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Everything is built, and the loop has not begun: attach."""
-        if self.job is not None or not self.attaches:
-            return  # a second training, see wrapping.py
-        trainer = self._trainer
+        if not self._attaches:
+            return
+        trainer, self._attaches, self._keeps, self._loss = self._trainer, False, True, None
         inside.check_numbers(trainer)
         loader = trainer.callback_handler.train_dataloader  # among these variables its generators are found
         self._kept = kept = KeptState(trainer, loader, digest_of_frozen(trainer.model_wrapped))
@@ -58,34 +64,32 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The order of the epoch's data is drawn next."""
-        if self._keeps():
+        if self._keeps:
             args.eval_on_start = self._evaluates_first
             self._kept.fetches.begin_pass(self._pass, self._had)
             self._pass, self._had = self._pass + 1, 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The step before is complete, and the batches of this one are fetched."""
-        if self._keeps():
+        if self._keeps:
             self._complete(state)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """The log of the whole training ends the last step."""
         self._loss = (logs or {}).get("loss", self._loss)
-        if self._keeps() and _LAST_LOG in (logs or {}):
+        if self._keeps and _LAST_LOG in (logs or {}):
             self._kept.over = True
             self._complete(state)
             assert self.job is not None
             self.job.finish()
+            self.is_over = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """What comes now is no part of the training."""
-        if self._keeps():
+        if self._keeps:
             args.eval_on_start = self._evaluates_first
             self._kept.fetches.close()
-            self._trainer = None
-
-    def _keeps(self) -> bool:
-        return self.job is not None and self._trainer is not None
+            self._keeps = False
 
     def _complete(self, state: Any) -> None:
         job = self.job

@@ -21,6 +21,12 @@ _REFUSED = {
 }
 
 
+_LEFT = (
+    "the train() before this one has not come to its end: of this one nothing is saved, and after a restart the one"
+    " before goes on from where it was left"
+)
+
+
 def wrap(trainer: Any) -> Any:
     """Have `trainer.train()` resume the job exactly, and keep it safe; returns the trainer.
 
@@ -43,10 +49,10 @@ TrainerWrapper = wrap
 
 
 class KeptTraining:
-    """One training of a Trainer."""
+    """The trainings of a Trainer."""
 
-    kept = False
-    """whether a training of this process is: a job has one"""
+    newest: Boundaries | None = None
+    """of the training of this process that was kept last"""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer, self._plain_train = trainer, trainer.train
@@ -58,10 +64,11 @@ class KeptTraining:
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Trainer.train(), from where the job is. Raises AttachError for a search of hyperparameters."""
-        if KeptTraining.kept:
-            self._say("train() is called a second time: this training is not kept safe; a restart makes it anew")
+        if KeptTraining.newest is not None and not KeptTraining.newest.is_over:
+            self._say(_LEFT)
             return self._plain_train(resume_from_checkpoint, *args, **kwargs)
-        KeptTraining.kept = self._boundaries.attaches = True
+        KeptTraining.newest = self._boundaries
+        self._boundaries.attach_next()
         if (args and args[0] is not None) or kwargs.get("trial") is not None:
             refuse("cannot keep a search of hyperparameters: it trains several times; wrap none for it")
         if self._trainer.args.ignore_data_skip:
