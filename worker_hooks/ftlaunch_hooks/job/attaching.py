@@ -41,7 +41,7 @@ def attach(
     parameters another wrapper than DistributedDataParallel keeps equal on all ranks, and of optimizers that step all of
     theirs on every rank: one rank saves them for all. anew: name of an object -> a word of the script's; what was saved
     of it under another word, or none, is not restored: new data, or a new schedule at the old position.
-    Call it after everything is built; and again, once the training is over, for another one (trainings.md).
+    Call it after everything is built; and again, once the training is over, for another one (trainings.py).
     Raises StateError naming the argument that cannot be saved or does not fit what is restored, and AttachError.
     """
     global _job  # noqa: PLW0603 - one process is one rank
@@ -53,7 +53,7 @@ def attach(
     choices = Choices(frozen, replicated, anew or {})
     found = generators.find(_caller(), objects)
     if _job is not None:
-        _job.begin_training(objects, choices, found)
+        _job._attach_again(objects, choices, found)
         return _job
     ends = ends_of(*coordinator.resume(), coordinator)
     if len(_passed) < len(ends):

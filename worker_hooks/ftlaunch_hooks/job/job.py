@@ -84,7 +84,7 @@ class Job:
         )  # fmt: skip
         self._positions = Positions(objects, choices.frozen, counted_before=bool(self._ends))
 
-    def begin_training(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
+    def _attach_again(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         """Another training of this process begins, one step behind the end of the one before; use attach().
 
         Raises AttachError where that end does not come to storage, StateError for an object that cannot be saved.
