@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import wait_for
 
 from ftlaunch.autopsy import worker_server
 from ftlaunch_contract.protocol import witness_path
@@ -90,7 +91,7 @@ def test_it_tells_whether_the_lock_is_held(tmp_path: Path) -> None:
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline() == "held\n"
-            assert worker_server.lock_held(witness_path(tmp_path, 0), 1.0)
+            wait_for(lambda: worker_server.lock_held(witness_path(tmp_path, 0), 1.0), "the lock to be held")
             assert worker_server.flight_recorder(witness_path(tmp_path, 0), 30.0).get("entries", []) == []
         finally:
             process.kill()
