@@ -4,7 +4,7 @@
     python scripts/bench_frameworks --rounds 1        # a quick look
 
 Restarts: two ranks on gloo; ten seconds after the first step rank 1 is killed, and the time is taken to the first step
-that is new. Under torchrun the framework writes its own checkpoint at every step, and the script resumes from it.
+that is made again, and to the first that is new. Under torchrun the framework writes its own checkpoint at every step, and the script resumes from it.
 Steps: one rank, with the hooks and without them in turn, each in a process of its own.
 All run in one environment. Prints Markdown; --json writes every single figure.
 """
@@ -35,7 +35,7 @@ SIZES = {
     "Transformers": {"short": 32, "long": 256},
     "Lightning": {"short": 256, "long": 1536},
 }  # widths: short and long steps
-RESTART = "death to first new step"
+RESTARTS = ("to a step", "to a new step")  # from a rank's death
 _CALM = 10.0  # seconds: what is warmed up beside the training is warm by then
 _PATIENCE = 90.0  # seconds
 _WARM_UP = 20  # steps
@@ -54,8 +54,8 @@ def launchers() -> list[Launcher]:
     ]
 
 
-def restart(home: Path, launcher: Launcher, framework: str) -> float:
-    """Seconds from a rank's death to the first step that is new. Raises Failed."""
+def restart(home: Path, launcher: Launcher, framework: str) -> tuple[float, float]:
+    """Seconds from a rank's death to the next step that ends, and to the first that is new. Raises Failed."""
     with Trial(home, launcher, 2) as trial:
         trial.start(str(JOBS[framework]), launcher.kept_by, str(_ENDLESS), str(SIZES[framework]["short"]), env=NOTES)
         trial.wait(lambda: bool(trial.notes("step")), _PATIENCE, "step")
@@ -65,7 +65,8 @@ def restart(home: Path, launcher: Launcher, framework: str) -> float:
         died = trial.notes("dies")[0]
         old = {note.pid for note in trial.notes("step") if note.at < died.at}
         trial.wait(lambda: bool(_new_steps(trial, old)), _PATIENCE, "new step")
-        return _new_steps(trial, old)[0].at - died.at
+        trained = next(note for note in trial.notes("step") if note.pid not in old)
+        return trained.at - died.at, _new_steps(trial, old)[0].at - died.at
 
 
 def _new_steps(trial: Trial, old: set[int]) -> list[Note]:
@@ -98,19 +99,21 @@ def ratios(home: Path, framework: str, size: str, rounds: int, steps: int) -> tu
 
 
 def race(home: Path, rounds: int, wrong: list[str]) -> dict[str, Figures]:
-    """Launcher -> framework -> seconds of each restart. What went wrong is added to `wrong`."""
-    found: dict[str, Figures] = {racer.name: {name: [] for name in JOBS} for racer in launchers()}
+    """Launcher -> framework and moment -> seconds of each restart. What went wrong is added to `wrong`."""
+    rows = [f"{name}, {moment}" for name, moment in itertools.product(JOBS, RESTARTS)]
+    found: dict[str, Figures] = {racer.name: {row: [] for row in rows} for racer in launchers()}
     for number in range(rounds):
         for racer, name in itertools.product(launchers(), JOBS):
             place = home / f"restart-{number}-{name}-{racer.name.replace(' ', '')}"
             try:
-                found[racer.name][name].append(restart(place, racer, name))
+                for moment, seconds in zip(RESTARTS, restart(place, racer, name), strict=True):
+                    found[racer.name][f"{name}, {moment}"].append(seconds)
             except Failed as failed:
                 wrong.append(f"{racer.name}, {name}, round {number + 1}: {failed}")
         print(f"round {number + 1} of {rounds}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
-    rows = [[RESTART, *found]]
-    rows += [[name, *(spread(figures[name], "s", 1) for figures in found.values())] for name in JOBS]
-    print(as_table(rows) + "\n", flush=True)
+    table = [["from a rank's death", *found]]
+    table += [[row, *(spread(figures[row], "s", 1) for figures in found.values())] for row in rows]
+    print(as_table(table) + "\n", flush=True)
     return found
 
 
@@ -135,7 +138,7 @@ def main() -> int:
     rows += [[name, spread(bare, "ms", 1000), spread(times, "x", 1)] for name, (bare, times) in costs.items()]
     print("\n".join([as_table(rows), "", f"load {os.getloadavg()[0]:.1f} after", *wrong]))
     if args.json:
-        out = {"machine": machine(), RESTART: restarts, "steps": costs, "wrong": wrong}
+        out = {"machine": machine(), "restarts": restarts, "steps": costs, "wrong": wrong}
         args.json.write_text(json.dumps(out, indent=1) + "\n")
     return 0
 
