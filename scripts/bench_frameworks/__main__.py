@@ -4,7 +4,8 @@
     python scripts/bench_frameworks --rounds 1        # a quick look
 
 Restarts: two ranks on gloo; ten seconds after the first step rank 1 is killed, and the time is taken to the first step
-that is made again, and to the first that is new. Under torchrun the framework writes its own checkpoint at every step, and the script resumes from it.
+that is made again, and to the first that is new. Under torchrun the framework writes its own checkpoint at every step,
+and the script resumes from it.
 Steps: one rank, with the hooks and without them in turn, each in a process of its own.
 All run in one environment. Prints Markdown; --json writes every single figure.
 """
