@@ -104,21 +104,25 @@ class Agent:
         self._helpers.look(now)
         self._search.look(now, self._ranks.place)
         self._heed_sign()
+        self._judge_shared(now)
         if self._ending is None:
             self._watch_head(now)
 
     def _settle(self, now: float) -> None:
         if not self._settled and self._helpers.may_begin(now):
             self._settled = True
+        if self._settled and self._shared.proven and not self._told_ready and self.link.alone_since is None:
+            self._told_ready = True
+            self.link.send("ready")
+
+    def _judge_shared(self, now: float) -> None:
+        """End where the word of this node's head is not to be seen here, though no other head has left its own."""
         apart = None if self._shared.proven or self.link.alone_since is not None else self._shared.look(now)
-        if apart is not None:  # while there is a head that has left its word: another one replaces it
+        if apart is not None and self._search.has_looked_since(self._shared.until):
             why = f"{apart} is not shared with the node of the head at {self.link.endpoint}"
             self.link.send("unfit", why=f"{why} ({self._hello['host']})")
             self._say(f"cannot take part: {why}: the word that the head has left there is not to be seen here")
             self.code = EXIT_USAGE
-        if self._settled and self._shared.proven and not self._told_ready and self.link.alone_since is None:
-            self._told_ready = True
-            self.link.send("ready")
 
     def _watch_head(self, now: float) -> None:
         """An agent that no head hears ends its ranks before the head starts others in their place: see `Lease`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from ftlaunch.agent.head.starter import LOOK, START, SUCCEED, TAKE_OVER, UNUSABLE
@@ -33,6 +34,7 @@ class HeadSearch:
         self.unusable = False
         """no head can be started with this node's settings, which was said"""
         self._waiting: deque[tuple[bytes, float]] = deque()  # orders that are not answered yet, and when they were sent
+        self._answered = -inf  # when the newest look that was answered was begun
 
     @property
     def sign(self) -> Sign | None:
@@ -67,6 +69,12 @@ class HeadSearch:
         due = self._takeover.is_due(self._heard, place, at_home=at_home)
         self._send(TAKE_OVER if due else LOOK, now)
 
+    def has_looked_since(self, moment: float) -> bool:
+        """Whether a look that was begun since has been answered, so that `sign` counts; else one is begun."""
+        if self._answered < moment and not self._waiting:
+            self._send(LOOK, self._clock())
+        return self._answered >= moment
+
     def start_head(self) -> None:
         """Nobody listens on this machine where the head is to be."""
         if not self._waiting:
@@ -76,6 +84,7 @@ class HeadSearch:
         """The starter has answered an order."""
         order, sent = self._waiting.popleft()
         if order == LOOK:
+            self._answered = sent
             sign = of_fields(answer["sign"])
             self._found_none = sign is None or sign.ended
             self._takeover.note(sign, sent, self._clock())

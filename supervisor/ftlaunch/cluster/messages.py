@@ -17,9 +17,10 @@ _INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, floa
 UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # the first one: who it is, and what its memory holds of the job. `held`: first rank and number of ranks, or [];
     # `slots`: rank -> steps; `lineage`: of which attempt they are; `running`: that attempt's place, processes and ends,
-    # kind and step of its resume, and whether the agent has killed them, where its ranks run on; `probe`: a port at
-    # which nobody listens any more once the agent has ended; `facts`: see membership/facts.py; `wall`: seconds since
-    # the epoch; `warnings`: of its quick check; `topology`: its failure domain; `copier`: the fields of `copier`
+    # kind and step of its resume, the step to stop at and whether the agent has killed them, where its ranks run on;
+    # `probe`: a port at which nobody listens any more once the agent has ended; `facts`: see membership/facts.py;
+    # `wall`: seconds since the epoch; `warnings`: of its quick check; `topology`: its failure domain; `copier`: the
+    # fields of `copier`
     "hello": {
         "job": _TEXT,
         "host": _TEXT,

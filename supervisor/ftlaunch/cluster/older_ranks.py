@@ -72,6 +72,12 @@ class OlderRanks:
                 node.send("pages", verb="decide", values=[*told[0], NONE])
         return []
 
+    @property
+    def stop_at(self) -> int:
+        """The step at which ranks that run on were told to stop, by a head that has told some nodes at least; NONE."""
+        running = [node.running for node in self._nodes.values() if node.member.place >= 0 and node.running]
+        return max((int(told.get("stop_at", NONE)) for told in running), default=NONE)
+
     def close(self) -> None:
         """From now on none are taken up: that was done, or other ranks begin."""
         self._may_be_taken_up, self._since, self._begun = False, None, True

@@ -22,6 +22,7 @@ from ftlaunch.reporting.events.ranks import (
     RankRestarted,
     RanksKilled,
 )
+from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import announce_step
 
 
@@ -144,7 +145,8 @@ class Attempt:
             self.ask_to_leave()
             return None
         newest, seconds = front(views)
-        step = announce_step(newest, seconds)
+        announced = self._context.pages[0].stop_at  # by a head whose place this one has taken
+        step = announce_step(newest, seconds) if announced == NONE else announced
         self._context.pages.ask_stop(step, int(deadline * 1e9))
         return step, newest
 

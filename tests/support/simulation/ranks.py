@@ -231,7 +231,8 @@ class Ranks:
         if not self.alive:
             return {}
         pids, resume = {rank: 1000 + rank for rank in self._ranks()}, [int(self.source), self.resumed]
-        return {"place": self.place, "pids": pids, "ended": {}, "resume": resume, "killed": self._killed == self._life}
+        told = {"resume": resume, "stop_at": -1 if self.stop_at == NEVER else self.stop_at}
+        return {"place": self.place, "pids": pids, "ended": {}, "killed": self._killed == self._life, **told}
 
     def lineage(self) -> str:
         """See AgentRanks."""

@@ -13,6 +13,7 @@ from tests.support.simulation.world import StepLoop
 from tests.unit.agent.test_agent import Node
 
 from ftlaunch.agent.questions import ANSWER_SECONDS, Questions
+from ftlaunch.channel.claims import Sign
 from ftlaunch.system.control_socket import Client, Control
 
 
@@ -134,12 +135,29 @@ def test_a_run_dir_that_is_not_shared_ends_the_agent_before_it_has_ranks(tmp_pat
     (tmp_path / "run/.shared").unlink()
     node.link.meet()
     node.live(6.0)
+    node.look_at_storage()
+    node.live(0.1)
     assert node.agent.code == 2
     assert node.said[-1] == (
         f"cannot take part: {tmp_path}/run is not shared with the node of the head at 10.0.0.1:29400: the word that the"
         " head has left there is not to be seen here"
     )
     assert node.link.names() == ["hello", "unfit"]
+
+
+def test_while_storage_does_not_answer_nobody_is_said_to_have_a_run_dir_of_his_own(tmp_path: Path) -> None:
+    """Found by a simulated story: another head had left its word, of which this node could not know yet."""
+    node = Node(tmp_path)
+    (tmp_path / "run/.shared").write_text("another head's")
+    node.link.meet()
+    node.live(60.0)
+    assert node.agent.code is None
+    assert "unfit" not in node.link.names()
+    newer = Sign(node.agent._term + 1, "10.0.0.2", 29400, "another machine", 1, 1, 0)
+    node.search.on_answer({"sign": vars(newer)})
+    node.live(0.1)
+    assert node.agent.code is None, "it goes to that head"
+    assert node.link.went_to == ("10.0.0.2", 29400)
 
 
 def test_a_token_that_is_refused_again_and_again_is_another(tmp_path: Path) -> None:

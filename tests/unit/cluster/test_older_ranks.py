@@ -10,6 +10,7 @@ from tests.support.fakes.cluster import Head
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.policy.restart_policy import Budget, RestartLimits
+from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Resume
 
 LEASE = 3.0  # seconds
@@ -122,6 +123,16 @@ def test_ranks_that_nobody_was_told_of_where_to_resume_begin_again(head: Head) -
     group = adopting(head, [int(Resume.UNDECIDED), -1], [int(Resume.UNDECIDED), -1])
     assert not group.living
     assert "has not said where its ranks resume" in group.failed()[0].lost
+
+
+def test_a_stop_that_not_all_nodes_have_heard_of_is_passed_on(head: Head) -> None:
+    """Found by a simulated story. Taken out: some ranks stop, and the others wait for them without end."""
+    for place, stop_at in ((0, 12), (1, NONE)):
+        head.agent(held=[2 * place, 2], **HELD, running={**RUNNING, "place": place, "stop_at": stop_at})
+    group = ClusterRanks(head.spec, head.pages, head.cluster, head.clock, PLAN.attempt, lambda rank: None)
+    group.adopt(head.cluster.adopt)
+    assert head.pages[0].stop_at == 12
+    assert head.paused == 1
 
 
 def test_ranks_that_their_agent_has_killed_are_not_taken_up(head: Head) -> None:

@@ -7,11 +7,23 @@ from typing import Any, NoReturn
 from ftlaunch_hooks.job.restore import AttachError
 from ftlaunch_hooks.process import error_file
 
+_attached = set[str]()  # names of adapters that keep one training of a process
+
 
 def refuse(sentence: str) -> NoReturn:
     """Raises AttachError."""
     error_file.count_as_final(AttachError)
     raise AttachError(sentence)
+
+
+def check_first(name: str) -> None:
+    """Raises AttachError where an adapter, of this name, has attached before in this process: see decision 100."""
+    if name in _attached:
+        refuse(
+            f"cannot attach again: {name} has kept a training of this process, and nobody has tried what follows it;"
+            " ft.attach(), the Transformers Trainer and Lightning's Trainer keep several trainings of one process"
+        )
+    _attached.add(name)
 
 
 def check_members(target: Any, names: str, what: str) -> None:

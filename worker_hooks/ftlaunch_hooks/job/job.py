@@ -85,11 +85,9 @@ class Job:
         self._positions = Positions(objects, choices.frozen, counted_before=bool(self._ends))
 
     def _attach_again(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
-        """Another training of this process begins, one step behind the end of the one before; use attach().
-
-        Raises AttachError where that end does not come to storage, StateError for an object that cannot be saved.
-        """
-        keep_end(self.step, self._snapshots, self._coordinator)
+        """Another training of this process begins, one step behind the end of the one before: see attach()."""
+        with self.phase("checkpoint"):
+            keep_end(self.step, self._snapshots, self._coordinator)
         self._ends.append(self.step)
         self.step += 1
         self._unsaved.close()

@@ -91,15 +91,16 @@ class AgentRanks:
     def running(self) -> dict[str, Any]:
         """The place, processes and ends of ranks that run on, and where they resume; empty where none does.
 
-        `killed`: they were killed here, and have not all ended: no head may take them up.
+        `killed`: they were killed here, and have not all ended: no head may take them up. `stop_at`: they were told to
+        stop at that step, or NONE.
         """
         if self._group is None or self._place is None or self.pages is None or self._gone or not self._group.living:
             return {}
-        ranks, resume = self._group.ranks, list(self.pages[self._place.first].resume)
+        ranks, page = self._group.ranks, self.pages[self._place.first]
         pids = {number: rank.process.pid for number, rank in ranks.items()}
         ended = {number: rank.process.returncode for number, rank in ranks.items() if not rank.alive}
-        place, killed = self._place.node, self._killed
-        return {"place": place, "pids": pids, "ended": ended, "resume": resume, "killed": killed}
+        told = {"resume": list(page.resume), "stop_at": page.stop_at, "killed": self._killed}
+        return {"place": self._place.node, "pids": pids, "ended": ended, **told}
 
     @property
     def place(self) -> int:

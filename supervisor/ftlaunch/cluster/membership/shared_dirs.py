@@ -37,11 +37,13 @@ class SharedDirs:
     def __init__(self, directories: Sequence[Path]) -> None:
         self._missing = list(directories)  # those in which the word was not found yet
         self._word = ""
-        self._until = self._looked = 0.0
+        self._looked = 0.0
+        self.until = 0.0
+        """the moment by which it must have been found"""
 
     def begin(self, word: str, now: float) -> None:
         """The head has named its word."""
-        self._word, self._until, self._looked = word, now + PATIENCE, now
+        self._word, self.until, self._looked = word, now + PATIENCE, now
 
     @property
     def proven(self) -> bool:
@@ -57,10 +59,10 @@ class SharedDirs:
         if not self._word:
             return None
         if now > self._looked + _GAP:
-            self._until = now + PATIENCE
+            self.until = now + PATIENCE
         self._looked = now
         self._missing = [directory for directory in self._missing if not self._is_in(directory)]
-        return self._missing[0] if self._missing and now > self._until else None
+        return self._missing[0] if self._missing and now > self.until else None
 
     def _is_in(self, directory: Path) -> bool:
         try:

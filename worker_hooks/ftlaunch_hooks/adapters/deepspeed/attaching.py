@@ -15,7 +15,7 @@ from deepspeed.runtime.activation_checkpointing import checkpointing
 
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.deepspeed.shared_parameters import SharedParameters
-from ftlaunch_hooks.adapters.refusal import check_members, refuse
+from ftlaunch_hooks.adapters.refusal import check_first, check_members, refuse
 
 _KNOWN = "DeepSpeed 0.19"
 _NAME = "deepspeed"
@@ -50,6 +50,7 @@ def attach(engine: Any, **more: Any) -> ft.Job:
     more: further objects, as ft.attach() takes them. Raises AttachError for what cannot be kept safe, and what
     ft.attach() raises.
     """
+    check_first("ft.deepspeed.attach()")
     objects, replicated = kept(engine, lambda: _gathered_here(engine))
     return ft.attach(**objects, **more, replicated=[*more.pop("replicated", ()), *replicated])
 

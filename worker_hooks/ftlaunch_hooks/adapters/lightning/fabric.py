@@ -15,7 +15,7 @@ from ftlaunch_hooks.adapters.lightning import strategies
 from ftlaunch_hooks.adapters.lightning.fabric_loader import FabricLoader
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
 from ftlaunch_hooks.adapters.passes import EpochLoops
-from ftlaunch_hooks.adapters.refusal import check_members, check_ranks, refuse
+from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse
 
 _KNOWN = "Lightning 2.6"
 _OF_FABRIC = "strategy world_size is_global_zero loggers setup setup_dataloaders"
@@ -28,6 +28,7 @@ def attach(fabric: Any, **objects: Any) -> ft.Job:
     objects: as ft.attach() takes them; loaders besides, whose positions are saved. The scaler of a precision is added.
     Raises AttachError for what cannot be kept safe, and what ft.attach() raises.
     """
+    check_first("ft.lightning.attach()")
     check_members(fabric, _OF_FABRIC, _KNOWN)
     strategies.check(fabric.strategy, fabric.world_size, "Fabric")
     options = {name: objects.pop(name) for name in _OPTIONS if name in objects}

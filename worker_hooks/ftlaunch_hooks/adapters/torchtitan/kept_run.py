@@ -14,7 +14,7 @@ import torch
 from torchtitan.components.checkpointer import DATALOADER, LR_SCHEDULER, MODEL, OPTIMIZER
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks.adapters.refusal import check_members, refuse
+from ftlaunch_hooks.adapters.refusal import check_first, check_members, refuse
 from ftlaunch_hooks.adapters.torchtitan.data_position import DataPosition
 from ftlaunch_hooks.adapters.torchtitan.held_state import HeldState
 from ftlaunch_hooks.process.say import say
@@ -39,6 +39,7 @@ class KeptRun:
 
         Raises AttachError for what cannot be kept safe, and what ft.attach() raises.
         """
+        check_first("torchtitan's checkpointer")
         _check(trainer, built["optimizers"])
         position = DataPosition(trainer)
         if saved is not None:

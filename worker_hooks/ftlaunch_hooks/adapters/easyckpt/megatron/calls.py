@@ -9,7 +9,7 @@ import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.easyckpt.asked import answer, check_positive
 from ftlaunch_hooks.adapters.easyckpt.megatron import inside
 from ftlaunch_hooks.adapters.easyckpt.megatron.training import NAME, MegatronTraining
-from ftlaunch_hooks.adapters.refusal import refuse
+from ftlaunch_hooks.adapters.refusal import check_first, refuse
 
 _CONCAT = (
     "cannot load with concat=True: the shards of a distributed optimizer are saved rank by rank, and are not merged for"
@@ -47,6 +47,7 @@ def load_checkpoint(
     else:
         own = inside.load_own(model, optimizer, opt_param_scheduler, load_arg, strict, more)
         training.iteration, training.operations = own
+    check_first("load_checkpoint()")
     training.job = ft.attach(**training.objects(), replicated=training.replicated())
     _training = training
     if point is not None and (directory := getattr(inside.arguments(), load_arg, None)):
