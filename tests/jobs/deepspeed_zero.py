@@ -1,7 +1,8 @@
 """A small network trained by DeepSpeed: `deepspeed_zero.py OUT STYLE`.
 
 STYLE: words joined by +: zero0, zero1, zero2, zero3, bf16, frozen (the first layer), accumulate, groups (two parameter
-groups), slow, plain (not kept), micro (a step of the loop for each micro batch), offload.
+groups), slow, plain (not kept), micro (a step of the loop for each micro batch), offload (the optimizer, to the
+processor), parameters (likewise).
 FAULT="RANK STEP; ...": killed before the optimizer's step, one an attempt. Left in OUT: final_RANK, losses_RANK, fired.
 """
 
@@ -33,6 +34,7 @@ CONFIG = {
     "zero_optimization": {
         "stage": STAGE,
         "offload_optimizer": {"device": "cpu" if "offload" in STYLE else "none"},
+        **({"offload_param": {"device": "cpu"}} if "parameters" in STYLE else {}),
         "stage3_param_persistence_threshold": 20,
     },
     "zero_force_ds_cpu_optimizer": False,

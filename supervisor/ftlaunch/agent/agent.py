@@ -16,7 +16,7 @@ from ftlaunch.agent.lease import Lease
 from ftlaunch.agent.node.node_helpers import NodeHelpers
 from ftlaunch.agent.node.node_ranks import AgentRanks
 from ftlaunch.cluster.cluster import FENCE
-from ftlaunch.cluster.membership.shared_dirs import SharedDirs
+from ftlaunch.cluster.membership.shared_dirs import NOT_SEEN, SharedDirs
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system.job_token import TOKEN_VARIABLE
@@ -56,15 +56,13 @@ class Agent:
         self.beside_head = False
         """the head speaks on the same terminal"""
         self._told_place = ""
-        self._told_waiting = False
+        self._told_waiting = self._expired = False  # expired: the lease is over, and the ranks were killed for it
         self._job_stops = False  # a head was told so: the next one must hear of it
-        self._greeting_until = 0.0  # a head was said hello to, and its welcome may be on its way until then
+        self._looked = self._greeting_until = 0.0  # the latter: until when a head's welcome may be on its way
         self.dismissed = False
         """the job goes on without this node"""
-        self._looked = 0.0
         self._settled = self._told_ready = self._interrupted = self._stopping = False
         self._lease = Lease(spec.nodes.timeout + FENCE, clock())
-        self._expired = False  # the lease is over, and the ranks were killed for it
         self._shared = SharedDirs((spec.run_dir, spec.checkpoint_dir))
         self._ending: int | None = None  # the ranks are being ended; then it is over with this code
         self.link = make_link(self._on_message, self._on_head)
@@ -109,8 +107,7 @@ class Agent:
             self._watch_head(now)
 
     def _settle(self, now: float) -> None:
-        if not self._settled and self._helpers.may_begin(now):
-            self._settled = True
+        self._settled = self._settled or self._helpers.may_begin(now)
         if self._settled and self._shared.proven and not self._told_ready and self.link.alone_since is None:
             self._told_ready = True
             self.link.send("ready")
@@ -121,7 +118,7 @@ class Agent:
         if apart is not None and self._search.has_looked_since(self._shared.until):
             why = f"{apart} is not shared with the node of the head at {self.link.endpoint}"
             self.link.send("unfit", why=f"{why} ({self._hello['host']})")
-            self._say(f"cannot take part: {why}: the word that the head has left there is not to be seen here")
+            self._say(f"cannot take part: {why}: {NOT_SEEN}")
             self.code = EXIT_USAGE
 
     def _watch_head(self, now: float) -> None:

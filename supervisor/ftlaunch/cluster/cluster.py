@@ -110,10 +110,7 @@ class Cluster:
         around.pages.reading(NONE)  # the head that is gone may have left another one
         self._end_missing(group, self.roster.vacant, "it has not come to the new head")
         self._end_missing(group, self.older.untold(), "the head that is gone has not said where its ranks resume")
-        if (step := self.older.stop_at) != NONE:  # the head that is gone may not have told all nodes
-            for page in around.pages.pages:
-                page.stop_at = step
-            around.pause()
+        self.older.pass_on_stop()
 
     def _lose(self, node: Node, why: str) -> None:
         if self._nodes.pop(node.member.key, None) is None:

@@ -72,11 +72,14 @@ class OlderRanks:
                 node.send("pages", verb="decide", values=[*told[0], NONE])
         return []
 
-    @property
-    def stop_at(self) -> int:
-        """The step at which ranks that run on were told to stop, by a head that has told some nodes at least; NONE."""
+    def pass_on_stop(self) -> None:
+        """Have all ranks stop where some were told to: the head that is gone may not have told all nodes."""
         running = [node.running for node in self._nodes.values() if node.member.place >= 0 and node.running]
-        return max((int(told.get("stop_at", NONE)) for told in running), default=NONE)
+        step = max((int(told.get("stop_at", NONE)) for told in running), default=NONE)
+        if step != NONE:
+            for page in self._around.pages.pages:
+                page.stop_at = step
+            self._around.pause()
 
     def close(self) -> None:
         """From now on none are taken up: that was done, or other ranks begin."""

@@ -38,7 +38,10 @@ def engine(kind: str = "DeepSpeedEngine", **changes: object) -> Any:
     [
         (engine("PipelineEngine"), "cannot attach to a PipelineEngine: allowed is the DeepSpeedEngine"),
         (engine(has_moe_layers=True), "`has_moe_layers` of the engine is set: experts have"),
-        (engine(zero_offload_param=lambda: SimpleNamespace(device="cpu")), "`zero_offload_param` of the engine is set"),
+        (
+            engine(zero_offload_param=lambda: SimpleNamespace(device="nvme")),
+            "`zero_offload_param` of the engine is",
+        ),
         (engine(mp_world_size=2), "DeepSpeed's own tensor parallelism is not supported here yet"),
         (engine(optimizer=None), "the engine has no optimizer"),
         (engine(optimizer=SimpleNamespace(optimizer=None)), "the engine's optimizer is a SimpleNamespace; known are"),
@@ -50,7 +53,8 @@ def test_what_is_not_known_is_refused(refused: Any, sentence: str) -> None:
 
 
 def test_what_is_known_is_let_through() -> None:
-    attaching._check(engine(zero_offload_optimizer=lambda: SimpleNamespace(device="none")))
+    for device in ("none", "cpu"):
+        attaching._check(engine(zero_offload_optimizer=lambda device=device: SimpleNamespace(device=device)))
 
 
 def test_an_optimizer_that_may_keep_more_is_refused() -> None:

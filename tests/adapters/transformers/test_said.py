@@ -16,7 +16,7 @@ from tests.support.harness import JOBS, FtJob
 pytest.importorskip("transformers")
 HfDeepSpeedConfig = pytest.importorskip("accelerate.utils.deepspeed").HfDeepSpeedConfig
 
-OFFLOADS = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
+OFFLOADS = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}
 
 
 def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -64,12 +64,12 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     assert "cannot keep this Trainer: its argument `auto_find_batch_size` is set" in done.stderr
 
 
-@pytest.mark.refused("Transformers", "FSDP of version 1", "offload")
+@pytest.mark.refused("Transformers", "FSDP of version 1", "offload to disks")
 @pytest.mark.parametrize(
     ("name", "plugin", "sentence"),
     [
         ("fsdp_plugin", SimpleNamespace(fsdp_version=1), "it is given FSDP of version 1"),
-        ("deepspeed_plugin", SimpleNamespace(hf_ds_config=HfDeepSpeedConfig(OFFLOADS)), "DeepSpeed offloads"),
+        ("deepspeed_plugin", SimpleNamespace(hf_ds_config=HfDeepSpeedConfig(OFFLOADS)), "offload_optimizer is to nvme"),
     ],
 )
 def test_other_ways_to_share_a_model_are_refused(name: str, plugin: object, sentence: str) -> None:

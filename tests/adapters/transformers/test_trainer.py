@@ -24,11 +24,12 @@ OFTEN = ("plain", "everything", "trainings")  # in CI
 NO_ENGINE = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed (make deepspeed)")
 
 
-def zero(stage: int) -> str:
-    """DeepSpeed's settings as users of the Trainer write them."""
+def zero(stage: int, *offloaded: str) -> str:
+    """DeepSpeed's settings as users of the Trainer write them. offloaded: to the processor's memory."""
     auto = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    settings = {"zero_optimization": {"stage": stage}, "bf16": {"enabled": "auto"}, **dict.fromkeys(auto, "auto")}
-    return f"deepspeed={json.dumps(settings)}"
+    optimization = {"stage": stage, **{f"offload_{what}": {"device": "cpu"} for what in offloaded}}
+    settings = {"zero_optimization": optimization, "bf16": {"enabled": "auto"}, **dict.fromkeys(auto, "auto")}
+    return f"deepspeed={json.dumps({**settings, 'zero_force_ds_cpu_optimizer': False})}"
 
 
 # name: ranks, faults (one an attempt), kind and options
@@ -58,6 +59,12 @@ SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
         2,
         "kill 1 3;eval 0 4;epoch 1 6",
         ("plain", "rows=24", "max_steps=8", "gradient_accumulation_steps=2", zero(3), *EVALUATES),
+    ),
+    "zero2 offloaded": (2, "kill 1 3;kill 0 6", ("plain", "rows=24", "max_steps=8", "bf16=true", zero(2, "optimizer"))),
+    "zero3 offloaded": (
+        2,
+        "kill 1 3;eval 0 4",
+        ("plain", "rows=24", "max_steps=8", zero(3, "optimizer", "param"), *EVALUATES),
     ),
     "trainings": (1, "kill 0 100;kill 0 103;end 0 107;kill 0 204", ("trainings", "max_steps=7", "rows=10")),
     "trainings of two": (

@@ -55,11 +55,11 @@ def attach(
     if _job is not None:
         _job._attach_again(objects, choices, found)
         return _job
-    ends = ends_of(*coordinator.resume(), coordinator)
+    ends, saved = ends_of(*coordinator.resume(), coordinator)
     if len(_passed) < len(ends):
         _passed.append(PassedTraining(objects, choices, coordinator, found, ends[: len(_passed) + 1]))
         return _passed[-1]
-    _job = Job(objects, choices, coordinator, found, ends)
+    _job = Job(objects, choices, coordinator, found, ends, saved)
     return _job
 
 
@@ -82,7 +82,7 @@ def peek(name: str) -> tuple[int, Any] | None:
     if _job is not None:
         return None  # another training of this process begins
     kind, step = coordinator.resume()
-    ends = ends_of(kind, step, coordinator)
+    ends, _ = ends_of(kind, step, coordinator)
     if len(_passed) < len(ends):
         kind, step = Resume.STORAGE, ends[len(_passed)]
         end_directory(len(_passed), ends, coordinator)

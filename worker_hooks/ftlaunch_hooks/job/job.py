@@ -32,6 +32,7 @@ from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import Choices, RankState
+from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 
 _VERSIONS = {"python": platform.python_version(), "torch": torch.__version__, "layout": str(layout.VERSION)}
 
@@ -45,14 +46,15 @@ class Job:
         choices: Choices,
         coordinator: Coordinator,
         found: Mapping[str, Any],
-        ends: Sequence[int] = (),
+        ends: Sequence[int],
+        saved: SavedTensors | None,
     ) -> None:
-        """Restore and take the first snapshot; use attach(). ends: of earlier trainings, see trainings.py."""
+        """Restore and take the first snapshot; use attach(). ends, saved: see ends_of."""
         self._coordinator, self._page = coordinator, coordinator.page
         self._watcher, self._ends = Watcher(coordinator.on_term, coordinator.on_orphaned), list(ends)
         self._take(objects, choices, found)
         kind, step = coordinator.resume()
-        restored = restore(self._state, self._positions, kind, step, coordinator)
+        restored = restore(self._state, self._positions, kind, step, coordinator, saved)
         if not self._ends:
             skip_bad_data(self._positions, coordinator.checkpoint_dir)
         self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint

@@ -36,16 +36,22 @@ class AttachError(RuntimeError):
 
 
 def restore(
-    state: RankState, positions: Positions, kind: Resume, step: int, coordinator: Coordinator
+    state: RankState,
+    positions: Positions,
+    kind: Resume,
+    step: int,
+    coordinator: Coordinator,
+    opened: SavedTensors | None = None,
 ) -> SavedTensors | None:
     """Load `state` from memory or storage; returns what it was loaded from, or None where training begins at step 0.
 
+    opened: what `open_step` has returned, where it was called before.
     Raises AttachError where nothing that is there may be used, json_codec.StateError when it does not fit,
     tensor_file.Damaged when it cannot be read.
     """
     _check_usable(kind, coordinator)
     try:
-        restored = _load(state, kind, step, coordinator)
+        restored = _load(state, kind, step, coordinator, opened)
         if restored is not None:
             positions.check_ranks(restored.world_size, coordinator.world_size)
             if coordinator.rank == 0 and kind != Resume.WEIGHTS and step > 0:
@@ -103,11 +109,13 @@ def skip_bad_data(positions: Positions, directory: Path) -> None:
     positions.skip(spans)
 
 
-def _load(state: RankState, kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:
+def _load(
+    state: RankState, kind: Resume, step: int, coordinator: Coordinator, opened: SavedTensors | None
+) -> SavedTensors | None:
     if kind == Resume.WEIGHTS and (other := initial.foreign_format(coordinator.load_path)) is not None:
         load_weights(coordinator.load_path, other, state.modules(), tell=coordinator.rank == 0)
         return None
-    reader = open_step(kind, step, coordinator)
+    reader = opened or open_step(kind, step, coordinator)
     if reader is None:
         return None
     if kind == Resume.WEIGHTS:

@@ -16,12 +16,13 @@ from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.restore import AttachError, open_step
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
+from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 
 _SIGN = 10.0  # seconds between signs of life while a rank waits
 
 
-def ends_of(kind: Resume, step: int, coordinator: Coordinator) -> list[int]:
-    """The steps at which the trainings ended that lie before the one where this attempt resumes.
+def ends_of(kind: Resume, step: int, coordinator: Coordinator) -> tuple[list[int], SavedTensors | None]:
+    """The steps at which the trainings ended that lie before the one where this attempt resumes; and what says so.
 
     Raises AttachError where their ends are in another job's directory, tensor_file.Damaged where they cannot be read.
     """
@@ -33,7 +34,7 @@ def ends_of(kind: Resume, step: int, coordinator: Coordinator) -> list[int]:
             " ends of those before are not in this job; give its step"
             f" {ends[0]} or one before, or take the weights alone (resume_training: false)"
         )
-    return ends
+    return ends, saved
 
 
 def end_directory(number: int, ends: list[int], coordinator: Coordinator) -> Path:

@@ -14,6 +14,7 @@ from ftlaunch_contract.files import atomic
 NAME = ".shared"
 PATIENCE = 5.0
 """seconds in which a file of another machine must show: network file systems keep what they know of a directory"""
+NOT_SEEN = "the word that the head has left there is not to be seen here"
 _GAP = 1.0  # seconds between two looks, after which this node must have been stopped
 _LONGEST = 100  # bytes
 

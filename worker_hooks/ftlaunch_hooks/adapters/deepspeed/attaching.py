@@ -30,8 +30,8 @@ _WRAPPERS = (*_SHARED_OUT, "FP16_Optimizer", "FP16_UnfusedOptimizer")
 _SCALERS = ("loss_scaler", "loss_scale_config")
 _INNER = ("FusedAdam", "FusedLamb", "FusedLion", "DeepSpeedCPUAdam", "DeepSpeedCPUAdagrad", "DeepSpeedCPULion")
 _REFUSED = {  # attributes of the engine, or methods that tell whether an option is set
-    "zero_offload_optimizer": "the optimizer's state lies outside of the device, where this adapter does not look",
-    "zero_offload_param": "parameters lie outside of the device, where this adapter does not look",
+    "zero_offload_optimizer": "the optimizer's state lies in files of DeepSpeed's; allowed is the device `cpu`",
+    "zero_offload_param": "parameters lie in files of DeepSpeed's; allowed is the device `cpu`",
     "has_moe_layers": "experts have optimizers' shares of their own",
     "progressive_layer_drop": "what progressive layer drop counts is not saved",
     "curriculum_enabled_legacy": "where the curriculum is is not saved",
@@ -105,8 +105,8 @@ def _kind(engine: Any) -> str:
 def _is_set(engine: Any, name: str) -> bool:
     found = getattr(engine, name, None)
     value = found() if callable(found) and not isinstance(found, torch.nn.Module) else found
-    device = getattr(value, "device", None)  # of an offload that is written down and switched off
-    return bool(value) and getattr(device, "value", device) != "none"
+    device = getattr(value, "device", None)  # to which it is offloaded: what lies in memory is found where it lies
+    return bool(value) and getattr(device, "value", device) not in ("none", "cpu")
 
 
 def _inner(optimizer: Any) -> Any:

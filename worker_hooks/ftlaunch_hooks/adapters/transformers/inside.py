@@ -58,8 +58,14 @@ def check_sharding(trainer: Any) -> None:
             f"cannot keep this Trainer: it is given FSDP of version {fsdp.fsdp_version}, whose state_dict() is a"
             ' collective; give fsdp_config={"version": 2}'
         )
-    if deepspeed is not None and deepspeed.hf_ds_config.is_offload():
-        refuse("cannot keep this Trainer: DeepSpeed offloads parameters or optimizer, where this adapter does not look")
+    if deepspeed is not None:
+        _check_offload(deepspeed.hf_ds_config)
+
+
+def _check_offload(config: Any) -> None:
+    for what in ("offload_optimizer", "offload_param"):
+        if (device := config.get_value(f"zero_optimization.{what}.device")) not in (None, "none", "cpu"):
+            refuse(f"cannot keep this Trainer: DeepSpeed's {what} is to {device}; allowed is the device `cpu`")
 
 
 def check_methods(trainer: Any) -> None:
