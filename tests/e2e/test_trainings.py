@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,3 +174,27 @@ def test_a_training_that_is_not_over_is_not_followed_by_another(job: FtJob, tmp_
     assert job.wait() == 1
     assert "attach() was called before in this process, and that training is not over" in job.stderr
     assert "finish()" in job.stderr
+
+
+OTHERS = """
+import pathlib, sys, torch, ftlaunch_hooks as ft
+from ftlaunch_contract.checkpoint import layout, verify
+model = torch.nn.Linear(2, 2)
+job = ft.attach(model=model)
+for _ in job.steps(3):
+    model.weight.data += 1
+directory = layout.iteration_dir(pathlib.Path(sys.argv[1]), 3)
+found = verify.read_metadata(directory)
+found["files"][next(name for name in found["files"] if "-model-" in name)]["xxh3_128"] = ["0" * 32]
+(directory / layout.METADATA).write_bytes(verify.seal(found))
+ft.attach(model=model)
+"""
+
+
+def test_the_end_of_another_life_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    """It is complete, and of the same step. Taken out: what was saved is compared with nothing."""
+    command = [sys.executable, "-c", OTHERS, str(tmp_path)]
+    env = {**os.environ, "FTLAUNCH_CHECKPOINT_DIR": str(tmp_path)}
+    done = subprocess.run(command, check=False, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "the training before has ended at step 3, and that step could not be saved" in done.stderr

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 from ftlaunch_contract.checkpoint import layout, tensor_file, verify
+from ftlaunch_contract.checkpoint.metadata import training_ends
+from ftlaunch_contract.files import checksums
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.job.coordinator import Coordinator
@@ -41,7 +43,8 @@ def end_directory(number: int, ends: list[int], coordinator: Coordinator) -> Pat
     """The checkpoint of the end of training `number`, verified. Raises AttachError where it cannot be used."""
     directory = layout.iteration_dir(coordinator.checkpoint_dir, ends[number])
     try:
-        verify.verify(directory)
+        if training_ends(verify.verify(directory)) != ends[:number]:
+            raise tensor_file.Damaged("it is that of another run of the job")
     except (tensor_file.Damaged, OSError) as error:
         raise AttachError(
             f"cannot resume: the end of training {number + 1} of this process, {directory}, cannot be used ({error});"
@@ -53,10 +56,10 @@ def end_directory(number: int, ends: list[int], coordinator: Coordinator) -> Pat
 def keep_end(step: int, snapshots: Snapshotter, coordinator: Coordinator) -> None:
     """Wait until the end of a training, at `step`, is on storage. Raises AttachError where it does not come there."""
     directory = layout.iteration_dir(coordinator.checkpoint_dir, step)
-    if verify.is_complete(directory):
-        return
     page, orders = coordinator.page, coordinator.orders
-    if page.save_step < step == snapshots.newest:  # the job has resumed from memory at this very step
+    if page.save_step != step:  # no step was made since this process has resumed
+        if verify.is_complete(directory):
+            return
         page.hold_for_saver(step, Why.END)
         coordinator.held(snapshots, step, Why.END)
         coordinator.finish()
@@ -67,8 +70,26 @@ def keep_end(step: int, snapshots: Snapshotter, coordinator: Coordinator) -> Non
     while not wait_until(is_over, time.monotonic() + _SIGN):
         page.touch(time.monotonic_ns())
     coordinator.at_boundary(step)
-    if not verify.is_complete(directory):
+    if not _is_saved(directory, step, snapshots, coordinator):
         raise AttachError(
             f"cannot attach again: the training before has ended at step {step}, and that step could not be saved to"
             f" {coordinator.checkpoint_dir}; a job that is to resume in this training needs it"
         )
+
+
+def _is_saved(directory: Path, step: int, snapshots: Snapshotter, coordinator: Coordinator) -> bool:
+    """Whether a checkpoint has this rank's snapshot of `step`, and not that of an earlier life of the job."""
+    try:
+        saved = verify.examine(directory)["files"]
+        files, _ = snapshots.slot_files(step)
+    except (tensor_file.Damaged, OSError):
+        return False
+    except LookupError:  # it was held on storage, for want of memory
+        return True
+    for group, fd in files.items():
+        name = layout.shard_name("", group, coordinator.rank, coordinator.world_size)
+        _, _, size = tensor_file.read_header(fd)
+        here = [checksums.of_block(fd, begin, end) for begin, end in checksums.blocks(size)]
+        if any(entry[checksums.NAME] != here for known, entry in saved.items() if known.endswith(name)):
+            return False
+    return True
