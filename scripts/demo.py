@@ -2,7 +2,7 @@
 
     make demo
 
-trains scripts/train_gpt.py on two ranks under ftlaunch while a rank is killed (SIGKILL), a rank is frozen
+trains scripts/train_gpt.py on two ranks under ftlaunch, with a snapshot at every step, while a rank is killed (SIGKILL), a rank is frozen
 (SIGSTOP) and the supervisor is told to stop (SIGTERM); starts the same command again, and lets it finish.
 Then it trains the same job undisturbed and compares the two, bit for bit. Exit code 0 means: all equal, and
 no step was lost to the kill or the preemption.
@@ -46,6 +46,7 @@ class Run:
         self.command = [
             sys.executable, "-m", "ftlaunch", "--nproc-per-node", "2", "--job-id", f"demo-{name}-{os.getpid()}",
             "--run-dir", str(self.run_dir), "--hang-timeout", f"{HANG_TIMEOUT:g}s", "--storage-interval", "200",
+            "--memory-interval", "1",
             str(SCRIPT), "--steps", str(steps), "--out", str(self.out),
         ]  # fmt: skip
 
