@@ -2,10 +2,10 @@
 
     make demo
 
-trains scripts/train_gpt.py on two ranks under ftlaunch, with a snapshot at every step, while a rank is killed (SIGKILL), a rank is frozen
-(SIGSTOP) and the supervisor is told to stop (SIGTERM); starts the same command again, and lets it finish.
-Then it trains the same job undisturbed and compares the two, bit for bit. Exit code 0 means: all equal, and
-no step was lost to the kill or the preemption.
+trains scripts/train_gpt.py on two ranks under ftlaunch, with a snapshot at every step, while a rank is killed
+(SIGKILL), a rank is frozen (SIGSTOP) and the supervisor is told to stop (SIGTERM); starts the same command again, and
+lets it finish. Then it trains the same job undisturbed and compares the two, bit for bit. Exit code 0 means: all equal,
+and no step was lost to the kill or the preemption.
 """
 
 from __future__ import annotations
