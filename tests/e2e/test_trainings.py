@@ -198,3 +198,32 @@ def test_the_end_of_another_life_is_not_taken_for_this_one(tmp_path: Path) -> No
     done = subprocess.run(command, check=False, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "the training before has ended at step 3, and that step could not be saved" in done.stderr
+
+
+LEAVES_OUT = """
+import pathlib, time, torch, ftlaunch_hooks as ft
+def train(steps, nap):
+    model = torch.nn.Linear(2, 2)
+    job = ft.attach(model=model)
+    for step in job.steps(job.began_at + steps):
+        model.weight.data += 1
+        time.sleep(nap)
+if not pathlib.Path("first").exists():
+    train(10, 0)
+    pathlib.Path("first").touch()
+train(10, 0.2)
+print("trained")
+"""
+
+
+def test_a_script_that_leaves_a_training_out_does_not_end_well(job: FtJob, tmp_path: Path) -> None:
+    """Its second training would be taken for the first, which is over. Taken out: the job ends with 0, untrained."""
+    script = tmp_path / "leaves_out.py"
+    script.write_text(LEAVES_OUT)
+    job.start("--max-restarts", "0", script=script, args=(), ranks=1)
+    job.wait_step(14)
+    job.supervisor.terminate()
+    assert job.wait() == 75, job.stderr
+    job.start("--max-restarts", "0", script=script, args=(), ranks=1)
+    assert job.wait() == 1, job.stderr
+    assert "cannot end: the script has attached 1 times, and the job goes on in a later training" in job.stdout

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Mapping
 from types import FrameType
 from typing import Any
 
-from ftlaunch_contract.protocol import Resume
+from ftlaunch_contract.protocol import EXIT_GIVEN_UP, Resume
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.job import Job
 from ftlaunch_hooks.job.passed_training import PassedTraining
 from ftlaunch_hooks.job.restore import AttachError, saved_object
+from ftlaunch_hooks.job.script_end import at_ordinary_end
 from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.job.trainings import end_directory, ends_of
 from ftlaunch_hooks.observe import optimizer_steps
 from ftlaunch_hooks.process import bootstrap, error_file
+from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.standalone import standalone
 from ftlaunch_hooks.state.random_numbers import generators
 from ftlaunch_hooks.state.state import Choices
@@ -57,10 +60,24 @@ def attach(
         return _job
     ends, saved = ends_of(*coordinator.resume(), coordinator)
     if len(_passed) < len(ends):
+        if not _passed:
+            at_ordinary_end(_check_reached)
         _passed.append(PassedTraining(objects, choices, coordinator, found, ends[: len(_passed) + 1]))
         return _passed[-1]
     _job = Job(objects, choices, coordinator, found, ends, saved)
     return _job
+
+
+def _check_reached() -> None:
+    """The script ends. One that has not come to the training where the job is has trained nothing: that is no end."""
+    if _job is not None:
+        return
+    say(
+        f"cannot end: the script has attached {len(_passed)} times, and the job goes on in a later training; where it"
+        " leaves out a training that is over, it must come by it all the same (attach() puts it back, without a step)"
+    )
+    sys.stdout.flush()
+    os._exit(EXIT_GIVEN_UP)
 
 
 def _caller() -> FrameType:
