@@ -8,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from tests.e2e.test_alone import AloneJob
 from tests.support.harness import JOBS, FtJob
 
@@ -86,8 +88,8 @@ def test_it_goes_on_from_storage_with_one_checkpoint_kept(job: FtJob, calm: FtJo
     resumed = job.events("resumed")[-1]
     assert resumed["source"] == "storage"
     assert resumed["step"] > ENDS[1]
-    for number, end in enumerate(ENDS, 1):
-        assert f"training {number} of this process has ended at step {end}: it is put back" in job.stdout
+    for number, (end, word) in enumerate(zip(ENDS, ("", " (tune)"), strict=True), 1):
+        assert f"training {number}{word} of this process has ended at step {end}: it is put back" in job.stdout
     assert [step for step, _ in layout.list_iterations(job.run_dir / "checkpoints")] == [STEPS, *reversed(ENDS)]
     assert_same(job, calm)
     job.assert_clean()
@@ -187,7 +189,7 @@ directory = layout.iteration_dir(pathlib.Path(sys.argv[1]), 3)
 found = verify.read_metadata(directory)
 found["files"][next(name for name in found["files"] if "-model-" in name)]["xxh3_128"] = ["0" * 32]
 (directory / layout.METADATA).write_bytes(verify.seal(found))
-ft.attach(model=model)
+ft.attach(training="next", model=model)
 """
 
 
@@ -200,30 +202,84 @@ def test_the_end_of_another_life_is_not_taken_for_this_one(tmp_path: Path) -> No
     assert "the training before has ended at step 3, and that step could not be saved" in done.stderr
 
 
-LEAVES_OUT = """
-import pathlib, time, torch, ftlaunch_hooks as ft
-def train(steps, nap):
+FOLDS = """
+import os, pathlib, signal, sys, torch, ftlaunch_hooks as ft
+again = os.environ["FTLAUNCH_ATTEMPT"] != "0"
+for fold in range(4):
+    weights = pathlib.Path(sys.argv[1], f"fold{fold}.pt")
+    if weights.exists():
+        continue
+    torch.manual_seed(fold)
     model = torch.nn.Linear(2, 2)
-    job = ft.attach(model=model)
-    for step in job.steps(job.began_at + steps):
-        model.weight.data += 1
-        time.sleep(nap)
-if not pathlib.Path("first").exists():
-    train(10, 0)
-    pathlib.Path("first").touch()
-train(10, 0.2)
-print("trained")
+    words = (os.environ["AGAIN"] if again else "fold {}").format(fold)
+    job = ft.attach(training=words, model=model)
+    for step in job.steps(job.began_at + 5):
+        model.weight.data += torch.rand(2, 2) * (fold + 1)
+        if not again and os.environ.get("KILLED_AT") == str(step):
+            os.kill(os.getpid(), signal.SIGKILL)
+    torch.save(model.state_dict(), weights)
 """
 
 
-def test_a_script_that_leaves_a_training_out_does_not_end_well(job: FtJob, tmp_path: Path) -> None:
-    """Its second training would be taken for the first, which is over. Taken out: the job ends with 0, untrained."""
-    script = tmp_path / "leaves_out.py"
-    script.write_text(LEAVES_OUT)
-    job.start("--max-restarts", "0", script=script, args=(), ranks=1)
-    job.wait_step(14)
-    job.supervisor.terminate()
-    assert job.wait() == 75, job.stderr
-    job.start("--max-restarts", "0", script=script, args=(), ranks=1)
+def folds(job: FtJob, home: Path, again: str = "fold {}", **env: str) -> dict[str, list[Any]]:
+    """Train each fold whose file is not there yet, all with the same names and shapes; returns the weights by file."""
+    home.mkdir(exist_ok=True)
+    (home / "folds.py").write_text(FOLDS)
+    env["AGAIN"] = again
+    job.start("--max-restarts", "1", script=home / "folds.py", args=(str(home),), ranks=1, env=env)
+    job.wait()
+    return weights(home)
+
+
+def weights(home: Path) -> dict[str, list[Any]]:
+    return {path.name: torch.load(path)["weight"].tolist() for path in home.glob("fold*.pt")}
+
+
+@pytest.mark.parametrize("step", [4, 14, 20])  # the last step of one; two and three of them are left out
+def test_a_script_may_leave_out_what_is_over(job: FtJob, tmp_path: Path, step: int) -> None:
+    """Taken out: told apart by their order alone, a fold has the weights of another one."""
+    disturbed = folds(job, tmp_path / "disturbed", KILLED_AT=str(step))
+    assert [event["step"] for event in job.events("resumed")] == [0, step]
+    assert job.wait() == 0, job.stderr
+    job.start("--fresh", script=tmp_path / "disturbed" / "folds.py", args=(str(tmp_path),), ranks=1, env={"AGAIN": ""})
+    assert job.wait() == 0, job.stderr
+    assert weights(tmp_path) == disturbed
+    assert len(disturbed) == 4
+
+
+def test_a_training_that_the_job_does_not_know_is_refused(job: FtJob, tmp_path: Path) -> None:
+    assert len(folds(job, tmp_path / "here", KILLED_AT="14", again="part {}")) == 2
+    assert job.wait() == 1
+    assert "cannot attach the training 'part 2': the job has been in the training 'fold 0', the training" in job.stderr
+
+
+def test_each_training_has_a_word_of_its_own(job: FtJob, tmp_path: Path) -> None:
+    (tmp_path / "twice.py").write_text(
+        "import torch, ftlaunch_hooks as ft\n"
+        "for _ in range(2):\n"
+        "    for step in ft.attach(model=torch.nn.Linear(2, 2)).steps(3): pass\n"
+    )
+    job.start(script=tmp_path / "twice.py", args=(), ranks=1)
+    assert job.wait() == 1
+    assert "cannot attach again: the training without a word has begun in this process before" in job.stderr
+
+
+ENDS_EARLY = """
+import os, signal, torch, ftlaunch_hooks as ft
+def train(word):
+    job = ft.attach(training=word, model=torch.nn.Linear(2, 2))
+    for step in job.steps(job.began_at + 5):
+        if word == "second" and step == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+train("first")
+if os.environ["FTLAUNCH_ATTEMPT"] == "0":
+    train("second")
+"""
+
+
+def test_a_script_that_does_not_come_to_where_the_job_is_does_not_end_well(job: FtJob, tmp_path: Path) -> None:
+    """Taken out: the job ends with 0, and is trained in part."""
+    (tmp_path / "early.py").write_text(ENDS_EARLY)
+    job.start("--max-restarts", "1", script=tmp_path / "early.py", args=(), ranks=1)
     assert job.wait() == 1, job.stderr
     assert "cannot end: the script has attached 1 times, and the job goes on in a later training" in job.stdout

@@ -74,7 +74,7 @@ def main() -> None:
     for parameter in body.parameters():
         parameter.requires_grad_(False)
     model = wrapped(nn.Sequential(body, head))
-    job = ft.attach(tuned=model, momentum=optimizer)
+    job = ft.attach(training="tune", tuned=model, momentum=optimizer)
     while job.step < job.began_at + 8:
         job.step_done(loss=step_of(model, optimizer, job.step))
     job.finish()
@@ -83,7 +83,7 @@ def main() -> None:
     other = wrapped(nn.Linear(8, 1))
     optimizer = torch.optim.AdamW(other.parameters(), lr=0.02)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.9)
-    job = ft.attach(model=other, optimizer=optimizer, scheduler=scheduler)
+    job = ft.attach(training="other", model=other, optimizer=optimizer, scheduler=scheduler)
     for step in job.steps(job.began_at + 10):
         step_of(other, optimizer, step)
         scheduler.step()

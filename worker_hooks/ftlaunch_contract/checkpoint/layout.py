@@ -21,6 +21,7 @@ GROUPS = ("model", "opt")
 COMMON = "common.json"
 OUTSIDE = "outside"  # in a slot's common.json: keys that its state names, of tensors that only other ranks have
 ENDS = "training_ends"  # in common.json and metadata.json: the steps at which earlier trainings of the process ended
+WORDS = "training_words"  # beside it: what the script calls each of them, and this one
 METADATA = "metadata.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 QUARANTINE = "quarantine"

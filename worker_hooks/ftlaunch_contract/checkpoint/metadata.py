@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ftlaunch_contract import shared_keys
-from ftlaunch_contract.checkpoint.layout import ENDS
+from ftlaunch_contract.checkpoint.layout import ENDS, WORDS
 from ftlaunch_contract.files.untrusted_json import HEX, extents, mapping, plain_name, text, whole
 
 
@@ -18,15 +19,40 @@ def check_part(offset: tuple[int, ...], shape: tuple[int, ...], whole_shape: tup
         raise ValueError(f"{what} reaches beyond its tensor")
 
 
-def training_ends(found: Mapping[str, Any]) -> list[int]:
-    """The steps at which trainings ended that the process had made before, of metadata.json or a slot's common.json.
+@dataclass(frozen=True)
+class Trainings:
+    """The trainings of a process, up to the one that a snapshot is of. See job/trainings.py."""
 
-    Raises ValueError for what is no such list.
-    """
-    ends = found.get(ENDS, [])
-    if not isinstance(ends, list):
-        raise ValueError(f"`{ENDS}` is not a list")
-    return [whole(end, f"an entry of `{ENDS}`") for end in ends]
+    ends: tuple[int, ...] = ()
+    """the steps at which those before it ended"""
+    words: tuple[str, ...] = ("",)
+    """what the script calls each of those, and the one that the snapshot is of: all different"""
+
+    def up_to(self, number: int) -> Trainings:
+        """Those up to the one of this number, the first being 0."""
+        return Trainings(self.ends[:number], self.words[: number + 1])
+
+    def followed_by(self, word: str, end: int) -> Trainings:
+        """These, the last of which has ended, and another one."""
+        return Trainings((*self.ends, end), (*self.words, word))
+
+    def entries(self) -> dict[str, list[int] | list[str]]:
+        """What metadata.json and common.json have of it; nothing for a process with one training without a word."""
+        return {} if self == Trainings() else {ENDS: list(self.ends), WORDS: list(self.words)}
+
+
+def trainings(found: Mapping[str, Any]) -> Trainings:
+    """Of metadata.json, or of a slot's common.json. Raises ValueError for what `entries` has not made."""
+    ends, words = found.get(ENDS, []), found.get(WORDS, [""])
+    if not isinstance(ends, list) or not isinstance(words, list):
+        raise ValueError(f"`{ENDS}` or `{WORDS}` is not a list")
+    known = Trainings(
+        tuple(whole(end, f"an entry of `{ENDS}`") for end in ends),
+        tuple(text(word, f"an entry of `{WORDS}`") for word in words),
+    )
+    if not len(set(words)) == len(words) == len(ends) + 1:
+        raise ValueError(f"`{WORDS}` has no word for each training")
+    return known
 
 
 def check_metadata(metadata: Mapping[str, Any], dtypes: Collection[str], block: int) -> None:
@@ -36,7 +62,7 @@ def check_metadata(metadata: Mapping[str, Any], dtypes: Collection[str], block: 
     """
     whole(metadata.get("step"), "`step`")
     whole(metadata.get("world_size"), "`world_size`", 1)
-    training_ends(metadata)
+    trainings(metadata)
     files = mapping(metadata.get("files"), "`files`")
     for name, entry in files.items():
         plain_name(name)

@@ -40,7 +40,7 @@ def doomed(
             yield step, path
         elif found is not None:
             kept += 1
-            ends.update(metadata.training_ends(found))
+            ends.update(metadata.trainings(found).ends)
 
 
 def _examined(path: Path) -> dict[str, Any] | None:

@@ -98,7 +98,7 @@ def _common_of(common: bytes, target: SaveTarget, rank: int) -> dict[str, Any]:
         step = untrusted_json.whole(found.get("step"), "`step`")
         if not isinstance(found.get(layout.OUTSIDE, []), list):
             raise ValueError(f"`{layout.OUTSIDE}` is not a list")
-        metadata.training_ends(found)
+        metadata.trainings(found)
     except ValueError as error:
         raise tensor_file.Damaged(f"the snapshot of rank {rank} cannot be read ({error})") from error
     if step != target.step:
@@ -153,7 +153,6 @@ def commit(target: SaveTarget, permit: Callable[[], None] = lambda: None) -> tup
     atomic.write_durable(directory / layout.COMMON, common)
     files = {name: entry for part in parts for name, entry in part["files"].items()}
     files[layout.COMMON] = {"bytes": len(common), checksums.NAME: checksums.of_bytes(common)}
-    ends = metadata.training_ends(parts[0]["common"])
     said = {
         "version": layout.VERSION,
         "step": target.step,
@@ -161,7 +160,7 @@ def commit(target: SaveTarget, permit: Callable[[], None] = lambda: None) -> tup
         "tensors": tensors,
         "files": files,
         health_mark.KEY: health_mark.join([health_mark.of(part["common"]) for part in parts], target.abnormal),
-        **({layout.ENDS: ends} if ends else {}),
+        **metadata.trainings(parts[0]["common"]).entries(),
     }
     for path in part_paths:
         path.unlink()

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from types import FrameType
 from typing import Any
 
+from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, Resume
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.job import Job
@@ -15,7 +16,7 @@ from ftlaunch_hooks.job.passed_training import PassedTraining
 from ftlaunch_hooks.job.restore import AttachError, saved_object
 from ftlaunch_hooks.job.script_end import at_ordinary_end
 from ftlaunch_hooks.job.supervised import Supervised
-from ftlaunch_hooks.job.trainings import end_directory, ends_of
+from ftlaunch_hooks.job.trainings import check_other, end_directory, known_trainings, place_of
 from ftlaunch_hooks.observe import optimizer_steps
 from ftlaunch_hooks.process import bootstrap, error_file
 from ftlaunch_hooks.process.say import say
@@ -26,7 +27,7 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 _coordinator: Coordinator | None = None
 _job: Job | None = None
-_passed: list[PassedTraining] = []  # trainings that the job has behind it, as far as the script has come to them
+_passed: dict[str, PassedTraining] = {}  # by word: trainings that the job has behind it, and the script has come to
 
 
 def attach(
@@ -34,6 +35,7 @@ def attach(
     frozen: Collection[str] = (),
     replicated: Collection[str] = (),
     anew: Mapping[str, str] | None = None,
+    training: str = "",
     **objects: Any,
 ) -> Job:
     """Take part in the job: restore `objects` where an earlier attempt left them, and keep them safe.
@@ -44,7 +46,8 @@ def attach(
     parameters another wrapper than DistributedDataParallel keeps equal on all ranks, and of optimizers that step all of
     theirs on every rank: one rank saves them for all. anew: name of an object -> a word of the script's; what was saved
     of it under another word, or none, is not restored: new data, or a new schedule at the old position.
-    Call it after everything is built; and again, once the training is over, for another one (trainings.py).
+    Call it after everything is built; and again, once the training is over, for another one. training: a word by which
+    a job that resumes tells several trainings of one script apart (trainings.py).
     Raises StateError naming the argument that cannot be saved or does not fit what is restored, and AttachError.
     """
     global _job  # noqa: PLW0603 - one process is one rank
@@ -53,18 +56,22 @@ def attach(
         if unknown := sorted(set(names) - set(objects)):
             raise AttachError(f"cannot attach: {option} names {unknown[0]!r}, which is none of {sorted(objects)}")
     optimizer_steps.stop()
-    choices = Choices(frozen, replicated, anew or {})
+    choices = Choices(frozen, replicated, anew or {}, training)
     found = generators.find(_caller(), objects)
     if _job is not None:
+        check_other(training, _job._trainings.words)
         _job._attach_again(objects, choices, found)
         return _job
-    ends, saved = ends_of(*coordinator.resume(), coordinator)
-    if len(_passed) < len(ends):
+    known, saved = known_trainings(*coordinator.resume(), coordinator)
+    trainings = known or Trainings(words=(training,))
+    number = place_of(training, trainings, _passed)
+    if number < len(trainings.ends):
         if not _passed:
             at_ordinary_end(_check_reached)
-        _passed.append(PassedTraining(objects, choices, coordinator, found, ends[: len(_passed) + 1]))
-        return _passed[-1]
-    _job = Job(objects, choices, coordinator, found, ends, saved)
+        one = PassedTraining(objects, choices, coordinator, found, trainings.up_to(number), trainings.ends[number])
+        _passed[training] = one
+        return one
+    _job = Job(objects, choices, coordinator, found, trainings, saved)
     return _job
 
 
@@ -73,8 +80,8 @@ def _check_reached() -> None:
     if _job is not None:
         return
     say(
-        f"cannot end: the script has attached {len(_passed)} times, and the job goes on in a later training; where it"
-        " leaves out a training that is over, it must come by it all the same (attach() puts it back, without a step)"
+        f"cannot end: the script has attached {len(_passed)} times, and the job goes on in a later training, to which"
+        " it has not come; give --fresh to start over"
     )
     sys.stdout.flush()
     os._exit(EXIT_GIVEN_UP)
@@ -88,21 +95,21 @@ def _caller() -> FrameType:
     return frame
 
 
-def peek(name: str) -> tuple[int, Any] | None:
+def peek(name: str, *, training: str = "") -> tuple[int, Any] | None:
     """Look, before attach(), where this attempt resumes: the step, and what state_dict() of `name` was there.
 
     None where training begins anew. attach() resumes from that very step. Call it on every rank that attaches.
-    name: of an object with state_dict() that is no module and no optimizer. Raises StateError where nothing was saved
-    under that name, and AttachError.
+    name: of an object with state_dict() that is no module and no optimizer. training: see attach(). Raises StateError
+    where nothing was saved under that name, and AttachError.
     """
     coordinator = _join("peek")
     if _job is not None:
         return None  # another training of this process begins
     kind, step = coordinator.resume()
-    ends, _ = ends_of(kind, step, coordinator)
-    if len(_passed) < len(ends):
-        kind, step = Resume.STORAGE, ends[len(_passed)]
-        end_directory(len(_passed), ends, coordinator)
+    known, _ = known_trainings(kind, step, coordinator)
+    if known is not None and (number := place_of(training, known, _passed)) < len(known.ends):
+        kind, step = Resume.STORAGE, known.ends[number]
+        end_directory(known.up_to(number), step, coordinator)
     return saved_object(name, kind, step, coordinator)
 
 

@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import replace
 
+from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import Resume, Why
 from ftlaunch_hooks.job.coordinator import Coordinator
@@ -50,10 +51,10 @@ class Boundary:
             self._take(step)
         self._spent = self._snapshots.spent, self._snapshots.laying_out
 
-    def turn_to(self, state: RankState, ends: list[int], step: int) -> None:
+    def turn_to(self, state: RankState, trainings: Trainings, step: int) -> None:
         """Another training begins with `step`: meet all ranks there, and take the first snapshot of its state."""
         self._state = state
-        self._snapshots.turn_to(state, ends)
+        self._snapshots.turn_to(state, trainings)
         self._page.beat(step, time.monotonic_ns())
         peers = self._coordinator.peers
         wait_until(lambda: self._page.leave or all(peer.step >= step for peer in peers), math.inf)

@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.pages.loss_record import NO_SPAN, parse_rule
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
@@ -46,20 +47,21 @@ class Job:
         choices: Choices,
         coordinator: Coordinator,
         found: Mapping[str, Any],
-        ends: Sequence[int],
+        trainings: Trainings,
         saved: SavedTensors | None,
     ) -> None:
-        """Restore and take the first snapshot; use attach(). ends, saved: see ends_of."""
+        """Restore and take the first snapshot; use attach(). trainings, saved: see known_trainings."""
         self._coordinator, self._page = coordinator, coordinator.page
-        self._watcher, self._ends = Watcher(coordinator.on_term, coordinator.on_orphaned), list(ends)
+        self._watcher, self._trainings = Watcher(coordinator.on_term, coordinator.on_orphaned), trainings
         self._take(objects, choices, found)
         kind, step = coordinator.resume()
         restored = restore(self._state, self._positions, kind, step, coordinator, saved)
-        if not self._ends:
+        if not trainings.ends:
             skip_bad_data(self._positions, coordinator.checkpoint_dir)
         self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
         self.attempt: int = coordinator.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
+        self.from_other_job = kind == Resume.LOADED
         self._in_loop = False
         self._open_step: OpenStep | None = None  # of a loop without steps()
         self._kept: int = self.step  # the newest step that was restored, or held for the saver
@@ -69,7 +71,7 @@ class Job:
             self._state, self._page, coordinator.peers, coordinator.memory_dir,
             coordinator.rank, _VERSIONS, base, coordinator.storage_slots,
         )  # fmt: skip
-        self._snapshots.training_ends = self._ends
+        self._snapshots.trainings = trainings
         self._watch = Stopwatch(self._page, compared=coordinator.world_size > 1)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         names_go_to = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
@@ -84,13 +86,13 @@ class Job:
             objects, choices.frozen, coordinator.rank, coordinator.world_size, coordinator.peers,
             found, coordinator.node, choices.replicated, choices.anew,
         )  # fmt: skip
-        self._positions = Positions(objects, choices.frozen, counted_before=bool(self._ends))
+        self._positions = Positions(objects, choices.frozen, counted_before=bool(self._trainings.ends))
 
     def _attach_again(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         """Another training of this process begins, one step behind the end of the one before: see attach()."""
         with self.phase("checkpoint"):
             keep_end(self.step, self._snapshots, self._coordinator)
-        self._ends.append(self.step)
+        self._trainings = self._trainings.followed_by(choices.training, self.step)
         self.step += 1
         self._unsaved.close()
         self._open_step = self.restored_from = None
@@ -98,7 +100,7 @@ class Job:
         self._page.consumed, self._page.phase = 0, Phase.STARTUP
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._state.hold_structure()
-        self._boundary.turn_to(self._state, self._ends, self.step)
+        self._boundary.turn_to(self._state, self._trainings, self.step)
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
         self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
 
@@ -107,7 +109,7 @@ class Job:
     @property
     def began_at(self) -> int:
         """The step at which this training began: 0, or one behind the end of the training before it."""
-        return self._ends[-1] + 1 if self._ends else 0
+        return self._trainings.ends[-1] + 1 if self._trainings.ends else 0
 
     @property
     def is_over(self) -> bool:
@@ -210,7 +212,7 @@ class Job:
         """Ask for a checkpoint of one of the next steps; returns at once. One rank asking is enough."""
         self._page.want_save = self.step
 
-    # --- the beginning ------------------------------------------------------------------------------------
+    # --- the beginning, and step by step -------------------------------------------------------------------
 
     def _begin(self, kind: Resume) -> None:
         """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
@@ -222,8 +224,6 @@ class Job:
         if not self._state.awaits_steps:
             self._state.restore_rng()  # for a script's own loop; steps() does it again
         at_ordinary_end(self._script_ends)
-
-    # --- step by step -------------------------------------------------------------------------------------
 
     def _begin_training(self) -> None:
         self._state.restore_rng()  # not earlier: making a DataLoader's iterator draws from the generators

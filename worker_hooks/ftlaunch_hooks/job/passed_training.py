@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from typing import Any
 
+from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.protocol import RESTORED_FROM, Resume
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.job import Job
 from ftlaunch_hooks.job.restore import AttachError, restore
-from ftlaunch_hooks.job.trainings import end_directory
+from ftlaunch_hooks.job.trainings import end_directory, name_of
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.state import Choices
@@ -24,19 +25,21 @@ class PassedTraining(Job):
         choices: Choices,
         coordinator: Coordinator,
         found: Mapping[str, Any],
-        ends: Sequence[int],
+        trainings: Trainings,
+        end: int,
     ) -> None:
-        """ends: of the trainings up to this one. Raises AttachError, and what attach() raises."""
+        """trainings: up to this one, which ended at step `end`. Raises AttachError, and what attach() raises."""
         self._coordinator, self._page = coordinator, coordinator.page
-        *before, self.step = ends
-        self._ends, self._watch = list(before), Stopwatch(self._page, compared=False)
-        directory = end_directory(len(before), list(ends), coordinator)
+        self._trainings, self.step = trainings, end
+        self._watch = Stopwatch(self._page, compared=False)
+        directory = end_directory(trainings, end, coordinator)
         self._take(objects, choices, found)
         restore(self._state, self._positions, Resume.STORAGE, self.step, coordinator)
         self.attempt, self.restored_from = coordinator.attempt, RESTORED_FROM[Resume.STORAGE]
+        self.from_other_job = False
         if coordinator.rank == 0:
             say(
-                f"training {len(ends)} of this process has ended at step {self.step}: it is put back from {directory},"
+                f"{name_of(trainings)} of this process has ended at step {self.step}: it is put back from {directory},"
                 " and the job goes on in a later one"
             )
         if not self._state.awaits_steps:
@@ -60,7 +63,7 @@ class PassedTraining(Job):
 
     def _refuse_step(self) -> None:
         raise AttachError(
-            f"cannot resume: training {len(self._ends) + 1} of this process had ended at step {self.step} when the job"
+            f"cannot resume: {name_of(self._trainings)} of this process had ended at step {self.step} when the job"
             " went on to the next one, and now it makes a step more; start it with the settings that it had, or give"
             " --fresh to start over"
         )

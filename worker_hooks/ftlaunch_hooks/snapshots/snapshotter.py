@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftlaunch_contract.checkpoint import health_mark, layout
+from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import STAGED, Why
@@ -68,7 +69,7 @@ class Snapshotter:
         self._progress = self.budget.progress
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
         self.digests: ReplicaDigests | None = None  # set where replicas are compared
-        self.training_ends: list[int] = []  # see job/trainings.py
+        self.trainings = Trainings()
         self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
         self.laying_out = 0.0  # the part of it in which slots got their first files
         self._slots = Slots(page, self.budget, directory, rank, storage or directory / "storage")
@@ -86,10 +87,10 @@ class Snapshotter:
         """The newest step that this rank has in memory; NONE before the first."""
         return self._slots.newest
 
-    def turn_to(self, state: RankState, ends: list[int]) -> None:
+    def turn_to(self, state: RankState, trainings: Trainings) -> None:
         """Take snapshots of another state from here on: that of another training."""
         self.settle()
-        self._state, self.training_ends = state, ends
+        self._state, self.trainings = state, trainings
 
     # --- at a step boundary, in this order --------------------------------------------------------------------
 
@@ -234,8 +235,8 @@ class Snapshotter:
         head = f'"step":{new.step},"consumed_samples":{new.consumed},"versions":{self._versions}'
         if new.collected.outside:
             head += f',"{layout.OUTSIDE}":{json.dumps(list(new.collected.outside))}'
-        if self.training_ends:
-            head += f',"{layout.ENDS}":{json.dumps(self.training_ends)}'
+        for key, entry in self.trainings.entries().items():
+            head += f',"{key}":{json.dumps(entry)}'
         head += f',"{health_mark.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
         return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()
 

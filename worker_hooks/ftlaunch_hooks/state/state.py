@@ -43,6 +43,7 @@ class Choices:
     frozen: Collection[str]
     replicated: Collection[str]
     anew: Mapping[str, str]
+    training: str
 
 
 class RankState:

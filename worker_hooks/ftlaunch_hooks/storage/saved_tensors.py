@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ftlaunch_contract import shared_keys
 from ftlaunch_contract.checkpoint import layout, tensor_file, verify
-from ftlaunch_contract.checkpoint.metadata import training_ends
+from ftlaunch_contract.checkpoint.metadata import Trainings, trainings
 from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
 from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
 from ftlaunch_hooks.tensors.mapped import MappedFile
@@ -49,7 +49,7 @@ class SavedTensors:
     step: int
     consumed_samples: int
     world_size: int
-    training_ends: list[int]  # see job/trainings.py
+    trainings: Trainings
     partial = False  # tensors may be missing, or parts of them
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class MemoryReader(SavedTensors):
             self._check_whole()
         self._first = min(slots)
         self.consumed_samples = self._common[self._first]["consumed_samples"]
-        self.training_ends = training_ends(self._common[self._first])
+        self.trainings = trainings(self._common[self._first])
 
     def state(self, rank: int) -> dict[str, Any]:
         """See SavedTensors."""
@@ -158,7 +158,7 @@ class CheckpointReader(SavedTensors):
             if name != layout.COMMON:
                 self._add(MappedFile(directory / name))
         self._check_whole()
-        self.consumed_samples, self.training_ends = self._common["consumed_samples"], training_ends(metadata)
+        self.consumed_samples, self.trainings = self._common["consumed_samples"], trainings(metadata)
 
     def state(self, rank: int) -> dict[str, Any]:
         """See SavedTensors."""

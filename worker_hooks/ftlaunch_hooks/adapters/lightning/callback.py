@@ -19,13 +19,14 @@ _LEFT = (
 _kept: Fit | None = None
 
 
-def Callback(*, automatic: bool = False) -> Any:  # noqa: N802 - to a script it is a class
+def Callback(*, training: str = "", automatic: bool = False) -> Any:  # noqa: N802 - to a script it is a class
     """A callback for `Trainer(callbacks=[...])`. Raises AttachError where Lightning is not installed.
 
-    automatic: the script does not know of it, and is told what is attached.
+    training: a word for the next fit(), by which a job that resumes tells several trainings of one script apart; for
+    another fit() set `callback.training`. automatic: the script does not know of it, and is told what is attached.
     """
     bases = tuple(importlib.import_module(f"{name}.callbacks").Callback for name in _packages())
-    return type("FtlaunchCallback", (_Hooks, *bases), {"automatic": automatic})()
+    return type("FtlaunchCallback", (_Hooks, *bases), {"automatic": automatic, "training": training})()
 
 
 def _packages() -> list[str]:
@@ -41,7 +42,7 @@ def _packages() -> list[str]:
 class _Hooks:
     """What Lightning calls."""
 
-    automatic = False
+    automatic, training = False, ""
     _fit: Fit | None = None
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
@@ -53,7 +54,8 @@ class _Hooks:
         """Optimizers exist, and the loops have not begun."""
         global _kept  # noqa: PLW0603 - one process is one rank, and one fit at a time is kept in it
         if _kept is None or _kept.is_complete:
-            _kept = self._fit = Fit(trainer)
+            word, self.training = self.training, ""
+            _kept = self._fit = Fit(trainer, word)
             if self.automatic and trainer.is_global_zero:
                 say(f"attached to the fit() of this script: {', '.join(_kept.names)}")
         elif _kept.over and trainer.is_global_zero:

@@ -13,8 +13,10 @@ from ftlaunch_hooks.adapters.lightning import loops as fit_loops
 from ftlaunch_hooks.adapters.lightning import metrics, saved, strategies
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
 from ftlaunch_hooks.adapters.refusal import check_ranks
+from ftlaunch_hooks.adapters.words import check_place, word_of
 from ftlaunch_hooks.process.say import say
 
+_HOW = "ft.lightning.Callback(training=...)"
 _ENDLESS = 1 << 40  # steps: Lightning decides when it is enough, and finish() says so
 _CHANGED = (
     "what runs before training (setup(), on_fit_start(), on_train_start(), the sanity check) has changed parameters"
@@ -26,8 +28,11 @@ _OLDER = "{path}, given as ckpt_path=, is not loaded: training goes on from step
 class Fit:
     """One fit(). It is attached itself, and saves what Lightning keeps beside weights and optimizers."""
 
-    def __init__(self, trainer: Any) -> None:
-        """In on_fit_start. Raises AttachError for a Trainer that cannot be kept safe, and what attach() raises."""
+    def __init__(self, trainer: Any, word: str) -> None:
+        """In on_fit_start. word: see Callback.
+
+        Raises AttachError for a Trainer that cannot be kept safe, and what attach() raises.
+        """
         _check(trainer)
         self.trainer, self.over = trainer, False
         self._start = random_numbers.read()
@@ -40,11 +45,13 @@ class Fit:
         self.keeps_attributes_of = metrics.torchmetrics_of(trainer.lightning_module)
         objects = _objects(trainer)
         self.names = list(objects)
-        self._job = ft.attach(**objects, lightning=self)
+        self._job = ft.attach(training=word_of(word, _HOW, speaks=trainer.is_global_zero), **objects, lightning=self)
         self._handler = signal.getsignal(signal.SIGTERM)
         self._changes = self._changed = 0
-        if self._saved is not None:
-            self._go_on(self._saved)
+        if (restored := self._saved) is not None:
+            if restored["loops"]["ended"] and not word:
+                check_place(self._job, restored["place"], _place(trainer), _HOW)
+            self._go_on(restored)
 
     # --- what is saved ------------------------------------------------------------------------------------------
 
@@ -57,6 +64,7 @@ class Fit:
             "lightning": saved.state(self.trainer),
             "metrics": metrics.state(self.trainer),
             "loggers": self._loggers.state(),
+            "place": _place(self.trainer),
         }
 
     @property
@@ -135,6 +143,10 @@ class Fit:
         if self._steps is not None:
             self._steps.close()
         self._loops.close()
+
+
+def _place(trainer: Any) -> str:
+    return f"{trainer.default_root_dir} as a {type(trainer.lightning_module).__qualname__}"
 
 
 def _check(trainer: Any) -> None:

@@ -17,9 +17,12 @@ from ftlaunch_hooks.adapters.transformers import inside
 from ftlaunch_hooks.adapters.transformers.kept_state import KeptState
 from ftlaunch_hooks.adapters.transformers.model_part import digest_of_frozen, part_of
 from ftlaunch_hooks.adapters.transformers.own_state import UnsavedAttributes
+from ftlaunch_hooks.adapters.words import check_place
 
 NAME = "trainer"
 """under which the state of the Trainer is attached"""
+HOW = "ft.transformers.wrap(trainer, training=...)"
+"""to give a training a word"""
 _LAST_LOG = "train_runtime"  # only the log of the whole training has it
 
 
@@ -37,9 +40,11 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         self._loss: float | None = None
         self._evaluates_first = False
         self._pass = self._had = 0
+        self._word, self._given = "", False
 
-    def attach_next(self) -> None:
-        """The next training of this Trainer is to be kept safe."""
+    def attach_next(self, word: str, *, given: bool) -> None:
+        """The next training of this Trainer is to be kept safe, and is called `word`, which the script has given."""
+        self._word, self._given = word, given
         self._attaches, self._keeps, self.is_over, self.job = True, False, False, None
 
     def begins_at(self, number: int, had: int) -> None:
@@ -55,7 +60,9 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         loader = trainer.callback_handler.train_dataloader  # among these variables its generators are found
         self._kept = kept = KeptState(trainer, loader, digest_of_frozen(trainer.model_wrapped))
         objects: dict[str, Any] = {**_objects(trainer), NAME: kept}
-        self.job = ft.attach(**objects)
+        self.job = ft.attach(training=self._word, **objects)
+        if kept.over_in is not None and not self._given:
+            check_place(self.job, kept.over_in, args.output_dir, HOW)
         self._counted = state.global_step
         self._unsaved = UnsavedAttributes(trainer)
         self._evaluates_first = args.eval_on_start

@@ -23,6 +23,8 @@ class KeptState:
         self._history = History()
         self.begun = self.over = False
         """whether a step was completed; whether the loop is left"""
+        self.over_in: str | None = None
+        """the folder of what was restored, where that training was over"""
 
     def state_dict(self) -> dict[str, Any]:
         """Raises TypeError for what JSON cannot hold."""
@@ -32,6 +34,7 @@ class KeptState:
             "begun": self.begun,
             "over": self.over,
             "asked": asked(trainer),
+            "folder": trainer.args.output_dir,
             "base": self._base,
             "fields": inside.fields_of(trainer.state),
             "history": self._history.state(entries[:-1] if self.over else entries),  # the last one is written again
@@ -61,6 +64,7 @@ class KeptState:
         inside.put_back_numbers(trainer, saved)
         inside.loss_sum(trainer).copy_(saved["loss_sum"])
         if saved["over"]:
+            self.over_in = saved["folder"]
             inside.loss_sum(trainer).zero_()  # it is in the total
         _put_back_exported(trainer, saved["callbacks"])
         self.fetches.load(saved["data"])

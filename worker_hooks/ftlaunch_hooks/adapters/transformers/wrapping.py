@@ -11,8 +11,9 @@ from transformers.trainer_utils import get_last_checkpoint
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.adapters.transformers import inside
-from ftlaunch_hooks.adapters.transformers.boundaries import NAME, Boundaries
+from ftlaunch_hooks.adapters.transformers.boundaries import HOW, NAME, Boundaries
 from ftlaunch_hooks.adapters.transformers.kept_state import asked, saved_place, saved_trainer_state
+from ftlaunch_hooks.adapters.words import word_of
 from ftlaunch_hooks.process.say import say
 
 _REFUSED = {
@@ -20,20 +21,21 @@ _REFUSED = {
     "enable_jit_checkpoint": "it takes SIGTERM for itself, by which a job is told to stop; leave it out",
 }
 
-
 _LEFT = (
     "the train() before this one has not come to its end: of this one nothing is saved, and after a restart the one"
     " before goes on from where it was left"
 )
 
 
-def wrap(trainer: Any) -> Any:
+def wrap(trainer: Any, *, training: str = "") -> Any:
     """Have `trainer.train()` resume the job exactly, and keep it safe; returns the trainer.
 
-    trainer: a transformers.Trainer, or of a class that is made of it. Call it before train(), on every rank. Raises
+    trainer: a transformers.Trainer, or of a class that is made of it. training: a word for its next train(), by which a
+    job that resumes tells several trainings of one script apart. Call it before train(), on every rank. Raises
     RuntimeError where this Trainer cannot be kept safe.
     """
-    if isinstance(getattr(trainer.train, "__self__", None), KeptTraining):
+    if isinstance(kept := getattr(trainer.train, "__self__", None), KeptTraining):
+        kept.word = training or kept.word
         return trainer
     inside.check_kind(trainer)
     inside.check_methods(trainer)
@@ -41,7 +43,7 @@ def wrap(trainer: Any) -> Any:
     for option, why in _REFUSED.items():
         if getattr(trainer.args, option, None):
             refuse(f"cannot keep this Trainer: its argument `{option}` is set: {why}")
-    trainer.train = KeptTraining(trainer).train
+    trainer.train = KeptTraining(trainer, training).train
     return trainer
 
 
@@ -54,8 +56,10 @@ class KeptTraining:
     newest: Boundaries | None = None
     """of the training of this process that was kept last"""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, word: str) -> None:
         self._trainer, self._plain_train = trainer, trainer.train
+        self.word = word
+        """of the script's, for the next one"""
         self._speaks = bool(trainer.is_world_process_zero())
         self._boundaries = Boundaries(trainer)
         inside.put_first(trainer, self._boundaries)
@@ -68,12 +72,14 @@ class KeptTraining:
             self._say(_LEFT)
             return self._plain_train(resume_from_checkpoint, *args, **kwargs)
         KeptTraining.newest = self._boundaries
-        self._boundaries.attach_next()
         if (args and args[0] is not None) or kwargs.get("trial") is not None:
             refuse("cannot keep a search of hyperparameters: it trains several times; wrap none for it")
         if self._trainer.args.ignore_data_skip:
             self._say("ignore_data_skip is set: a resumed run sees samples twice or not at all, and is not exact")
-        point = ft.peek(NAME)
+        given, self.word = self.word, ""
+        word = word_of(given, HOW, speaks=self._speaks)
+        self._boundaries.attach_next(word, given=bool(given))
+        point = ft.peek(NAME, training=word)
         if point is None or not point[1]["begun"]:
             return self._train_anew(resume_from_checkpoint, *args, **kwargs)
         step, saved = point

@@ -27,7 +27,7 @@ class LoopNames:
     read: frozenset[str]
     """a pass may read them before it has stored them"""
     carried: frozenset[str]
-    """both, and no target of a `for`"""
+    """one of the loops may read them before it has stored them, and stores them other than as the target of a `for`"""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,16 @@ def loop_names(code: CodeType, offset: int) -> LoopNames:
     stores = {place: [name for name, is_store in lines[place].uses if is_store] for place in loop}
     stored = {name for names in stores.values() for name in names}
     targets = stored - {name for place, names in stores.items() for name in names if not lines[place].is_target}
-    live = _live(lines, loop).get(_head(lines, loop, at), frozenset())
-    return LoopNames(frozenset(stored), live, frozenset((live & stored) - targets))
+    live, heads = _live(lines, loop), _heads(lines, loop, at)
+    carried = {
+        name
+        for head, last in heads.items()
+        for place in loop
+        if head <= place <= last
+        for name in stores[place]
+        if name in live[head] and name not in targets
+    }
+    return LoopNames(frozenset(stored), live.get(max(heads, default=at), frozenset()), frozenset(carried))
 
 
 def _lines(code: CodeType) -> dict[int, _Line]:
@@ -100,10 +108,15 @@ def _reached(start: int, ways: Mapping[int, tuple[int, ...] | list[int]]) -> set
     return found
 
 
-def _head(lines: Mapping[int, _Line], loop: set[int], at: int) -> int:
-    """Where a pass of the innermost loop around `at` begins: what a script that is started again comes to first."""
-    heads = (to for place in loop for to in lines[place].next if to <= at <= place)
-    return max(heads, default=at)
+def _heads(lines: Mapping[int, _Line], loop: set[int], at: int) -> dict[int, int]:
+    """Of each loop around `at` where a pass begins, and its last place.
+
+    The innermost begins last: a script that is started again comes to its head first.
+    """
+    found: dict[int, int] = {}
+    for place in sorted(loop):
+        found |= {to: place for to in lines[place].next if to <= at <= place}
+    return found
 
 
 def _live(lines: Mapping[int, _Line], loop: set[int]) -> dict[int, frozenset[str]]:

@@ -69,6 +69,16 @@ def over_epochs() -> None:
             average += epoch + number + step + one + other
 
 
+def over_epochs_with_names_of_each() -> None:
+    best = 9
+    for epoch in range(2):
+        file, worst = f"epoch {epoch}", 0
+        for step in steps(2):
+            worst = max(worst, step)
+        best = min(best, worst)
+        str(file)
+
+
 def of_its_own() -> None:
     count = 0
     while True:
@@ -132,6 +142,11 @@ def test_outer_loops_count_and_what_their_for_gives_does_not() -> None:
     names = names_of(over_epochs)
     assert names.carried == {"average"}
     assert "epoch" in names.read
+
+
+def test_what_an_outer_pass_stores_and_no_inner_one_is_made_again() -> None:
+    """Taken out: a name that each epoch gives itself is told as lost."""
+    assert names_of(over_epochs_with_names_of_each).carried == {"best", "worst"}
 
 
 def test_nothing_is_carried_where_there_is_no_loop() -> None:
