@@ -10,21 +10,25 @@ from typing import Any
 
 import torch
 
+from ftlaunch_hooks.adapters.numpy_state import GlobalState
+
 State = dict[str, Any]
 Raw = tuple[Any, Any, Any]
+
+_of_numpy = GlobalState()
 
 
 def read_raw() -> Raw:
     """Of Python's, torch's on the CPU, and NumPy's where it is imported: in the least time."""
     numpy = sys.modules.get("numpy")
-    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy.random.get_state()
+    return random.getstate(), torch.get_rng_state(), None if numpy is None else _of_numpy.read(numpy)
 
 
 def alike(one: Raw, other: Raw) -> bool:
     """Whether nothing was drawn between two readings."""
     if one[0] != other[0] or not torch.equal(one[1], other[1]):
         return False
-    if one[2] is None or other[2] is None:  # NumPy was imported in between
+    if one[2] is other[2] or one[2] is None or other[2] is None:  # NumPy was imported in between
         return True
     return one[2][2:] == other[2][2:] and bool((one[2][1] == other[2][1]).all())
 

@@ -115,6 +115,7 @@ class Fetches:
         self._ahead: Reading | None = None
         self._after: Reading | None = None
         self._between: set[str] = set()
+        self._reading = False
 
     # --- fetching -----------------------------------------------------------------------------------------
 
@@ -125,6 +126,7 @@ class Fetches:
             self._own = iter(self._moved(saved))
         if self._workers is None:
             self._note(self._numbers.read())
+            self._reading = self._after is not None  # the first batch of a pass is made before any is read ahead
         found = self._fetch(iterator if self._own is None else self._own, *args, **kwargs)
         self._had, self._batches = self._count, found[0]
         self._count += len(self._batches)
@@ -138,11 +140,15 @@ class Fetches:
         """The batches of a step are fetched: one was read ahead, the others come now."""
         self._noted = {"before": before} if self._ahead is None else {"before": before, "ahead": self._ahead}
         self._ahead = None
-        if self._after is not None:
+        if self._after is not None and self._all_again:
             self._between |= drawn_from(self._after, before)
 
     def _reads_ahead(self) -> None:
-        self._ahead = self._numbers.read()
+        """A batch is read ahead next. Before the first one of a step nothing was drawn since its reading."""
+        if self._reading:
+            self._ahead, self._reading = self._noted["before"], False
+        else:
+            self._ahead = self._numbers.read()
 
     def _look(self, after: Reading, *, made_again: bool) -> None:
         """Notice what was drawn. The first batch of a pass is always drawn as it was."""

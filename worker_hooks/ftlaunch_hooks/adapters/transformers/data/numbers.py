@@ -85,6 +85,8 @@ def drawn_from(before: Reading, after: Reading) -> set[str]:
 
 
 def _equal(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, numpy.ndarray):
