@@ -72,9 +72,9 @@ def test_a_run_dir_without_locks(job: FtJob, calm: FtJob) -> None:
     Taken out (the stand-in, so that nothing is locked): the second one starts.
     """
     env = without_flock(job.home)
-    args = ("--out", str(job.out), "--steps", "30", "--step-time", "0.1")
-    job.start(args=args, env=env)
-    job.wait_step(5)
+    args = ("--out", str(job.out), "--steps", "30", "--step-time")
+    job.start(args=(*args, "0.6"), env=env)
+    job.wait_step(3)
     first = job.supervisor
     assert set((job.home / "no_flock").read_text().split()) >= {
         str(job.run_dir / "lock"), str(job.run_dir / "checkpoints" / ".ftlaunch.lock"),
@@ -82,13 +82,13 @@ def test_a_run_dir_without_locks(job: FtJob, calm: FtJob) -> None:
     warning = "is on a file system without locks: only your own jobs on this machine are kept out; see to it that no"
     assert job.stderr.count(f"warning: {job.run_dir} {warning}") == 1
     assert len(stand_ins(job.run_dir)) == 2
-    job.start("--job-id", f"{job.job_id}-other", args=args, env=env)
+    job.start("--job-id", f"{job.job_id}-other", args=(*args, "0.01"), env=env)
     assert job.wait() == 2
     assert f"cannot start: {job.run_dir} is in use by a running supervisor (pid {first.pid})" in job.stderr
     assert first.poll() is None
     first.kill()
     first.wait()
-    job.start(args=args, env=env)
+    job.start(args=(*args, "0.01"), env=env)
     assert job.wait() == 0, job.stderr
     assert job.events("resumed")[1]["source"] == "memory"
     assert job.losses() == calm.losses()

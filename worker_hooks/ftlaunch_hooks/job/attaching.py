@@ -52,9 +52,7 @@ def attach(
     """
     global _job  # noqa: PLW0603 - one process is one rank
     coordinator = _join("attach")
-    for option, names in (("frozen", frozen), ("replicated", replicated)):
-        if unknown := sorted(set(names) - set(objects)):
-            raise AttachError(f"cannot attach: {option} names {unknown[0]!r}, which is none of {sorted(objects)}")
+    _check_named(objects, frozen=frozen, replicated=replicated)
     optimizer_steps.stop()
     choices = Choices(frozen, replicated, anew or {}, training)
     found = generators.find(_caller(), objects)
@@ -69,10 +67,16 @@ def attach(
         if not _passed:
             at_ordinary_end(_check_reached)
         one = PassedTraining(objects, choices, coordinator, found, trainings.up_to(number), trainings.ends[number])
-        _passed[training] = one
-        return one
+        return _passed.setdefault(training, one)
     _job = Job(objects, choices, coordinator, found, trainings, saved)
     return _job
+
+
+def _check_named(objects: Collection[str], **options: Collection[str]) -> None:
+    """Raises AttachError where an option names no object."""
+    for option, names in options.items():
+        if unknown := sorted(set(names) - set(objects)):
+            raise AttachError(f"cannot attach: {option} names {unknown[0]!r}, which is none of {sorted(objects)}")
 
 
 def _check_reached() -> None:
