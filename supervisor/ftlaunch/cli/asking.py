@@ -11,6 +11,7 @@ import click
 from ftlaunch.common.formatting import duration
 from ftlaunch.history.runs import Run
 from ftlaunch.system.control_socket import SOCKET, ask
+from ftlaunch_contract.files.kernel_files import open_end
 
 _LISTENS = 5.0  # seconds within which a living supervisor must listen on its socket
 NO = 1
@@ -88,3 +89,14 @@ def _ask_here(run: Run, request: dict[str, Any]) -> dict[str, Any]:
         except OSError as error:
             raise Cannot(f"cannot ask job {run.job_id}: {error.strerror or error}") from error
         time.sleep(0.05)
+
+
+def end_of_supervisor(run: Run) -> int | None:
+    """What becomes readable when the supervisor ends; None where it does not live on this machine."""
+    if run.elsewhere:
+        return None
+    try:
+        pidfd = open_end(run.pid)
+    except ProcessLookupError:
+        return None
+    return pidfd if run.alive else None  # in this order: a living process cannot be replaced under its pidfd

@@ -17,13 +17,15 @@ from pathlib import Path
 import click
 
 from ftlaunch import __version__
-from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job
+from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job, end_of_supervisor
 from ftlaunch.cli.check import check
 from ftlaunch.cli.checkpoints import checkpoints
 from ftlaunch.cli.nodes import drain, nodes
 from ftlaunch.cli.plan import plan
 from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.cli.schedulers.kubernetes import kubernetes
+from ftlaunch.cli.terminal.completion import complete_run, completion
+from ftlaunch.cli.terminal.logs import logs
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
 from ftlaunch.history import goodput
@@ -32,7 +34,6 @@ from ftlaunch.history.runs import CannotFind, Run, find, memories_of
 from ftlaunch.history.status_view import status_lines
 from ftlaunch.history.timeline import moments
 from ftlaunch.memory import cleanup
-from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
 _LOOK_FOR_END = 0.2  # seconds between looks into the journal of a job whose head is elsewhere
@@ -82,6 +83,8 @@ command.add_command(plan)
 command.add_command(nodes)
 command.add_command(drain)
 command.add_command(kubernetes)
+command.add_command(logs)
+command.add_command(completion)
 
 
 def _seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:
@@ -91,7 +94,7 @@ def _seconds(_context: click.Context, _param: click.Parameter, text: str) -> flo
         raise click.BadParameter(f"{error}; write 90s or 5m") from None
 
 
-_run = click.argument("name", metavar="[RUN]", required=False)
+_run = click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)
 _json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
@@ -120,7 +123,7 @@ def status(name: str | None, as_json: bool) -> int:
 def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     """Ask a job to save its newest step and stop; wait until it has."""
     run = find(name)
-    pidfd = _supervisor(run)
+    pidfd = end_of_supervisor(run)
     if pidfd is None and not run.elsewhere and (run.end is not None or not run.agents):
         raise Cannot(f"cannot stop job {run.job_id}: it is not running: {ending(run.end)}")
     try:
@@ -137,17 +140,6 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     end = run.again().end
     click.echo(printable(f"job {run.job_id}: {ending(end)}"))
     return 0 if end is not None and end["event"] in ("job_stopped", "job_finished") else NO
-
-
-def _supervisor(run: Run) -> int | None:
-    """The pidfd of the supervisor where it lives on this machine."""
-    if run.elsewhere:
-        return None
-    try:
-        pidfd = open_end(run.pid)
-    except ProcessLookupError:
-        return None
-    return pidfd if run.alive else None  # in this order: a living process cannot be replaced under its pidfd
 
 
 def _wait_for_end(run: Run, pidfd: int | None, seconds: float) -> bool:

@@ -9,20 +9,25 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 import yaml
+from click.shell_completion import shell_complete
 
-from ftlaunch.cli.options import Request, read_command_line
+from ftlaunch.cli.options import Request, command, read_command_line
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.job_token import with_lines
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_STOPPED, EXIT_USAGE
 
+COMPLETE = "_FTLAUNCH_COMPLETE"
+"""the variable by which a shell asks for completion, see `ftctl completion`"""
 Start = Callable[[JobSpec, Request, Mapping[str, str]], int]
 """Runs a job that was asked for, with these variables; returns the exit code. Raises SpecError."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the job that `argv` (default: sys.argv) asks for, and exit with its code."""
+    if (asked := os.environ.get(COMPLETE)) is not None:
+        sys.exit(shell_complete(command, {}, "ftlaunch", COMPLETE, asked))
     sys.exit(run_command(sys.argv[1:] if argv is None else argv, os.environ, _start))
 
 

@@ -8,6 +8,7 @@ import click
 
 from ftlaunch.cli.asking import NO, NotRunning, ask_job
 from ftlaunch.cli.place_first import PlaceFirst
+from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.nodes_view import node_lines
 from ftlaunch.history.report_view import ending
@@ -15,7 +16,7 @@ from ftlaunch.history.runs import find
 
 
 @click.group(cls=PlaceFirst, invoke_without_command=True, short_help="List the nodes of a job, or command one.")
-@click.argument("place", metavar="[RUN]", required=False)
+@click.argument("place", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.pass_context
 def nodes(context: click.Context, place: str | None, as_json: bool) -> int | None:
@@ -58,7 +59,7 @@ def forgive(name: str | None, node: str) -> int:
 
 @click.command()
 @click.argument("node")
-@click.argument("name", metavar="[RUN]", required=False)
+@click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)
 def drain(node: str, name: str | None) -> int:
     """Let a node leave a job of several: no step is lost, and its agent ends with exit code 75.
 

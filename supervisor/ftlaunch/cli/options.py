@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from ftlaunch import __version__
 from ftlaunch.spec.errors import SpecError, did_you_mean, shown
@@ -125,7 +126,7 @@ def _make_command(own: Sequence[click.Option] = ()) -> click.Command:
     }
     params: list[click.Parameter] = [*(_option(key) for key in OPTIONS.values()), *own]
     params += [
-        click.Argument(["target"], required=False, metavar="SCRIPT|job.yaml"),
+        click.Argument(["target"], required=False, metavar="SCRIPT|job.yaml", shell_complete=_files),
         click.Argument(["args"], nargs=-1, type=click.UNPROCESSED),
         click.Option(["--dry-run"], is_flag=True, help="print the resolved job spec and exit; make nothing"),
         click.Option(["--check"], is_flag=True, help="check this machine first (`ftctl check`), and start nothing"
@@ -143,6 +144,10 @@ def _option(key: Key) -> click.Option:
         return click.Option([*shorts, name, key.name])
     both = f"{name}/--no-{name[2:]}" if key.group == "ours" else name
     return click.Option([*shorts, both, key.name], is_flag=True, default=False)
+
+
+def _files(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(incomplete, type="file")]
 
 
 def _show_version(context: click.Context, _param: click.Parameter, wanted: bool) -> None:

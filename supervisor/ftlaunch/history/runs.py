@@ -59,6 +59,11 @@ class Run:
         return Path(self.start["memory_dir"])
 
     @property
+    def log_dir(self) -> Path:
+        """Where the logs of its ranks are."""
+        return Path(self.start.get("log_dir", self.run_dir / "logs"))
+
+    @property
     def has_memory(self) -> bool:
         """Whether that directory is there and this run's: another job of the same id may have taken it since."""
         places, here = read_places(self.memory_dir), self.run_dir.stat()
@@ -126,19 +131,20 @@ def memories_of(name: str) -> list[Path]:
 
 
 def _only(runs: Path) -> Path:
-    known = _known(runs)
-    if len(known) == 1:
-        return known[0]
-    if not known:
+    there = runs_in(runs)
+    if len(there) == 1:
+        return there[0]
+    if not there:
         raise CannotFind(f"there is no run in {runs}/ here; name a run dir or a job id")
-    raise CannotFind(f"there are {len(known)} runs in {runs}/; name one{_listed(runs)}")
+    raise CannotFind(f"there are {len(there)} runs in {runs}/; name one{_listed(runs)}")
 
 
-def _known(runs: Path) -> list[Path]:
+def runs_in(runs: Path) -> list[Path]:
+    """The run dirs in a folder."""
     return sorted(path.parent for path in runs.glob(f"*/{EVENTS}"))
 
 
 def _listed(runs: Path, most: int = 12) -> str:
-    names = [path.name for path in _known(runs)]
+    names = [path.name for path in runs_in(runs)]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"; known are {', '.join(names[:most])}{more}" if names else ""

@@ -43,6 +43,7 @@ class JobStarted(JobEvent):
             "command": [spec.launch.target, *masked_args(spec.launch.args)],
             "ranks": spec.launch.nproc,
             "run_dir": str(spec.run_dir),
+            "log_dir": str(spec.log_dir),
             "memory_dir": str(self.memory_dir),
             "checkpoint_dir": str(spec.checkpoint_dir),
             "max_restarts": spec.restarts.max_restarts,

@@ -1,0 +1,1 @@
+"""Commands for people at a terminal: what ranks have printed, and completion of words. None of them commands a job."""

@@ -1,0 +1,34 @@
+"""The command `ftctl completion`: what a shell reads to complete the words of ftlaunch and ftctl."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from ftlaunch.history.runs import RUNS, runs_in
+
+_PROGRAMS = ("ftlaunch", "ftctl")
+
+
+@click.command(short_help="Print what makes a shell complete words.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> int:
+    """Print what makes a shell complete the commands, options and runs of ftlaunch and ftctl.
+
+    \b
+    bash: eval "$(ftctl completion bash)"     in ~/.bashrc
+    zsh:  eval "$(ftctl completion zsh)"      in ~/.zshrc, after compinit
+    fish: ftctl completion fish | source      in ~/.config/fish/config.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    for program in _PROGRAMS:
+        made = kind(context.find_root().command, {}, program, f"_{program.upper()}_COMPLETE")
+        click.echo(made.source_template % made.source_vars())
+    return 0
+
+
+def complete_run(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The runs in ./runs that begin so."""
+    return [CompletionItem(path.name) for path in runs_in(RUNS) if path.name.startswith(incomplete)]
