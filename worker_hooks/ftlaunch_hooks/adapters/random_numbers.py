@@ -10,18 +10,24 @@ from typing import Any
 
 import torch
 
-from ftlaunch_hooks.adapters.numpy_state import GlobalState
+from ftlaunch_hooks.adapters import numpy_state
 
 State = dict[str, Any]
 Raw = tuple[Any, Any, Any]
 
-_of_numpy = GlobalState()
+_glances = numpy_state.Glances()
 
 
 def read_raw() -> Raw:
-    """Of Python's, torch's on the CPU, and NumPy's where it is imported: in the least time."""
+    """Of Python's, torch's on the CPU, and NumPy's where it is imported. Raises AttachError: see numpy_state.py."""
     numpy = sys.modules.get("numpy")
-    return random.getstate(), torch.get_rng_state(), None if numpy is None else _of_numpy.read(numpy)
+    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy_state.read(numpy)
+
+
+def glance() -> Raw:
+    """As `read_raw`, to be compared and not to be saved: see numpy_state.py."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), torch.get_rng_state(), None if numpy is None else _glances.look(numpy)
 
 
 def alike(one: Raw, other: Raw) -> bool:

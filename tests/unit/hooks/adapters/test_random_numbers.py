@@ -35,17 +35,31 @@ def test_a_raw_state_is_not_changed_by_what_is_drawn_later() -> None:
     assert drawn(own)[:-1] == numbers
 
 
-def test_every_draw_of_numpys_is_another_reading() -> None:
-    """A reading is given again where nothing was drawn. Taken out: the second of two normal numbers is missed."""
+def test_every_draw_of_numpys_is_seen_at_a_glance() -> None:
+    """A glance gives a state again where nothing was drawn. Taken out: the second of two normal numbers is missed."""
     numpy.random.set_state(("MT19937", numpy.arange(624, dtype="uint32"), 5, 0, 0.0))
-    first = random_numbers.read_raw()
-    assert random_numbers.read_raw()[2] is first[2]
+    first = random_numbers.glance()
+    assert random_numbers.glance()[2] is first[2]
     for draw in (numpy.random.rand, numpy.random.randn, numpy.random.randn, numpy.random.rand):
-        before = random_numbers.read_raw()
+        before = random_numbers.glance()
         number = draw()
-        assert not random_numbers.alike(before, random_numbers.read_raw())
+        assert not random_numbers.alike(before, random_numbers.glance())
         random_numbers.put_back(random_numbers.cooked(before))
         assert draw() == number
+
+
+def test_what_is_saved_has_the_second_normal_number() -> None:
+    """Taken out: what is read at a glance is saved, and the number that set_state() has brought back is lost."""
+    numpy.random.seed(3)
+    numpy.random.randn()
+    waiting = numpy.random.get_state()
+    number = numpy.random.randn()
+    random_numbers.glance()
+    numpy.random.set_state(waiting)
+    saved = random_numbers.cooked(random_numbers.read_raw())
+    numpy.random.randn()
+    random_numbers.put_back(saved)
+    assert numpy.random.randn() == number
 
 
 def test_another_kind_of_numpys_generator_is_refused() -> None:

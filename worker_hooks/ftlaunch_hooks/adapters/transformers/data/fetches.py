@@ -125,7 +125,7 @@ class Fetches:
         if saved is not None and self._count:
             self._own = iter(self._moved(saved))
         if self._workers is None:
-            self._note(self._numbers.read())
+            self._note(self._read())
             self._reading = self._after is not None  # the first batch of a pass is made before any is read ahead
         found = self._fetch(iterator if self._own is None else self._own, *args, **kwargs)
         self._had, self._batches = self._count, found[0]
@@ -133,8 +133,12 @@ class Fetches:
         if saved is not None:
             self._arrive(saved)
         if self._workers is None:
-            self._look(self._numbers.read(), made_again=saved is not None)
+            self._look(self._read(), made_again=saved is not None)
         return found
+
+    def _read(self) -> Reading:
+        """Where nobody draws, nothing of it is saved, and a glance tells a first draw."""
+        return self._numbers.read() if self._draws else self._numbers.glance()
 
     def _note(self, before: Reading) -> None:
         """The batches of a step are fetched: one was read ahead, the others come now."""
@@ -148,7 +152,7 @@ class Fetches:
         if self._reading:
             self._ahead, self._reading = self._noted["before"], False
         else:
-            self._ahead = self._numbers.read()
+            self._ahead = self._read()
 
     def _look(self, after: Reading, *, made_again: bool) -> None:
         """Notice what was drawn. The first batch of a pass is always drawn as it was."""

@@ -46,8 +46,14 @@ class Numbers:
 
     def read(self) -> Reading:
         """Now."""
-        held = {path: generators.state_of(one) for path, one in self._held()}
-        return Reading(random_numbers.read_raw(), held)
+        return Reading(random_numbers.read_raw(), self._states())
+
+    def glance(self) -> Reading:
+        """Now, in less time; not to be saved."""
+        return Reading(random_numbers.glance(), self._states())
+
+    def _states(self) -> dict[str, dict[str, Any]]:
+        return {path: generators.state_of(one) for path, one in self._held()}
 
     def put_back(self, saved: Mapping[str, Any]) -> None:
         """What `to_save` has made. A generator that its holder makes when it needs it first is made here."""
