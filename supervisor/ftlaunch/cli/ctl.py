@@ -21,6 +21,7 @@ from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job, end_of_supervis
 from ftlaunch.cli.check import check
 from ftlaunch.cli.checkpoints import checkpoints
 from ftlaunch.cli.nodes import drain, nodes
+from ftlaunch.cli.pages.report import report
 from ftlaunch.cli.plan import plan
 from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.cli.schedulers.kubernetes import kubernetes
@@ -28,11 +29,9 @@ from ftlaunch.cli.terminal.completion import complete_run, completion
 from ftlaunch.cli.terminal.logs import logs
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
-from ftlaunch.history import goodput
-from ftlaunch.history.report_view import ending, report_data, report_lines
+from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import CannotFind, Run, find, memories_of
 from ftlaunch.history.status_view import status_lines
-from ftlaunch.history.timeline import moments
 from ftlaunch.memory import cleanup
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
@@ -83,6 +82,7 @@ command.add_command(plan)
 command.add_command(nodes)
 command.add_command(drain)
 command.add_command(kubernetes)
+command.add_command(report)
 command.add_command(logs)
 command.add_command(completion)
 
@@ -152,20 +152,6 @@ def _wait_for_end(run: Run, pidfd: int | None, seconds: float) -> bool:
             return False
         time.sleep(_LOOK_FOR_END)
     return True
-
-
-@command.command()
-@_run
-@_json
-def report(name: str | None, as_json: bool) -> int:
-    """Tell what happened in a run dir, and where the time went."""
-    run = find(name)
-    line = moments(run.events)
-    if not line:
-        raise Cannot(f"cannot report: the journal in {run.run_dir} has no whole event")
-    story = goodput.tell(line)
-    click.echo(json.dumps(report_data(story), indent=1) if as_json else "\n".join(map(printable, report_lines(story))))
-    return 0
 
 
 @command.command()

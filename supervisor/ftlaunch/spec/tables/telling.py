@@ -1,0 +1,17 @@
+"""What becomes of failures, and who is told of them: keys of a job spec that no option has."""
+
+from __future__ import annotations
+
+from ftlaunch.spec import shown
+from ftlaunch.spec.key import Key
+from ftlaunch.spec.parsing import notify_targets
+from ftlaunch.spec.parsing.rule_parser import parse_rules
+
+TELLING = (
+    Key("fault_rules", parse_rules, "a list of mappings such as {log: 'link down', class: network, action: wait}", None,
+        "rules for failures, of the form of configs/fault_rules.yaml; they come before those", option=False,
+        show=shown.rules),
+    Key("notify", notify_targets.targets, "a mapping with `command` or `url`, or a list of such", None,
+        "whom to tell of incidents and of the end: a command or a webhook, each with on, timeout and retries",
+        option=False, show=shown.targets),
+)  # fmt: skip
