@@ -21,14 +21,19 @@ Verb = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Does what is asked; returns the answer, JSON-ready, with `ok` and, where that is false, `error`."""
 
 
+def with_ranks(request: Mapping[str, Any]) -> bool:
+    """Whether a `status` asks for what is known of each rank."""
+    return request.get("ranks") is not False
+
+
 class StopRequests:
     """Posts STOP and HURRY, and answers what is asked."""
 
     def __init__(
-        self, context: Context, signals: Signals, control: Control, overview: Callable[[], Overview],
+        self, context: Context, signals: Signals, control: Control, overview: Callable[[bool], Overview],
         more: Mapping[str, Verb] | None = None,
     ) -> None:  # fmt: skip
-        """overview: what `status` is answered with. more: what else can be asked."""
+        """overview: what `status` is answered with, with the ranks or without. more: what else can be asked."""
         self._verbs: dict[str, Verb] = {"stop": self._on_stop, "status": self._on_status, **(more or {})}
         self._context, self._signals, self._control, self._overview = context, signals, control, overview
         self._reason = ""
@@ -85,4 +90,4 @@ class StopRequests:
         return {"ok": True}
 
     def _on_status(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"ok": True, **self._overview().as_dict()}
+        return {"ok": True, **self._overview(with_ranks(request)).as_dict()}

@@ -261,3 +261,7 @@ class _Teller:
         "job_stopped": _on_end,
         "job_failed": _on_end,
     }
+
+
+HEARD = frozenset(_Teller._hears)
+"""The events that a story's times are told from."""

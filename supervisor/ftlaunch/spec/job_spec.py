@@ -18,6 +18,7 @@ from ftlaunch.spec.keys import YAML_KEYS, default
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.spec.parsers import Endpoint, StorageInterval
 from ftlaunch.spec.parsing.notify_targets import NotifyTarget
+from ftlaunch.spec.parsing.outlets import MetricsSpec, TracesSpec
 
 __all__ = ["JobSpec", "SpecError", "TargetKind", "resolved"]
 
@@ -152,6 +153,10 @@ class JobSpec:
     saving: SavingSpec = SavingSpec()
     grace: float = default("grace")
     notify: tuple[NotifyTarget, ...] = ()
+    metrics: MetricsSpec | None = None
+    """None: there are none"""
+    traces: TracesSpec | None = None
+    """None: there are none"""
 
 
 PARTS: Mapping[str, type] = {

@@ -9,7 +9,7 @@ from typing import Any
 from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.regrouping import CannotRegroup
-from ftlaunch.engine.stop_requests import Verb
+from ftlaunch.engine.stop_requests import Verb, with_ranks
 from ftlaunch.reporting.overview import Overview
 
 Request = Mapping[str, Any]
@@ -19,7 +19,7 @@ class HeadRequests:
     """Of one head."""
 
     def __init__(
-        self, endpoint: str, cluster: Cluster, machines: IsolatedMachines, overview: Callable[[], Overview]
+        self, endpoint: str, cluster: Cluster, machines: IsolatedMachines, overview: Callable[[bool], Overview]
     ) -> None:
         """endpoint: at which this head listens, for people."""
         self._endpoint, self._cluster, self._machines, self._overview = endpoint, cluster, machines, overview
@@ -36,7 +36,7 @@ class HeadRequests:
 
     def _on_status(self, request: Request) -> dict[str, Any]:
         head = {"host": socket.gethostname(), "endpoint": self._endpoint}
-        return {"ok": True, **self._overview().as_dict(), "head": head}
+        return {"ok": True, **self._overview(with_ranks(request)).as_dict(), "head": head}
 
     def _on_forgive(self, request: Request) -> dict[str, Any]:
         return self._machines.forgive(str(request.get("node")), self._cluster.roster.members.values())

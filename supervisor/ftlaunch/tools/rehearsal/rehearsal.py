@@ -161,6 +161,8 @@ class Rehearsal:
             log_dir=run_dir / "logs",
             checkpoint_dir=run_dir / "checkpoints",
             notify=(),
+            metrics=None,
+            traces=None,
             saving=replace(self.spec.saving, storage_interval=interval, keep=saves + 1),
             restarts=replace(self.spec.restarts, backoff_first=0.0),
             limits=limits,
