@@ -1,1 +1,1 @@
-"""Metrics and traces of a job, each told by a process of its own. Nothing here judges, and the supervisor feeds neither."""
+"""Metrics and traces of a job, each told by a process of its own that reads for itself. Nothing here judges."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 GAUGE, COUNTER, HISTOGRAM, INFO = "gauge", "counter", "histogram", "info"
-MOST_KINDS = 40
-"""kinds of incidents that have a label of their own; more are `other`"""
 
 
 class MetricRow(NamedTuple):
@@ -21,7 +19,7 @@ class MetricRow(NamedTuple):
     """which values the labels have"""
 
 
-_KINDS = "the classes of the table of faults and of the job's own rules"
+_KINDS = "the classes of the table of faults and of the job's own rules; other"
 ROWS = (
     MetricRow("ftlaunch_job_info", INFO, "The job: its number is always 1.", ("host", "run_dir", "version")),
     MetricRow("ftlaunch_job_state", GAUGE, "1 for the state that the job is in, 0 for all others.", ("state",),
@@ -37,7 +35,7 @@ ROWS = (
     MetricRow("ftlaunch_incidents_total", COUNTER, "Incidents.", ("kind",), _KINDS),
     MetricRow("ftlaunch_restarts_total", COUNTER, "Restarts after incidents.", ("kind",), _KINDS),
     MetricRow("ftlaunch_restarts_left", GAUGE, "Restarts that the budget still allows.", ("after",),
-        "failure, hang (from the first incident on)"),
+        "failure, hang"),
     MetricRow("ftlaunch_restarts_allowed", GAUGE, "Restarts after failures that the job may spend."),
     MetricRow("ftlaunch_restart_to_resumed_seconds", HISTOGRAM, "From an incident until all ranks had their state."),
     MetricRow("ftlaunch_restart_to_first_step_seconds", HISTOGRAM, "From an incident until the first new step."),
@@ -47,11 +45,11 @@ ROWS = (
         "nan, spike, divergence"),
     MetricRow("ftlaunch_newest_step", GAUGE, "The newest step; -1: none yet.", ("where",),
         "completed (by all ranks), front (by any), memory (of all ranks), storage"),
-    MetricRow("ftlaunch_progress_age_seconds", GAUGE, "Since all ranks last completed a newer step; there while ranks "
-        "report steps."),
+    MetricRow("ftlaunch_progress_age_seconds", GAUGE, "Since all ranks have completed a new step, in this attempt "
+        "or an earlier one; there from the first one on."),
     MetricRow("ftlaunch_step_duration_seconds", GAUGE, "The ranks' newest steps.", ("across_ranks",),
         "min, median, max"),
-    MetricRow("ftlaunch_oldest_beat_age_seconds", GAUGE, "Since the last beat of the rank that has been silent longest."),
+    MetricRow("ftlaunch_oldest_beat_age_seconds", GAUGE, "Since the beat of the rank that is silent longest."),
     MetricRow("ftlaunch_ranks", GAUGE, "Ranks by what they say they are doing.", ("phase",),
         "startup, train, eval, checkpoint, teardown; silent: says nothing yet"),
     MetricRow("ftlaunch_ranks_asked", GAUGE, "Ranks that the job is to have at most."),
@@ -76,7 +74,7 @@ ROWS = (
     MetricRow("ftlaunch_exporter_refreshed_timestamp_seconds", GAUGE, "When these numbers were read."),
     MetricRow("ftlaunch_exporter_refresh_seconds", GAUGE, "Processor time that reading them took."),
     MetricRow("ftlaunch_exporter_scrapes_total", COUNTER, "Scrapes answered until then."),
-    MetricRow("ftlaunch_rank_step", GAUGE, "The newest step of a rank. With `ranks: true` only, as all below.", ("rank",)),
+    MetricRow("ftlaunch_rank_step", GAUGE, "The newest step of a rank.", ("rank",)),
     MetricRow("ftlaunch_rank_step_duration_seconds", GAUGE, "The newest step's duration.", ("rank",)),
     MetricRow("ftlaunch_rank_beat_age_seconds", GAUGE, "Since the rank's last beat.", ("rank",)),
     MetricRow("ftlaunch_rank_slow", GAUGE, "1 while the others wait for the rank at every step, else 0.", ("rank",)),

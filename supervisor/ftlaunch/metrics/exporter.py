@@ -2,11 +2,11 @@
 
 Runs as `python -m ftlaunch.metrics.exporter` with a socket as its stdin. The first message says what is asked:
 
-    {"run_dir", "port", "bind", "textfile", "ranks", "linger"}
+    {"run_dir", "port", "bind", "textfile", "ranks", "linger", "kinds": classes of the job's own fault rules}
 
 What the supervisor is to tell comes back: {"url"} once the port answers, {"trouble": sentence} where something cannot
 be done, or can be done again. At the end of its stdin the exporter reads the journal once more: of a job that has ended
-it shows the end for `linger` seconds, so that the next scrape sees it; of a supervisor that was killed it shows nothing.
+it shows the end for `linger` seconds, so that the next scrape sees it. Of a killed supervisor it shows nothing.
 """
 
 from __future__ import annotations
@@ -24,15 +24,23 @@ from typing import Any
 import psutil
 from prometheus_client import write_to_textfile
 
-from ftlaunch.metrics.facts import Sources
-from ftlaunch.metrics.registry import FactsCollector
-from ftlaunch.metrics.server import MetricsServer, Pages
+from ftlaunch.metrics.reading import Sources
+from ftlaunch.metrics.registry import ReadingCollector
+from ftlaunch.metrics.server import MetricsServer, WrittenPages
+from ftlaunch.spec.parsing import rule_parser
 
 _EVERY = 1.0  # seconds between two readings
 _SHARE = 0.01  # of a core, what reading may take: of many ranks it is done less often then
 _SELDOM = 15.0  # seconds between two readings at most, and between two writings of the textfile
 _TRIES = 5  # to listen, before it is told that the port is taken: an earlier exporter of the job may just be leaving
 _SWITCH = 0.0005  # seconds after which a scrape need not wait for a reading
+
+_OWN_KINDS = {"disk", "divergence", "numerical", "resume", "slow"}  # of incidents, which no rule gives
+
+
+def _kinds(own: list[str]) -> list[str]:
+    """What incidents may be. own: the classes of the job's own fault rules."""
+    return sorted(_OWN_KINDS | {rule.kind for rule in rule_parser.builtin()} | set(own))
 
 
 class Exporter:
@@ -41,12 +49,12 @@ class Exporter:
     def __init__(self, link: socket.socket, asked: dict[str, Any]) -> None:
         """link: to the supervisor."""
         self._link, self._asked = link, asked
-        self._sources = Sources(Path(asked["run_dir"]))
+        self._sources = Sources(Path(asked["run_dir"]), _kinds(asked["kinds"]))
         self._supervisor = psutil.Process(os.getppid())
         self._me = psutil.Process()
         self._cost = 0.0  # processor seconds of the newest reading
-        self._collector = FactsCollector(self._sources.read(), {}, by_rank=False)
-        self._pages = Pages(self._collector)
+        self._collector = ReadingCollector(self._sources.read(), {}, by_rank=False)
+        self._pages = WrittenPages(self._collector)
         self._server: MetricsServer | None = None
         self._refused = 0  # times in a row that the port could not be had
         self._next_file = 0.0
@@ -73,8 +81,8 @@ class Exporter:
     def _refresh(self, *, last: bool = False) -> None:
         began = time.process_time()
         with contextlib.suppress(OSError):  # the journal may be on storage that comes back
-            facts = self._sources.read()
-            self._collector = FactsCollector(facts, self._own(), by_rank=self._asked["ranks"])
+            reading = self._sources.read()
+            self._collector = ReadingCollector(reading, self._own(), by_rank=self._asked["ranks"])
             self._pages.renew(self._collector)
         self._write_file(last)
         self._cost = time.process_time() - began
@@ -118,7 +126,7 @@ class Exporter:
         path = Path(folder, f"ftlaunch_{start['job_id']}.prom")
         error = ""
         try:
-            write_to_textfile(str(path), self._collector)  # type: ignore[arg-type]
+            write_to_textfile(str(path), self._collector)
         except OSError as failed:
             error = (failed.strerror or str(failed)).lower()
         if error != self._file_error:

@@ -55,8 +55,9 @@ class Outlets:
 def _asked(spec: JobSpec) -> list[tuple[str, str, dict[str, Any]]]:
     found: list[tuple[str, str, dict[str, Any]]] = []
     if (metrics := spec.metrics) is not None:
+        kinds = sorted({rule.kind for rule in spec.restarts.fault_rules})
         textfile = None if metrics.textfile is None else str(metrics.textfile)
-        asked = {"run_dir": str(spec.run_dir), **vars(metrics), "textfile": textfile}
+        asked = {"run_dir": str(spec.run_dir), **vars(metrics), "textfile": textfile, "kinds": kinds}
         found.append(("metrics", "ftlaunch.metrics.exporter", asked))
     return found
 

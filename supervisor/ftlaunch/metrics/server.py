@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 _MOST = 16  # scrapes at once; more are refused
 _SLOW = 10.0  # seconds that a client may take
 _PATH = "/metrics"
+_Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class Form(NamedTuple):
@@ -39,7 +40,7 @@ class Form(NamedTuple):
         return gzip.compress(text, 1) if self.gzipped else text
 
 
-class Pages:
+class WrittenPages:
     """The newest reading in every form that anybody has asked for."""
 
     def __init__(self, collector: Collector) -> None:
@@ -70,7 +71,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, address: str, port: int, pages: Pages) -> None:
+    def __init__(self, address: str, port: int, pages: WrittenPages) -> None:
         """Listen. Raises OSError."""
         self.pages = pages
         self._free = threading.BoundedSemaphore(_MOST)
@@ -80,16 +81,14 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         self.url = f"http://{host}:{self.server_address[1]}{_PATH}"
         threading.Thread(target=self.serve_forever, name="ftlaunch-metrics", daemon=True).start()
 
-    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+    def process_request(self, request: _Request, client_address: object) -> None:
         """Serve a connection in a thread, if not too many are being served."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(
-        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
-    ) -> None:
+    def process_request_thread(self, request: _Request, client_address: object) -> None:
         """In that thread."""
         try:
             super().process_request_thread(request, client_address)

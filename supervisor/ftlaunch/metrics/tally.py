@@ -14,7 +14,6 @@ from typing import Any
 from ftlaunch.history import goodput
 from ftlaunch.history.story import CLASSES
 from ftlaunch.history.timeline import Moment, moments
-from ftlaunch.metrics.catalogue import MOST_KINDS
 
 RESTART_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 SAVE_BOUNDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
@@ -51,7 +50,9 @@ class Distribution:
 class Tally:
     """Of one journal, line by line."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Sequence[str]) -> None:
+        """kinds: that incidents may have; what else the journal names is `other`."""
+        self.kinds = (*kinds, OTHER)
         self.start: Line | None = None  # the newest `job_started`
         self.started_at = self.ended_at = self.committed_at = 0.0
         self.attempt = 0
@@ -101,9 +102,8 @@ class Tally:
         until = [] if self.state else [Moment(max(now, self._line[-1].wall), "now", self.attempt, {})]
         return goodput.tell([*self._line, *until]).seconds
 
-    def _count(self, where: Counter[str], word: object) -> None:
-        kind = str(word)
-        where[kind if kind in where or len(where) < MOST_KINDS else OTHER] += 1
+    def _count(self, where: Counter[str], kind: object) -> None:
+        where[str(kind) if kind in self.kinds else OTHER] += 1
 
     # --- what lines say ---------------------------------------------------------------------------------------
 
@@ -111,23 +111,23 @@ class Tally:
         self.start, self.state = line, ""
         self.runs += 1
         self.started_at = _wall(line)
-        self.left = {"failure": _whole(line, "max_restarts", 0)}
+        self.left = {"failure": _whole(line, "max_restarts"), "hang": _whole(line, "max_hang_restarts")}
         self.saver_up = self.storage_answers = True
         self.slow = set()
 
     def _on_attempt(self, line: Line) -> None:
-        self.attempt = _whole(line, "attempt", 0)
+        self.attempt = _whole(line, "attempt")
         self.attempts += 1
         self.slow = set()
 
     def _on_adopted(self, line: Line) -> None:
-        self.attempt = _whole(line, "attempt", 0)
+        self.attempt = _whole(line, "attempt")
 
     def _on_incident(self, line: Line) -> None:
         self._count(self.incidents, line.get("kind"))
         if line.get("verdict") == "restart":
             self._count(self.restarts, line.get("kind"))
-        self.left = {"failure": _whole(line, "restarts_left", 0), "hang": _whole(line, "hang_restarts_left", 0)}
+        self.left = {"failure": _whole(line, "restarts_left"), "hang": _whole(line, "hang_restarts_left")}
 
     def _on_resumed(self, line: Line) -> None:
         self.steps_lost += _whole(line, "steps_lost")

@@ -48,6 +48,7 @@ class JobStarted(JobEvent):
             "memory_dir": str(self.memory_dir),
             "checkpoint_dir": str(spec.checkpoint_dir),
             "max_restarts": spec.restarts.max_restarts,
+            "max_hang_restarts": spec.restarts.max_hang_restarts,
             "killed_at": None if killed is None else {"step": killed[0], "ago": round(killed[1], 3)},
         }
 

@@ -25,7 +25,7 @@ SILENT = "silent"
 PHASES = (*(phase.name.lower() for phase in Phase), SILENT)
 
 
-class RankFacts(NamedTuple):
+class RankReading(NamedTuple):
     """What a rank's page says."""
 
     rank: int
@@ -34,10 +34,14 @@ class RankFacts(NamedTuple):
     beat: float
     """monotonic"""
     phase: Phase
+    seen: int
+    """optimizer steps seen, in a script without attach()"""
+    resumed: int
+    """the step that it has resumed at"""
 
 
 @dataclass(frozen=True)
-class Facts:
+class JobReading:
     """One reading."""
 
     tally: Tally
@@ -49,10 +53,10 @@ class Facts:
     """the supervisor's answer; None: it has not answered"""
     nodes: Sequence[Mapping[str, Any]] | None
     """None: the job has one node"""
-    ranks: Sequence[RankFacts]
+    ranks: Sequence[RankReading]
     """those that report in the newest attempt"""
     progressed: float | None
-    """monotonic: when all ranks had completed their newest common step"""
+    """monotonic: when all ranks had completed a new step, in this attempt or an earlier one; None: not seen yet"""
 
     @property
     def completed(self) -> int:
@@ -91,17 +95,18 @@ class Facts:
 
 
 class Sources:
-    """Where facts are gathered, of one run dir."""
+    """Where readings are gathered, of one run dir."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self.tally = Tally()
+    def __init__(self, run_dir: Path, kinds: Sequence[str]) -> None:
+        """kinds: that incidents may have."""
+        self.tally = Tally(kinds)
         self._tail = JournalTail(run_dir)
         self._start: Mapping[str, Any] | None = None  # the run whose pages are mapped
         self._pages: Sequence[Page] = ()
-        self._mark = (-1, -1)  # attempt and newest common step
+        self._mark = (-1, -1, -1)  # attempt, the ranks' newest common step, and what was seen of their optimizers
         self._progressed: float | None = None
 
-    def read(self) -> Facts:
+    def read(self) -> JobReading:
         """Read everything anew. Raises OSError where the journal cannot be read."""
         for line in self._tail.lines():
             self.tally.hear(line)
@@ -111,18 +116,18 @@ class Sources:
         ranks = [] if over else self._read_pages()
         now, mono = time.time(), time.monotonic()
         listed = None if nodes is None else nodes.get("nodes")
-        facts = Facts(tally, now, mono, tally.seconds(now), status, listed, ranks, None)
-        return facts if over else self._with_progress(facts)
+        reading = JobReading(tally, now, mono, tally.seconds(now), status, listed, ranks, None)
+        return reading if over else self._with_progress(reading)
 
-    def _with_progress(self, facts: Facts) -> Facts:
-        reached = facts.completed
-        mark = (facts.tally.attempt, reached)
-        if reached < 0:
-            self._progressed = None
-        elif mark != self._mark:
-            self._progressed = max((rank.beat for rank in facts.ranks if rank.step == reached), default=facts.mono)
+    def _with_progress(self, reading: JobReading) -> JobReading:
+        """Note when the newest step was made; what an attempt resumes at is none."""
+        reached, resumed = reading.completed, max((rank.resumed for rank in reading.ranks), default=-1)
+        seen = min((rank.seen for rank in reading.ranks), default=0)
+        mark = (reading.tally.attempt, reached, seen)
+        if mark != self._mark and (reached > resumed if reached >= 0 else seen > 0):
+            self._progressed = max(rank.beat for rank in reading.ranks)
         self._mark = mark
-        return Facts(**{**vars(facts), "progressed": self._progressed})
+        return JobReading(**{**vars(reading), "progressed": self._progressed})
 
     def _ask(self, question: dict[str, Any]) -> Mapping[str, Any] | None:
         if self.tally.start is None:
@@ -133,15 +138,11 @@ class Sources:
             return None  # it is gone, or too busy to answer
         return answer if answer.get("ok") else None
 
-    def _read_pages(self) -> list[RankFacts]:
+    def _read_pages(self) -> list[RankReading]:
         if self.tally.start is not self._start:
             self._map_pages()
         attempt = self.tally.attempt
-        return [
-            RankFacts(rank, page.step, page.step_seconds, page.beat_ns / 1e9, page.phase)
-            for rank, page in enumerate(self._pages)
-            if page.attempt == attempt
-        ]
+        return [_read_page(rank, page) for rank, page in enumerate(self._pages) if page.attempt == attempt]
 
     def _map_pages(self) -> None:
         """Map the pages of the run that has begun; those that are not there yet are looked for at the next reading."""
@@ -152,3 +153,8 @@ class Sources:
         with contextlib.suppress(OSError, ValueError):
             self._pages = open_pages(Path(str(start.get("memory_dir"))), int(start.get("ranks", 0)))
             self._start = start
+
+
+def _read_page(rank: int, page: Page) -> RankReading:
+    beat, resumed = page.beat_ns / 1e9, page.resumed[1]
+    return RankReading(rank, page.step, page.step_seconds, beat, page.phase, page.seen_steps, resumed)
