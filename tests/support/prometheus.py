@@ -30,10 +30,19 @@ def start(
     more: dict[str, Any] | None = None, **env: str,
 ) -> None:  # fmt: skip
     """A job with metrics, at a free port unless `metrics` say otherwise. script: beats.py makes steps without torch."""
-    asked = {"port": 0, "linger": "0s", **(metrics or {})} if metrics != {} else None
+    asked = {"port": 0, "linger": "0s", **(metrics or {})}
     words = args or (("1000000", "0.01") if script == BEATS else ("--out", str(job.out), "--steps", "1000000"))
     spec = job.home / "job.yaml"
-    spec.write_text(yaml.safe_dump({"script": str(script), "backoff_first": "0s", "metrics": asked, **(more or {})}))
+    spec.write_text(
+        yaml.safe_dump(
+            {
+                "script": str(script),
+                "backoff_first": "0s",
+                "metrics": {name: said for name, said in asked.items() if said is not None},
+                **(more or {}),
+            }
+        )
+    )
     job.start("--no-warm", *options, script=spec, args=words, env=env)
 
 
