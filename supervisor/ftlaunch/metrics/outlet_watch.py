@@ -59,6 +59,9 @@ def _asked(spec: JobSpec) -> list[tuple[str, str, dict[str, Any]]]:
         textfile = None if metrics.textfile is None else str(metrics.textfile)
         asked = {"run_dir": str(spec.run_dir), **vars(metrics), "textfile": textfile, "kinds": kinds}
         found.append(("metrics", "ftlaunch.metrics.exporter", asked))
+    if spec.traces is not None:
+        asked = {"run_dir": str(spec.run_dir), "endpoint": spec.traces.endpoint}
+        found.append(("traces", "ftlaunch.metrics.tracer", asked))
     return found
 
 
@@ -74,6 +77,7 @@ class _Outlet:
         self._process: HelperProcess | None = None
         self._link: socket.socket | None = None
         self._began, self._deaths = 0.0, 0
+        self._useless = False  # it has said that another one could do nothing either
         self._start()
 
     def _start(self) -> None:
@@ -108,6 +112,7 @@ class _Outlet:
             self._bury()
             return
         said = json.loads(message)
+        self._useless = self._useless or "useless" in said
         self._tell(MetricsServed(said["url"]) if "url" in said else Note(said["trouble"]))
 
     def _bury(self) -> None:
@@ -117,7 +122,8 @@ class _Outlet:
         self._link.close()
         status = self._process.end()
         self._link = self._process = None
-        self._lost(f"exit status {status}")
+        if not self._useless:
+            self._lost(f"exit status {status}")
 
     def _lost(self, why: str) -> None:
         now = self._clock()
