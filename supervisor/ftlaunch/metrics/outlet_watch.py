@@ -61,7 +61,7 @@ def _asked(spec: JobSpec) -> list[tuple[str, str, dict[str, Any]]]:
         found.append(("metrics", "ftlaunch.metrics.exporter", asked))
     if spec.traces is not None:
         asked = {"run_dir": str(spec.run_dir), "endpoint": spec.traces.endpoint}
-        found.append(("traces", "ftlaunch.metrics.tracer", asked))
+        found.append(("traces", "ftlaunch.metrics.traces.tracer", asked))
     return found
 
 

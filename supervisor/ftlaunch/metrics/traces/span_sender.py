@@ -25,7 +25,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from ftlaunch import __version__
 from ftlaunch.metrics.journal_tail import JournalTail
-from ftlaunch.metrics.phases import RestartPhases, RestartTrace
+from ftlaunch.metrics.traces.phases import RestartPhases, RestartTrace
 from ftlaunch.spec.parsing.outlets import endpoint_name
 
 _EVERY = 1.0  # seconds between looks at the journal

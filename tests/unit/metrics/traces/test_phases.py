@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.metrics.phases import RestartPhases, RestartTrace
+from ftlaunch.metrics.traces.phases import RestartPhases, RestartTrace
 
 
 def line(event: str, second: float, attempt: int = 0, **fields: Any) -> dict[str, Any]:

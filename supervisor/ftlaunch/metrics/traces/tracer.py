@@ -1,6 +1,6 @@
 """The tracer: a process that sends a trace of each restart to an OpenTelemetry collector, by OTLP over HTTP.
 
-Runs as `python -m ftlaunch.metrics.tracer` with a socket as its stdin. The first message is {"run_dir", "endpoint"}.
+Runs as `python -m ftlaunch.metrics.traces.tracer` with a socket as its stdin. The first message: {"run_dir", "endpoint"}.
 What the supervisor is to tell comes back as {"trouble": sentence}, with "useless" where another tracer could do no
 better.
 """
@@ -27,7 +27,7 @@ def main() -> None:
     if not message:
         return
     try:
-        from ftlaunch.metrics.span_sender import Tracer  # noqa: PLC0415 - it may lack what it imports
+        from ftlaunch.metrics.traces.span_sender import Tracer  # noqa: PLC0415 - it may lack what it imports
     except ImportError:
         with contextlib.suppress(OSError):  # the supervisor is gone: nobody is left who wants to know
             link.send(json.dumps({"trouble": _MISSING, "useless": True}).encode())
