@@ -1,6 +1,6 @@
 """The tracer: a process that sends a trace of each restart to an OpenTelemetry collector, by OTLP over HTTP.
 
-Runs as `python -m ftlaunch.metrics.traces.tracer` with a socket as its stdin. The first message: {"run_dir", "endpoint"}.
+Runs as `python -m ftlaunch.metrics.traces.tracer` with a socket as its stdin. First message: {"run_dir", "endpoint"}.
 What the supervisor is to tell comes back as {"trouble": sentence}, with "useless" where another tracer could do no
 better.
 """
