@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from typing import Any
 import psutil
 
 from ftlaunch.history.journal import Journal
+from ftlaunch.memory.pages import Pages
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import Phase
 
@@ -106,6 +108,8 @@ def scrapes(home: Path, ranks: int, count: int, *, by_rank: bool) -> list[Row]:
     used = 100 * (after.user + after.system - before.user - before.system) / (ended - began)
     text = gzip.decompress(page)
     samples = sum(not line.startswith(b"#") for line in text.splitlines())
+    reading = next(float(line.split()[1]) for line in text.decode().splitlines()
+                   if line.startswith("ftlaunch_exporter_refresh_seconds{"))  # fmt: skip
     what = f"{ranks:,} ranks, {'with' if by_rank else 'without'} labels by rank"
     within = sorted(times)[int(0.99 * len(times))]
     return [
@@ -115,8 +119,20 @@ def scrapes(home: Path, ranks: int, count: int, *, by_rank: bool) -> list[Row]:
             f"{samples:,} samples, {len(text) / 1024:.0f} KiB, {len(page) / 1024:.0f} KiB packed",
             "",
         ),
+        (f"reading all once, {what}", f"{reading * 1000:.0f} ms of a core", "the newest of its readings"),
         (f"the exporter, {what}", f"{memory:.1f} MiB, {used:.1f} % of a core", "20 scrapes a second meanwhile"),
     ]
+
+
+def asked(ranks: int, count: int) -> list[Row]:
+    """What the supervisor's answer to the exporter takes of many ranks: finding the newest step in memory."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="ftlaunch-bench-") as memory:
+        pages = Pages(Path(memory), ranks)
+        for page in pages.pages:
+            page.set_slot(0, 5)
+        times = [timeit.timeit(pages.newest_common, number=1) * 1000 for _ in range(count)]
+        pages.close()
+    return [(f"the supervisor, {ranks:,} ranks: the newest step in memory, once a reading", figure(times, "ms"), "")]
 
 
 def supervisor(home: Path, ranks: int, rounds: int, seconds: float, *, metrics: bool) -> list[Row]:
@@ -157,6 +173,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         for by_rank in (True, False):
             rows += scrapes(Path(home), 1024, given.scrapes, by_rank=by_rank)
+        rows += asked(1024, 100)
         for metrics in (False, True):
             rows += supervisor(Path(home), given.ranks, given.rounds, given.seconds, metrics=metrics)
     print("| what | measured | wanted |\n| --- | --- | --- |")

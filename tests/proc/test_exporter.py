@@ -100,14 +100,19 @@ def test_an_exporter_that_is_killed_is_started_again_and_has_forgotten_nothing(j
     stop(job)
 
 
+@pytest.mark.long
 def test_an_exporter_that_dies_again_and_again_is_given_up(job: FtJob, tmp_path: Path) -> None:
-    """A Python without prometheus_client has no exporter: the job ends well all the same."""
+    """A Python without prometheus_client has no exporter: the job goes on all the same."""
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/prometheus_client.py").write_text("raise ImportError('no such library')")
-    start(job, None, args=("3000", "0.01"), PYTHONPATH=str(tmp_path / "broken"))
-    job.wait_event("outlet_ended", 2)
-    assert job.wait() == 0
-    assert job.events("metrics_served") == []
+    start(job, None, PYTHONPATH=str(tmp_path / "broken"))
+    first, second = (job.wait_event("outlet_ended", count) for count in (1, 2))
+    assert (first["why"], first["again"], second["again"]) == ("exit status 1", 1.0, 2.0)
+    last = wait_for(lambda: job.events("outlet_ended")[4:], "the fifth death")[0]
+    assert last["again"] is None
+    assert "cannot tell metrics: exit status 1; there are none from now on, and the job goes on" in job.stderr
+    assert job.events("incident") == job.events("metrics_served") == []
+    stop(job)
 
 
 def test_a_scrape_every_millisecond_holds_up_nobody(job: FtJob) -> None:
@@ -188,6 +193,7 @@ def test_with_a_supervisor_that_is_killed_the_exporter_goes(job: FtJob) -> None:
     wait_for(lambda: not alive(exporter.pid), "its end")
 
 
+@pytest.mark.long
 def test_a_supervisor_that_does_not_answer_is_seen(job: FtJob) -> None:
     start(job, None)
     url = url_of(job)
