@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.notices.preemption_watch import watch_for
 from ftlaunch.engine.workspace import Unusable
+from ftlaunch.history import job_index
 from ftlaunch.memory import memory_owner
 from ftlaunch.memory.directory import count_pages, forget_snapshots, places_of, read_places, remove_memory
 from ftlaunch.memory.memory_owner import MemoryTaken
@@ -53,8 +54,11 @@ TOKEN = "token"  # noqa: S105 - the name of the file in the run dir
 _MOST_AGENTS = 64  # of one job on one machine
 
 
-def run(spec: JobSpec) -> int:
-    """Take part in a job of several nodes until it is over; returns the exit code. Raises Unusable."""
+def run(spec: JobSpec, begun: Callable[[], None]) -> int:
+    """Take part in a job of several nodes until it is over; returns the exit code. Raises Unusable.
+
+    begun: is called once the head that is started here, if one is, has taken up the job, and this agent has its memory.
+    """
     try:
         spec.run_dir.mkdir(parents=True, exist_ok=True)
         token = spec.nodes.token.encode() if spec.nodes.token else job_token.read_or_make(spec.run_dir / TOKEN)
@@ -75,6 +79,7 @@ def run(spec: JobSpec) -> int:
             starter.dismiss_head()
             raise
         node.agent.beside_head = starter.has_started
+        begun()
         code = node.run()
     if not node.agent.dismissed:  # else the head goes on with the other nodes
         starter.wait_for_head()
@@ -170,6 +175,7 @@ class _Node:
         self.agent = self._make_agent(token, starter)
         loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
         self._preemption = watch_for(spec, loop, helpers, self._leave, say)
+        job_index.note(helpers, spec.job_id, spec.run_dir)
         self._questions = Questions(loop, time.monotonic, self._control, self.agent)
 
     def _make_agent(self, token: bytes, starter: HeadStarter) -> Agent:

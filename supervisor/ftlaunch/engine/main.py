@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import time
+from collections.abc import Callable
 
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
@@ -17,6 +18,7 @@ from ftlaunch.engine.notices.preemption_watch import watch_for
 from ftlaunch.engine.stop_requests import StopRequests
 from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.engine.workspace import Unusable, Workspace
+from ftlaunch.history import job_index
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.metrics.outlet_watch import Outlets
 from ftlaunch.notify.client import NotifierLink
@@ -47,8 +49,11 @@ _SHORT = (errno.EAGAIN, errno.ENOMEM)
 _PROCESSES = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 
 
-def run(spec: JobSpec) -> int:
-    """Keep one job alive until it is over; returns the exit code (0, 1, 75 or 143). Raises Unusable."""
+def run(spec: JobSpec, begun: Callable[[], None]) -> int:
+    """Keep one job alive until it is over; returns the exit code (0, 1, 75 or 143). Raises Unusable.
+
+    begun: is called once the run dir is locked, the journal has `job_started`, and the saver runs.
+    """
     processes.become_subreaper()
     try:
         terminal = Terminal()
@@ -56,12 +61,12 @@ def run(spec: JobSpec) -> int:
         raise Unusable(f"cannot start: {error}{_PROCESSES}") from error
     try:
         with Signals(spec.launch.stop_signals) as signals:
-            return _run(spec, terminal, signals)
+            return _run(spec, terminal, signals, begun)
     finally:
         terminal.close()
 
 
-def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
+def _run(spec: JobSpec, terminal: Terminal, signals: Signals, begun: Callable[[], None]) -> int:
     workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
     helpers = HelperProcesses()
     reporter = Reporter(spec, workspace.journal, NotifierLink(helpers, spec, dict(os.environ)), terminal)
@@ -75,6 +80,8 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
         reporter.farewell()
         workspace.leave(keep_memory=workspace.pages.newest_common() != NONE)
         raise refusal from error
+    job_index.note(helpers, spec.job_id, spec.run_dir)
+    begun()
     code = job.run()
     reporter.tell(job.supervisor.ended(code))
     job.outlets.close()
