@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 _ATTEMPT, _RANK = re.compile(r"attempt_(\d+)"), re.compile(r"rank_(\d+)\.log")
 _PIECE = 1 << 20  # bytes
+_TAIL = 64 << 10
 
 
 def attempts(log_dir: Path) -> list[int]:
@@ -32,8 +34,9 @@ def _numbers(folder: Path, name: re.Pattern[str]) -> Iterator[int]:
 class LogReader:
     """The lines of one log, from where they were read before."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset, self._rest = path, 0, b""
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        """offset: bytes that are passed over."""
+        self._path, self._offset, self._rest = path, offset, b""
 
     def read(self, *, last: bool = False) -> Iterator[str]:
         """Those that are whole by now; with `last` also what is behind the last line's end. Raises OSError."""
@@ -46,6 +49,19 @@ class LogReader:
         if last and self._rest:
             rest, self._rest = self._rest, b""
             yield rest.decode(errors="replace")
+
+
+def start_of_last_lines(path: Path, count: int) -> int:
+    """The offset at which the last so many lines of a file begin, as far as they lie in its last 64 KiB.
+
+    Raises OSError.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        begin = file.seek(max(0, size - _TAIL))
+        tail = file.read(size - begin)
+    lines = tail.splitlines(keepends=True)
+    return size - sum(map(len, lines[-count:]))
 
 
 class Follower:
