@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+_MARKS = "marks.*.jsonl"
 _ATTEMPT, _RANK = re.compile(r"attempt_(\d+)"), re.compile(r"rank_(\d+)\.log")
+Begins = Mapping[tuple[int, int], int]
+"""Offsets in logs, by attempt and rank."""
 _PIECE = 1 << 20  # bytes
 _TAIL = 64 << 10
 
@@ -29,6 +34,36 @@ def _numbers(folder: Path, name: re.Pattern[str]) -> Iterator[int]:
     except OSError:
         return
     yield from (int(match[1]) for match in found if match is not None)
+
+
+def marks_name(first_rank: int) -> str:
+    """The name of the notes of how long logs were: of several nodes each has its own, by the first of its ranks."""
+    return _MARKS.replace("*", str(first_rank))
+
+
+def lengths_at(log_dir: Path, attempt: int, when: float) -> dict[int, int] | None:
+    """How long each log of an attempt was at a time, in seconds of the epoch, or some seconds before: see log_marks.py.
+
+    A rank without a note of that time is not among them. None where there are no notes at all.
+    """
+    notes = sorted((log_dir / f"attempt_{attempt}").glob(_MARKS))
+    known: dict[int, int] = {}
+    for path in notes:
+        for line in path.read_bytes().split(b"\n"):
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # torn by a crash
+                told = json.loads(line)
+                if float(told["t"]) <= when:
+                    known |= {int(rank): int(length) for rank, length in told["sizes"].items()}
+    return known if notes else None
+
+
+def start_of_line(path: Path, offset: int) -> int:
+    """Where the line begins in which an offset lies, as far as that is within 64 KiB. Raises OSError."""
+    begin = max(0, offset - _TAIL)
+    with path.open("rb") as file:
+        file.seek(begin)
+        before = file.read(offset - begin)
+    return begin + before.rfind(b"\n") + 1 if b"\n" in before or not begin else offset
 
 
 class LogReader:
@@ -67,9 +102,9 @@ def start_of_last_lines(path: Path, count: int) -> int:
 class Follower:
     """The lines of all ranks, or some, from the attempt given on, as they are printed."""
 
-    def __init__(self, log_dir: Path, ranks: Collection[int], attempt: int) -> None:
-        """ranks: none of them means all."""
-        self._dir, self._ranks, self._attempt = log_dir, ranks, attempt
+    def __init__(self, log_dir: Path, ranks: Collection[int], attempt: int, begins: Begins | None = None) -> None:
+        """ranks: none of them means all. begins: where logs are read from that do not begin with what is asked for."""
+        self._dir, self._ranks, self._attempt, self._begins = log_dir, ranks, attempt, begins or {}
         self._lines: dict[tuple[int, int], LogReader] = {}  # by attempt and rank
 
     def read(self, *, last: bool = False) -> Iterator[tuple[int, str]]:
@@ -79,5 +114,6 @@ class Follower:
             over = last or attempt != there[-1]
             for rank, path in logs_of(self._dir, attempt).items():
                 if not self._ranks or rank in self._ranks:
-                    lines = self._lines.setdefault((attempt, rank), LogReader(path))
+                    begin = self._begins.get((attempt, rank), 0)
+                    lines = self._lines.setdefault((attempt, rank), LogReader(path, begin))
                     yield from ((rank, line) for line in lines.read(last=over))
