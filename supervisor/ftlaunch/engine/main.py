@@ -33,6 +33,7 @@ from ftlaunch.reporting.events.checkpoints import CheckpointUnfinished
 from ftlaunch.reporting.events.job import JobStarted, StartRefused
 from ftlaunch.reporting.events.ranks import ForkServerNews
 from ftlaunch.reporting.reporter import Reporter
+from ftlaunch.reporting.sinks import ServiceSink
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsing import rule_parser
@@ -41,6 +42,7 @@ from ftlaunch.system.control_socket import Control
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
+from ftlaunch.system.systemd.notify import ServiceManager
 from ftlaunch_contract import protocol
 from ftlaunch_contract.protocol import process_start_time
 
@@ -55,24 +57,28 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     begun: is called once the run dir is locked, the journal has `job_started`, and the saver runs.
     """
     processes.become_subreaper()
+    manager = ServiceManager(os.environ)
     try:
         terminal = Terminal()
     except RuntimeError as error:
         raise Unusable(f"cannot start: {error}{_PROCESSES}") from error
     try:
         with Signals(spec.launch.stop_signals) as signals:
-            return _run(spec, terminal, signals, begun)
+            return _run(spec, terminal, signals, manager, begun)
     finally:
         terminal.close()
 
 
-def _run(spec: JobSpec, terminal: Terminal, signals: Signals, begun: Callable[[], None]) -> int:
+def _run(
+    spec: JobSpec, terminal: Terminal, signals: Signals, manager: ServiceManager, begun: Callable[[], None]
+) -> int:
     workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
     helpers = HelperProcesses()
-    reporter = Reporter(spec, workspace.journal, NotifierLink(helpers, spec, dict(os.environ)), terminal)
+    reporter = Reporter(spec, workspace.journal, NotifierLink(helpers, spec, dict(os.environ)), terminal,
+                        [ServiceSink(manager)])  # fmt: skip
     reached = tell_of_start(spec, workspace, reporter)
     try:
-        job = _Job(spec, workspace, reporter, signals, helpers, reached)
+        job = _Job(spec, workspace, reporter, signals, helpers, reached, manager)
     except OSError as error:
         hint = _PROCESSES if error.errno in _SHORT else ""
         refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}")
@@ -122,6 +128,7 @@ class _Job:
         signals: Signals,
         helpers: HelperProcesses,
         reached: int,
+        manager: ServiceManager,
     ) -> None:
         """Raises OSError."""
         self._spec = spec
@@ -133,6 +140,7 @@ class _Job:
             helpers, spec, fork_env, log, lambda _, **details: reporter.tell(ForkServerNews(details))
         )
         self._loop = loop = EventLoop[Event](time.monotonic)
+        manager.show_life(loop)
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         told = spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules
