@@ -29,6 +29,7 @@ from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.engine.main import keeps_logs_short
 from ftlaunch.engine.notices.preemption_watch import watch_for
 from ftlaunch.engine.workspace import Unusable
 from ftlaunch.history import job_index
@@ -180,6 +181,8 @@ class _Node:
         self.agent = self._make_agent(token, starter)
         loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
         self._preemption = watch_for(spec, loop, helpers, self._leave, say)
+        if limited := keeps_logs_short(spec):
+            say(limited)
         job_index.note(helpers, spec.job_id, spec.run_dir)
         self._questions = Questions(loop, time.monotonic, self._control, self.agent)
 

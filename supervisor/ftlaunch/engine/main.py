@@ -28,6 +28,7 @@ from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.fork_server_watch import ForkServerWatch
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
+from ftlaunch.ranks.logs import holes
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.checkpoints import CheckpointUnfinished
 from ftlaunch.reporting.events.job import JobStarted, StartRefused
@@ -78,7 +79,7 @@ def _run(
                         [ServiceSink(manager)])  # fmt: skip
     reached = tell_of_start(spec, workspace, reporter)
     try:
-        job = _Job(spec, workspace, reporter, signals, helpers, reached, manager)
+        job = _Job(spec, workspace, reporter, signals, helpers, reached)
     except OSError as error:
         hint = _PROCESSES if error.errno in _SHORT else ""
         refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}")
@@ -86,9 +87,11 @@ def _run(
         reporter.farewell()
         workspace.leave(keep_memory=workspace.pages.newest_common() != NONE)
         raise refusal from error
+    if limited := keeps_logs_short(spec):
+        reporter.say(limited)
     job_index.note(helpers, spec.job_id, spec.run_dir)
     begun()
-    code = job.run()
+    code = job.run(manager)
     reporter.tell(job.supervisor.ended(code))
     job.outlets.close()
     if unsaved := job.supervisor.unsaved():
@@ -128,7 +131,6 @@ class _Job:
         signals: Signals,
         helpers: HelperProcesses,
         reached: int,
-        manager: ServiceManager,
     ) -> None:
         """Raises OSError."""
         self._spec = spec
@@ -140,7 +142,6 @@ class _Job:
             helpers, spec, fork_env, log, lambda _, **details: reporter.tell(ForkServerNews(details))
         )
         self._loop = loop = EventLoop[Event](time.monotonic)
-        manager.show_life(loop)
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         told = spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules
@@ -163,9 +164,10 @@ class _Job:
         self.outlets = Outlets(helpers, spec, loop, reporter.tell, time.monotonic)
         self._preemption = watch_for(spec, loop, helpers, requests.stop, reporter.say)
 
-    def run(self) -> int:
-        """Run to the end; returns the exit code."""
+    def run(self, manager: ServiceManager) -> int:
+        """Run to the end; returns the exit code. manager: is told that the loop goes round."""
         supervisor = self.supervisor
+        manager.show_life(self._loop)
         supervisor.begin_when_ready()
         self._loop.run(supervisor)
         if self._preemption is not None:
@@ -178,6 +180,17 @@ class _Job:
         self._fork_server.close()
         self._loop.close()
         return exit_code(supervisor.state, supervisor.saving.committed)
+
+
+def keeps_logs_short(spec: JobSpec) -> str:
+    """A sentence where log_max_size is asked for, and the logs will grow all the same; else nothing."""
+    if spec.log_max_size is None:
+        return ""
+    try:
+        why = holes.why_not(spec.log_dir)
+    except OSError as error:
+        why = f"{spec.log_dir}: {error.strerror}"
+    return f"cannot keep logs at `log_max_size`: {why}; they grow as without it" if why else ""
 
 
 def exit_code(state: JobState, committed: int) -> int:

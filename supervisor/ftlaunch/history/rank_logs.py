@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+
+from ftlaunch.common.formatting import size
 
 _MARKS = "marks.*.jsonl"
 _ATTEMPT, _RANK = re.compile(r"attempt_(\d+)"), re.compile(r"rank_(\d+)\.log")
@@ -75,15 +78,34 @@ class LogReader:
 
     def read(self, *, last: bool = False) -> Iterator[str]:
         """Those that are whole by now; with `last` also what is behind the last line's end. Raises OSError."""
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            while piece := file.read(_PIECE):
-                self._offset += len(piece)
+        with self._path.open("rb", buffering=0) as file:
+            while (found := data_from(file.fileno(), self._offset)) is not None:
+                begin, end = found
+                if begin > self._offset:
+                    rest, self._rest = self._rest, b""
+                    yield from [rest.decode(errors="replace")] if rest else []
+                    yield f"... {size(begin - self._offset)} are left out here, as log_max_size asks ..."
+                piece = os.pread(file.fileno(), min(_PIECE, end - begin), begin)
+                self._offset = begin + len(piece)
                 *lines, self._rest = (self._rest + piece).split(b"\n")
                 yield from (line.decode(errors="replace") for line in lines)
         if last and self._rest:
             rest, self._rest = self._rest, b""
             yield rest.decode(errors="replace")
+
+
+def data_from(fd: int, offset: int) -> tuple[int, int] | None:
+    """Where the file has bytes next, and up to where; None behind its end. The supervisor may have made a hole.
+
+    See ranks/logs/holes.py.
+    """
+    try:
+        begin = os.lseek(fd, offset, os.SEEK_DATA)
+        return begin, os.lseek(fd, begin, os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
 
 
 def start_of_last_lines(path: Path, count: int) -> int:
@@ -92,11 +114,11 @@ def start_of_last_lines(path: Path, count: int) -> int:
     Raises OSError.
     """
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        begin = file.seek(max(0, size - _TAIL))
-        tail = file.read(size - begin)
+        end = file.seek(0, os.SEEK_END)
+        begin = file.seek(max(0, end - _TAIL))
+        tail = file.read(end - begin)
     lines = tail.splitlines(keepends=True)
-    return size - sum(map(len, lines[-count:]))
+    return end - sum(map(len, lines[-count:]))
 
 
 class Follower:

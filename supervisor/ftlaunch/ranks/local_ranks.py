@@ -88,7 +88,7 @@ class LocalRanks:
         except OSError as error:
             raise SpawnFailed(0, f"no port on {spec.launch.master_addr}: {error.strerror}") from error
         self._start(self._place.ranks, self.attempt)
-        self._marks = LogMarks({number: self._log(number) for number in self._place.ranks})
+        self._marks = LogMarks({number: self._log(number) for number in self._place.ranks}, spec.log_max_size)
 
     def replace(self, rank: int, due: float) -> None:
         """End one rank and its process group; `refill` starts it again at `due`."""

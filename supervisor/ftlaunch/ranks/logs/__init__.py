@@ -1,1 +1,1 @@
-"""What is done with the logs of ranks while they run: marks of when they were how long. Nothing here reads a line."""
+"""Logs of ranks that run: notes of how long each was when, and what is kept of them. Nothing here reads a line."""

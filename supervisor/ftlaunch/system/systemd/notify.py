@@ -15,7 +15,7 @@ _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 _LONGEST = 400  # characters of a status
 
 
-class Timers(Protocol):
+class LifeTimers(Protocol):
     """Where a timer is set: the event loop."""
 
     def call_at(self, when: float, name: Hashable, handler: Callable[[], None]) -> None:
@@ -46,7 +46,7 @@ class ServiceManager:
         """What `systemctl status` is to show."""
         self.tell(f"STATUS={' '.join(sentence.split())[:_LONGEST]}")
 
-    def show_life(self, timers: Timers) -> None:
+    def show_life(self, timers: LifeTimers) -> None:
         """Say from the loop that it goes round, three times in the time after which systemd takes it for stuck."""
         if self._every:
             self.tell(_ALIVE)
