@@ -12,7 +12,6 @@ import yaml
 from click.shell_completion import shell_complete
 
 from ftlaunch.cli.options import Request, command, read_command_line
-from ftlaunch.cli.terminal.detach import Begun, detach
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
@@ -21,6 +20,8 @@ from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_STOPPED, EX
 
 COMPLETE = "_FTLAUNCH_COMPLETE"
 """the variable by which a shell asks for completion, see `ftctl completion`"""
+Begun = Callable[[], None]
+"""Is called once the job is taken up: its run dir is locked, and its journal says so."""
 Start = Callable[[JobSpec, Request, Mapping[str, str], Begun], int]
 """Runs a job that was asked for, with these variables; returns the exit code. Raises SpecError."""
 
@@ -49,7 +50,11 @@ def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, o
         def run(begun: Begun) -> int:
             return _saying_errors(lambda: start(spec, request, with_secrets, begun), spec)
 
-        return detach(spec, run) if request.detach else run(lambda: None)
+        if not request.detach:
+            return run(lambda: None)
+        from ftlaunch.cli.terminal.detach import detach  # noqa: PLC0415 - what others need not carry along
+
+        return detach(spec, run)
 
     return _saying_errors(read, None)
 

@@ -22,18 +22,15 @@ from ftlaunch_contract.checkpoint.ownership import make_dirs
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import EXIT_DONE
 
-Begun = Callable[[], None]
-"""Is called once the job is taken up: its run dir is locked, and its journal says so."""
-
 _LOOK = 0.2  # seconds between looks into a journal that another machine writes
 _ELSEWHERE = 60.0  # seconds that a job on other hosts has to say in its journal that it has begun
 
 
-def detach(spec: JobSpec, run: Callable[[Begun], int]) -> int:
+def detach(spec: JobSpec, run: Callable[[Callable[[], None]], int]) -> int:
     """Run a job in a session of its own; returns once it has begun, or has failed to: then its exit code.
 
-    run: runs it to its end, and returns the exit code. Must be called while this process has no threads.
-    Raises SpecError where this process cannot have a child that outlives it.
+    run: runs it to its end, and returns the exit code; calls what it is given once the job has begun. Must be called
+    while this process has no threads. Raises SpecError where this process cannot have a child that outlives it.
     """
     if os.getpid() == 1:
         raise SpecError("cannot detach: this is the first process of a container, and its end is the end of all others;"
@@ -80,7 +77,7 @@ def _nameless_log(run_dir: Path) -> tuple[Path, int]:
     return Path(name), fd
 
 
-def _be_detached(written: int, told: int, run: Callable[[Begun], int]) -> int:
+def _be_detached(written: int, told: int, run: Callable[[Callable[[], None]], int]) -> int:
     """In the child: leave terminal and session, and run the job. Returns its exit code."""
     os.setsid()
     nowhere = os.open(os.devnull, os.O_RDONLY)

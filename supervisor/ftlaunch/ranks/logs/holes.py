@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 HEAD = 1 << 20
@@ -39,6 +38,8 @@ def punch(fd: int, begin: int, length: int) -> None:
 
 def why_not(folder: Path) -> str:
     """Why the logs in a folder cannot be kept short, in a few words; empty where they can. Raises OSError."""
+    import tempfile  # noqa: PLC0415 - only where it is asked for: it costs memory
+
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(bytes(1 << 16))
