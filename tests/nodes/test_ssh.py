@@ -127,7 +127,7 @@ def test_a_detached_command_returns_when_the_job_has_begun_and_says_what_cannot_
     start(nodes, hosts, "--detach", "--rdzv-endpoint", f"127.0.0.1:{free_port()}")
     assert nodes.wait() == 2
     assert nodes.stdout == ""
-    assert "is in use by a running supervisor" in nodes.stderr
+    assert "cannot start: another agent of this job has --node-rank 0 on this machine" in nodes.stderr
     assert list(nodes.run_dir.glob("*terminal*")) == [log]
     wait_for(lambda: nodes.events("job_finished"), "the end of the job")
     wait_for(lambda: not carriers(nodes.tag), "the end of its processes")

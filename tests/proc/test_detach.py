@@ -130,3 +130,17 @@ def test_two_agents_of_a_job_of_two_nodes(job: FtJob) -> None:
     assert len(logs) == 2
     wait_for(lambda: not carriers(job.tag), "the end of both agents")
     assert sum("job " in log.read_text() and "2 nodes" in log.read_text() for log in logs) == 1  # the head's
+
+
+def test_ctrl_c_before_the_job_has_begun_leaves_nothing(job: FtJob) -> None:
+    """While the machine is checked. Tried: without the signal passed on the check goes on, and then the job."""
+    process = job.start("--detach", "--check", script=BEATS, args=LONG)
+    wait_for(lambda: list(job.home.glob(".ftlaunch-terminal-*")), "the output without a name")
+    wait_for(lambda: len(carriers(job.tag)) > 1, "the process that is detached")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 143
+    assert job.stderr.endswith("ftlaunch: stopped by Ctrl-C\n")
+    assert job.stdout == ""
+    wait_for(lambda: not carriers(job.tag), "the end of all processes")
+    assert not job.run_dir.exists()
+    assert list(job.home.glob(".ftlaunch*")) == []

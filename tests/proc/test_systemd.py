@@ -69,7 +69,7 @@ def test_a_spec_that_cannot_be_has_no_unit(spec: str, says: str, tmp_path: Path)
 
 
 def test_a_job_tells_its_manager(job: FtJob, notify: socket.socket) -> None:
-    """Tried: a WATCHDOG=1 that a thread would send goes on while the loop is stopped; this one does not come then."""
+    """Ready once ranks run, alive from its loop, stopping once it is asked to; and no rank can speak for it."""
     env = {"NOTIFY_SOCKET": notify.getsockname(), "WATCHDOG_USEC": "300000"}
     job.start(script=BEATS, args=("1000000", "0.005"), env=env)
     found = told_until(notify, "READY=1")

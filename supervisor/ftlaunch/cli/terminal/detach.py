@@ -48,6 +48,7 @@ def detach(spec: JobSpec, run: Callable[[Callable[[], None]], int]) -> int:
     except KeyboardInterrupt:
         os.kill(child, signal.SIGTERM)
         ended = _end_of(child)
+        click.echo("ftlaunch: stopped by Ctrl-C", err=True)
     if ended is not None and ended != EXIT_DONE:
         click.echo(log.read_text(errors="replace"), err=True, nl=False)
         log.unlink()
