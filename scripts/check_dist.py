@@ -2,13 +2,15 @@
 
     make check-dist
 
-An environment gets everything that the package declares, except torch: ftlaunch itself needs no torch, the job that is
-run here has none, and the CUDA build would be gigabytes.
+An environment gets what the package declares, which is no torch: commands work without one, and the hooks say what they
+lack. Then it sees the torch of the environment that runs this file, and a job is killed and goes on. `pipx install` and
+`uv tool install` of the wheel are tried with programs that are installed for it.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -17,7 +19,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,11 +29,14 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "Makefile", "tests/conftest
            "configs/fault_rules.yaml", "constraints/cpu.txt", "scripts/demo.py")  # fmt: skip
 NEVER = (".venv", "runs", "out", "dist", "build", ".git")  # at the top of an sdist
 
-REQUIRED = """
-from importlib.metadata import requires
-needed = [one.replace(" ", "") for one in requires("ftlaunch") if ";" not in one]
-print(*(one for one in needed if not one.startswith("torch")))
+WITHOUT_TORCH = """
+import ftlaunch_contract, ftlaunch_hooks
+try:
+    ftlaunch_hooks.attach
+except ImportError as error:
+    print(error)
 """
+SITE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 FILES = """
 from importlib.metadata import files
 print(*files("ftlaunch"), sep="\\n")
@@ -39,6 +44,22 @@ print(*files("ftlaunch"), sep="\\n")
 TINY = """
 import os, pathlib
 pathlib.Path(f"rank-{os.environ['RANK']}-of-{os.environ['WORLD_SIZE']}").touch()
+"""
+TRAINS = """
+import os, signal, sys
+import torch
+import ftlaunch_hooks as ft
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+job = ft.attach(model=model, optimizer=optimizer)
+for step in job.steps(20):
+    optimizer.zero_grad()
+    model(torch.ones(4)).sum().backward()
+    optimizer.step()
+    if step == 10 and os.environ["FTLAUNCH_ATTEMPT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+print("trained in attempt", os.environ["FTLAUNCH_ATTEMPT"])
 """
 
 
@@ -55,7 +76,8 @@ def main() -> None:
         names = [name.split("/", 1)[1] for name in opened.getnames()]
     _refuse(sdist, sdist_faults(names, _tracked()))
     with ThreadPoolExecutor() as both:
-        for done in [both.submit(check_installed, archive, version) for archive in (wheel, sdist)]:
+        checks = [both.submit(check_installed, archive, version) for archive in (wheel, sdist)]
+        for done in [*checks, both.submit(check_tools, wheel, version)]:
             print(done.result(), flush=True)
 
 
@@ -90,34 +112,82 @@ def check_installed(archive: Path, version: str) -> str:
 
 
 def install(archive: Path, home: Path, binaries: Path) -> None:
-    """Make the environment, and install the archive and what it declares, except torch."""
+    """Make the environment, and install the archive and what it declares."""
     pip = (str(binaries / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     run(home, sys.executable, "-m", "venv", str(home / "venv"))
-    run(home, *pip, "--no-deps", str(archive))
-    run(home, *pip, *run(home, str(binaries / "python"), "-c", REQUIRED).split())
+    run(home, *pip, str(archive))
 
 
 def use(archive: Path, version: str, home: Path, binaries: Path) -> None:
-    """See what was installed, import it, and run its commands and a job of two ranks."""
-    names = run(home, str(binaries / "python"), "-c", FILES).splitlines()
+    """See what was installed, import it, and run its commands and jobs of two ranks, without torch and with it."""
+    python = str(binaries / "python")
+    names = run(home, python, "-c", FILES).splitlines()
     _refuse(archive, installed_faults(name for name in names if not name.startswith("../")))  # the commands in bin/
     told = run(home, str(binaries / "ftlaunch"), "--version").strip()
     if version not in told.split():
         _refuse(archive, [f"`ftlaunch --version` says {told!r}, and not {version}"])
     run(home, str(binaries / "ftctl"), "--help")
-    run(home, str(binaries / "python"), "-c", "import ftlaunch_hooks, ftlaunch_contract")
+    told = run(home, python, "-c", WITHOUT_TORCH).strip()
+    if "has no torch; install" not in told:
+        _refuse(archive, [f"without torch the hooks say {told!r}"])
     (home / "tiny.py").write_text(TINY, encoding="utf-8")
     run(home, str(binaries / "ftlaunch"), "--nproc-per-node", "2", "tiny.py")
     ranks = sorted(path.name for path in home.glob("rank-*"))
     if ranks != ["rank-0-of-2", "rank-1-of-2"]:
         _refuse(archive, [f"a job of two ranks ended with 0 and left {', '.join(ranks) or 'nothing'}"])
+    train(archive, home, binaries)
 
 
-def run(home: Path, *command: str) -> str:
-    """Run a command in `home`, without this checkout's environment; returns what it prints. Its failure ends all."""
+def train(archive: Path, home: Path, binaries: Path) -> None:
+    """Have a job with the hooks killed and go on, with the torch of the environment that runs this file."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        sys.exit("cannot check a job that trains: the Python that runs this has no torch; `make setup` installs one")
+    site = Path(run(home, str(binaries / "python"), "-c", SITE).strip())
+    (site / "borrowed.pth").write_text(
+        f"{Path(found.origin).parents[1]}\n", encoding="utf-8"
+    )  # behind what is installed
+    (home / "trains.py").write_text(TRAINS, encoding="utf-8")
+    said = run(home, str(binaries / "ftlaunch"), "--nproc-per-node", "2", "--memory-interval", "1", "trains.py")
+    if "trained in attempt 1" not in said:
+        _refuse(archive, [f"a job that was killed once and has ended with 0 said {said!r}"])
+
+
+def check_tools(wheel: Path, version: str) -> str:
+    """Install the wheel with pipx and with uv, as a tool: `ftctl` works, and no torch came along."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ftlaunch-tools-") as folder:
+        home, binaries = Path(folder), Path(folder, "venv/bin")
+        run(home, sys.executable, "-m", "venv", str(home / "venv"))
+        run(home, str(binaries / "python"), "-m", "pip", "install", "--quiet", "pipx", "uv")
+        for tool in ("pipx", "uv"):
+            place = home / tool
+            variables = {"PIPX_HOME": str(place), "PIPX_BIN_DIR": str(place / "bin"),
+                         "PIPX_MAN_DIR": str(place / "man"), "UV_TOOL_DIR": str(place),
+                         "UV_TOOL_BIN_DIR": str(place / "bin"),
+                         "UV_CACHE_DIR": str(home / "cache"), "UV_SYSTEM_CERTS": "1"}  # fmt: skip
+            words = ("tool", "install", "--python", sys.executable) if tool == "uv" else ("install",)
+            run(home, str(binaries / tool), *words, str(wheel), variables=variables)
+            told = run(home, str(place / "bin/ftctl"), "--version").split()
+            if version not in told or list(place.rglob("site-packages/torch")):
+                _refuse(wheel, [f"installed with {tool}, ftctl --version says {' '.join(told)!r}, or torch came along"])
+    return f"{wheel.name}: installed with pipx and with uv in {time.monotonic() - begin:.1f} s, both without torch"
+
+
+def run(home: Path, *command: str, variables: Mapping[str, str] | None = None) -> str:
+    """Run a command in `home`, without this checkout's environment; returns what it prints. Its failure ends all.
+
+    variables: for its environment, besides.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     done = subprocess.run(
-        command, cwd=home, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        command,
+        cwd=home,
+        env={**environment, **(variables or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         said = f"{done.stdout}{done.stderr}"

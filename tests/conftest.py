@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import tempfile
@@ -29,6 +30,12 @@ settings.load_profile("test")  # pytest's --hypothesis-profile comes after this 
 
 def pytest_configure() -> None:
     leftovers.set_mark()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Jobs of tests stand in no list of the user's jobs: see history/job_index.py."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(autouse=True)

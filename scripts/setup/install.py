@@ -45,7 +45,7 @@ def main() -> int:
             "`make distclean` removes an environment made before, and without TORCH this build is taken"
         )
     say("installing ftlaunch, and what its tests, checks and example need")
-    seconds = _pip("ftlaunch", *limits, "--editable", f"{ROOT}[dev,example]")
+    seconds = _pip("ftlaunch", *limits, "--editable", f"{ROOT}[torch,dev,example]")
     say(f"installed ftlaunch in {seconds}")
     return 0
 
@@ -62,7 +62,8 @@ def duration(seconds: float) -> str:
 
 def torch_requirement() -> str:
     """What pyproject.toml says of torch. Python 3.10 has no reader of TOML."""
-    found = re.search(r'^\s*"(torch\b[^"]*)",$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.search(r'^torch = \["(torch\b[^"]*)"\]$', text, re.MULTILINE)
     assert found is not None
     return found[1]
 

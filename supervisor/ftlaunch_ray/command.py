@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from ftlaunch.agent.hosts.outlet import Outlet
-from ftlaunch.cli.launch import run_command
+from ftlaunch.cli.launch import Begun, run_command
 from ftlaunch.cli.options import Request
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec
@@ -37,7 +37,7 @@ def _environ(environ: Mapping[str, str]) -> dict[str, str]:
     return {"PET_RDZV_ENDPOINT": NO_ENDPOINT, **plain}
 
 
-def _start(spec: JobSpec, request: Request, environ: Mapping[str, str]) -> int:
+def _start(spec: JobSpec, request: Request, environ: Mapping[str, str], _: Begun) -> int:
     job = ray_job(spec, request, environ)
     try:  # only now: a refused spec, --help and --dry-run answer without loading Ray
         from ftlaunch_ray import cluster, launcher  # noqa: PLC0415

@@ -57,6 +57,8 @@ class RayJob:
 def ray_job(spec: JobSpec, request: Request, environ: Mapping[str, str]) -> RayJob:
     """The job that a command line asks for. Raises SpecError where Ray cannot run it."""
     nodes, spare = spec.nodes, _whole(request.own["spare"])
+    if request.detach:
+        raise SpecError("cannot use `--detach` with Ray: `ray job submit` runs what is to outlive a terminal")
     nproc = request.flags.get("nproc_per_node", "1")
     if not nproc.isdigit():
         raise SpecError(

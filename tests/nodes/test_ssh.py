@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.support import sshd
-from tests.support.agents import NodesJob
+from tests.support.agents import NodesJob, free_port
 from tests.support.harness import FtJob
 from tests.support.leftovers import carriers
 from tests.support.sshd import SshHosts
@@ -114,3 +114,21 @@ def test_a_key_that_no_host_knows_starts_nothing(nodes: NodesJob, hosts: SshHost
     assert "Permission denied (publickey)" in nodes.stderr
     assert "cannot start: no host can be reached" in nodes.stderr
     nodes.assert_clean()
+
+
+def test_a_detached_command_returns_when_the_job_has_begun_and_says_what_cannot_be(
+    nodes: NodesJob, hosts: SshHosts
+) -> None:
+    start(nodes, hosts, "--detach", step_time=0.1)
+    assert nodes.wait() == 0, nodes.told
+    assert nodes.stdout == f"{nodes.job_id}\n"
+    assert len(nodes.events("job_started")) == 1
+    (log,) = nodes.run_dir.glob("terminal.*.log")
+    start(nodes, hosts, "--detach", "--rdzv-endpoint", f"127.0.0.1:{free_port()}")
+    assert nodes.wait() == 2
+    assert nodes.stdout == ""
+    assert "cannot start: another agent of this job has --node-rank 0 on this machine" in nodes.stderr
+    assert list(nodes.run_dir.glob("*terminal*")) == [log]
+    wait_for(lambda: nodes.events("job_finished"), "the end of the job")
+    wait_for(lambda: not carriers(nodes.tag), "the end of its processes")
+    assert "[ada] ftlaunch: " in log.read_text()

@@ -39,7 +39,8 @@ def completed(words: str, cwd: Path) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_completes_commands_runs_and_options(tmp_path: Path) -> None:
+def test_bash_completes_commands_runs_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     journal(tmp_path / "runs" / "night-3", started())
     journal(tmp_path / "runs" / "night-4", started())
     assert completed("ftctl sta", tmp_path) == ["status"]

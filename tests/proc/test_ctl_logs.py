@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -95,3 +96,58 @@ def test_followed_lines_come_as_they_are_printed_and_over_a_restart(job: FtJob) 
     ends = [f"[{rank}] rank {rank} ends \\x1b[31m" for rank in (0, 1)]
     lines = [f"[{rank}] rank {rank} in attempt {attempt}" for attempt in (0, 1) for rank in (0, 1)]
     assert sorted(out.read_text().splitlines()) == sorted(lines + ends)
+
+
+def marked(run_dir: Path, attempt: int, *notes: str) -> None:
+    text = "".join(f"{note}\n" for note in notes)
+    (run_dir / "logs" / f"attempt_{attempt}" / "marks.0.jsonl").write_text(text)
+
+
+def test_since_shows_what_came_after_the_last_note_before_it(tmp_path: Path) -> None:
+    """The line that a note cuts is shown whole. Attempts that had ended before show nothing."""
+    run = left(tmp_path / "run", a0r0="first\n", a1r0="one\ntwo\nthree\n", a1r1="x\ny\n")
+    os.utime(run / "logs/attempt_0/rank_0.log", (500, 500))
+    marked(run, 0, '{"t": 400, "sizes": {"0": 0}}')
+    marked(run, 1, '{"t": 1000, "sizes": {"0": 0, "1": 0}}', '{"t": 1010, "sizes": {"0": 6}}', '{"t": 1020, "si')
+    assert (
+        ftctl("logs", run, "--since", "1970-01-01T00:16:55+00:00", cwd=tmp_path)[1]
+        == "[0] two\n[0] three\n[1] x\n[1] y\n"
+    )
+    assert ftctl("logs", run, "--since", "1970-01-01T00:16:45Z", "--rank", "0", cwd=tmp_path)[1] == "one\ntwo\nthree\n"
+    assert ftctl("logs", run, "--since", "1970-01-01T00:00:01Z", "--follow", "--rank", "0", cwd=tmp_path)[1].startswith(
+        "first\n"
+    )
+    os.utime(run / "logs/attempt_1/rank_1.log", (500, 500))
+    assert ftctl("logs", run, "--since", "1h", "--attempt", "1", "--rank", "1", cwd=tmp_path) == (0, "", "")
+
+
+def test_a_run_without_notes_shows_logs_that_have_grown_since(tmp_path: Path) -> None:
+    run = left(tmp_path / "run", a0r0="a\n", a0r1="b\n")
+    os.utime(run / "logs/attempt_0/rank_0.log", (500, 500))
+    assert ftctl("logs", run, "--since", "1h", cwd=tmp_path)[1] == "[1] b\n"
+
+
+def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
+    code, _, err = ftctl("logs", left(tmp_path / "run", a0r0="a\n"), "--since", "noon", cwd=tmp_path)
+    assert code == 2
+    assert "'noon' is no duration and no time; write 10m or 2031-01-02T15:04" in err
+
+
+def test_a_job_notes_how_long_its_logs_are(job: FtJob) -> None:
+    """Tried: without the last note an attempt's last lines are shown however long ago it ended."""
+    script, go = job.home / "talks.py", job.home / "go"
+    script.write_text(SCRIPT)
+    job.start(script=script, args=(str(go),))
+    wait_for(lambda: "in attempt 0" in job.stdout, "what is printed")
+    os.kill(job.pids()[0], signal.SIGKILL)
+    wait_for(lambda: "in attempt 1" in job.stdout, "what the next attempt prints")
+    go.touch()
+    assert job.wait() == 0, job.stderr
+    for attempt in (0, 1):
+        folder = job.run_dir / "logs" / f"attempt_{attempt}"
+        known: dict[str, int] = {}
+        for line in (folder / "marks.0.jsonl").read_text().splitlines():
+            known |= json.loads(line)["sizes"]
+        sizes = {str(rank): (folder / f"rank_{rank}.log").stat().st_size for rank in (0, 1)}
+        if attempt == 0:  # of the last attempt the note may be lost with the supervisor's end
+            assert known == sizes

@@ -39,3 +39,11 @@ def test_attach_can_be_imported_without_what_torch_imports_for_compiling() -> No
     """A plain rank would wait a second for it. Tried: it fails where a module of the hooks makes an optimizer."""
     code = "import sys; import ftlaunch_hooks.job.attaching; print('torch._dynamo' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60) == "False\n"
+
+
+def test_the_hooks_say_which_python_lacks_torch() -> None:
+    """`make check-dist` asks an environment that has none. Tried: without the sentence it is a ModuleNotFoundError."""
+    code = "import sys; sys.modules['torch'] = None; import ftlaunch_hooks; ftlaunch_hooks.attach"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    lacks = f"ImportError: cannot use ftlaunch_hooks.attach: {sys.executable} has no torch; install the build"
+    assert done.stderr.splitlines()[-1].startswith(lacks)

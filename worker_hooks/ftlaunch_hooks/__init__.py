@@ -13,6 +13,7 @@ package is internal and may change in any release. Importing this package import
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ftlaunch_hooks.process import bootstrap
@@ -49,11 +50,17 @@ _ADAPTERS = ("accelerate", "deepspeed", "lightning", "torchtitan", "transformers
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ADAPTERS:
-        return importlib.import_module(f"{__name__}.adapters.{name}")
-    if name not in _HOMES:
+    if name not in _ADAPTERS and name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        if name in _ADAPTERS:
+            return importlib.import_module(f"{__name__}.adapters.{name}")
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        how = "install the build that you train with, or `pip install 'ftlaunch[torch]'`"
+        raise ImportError(f"cannot use ftlaunch_hooks.{name}: {sys.executable} has no torch; {how}") from None
 
 
 if not bootstrap.torch_is_being_imported():

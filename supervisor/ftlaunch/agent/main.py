@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,10 @@ from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.engine.main import keeps_logs_short
 from ftlaunch.engine.notices.preemption_watch import watch_for
 from ftlaunch.engine.workspace import Unusable
+from ftlaunch.history import job_index
 from ftlaunch.memory import memory_owner
 from ftlaunch.memory.directory import count_pages, forget_snapshots, places_of, read_places, remove_memory
 from ftlaunch.memory.memory_owner import MemoryTaken
@@ -44,6 +46,7 @@ from ftlaunch.system import job_token, processes
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
+from ftlaunch.system.systemd.notify import READY, STOPPING, ServiceManager
 from ftlaunch.tools.preflight import quick
 from ftlaunch_contract import protocol
 from ftlaunch_contract.files.dirlock import Locked
@@ -53,8 +56,11 @@ TOKEN = "token"  # noqa: S105 - the name of the file in the run dir
 _MOST_AGENTS = 64  # of one job on one machine
 
 
-def run(spec: JobSpec) -> int:
-    """Take part in a job of several nodes until it is over; returns the exit code. Raises Unusable."""
+def run(spec: JobSpec, begun: Callable[[], None]) -> int:
+    """Take part in a job of several nodes until it is over; returns the exit code. Raises Unusable.
+
+    begun: is called once the head that is started here, if one is, has taken up the job, and this agent has its memory.
+    """
     try:
         spec.run_dir.mkdir(parents=True, exist_ok=True)
         token = spec.nodes.token.encode() if spec.nodes.token else job_token.read_or_make(spec.run_dir / TOKEN)
@@ -62,6 +68,7 @@ def run(spec: JobSpec) -> int:
         raise Unusable(str(error)) from error
     except OSError as error:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
+    manager = ServiceManager(os.environ)
     facts.gathered(spec)  # before any head is forked: it compares what this agent was started with
     starter = HeadStarter(spec, lambda write, order, term: be_head(spec, token, write, Order(order, term)))
     starter.start()
@@ -75,7 +82,11 @@ def run(spec: JobSpec) -> int:
             starter.dismiss_head()
             raise
         node.agent.beside_head = starter.has_started
+        manager.tell(READY)
+        manager.show_life(node.loop)
+        begun()
         code = node.run()
+        manager.tell(STOPPING)
     if not node.agent.dismissed:  # else the head goes on with the other nodes
         starter.wait_for_head()
     return code
@@ -150,7 +161,7 @@ class _Node:
         if spec.saving.fresh:
             forget_snapshots(memory.directory)
         self._helpers = helpers = HelperProcesses()
-        self._loop = loop = EventLoop[Any](time.monotonic)
+        self.loop = loop = EventLoop[Any](time.monotonic)
         base_env = dict(os.environ)
         fork_env = environment.warm_env(spec, base_env, memory.directory)
         log = spec.log_dir / f"warm.{socket.gethostname()}.{os.getpid()}.log"
@@ -170,6 +181,9 @@ class _Node:
         self.agent = self._make_agent(token, starter)
         loop.register(signals.fd, lambda: self.agent.on_signals(signals.read()))
         self._preemption = watch_for(spec, loop, helpers, self._leave, say)
+        if limited := keeps_logs_short(spec):
+            say(limited)
+        job_index.note(helpers, spec.job_id, spec.run_dir)
         self._questions = Questions(loop, time.monotonic, self._control, self.agent)
 
     def _make_agent(self, token: bytes, starter: HeadStarter) -> Agent:
@@ -191,18 +205,18 @@ class _Node:
             for answer in starter.lines():
                 search.on_answer(answer)
             if starter.gone:
-                self._loop.unregister(starter.fd)
+                self.loop.unregister(starter.fd)
                 starter.read_on()
                 search.forget_orders()
-                self._loop.register(starter.fd, on_answers)
+                self.loop.register(starter.fd, on_answers)
                 say("the process that starts heads on this node was killed: another node starts one, if that is needed")
 
-        self._loop.register(starter.fd, on_answers)
+        self.loop.register(starter.fd, on_answers)
         endpoint = f"etcd at {etcd}" if etcd is not None else (spec.nodes.address or "", spec.nodes.port)
         return Agent(
             spec,
             time.monotonic,
-            lambda heard, met: HeadLink(self._loop, time.monotonic, endpoint, token, heard, met, search.start_head),
+            lambda heard, met: HeadLink(self.loop, time.monotonic, endpoint, token, heard, met, search.start_head),
             self._ranks,
             self._node_helpers,
             search,
@@ -218,7 +232,7 @@ class _Node:
             "memory_dir": str(self._memory.directory),
             "bandwidth": self._spec.nodes.peer_bandwidth,
         }
-        return NodeCopier(self._loop, lambda: CopierLink(self._helpers), begin, self._tell, say)
+        return NodeCopier(self.loop, lambda: CopierLink(self._helpers), begin, self._tell, say)
 
     def _tell(self, do: str, **fields: Any) -> None:
         self.agent.link.send(do, **fields)
@@ -232,7 +246,7 @@ class _Node:
 
     def run(self) -> int:
         """Run to the end; returns the exit code."""
-        self._loop.run(self.agent)
+        self.loop.run(self.agent)
         if self._preemption is not None:
             self._preemption.close()
         self._fork_server.dismiss()
@@ -250,6 +264,6 @@ class _Node:
         if not self.agent.keep and places is not None:
             memory_owner.remove_unowned(self._spec.job_id, places)
         self._memory.lock.release()
-        self._loop.close()
+        self.loop.close()
         assert self.agent.code is not None
         return self.agent.code

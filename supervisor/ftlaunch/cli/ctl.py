@@ -25,7 +25,10 @@ from ftlaunch.cli.pages.report import report
 from ftlaunch.cli.plan import plan
 from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.cli.schedulers.kubernetes import kubernetes
+from ftlaunch.cli.schedulers.systemd import systemd
+from ftlaunch.cli.terminal.attach import attach
 from ftlaunch.cli.terminal.completion import complete_run, completion
+from ftlaunch.cli.terminal.jobs import jobs
 from ftlaunch.cli.terminal.logs import logs
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
@@ -82,8 +85,11 @@ command.add_command(plan)
 command.add_command(nodes)
 command.add_command(drain)
 command.add_command(kubernetes)
+command.add_command(systemd)
 command.add_command(report)
 command.add_command(logs)
+command.add_command(attach)
+command.add_command(jobs)
 command.add_command(completion)
 
 

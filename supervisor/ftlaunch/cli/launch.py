@@ -20,7 +20,9 @@ from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_STOPPED, EX
 
 COMPLETE = "_FTLAUNCH_COMPLETE"
 """the variable by which a shell asks for completion, see `ftctl completion`"""
-Start = Callable[[JobSpec, Request, Mapping[str, str]], int]
+Begun = Callable[[], None]
+"""Is called once the job is taken up: its run dir is locked, and its journal says so."""
+Start = Callable[[JobSpec, Request, Mapping[str, str], Begun], int]
 """Runs a job that was asked for, with these variables; returns the exit code. Raises SpecError."""
 
 
@@ -36,15 +38,31 @@ def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, o
 
     start: runs the job. own: options besides those of `ftlaunch`; their values are in `Request.own`.
     """
-    spec = None
-    try:
+
+    def read() -> int:
         request = read_command_line(argv, own)
-        environ = with_lines(environ, sys.stdin)
-        spec = resolve(request.target, request.args, request.flags, environ)
+        with_secrets = with_lines(environ, sys.stdin)
+        spec = resolve(request.target, request.args, request.flags, with_secrets)
         _say_notes(request)
         if request.dry_run:
             return _print(spec)
-        return start(spec, request, environ)
+
+        def run(begun: Begun) -> int:
+            return _saying_errors(lambda: start(spec, request, with_secrets, begun), spec)
+
+        if not request.detach:
+            return run(lambda: None)
+        from ftlaunch.cli.terminal.detach import detach  # noqa: PLC0415 - what others need not carry along
+
+        return detach(spec, run)
+
+    return _saying_errors(read, None)
+
+
+def _saying_errors(run: Callable[[], int], spec: JobSpec | None) -> int:
+    """The exit code of what is run, also where it fails. spec: where it is known already."""
+    try:
+        return run()
     except click.exceptions.Exit as done:
         return done.exit_code
     except SpecError as error:
@@ -57,15 +75,15 @@ def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, o
         return _report_bug(error, spec)
 
 
-def _start(spec: JobSpec, request: Request, environ: Mapping[str, str]) -> int:
+def _start(spec: JobSpec, request: Request, environ: Mapping[str, str], begun: Begun) -> int:
     if spec.nodes.hosts:  # each of them checks itself
         from ftlaunch.agent.hosts import launcher  # noqa: PLC0415 - as below
 
         return launcher.run(spec, request.words(without=launcher.OWN_OPTIONS), environ)
-    return _run(spec) if not request.check or _could_run(spec) else EXIT_GIVEN_UP
+    return _run(spec, begun) if not request.check or _could_run(spec) else EXIT_GIVEN_UP
 
 
-def _run(spec: JobSpec) -> int:
+def _run(spec: JobSpec, begun: Begun) -> int:
     # Only now: a refused spec, --help and --dry-run answer without loading what runs a job.
     from ftlaunch.engine.workspace import Unusable  # noqa: PLC0415
 
@@ -77,7 +95,7 @@ def _run(spec: JobSpec) -> int:
     else:
         from ftlaunch.engine.main import run  # noqa: PLC0415
     try:
-        return run(spec)
+        return run(spec, begun)
     except Unusable as error:
         _say(str(error))
         return EXIT_USAGE

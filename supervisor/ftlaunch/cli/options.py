@@ -45,6 +45,7 @@ class Request:
     flags: dict[str, str]
     dry_run: bool
     check: bool
+    detach: bool = False
     own: Mapping[str, Any] = field(default_factory=dict)
     """values of the options that a command has besides those of `ftlaunch`"""
 
@@ -98,8 +99,8 @@ def read_command_line(argv: Sequence[str], own: Sequence[click.Option] = ()) -> 
     flags = {name: str(value).lower() if OPTIONS[name].switch else value for name, value in given.items()
              if name in OPTIONS}  # fmt: skip
     values = {option.name or "": context.params[option.name or ""] for option in own}
-    args, dry_run, check = tuple(given.get("args", ())), bool(given.get("dry_run")), bool(given.get("check"))
-    return Request(given["target"], args, flags, dry_run, check, values)
+    dry_run, check, detach = (bool(given.get(name)) for name in ("dry_run", "check", "detach"))
+    return Request(given["target"], tuple(given.get("args", ())), flags, dry_run, check, detach, values)
 
 
 def _whole_name(name: str) -> str:
@@ -131,6 +132,8 @@ def _make_command(own: Sequence[click.Option] = ()) -> click.Command:
         click.Option(["--dry-run"], is_flag=True, help="print the resolved job spec and exit; make nothing"),
         click.Option(["--check"], is_flag=True, help="check this machine first (`ftctl check`), and start nothing"
                      " where the job could not run"),
+        click.Option(["--detach"], is_flag=True, help="run the job without a terminal: print its id, and return once it"
+                     " has begun; see `ftctl attach`"),
         click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
                      help="show the version and exit"),
     ]  # fmt: skip
@@ -167,7 +170,9 @@ def _help_row(key: Key) -> tuple[str, str]:
 
 def _sentence(error: click.UsageError, own: Sequence[str]) -> str:
     if isinstance(error, click.NoSuchOption):
-        names = [f"--{name.replace('_', '-')}" for name in (*OPTIONS, *own, "dry_run", "check", "version", "help")]
+        names = [
+            f"--{name.replace('_', '-')}" for name in (*OPTIONS, *own, "dry_run", "check", "detach", "version", "help")
+        ]
         hint = did_you_mean(error.option_name, names)
         hint = hint or "; see `ftlaunch --help`"
         return f"cannot use `{shown(error.option_name)}`: there is no such option{hint}"

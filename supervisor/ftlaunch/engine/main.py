@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import time
+from collections.abc import Callable
 
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
@@ -17,6 +18,7 @@ from ftlaunch.engine.notices.preemption_watch import watch_for
 from ftlaunch.engine.stop_requests import StopRequests
 from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.engine.workspace import Unusable, Workspace
+from ftlaunch.history import job_index
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.metrics.outlet_watch import Outlets
 from ftlaunch.notify.client import NotifierLink
@@ -26,11 +28,13 @@ from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.fork_server_watch import ForkServerWatch
 from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
+from ftlaunch.ranks.logs import holes
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.checkpoints import CheckpointUnfinished
 from ftlaunch.reporting.events.job import JobStarted, StartRefused
 from ftlaunch.reporting.events.ranks import ForkServerNews
 from ftlaunch.reporting.reporter import Reporter
+from ftlaunch.reporting.sinks import ServiceSink
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsing import rule_parser
@@ -39,6 +43,7 @@ from ftlaunch.system.control_socket import Control
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
+from ftlaunch.system.systemd.notify import ServiceManager
 from ftlaunch_contract import protocol
 from ftlaunch_contract.protocol import process_start_time
 
@@ -47,24 +52,31 @@ _SHORT = (errno.EAGAIN, errno.ENOMEM)
 _PROCESSES = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 
 
-def run(spec: JobSpec) -> int:
-    """Keep one job alive until it is over; returns the exit code (0, 1, 75 or 143). Raises Unusable."""
+def run(spec: JobSpec, begun: Callable[[], None]) -> int:
+    """Keep one job alive until it is over; returns the exit code (0, 1, 75 or 143). Raises Unusable.
+
+    begun: is called once the run dir is locked, the journal has `job_started`, and the saver runs.
+    """
     processes.become_subreaper()
+    manager = ServiceManager(os.environ)
     try:
         terminal = Terminal()
     except RuntimeError as error:
         raise Unusable(f"cannot start: {error}{_PROCESSES}") from error
     try:
         with Signals(spec.launch.stop_signals) as signals:
-            return _run(spec, terminal, signals)
+            return _run(spec, terminal, signals, manager, begun)
     finally:
         terminal.close()
 
 
-def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
+def _run(
+    spec: JobSpec, terminal: Terminal, signals: Signals, manager: ServiceManager, begun: Callable[[], None]
+) -> int:
     workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
     helpers = HelperProcesses()
-    reporter = Reporter(spec, workspace.journal, NotifierLink(helpers, spec, dict(os.environ)), terminal)
+    reporter = Reporter(spec, workspace.journal, NotifierLink(helpers, spec, dict(os.environ)), terminal,
+                        [ServiceSink(manager)])  # fmt: skip
     reached = tell_of_start(spec, workspace, reporter)
     try:
         job = _Job(spec, workspace, reporter, signals, helpers, reached)
@@ -75,7 +87,11 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
         reporter.farewell()
         workspace.leave(keep_memory=workspace.pages.newest_common() != NONE)
         raise refusal from error
-    code = job.run()
+    if limited := keeps_logs_short(spec):
+        reporter.say(limited)
+    job_index.note(helpers, spec.job_id, spec.run_dir)
+    begun()
+    code = job.run(manager)
     reporter.tell(job.supervisor.ended(code))
     job.outlets.close()
     if unsaved := job.supervisor.unsaved():
@@ -148,9 +164,10 @@ class _Job:
         self.outlets = Outlets(helpers, spec, loop, reporter.tell, time.monotonic)
         self._preemption = watch_for(spec, loop, helpers, requests.stop, reporter.say)
 
-    def run(self) -> int:
-        """Run to the end; returns the exit code."""
+    def run(self, manager: ServiceManager) -> int:
+        """Run to the end; returns the exit code. manager: is told that the loop goes round."""
         supervisor = self.supervisor
+        manager.show_life(self._loop)
         supervisor.begin_when_ready()
         self._loop.run(supervisor)
         if self._preemption is not None:
@@ -163,6 +180,17 @@ class _Job:
         self._fork_server.close()
         self._loop.close()
         return exit_code(supervisor.state, supervisor.saving.committed)
+
+
+def keeps_logs_short(spec: JobSpec) -> str:
+    """A sentence where log_max_size is asked for, and the logs will grow all the same; else nothing."""
+    if spec.log_max_size is None:
+        return ""
+    try:
+        why = holes.why_not(spec.log_dir)
+    except OSError as error:
+        why = f"{spec.log_dir}: {error.strerror}"
+    return f"cannot keep logs at `log_max_size`: {why}; they grow as without it" if why else ""
 
 
 def exit_code(state: JobState, committed: int) -> int:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
+import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from ftlaunch.common.formatting import size
+
+_MARKS = "marks.*.jsonl"
 _ATTEMPT, _RANK = re.compile(r"attempt_(\d+)"), re.compile(r"rank_(\d+)\.log")
+Begins = Mapping[tuple[int, int], int]
+"""Offsets in logs, by attempt and rank."""
 _PIECE = 1 << 20  # bytes
+_TAIL = 64 << 10
 
 
 def attempts(log_dir: Path) -> list[int]:
@@ -29,18 +39,54 @@ def _numbers(folder: Path, name: re.Pattern[str]) -> Iterator[int]:
     yield from (int(match[1]) for match in found if match is not None)
 
 
+def marks_name(first_rank: int) -> str:
+    """The name of the notes of how long logs were: of several nodes each has its own, by the first of its ranks."""
+    return _MARKS.replace("*", str(first_rank))
+
+
+def lengths_at(log_dir: Path, attempt: int, when: float) -> dict[int, int] | None:
+    """How long each log of an attempt was at a time, in seconds of the epoch, or some seconds before: see log_marks.py.
+
+    A rank without a note of that time is not among them. None where there are no notes at all.
+    """
+    notes = sorted((log_dir / f"attempt_{attempt}").glob(_MARKS))
+    known: dict[int, int] = {}
+    for path in notes:
+        for line in path.read_bytes().split(b"\n"):
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # torn by a crash
+                told = json.loads(line)
+                if float(told["t"]) <= when:
+                    known |= {int(rank): int(length) for rank, length in told["sizes"].items()}
+    return known if notes else None
+
+
+def start_of_line(path: Path, offset: int) -> int:
+    """Where the line begins in which an offset lies, as far as that is within 64 KiB. Raises OSError."""
+    begin = max(0, offset - _TAIL)
+    with path.open("rb") as file:
+        file.seek(begin)
+        before = file.read(offset - begin)
+    return begin + before.rfind(b"\n") + 1 if b"\n" in before or not begin else offset
+
+
 class LogReader:
     """The lines of one log, from where they were read before."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset, self._rest = path, 0, b""
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        """offset: bytes that are passed over."""
+        self._path, self._offset, self._rest = path, offset, b""
 
     def read(self, *, last: bool = False) -> Iterator[str]:
         """Those that are whole by now; with `last` also what is behind the last line's end. Raises OSError."""
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            while piece := file.read(_PIECE):
-                self._offset += len(piece)
+        with self._path.open("rb", buffering=0) as file:
+            while (found := data_from(file.fileno(), self._offset)) is not None:
+                begin, end = found
+                if begin > self._offset:
+                    rest, self._rest = self._rest, b""
+                    yield from [rest.decode(errors="replace")] if rest else []
+                    yield f"... {size(begin - self._offset)} are left out here, as log_max_size asks ..."
+                piece = os.pread(file.fileno(), min(_PIECE, end - begin), begin)
+                self._offset = begin + len(piece)
                 *lines, self._rest = (self._rest + piece).split(b"\n")
                 yield from (line.decode(errors="replace") for line in lines)
         if last and self._rest:
@@ -48,12 +94,39 @@ class LogReader:
             yield rest.decode(errors="replace")
 
 
+def data_from(fd: int, offset: int) -> tuple[int, int] | None:
+    """Where the file has bytes next, and up to where; None behind its end. The supervisor may have made a hole.
+
+    See ranks/logs/holes.py.
+    """
+    try:
+        begin = os.lseek(fd, offset, os.SEEK_DATA)
+        return begin, os.lseek(fd, begin, os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
+
+
+def start_of_last_lines(path: Path, count: int) -> int:
+    """The offset at which the last so many lines of a file begin, as far as they lie in its last 64 KiB.
+
+    Raises OSError.
+    """
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        begin = file.seek(max(0, end - _TAIL))
+        tail = file.read(end - begin)
+    lines = tail.splitlines(keepends=True)
+    return end - sum(map(len, lines[-count:]))
+
+
 class Follower:
     """The lines of all ranks, or some, from the attempt given on, as they are printed."""
 
-    def __init__(self, log_dir: Path, ranks: Collection[int], attempt: int) -> None:
-        """ranks: none of them means all."""
-        self._dir, self._ranks, self._attempt = log_dir, ranks, attempt
+    def __init__(self, log_dir: Path, ranks: Collection[int], attempt: int, begins: Begins | None = None) -> None:
+        """ranks: none of them means all. begins: where logs are read from that do not begin with what is asked for."""
+        self._dir, self._ranks, self._attempt, self._begins = log_dir, ranks, attempt, begins or {}
         self._lines: dict[tuple[int, int], LogReader] = {}  # by attempt and rank
 
     def read(self, *, last: bool = False) -> Iterator[tuple[int, str]]:
@@ -63,5 +136,6 @@ class Follower:
             over = last or attempt != there[-1]
             for rank, path in logs_of(self._dir, attempt).items():
                 if not self._ranks or rank in self._ranks:
-                    lines = self._lines.setdefault((attempt, rank), LogReader(path))
+                    begin = self._begins.get((attempt, rank), 0)
+                    lines = self._lines.setdefault((attempt, rank), LogReader(path, begin))
                     yield from ((rank, line) for line in lines.read(last=over))

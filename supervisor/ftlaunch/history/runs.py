@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.history.job_index import known_jobs
 from ftlaunch.history.journal import EVENTS, read_events
 from ftlaunch.memory.cleanup import job_dirs
 from ftlaunch.memory.directory import memory_dirs, read_places
@@ -110,13 +111,17 @@ def load(run_dir: Path) -> Run:
 
 
 def find(name: str | None, runs: Path = RUNS) -> Run:
-    """The run that `name` (a run dir or a job id) means; None: the only one in `runs`. Raises CannotFind."""
+    """The run that `name` means: a run dir, or the id of a job, of this folder, running, or noted in this order.
+
+    None: the only one in `runs`. Raises CannotFind.
+    """
     if name is None:
         return load(_only(runs))
     for path in (Path(name), runs / name):
         if (path / EVENTS).is_file():
             return load(path)
     known = [Path(places.run_dir) for path in memories_of(name) if (places := read_places(path)) is not None]
+    known = known or [Path(job.run_dir) for job in known_jobs() if job.job_id == name]
     found = [run_dir for run_dir in known if (run_dir / EVENTS).is_file()]
     if len(found) > 1:
         raise CannotFind(f"{len(found)} jobs have the id {name}; name a run dir: {', '.join(map(str, found))}")

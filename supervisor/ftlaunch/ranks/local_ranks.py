@@ -16,6 +16,7 @@ from ftlaunch.ranks.activity_monitor import ActivityMonitor
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.ranks.group import Exited
 from ftlaunch.ranks.log_files import log_path, size
+from ftlaunch.ranks.logs.log_marks import LogMarks
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec
@@ -69,6 +70,7 @@ class LocalRanks:
         self._place = place or on_one_node(launch.nproc, launch.master_addr, launch.master_port)
         self.port = self._place.port
         self._restarts: dict[int, int] = {}  # of each rank that was started again alone
+        self._marks: LogMarks | None = None
         self._activity = ActivityMonitor(around.spec, around.gpus, self.started)
 
     # --- starting ---------------------------------------------------------------------------------------------
@@ -86,6 +88,7 @@ class LocalRanks:
         except OSError as error:
             raise SpawnFailed(0, f"no port on {spec.launch.master_addr}: {error.strerror}") from error
         self._start(self._place.ranks, self.attempt)
+        self._marks = LogMarks({number: self._log(number) for number in self._place.ranks}, spec.log_max_size)
 
     def replace(self, rank: int, due: float) -> None:
         """End one rank and its process group; `refill` starts it again at `due`."""
@@ -235,6 +238,8 @@ class LocalRanks:
 
     def sweep(self, spared: Sequence[int]) -> bool:
         """Once no rank is left: kill what the ranks left in other sessions. True when nothing is left."""
+        if self._marks is not None:
+            self._marks.end()
         return processes.kill_descendants(spared, [rank.process.pid for rank in self.ranks.values()])
 
 

@@ -17,7 +17,10 @@ from ftlaunch.spec.job_spec import JobSpec
 class Reporter:
     """Tells what happens. No decision asks it."""
 
-    def __init__(self, spec: JobSpec, journal: Journal, notifier: NotifierLink, terminal: Terminal) -> None:
+    def __init__(
+        self, spec: JobSpec, journal: Journal, notifier: NotifierLink, terminal: Terminal, more: Sequence[Sink] = ()
+    ) -> None:
+        """more: sinks of this place only."""
         self._journal, self._notifier = journal, notifier
         self._sinks: Sequence[Sink] = (
             JournalSink(journal, self.say),
@@ -25,6 +28,7 @@ class Reporter:
             TerminalSink(terminal, spec),
             ReportSink(spec, self.say),
             RecoverySink(spec, self.say),
+            *more,
         )
 
     def tell(self, event: JobEvent) -> None:

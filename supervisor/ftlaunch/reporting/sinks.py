@@ -6,16 +6,18 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ftlaunch.common.formatting import printable
 from ftlaunch.history.journal import Journal
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.copies import FetchedFromPeers
 from ftlaunch.reporting.events.incidents import HangSeen
-from ftlaunch.reporting.events.job import JobEnded
+from ftlaunch.reporting.events.job import JobEnded, StopRequested
 from ftlaunch.reporting.events.ranks import AttemptStarted, Resumed
 from ftlaunch.reporting.messages import PREFIX
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.systemd.notify import READY, STOPPING, ServiceManager
 from ftlaunch_contract.files import atomic
 
 RECOVERY = "recovery.json"
@@ -105,6 +107,22 @@ class TerminalSink:
             self._terminal.say(text)
         if sentence := event.sentence():
             self._terminal.say(PREFIX + sentence)
+
+
+class ServiceSink:
+    """Tells systemd that the ranks run, what the job said last, and that it stops."""
+
+    def __init__(self, manager: ServiceManager) -> None:
+        self._manager = manager
+
+    def take(self, event: JobEvent, line: Line | None) -> None:
+        """Tell what concerns it."""
+        if isinstance(event, AttemptStarted):
+            self._manager.tell(READY)
+        if sentence := event.sentence():
+            self._manager.tell_status(printable(sentence))
+        if isinstance(event, (StopRequested, JobEnded)):
+            self._manager.tell(STOPPING)
 
 
 class ReportSink:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ftlaunch.common.formatting import printable
+from ftlaunch.history.rank_logs import data_from
 from ftlaunch_contract.files import atomic
 
 _POLL = 0.2  # seconds between looks at the files: soon enough for a reader
@@ -40,8 +41,11 @@ class _Followed:
             if self.path.stat().st_size <= self.offset:  # in most looks, and opening it would cost ten times as much
                 return b""
             with self.path.open("rb", buffering=0) as file:
-                file.seek(self.offset)
-                block = file.read(most)
+                found = data_from(file.fileno(), self.offset)  # behind a hole, where log_max_size has made one
+                if found is None:
+                    return b""
+                self.offset, end = found
+                block = os.pread(file.fileno(), min(most, end - self.offset), self.offset)
         except FileNotFoundError:
             return b""
         self.offset += len(block)

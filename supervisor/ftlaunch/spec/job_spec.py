@@ -157,6 +157,8 @@ class JobSpec:
     """None: there are none"""
     traces: TracesSpec | None = None
     """None: there are none"""
+    log_max_size: int | None = default("log_max_size")
+    """bytes; None is off"""
 
 
 PARTS: Mapping[str, type] = {

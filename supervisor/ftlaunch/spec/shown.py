@@ -44,6 +44,11 @@ def rate(value: float | None) -> str:
     return "off" if value is None else format_rate(value)
 
 
+def size(value: int | None) -> str:
+    """Bytes, or `off` for None."""
+    return "off" if value is None else format_rate(value).removesuffix("/s")
+
+
 def interval(value: StorageInterval) -> object:
     """Steps or time between checkpoints."""
     return value.steps or limit(value.seconds)

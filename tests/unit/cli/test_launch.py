@@ -33,7 +33,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """Stands where the runner does, and starts nothing."""
     module = types.ModuleType("ftlaunch.engine.main")
     module.specs = []
-    module.run = lambda spec: module.specs.append(spec) or 75
+    module.run = lambda spec, begun: module.specs.append(spec) or 75
     monkeypatch.setitem(sys.modules, "ftlaunch.engine.main", module)
     return module
 
@@ -152,7 +152,7 @@ def test_an_option_without_the_effect_it_has_in_torchrun_is_told(capsys, runner)
 
 
 def test_a_bug_of_ours_is_70_with_the_traceback(capsys, runner, place: Path) -> None:
-    runner.run = lambda spec: 1 / 0
+    runner.run = lambda spec, begun: 1 / 0
     code, _, err = ftlaunch(capsys, "--run-dir", "out", "train.py")
     assert code == 70
     assert err.startswith("ftlaunch: a bug of ftlaunch's own: ZeroDivisionError: division by zero;")
@@ -164,7 +164,7 @@ def test_a_bug_of_ours_is_70_with_the_traceback(capsys, runner, place: Path) -> 
 
 
 def test_ctrl_c_is_no_traceback(capsys, runner) -> None:
-    def interrupted(spec: object) -> int:
+    def interrupted(spec: object, begun: object) -> int:
         raise KeyboardInterrupt
 
     runner.run = interrupted

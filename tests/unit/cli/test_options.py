@@ -116,7 +116,7 @@ def test_our_own_options_have_both_spellings_and_do_not_clash() -> None:
                 assert read_command_line([spelling, *value, "train.py"]).flags == {
                     key.name: "true" if key.switch else "x"
                 }
-    assert len(command.params) == len(OPTIONS) + 5
+    assert len(command.params) == len(OPTIONS) + 6
 
 
 CUT = {"--redirect": "redirects", "--nnode": "nnodes", "--max_restart": "max_restarts", "--nproc": "nproc_per_node"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from ftlaunch.history.job_index import known_jobs
 from ftlaunch.history.runs import RUNS, runs_in
 
 _PROGRAMS = ("ftlaunch", "ftctl")
@@ -30,5 +31,6 @@ def completion(context: click.Context, shell: str) -> int:
 
 
 def complete_run(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The runs in ./runs that begin so."""
-    return [CompletionItem(path.name) for path in runs_in(RUNS) if path.name.startswith(incomplete)]
+    """The runs in ./runs, and the jobs of this user, that begin so."""
+    names = {path.name for path in runs_in(RUNS)} | {job.job_id for job in known_jobs()}
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

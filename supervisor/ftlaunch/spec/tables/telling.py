@@ -1,4 +1,4 @@
-"""What becomes of failures, and who is told of them: keys of a job spec that no option has."""
+"""What becomes of failures, who is told of them, and how much of the logs is kept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from ftlaunch.spec import shown
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.parsing import notify_targets, outlets
 from ftlaunch.spec.parsing.rule_parser import parse_rules
+from ftlaunch.spec.parsing.sizes import log_size
 
 TELLING = (
     Key("fault_rules", parse_rules, "a list of mappings such as {log: 'link down', class: network, action: wait}", None,
@@ -20,4 +21,7 @@ TELLING = (
     Key("traces", outlets.traces, "a mapping, empty or with `endpoint`", None,
         "traces of restarts for OpenTelemetry: endpoint, else OTEL_EXPORTER_OTLP_ENDPOINT", option=False,
         show=outlets.shown_traces),
+    Key("log_max_size", log_size, "a size of 1MB or more, such as 100MB or 1GiB, or off", "off",
+        "bytes of each rank's log that are kept: the newest, and the first MiB besides; what lies between is given back"
+        " to the disk", show=shown.size),
 )  # fmt: skip

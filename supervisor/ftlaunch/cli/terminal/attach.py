@@ -1,0 +1,73 @@
+"""The command `ftctl attach`: what the terminal of a detached job shows, until the job ends."""
+
+from __future__ import annotations
+
+import select
+import sys
+
+import click
+
+from ftlaunch.cli.asking import Cannot, end_of_supervisor
+from ftlaunch.cli.terminal.completion import complete_run
+from ftlaunch.cli.terminal.terminal_log import living_log
+from ftlaunch.common.formatting import printable
+from ftlaunch.history.rank_logs import LogReader, start_of_last_lines
+from ftlaunch.history.report_view import ending
+from ftlaunch.history.runs import Run, find
+from ftlaunch_contract.files.kernel_files import open_end
+
+_LOOK = 0.2  # seconds between looks at the file
+_LINES = 10  # that were said before
+_INTERRUPTED = 130
+
+
+@click.command(short_help="Show what the terminal of a detached job shows.")
+@click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)
+def attach(name: str | None) -> int:
+    """Show what the terminal of a detached job shows: its last lines, and all that comes, until the job ends.
+
+    The exit code is the job's. Ctrl-C ends this command, and not the job.
+    """
+    run = find(name)
+    found = living_log(run)
+    if found is None:
+        raise Cannot(f"cannot attach to job {run.job_id}: {_why_not(run)}")
+    path, pid = found
+    try:
+        end = open_end(pid)
+        reader, over = LogReader(path, start_of_last_lines(path, _LINES)), False
+        while not over:
+            over = bool(select.select([end], [], [], _LOOK)[0])  # before the look: what was said until then is there
+            for line in reader.read(last=over):
+                click.echo(printable(line))
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        ways = f"`ftctl attach {run.job_id}` comes back to it, `ftctl stop {run.job_id}` stops it"
+        click.echo(f"ftctl: job {run.job_id} goes on: {ways}", err=True)
+        return _INTERRUPTED
+    except ProcessLookupError:
+        pass  # it has just ended
+    except BrokenPipeError:
+        raise  # whoever reads has seen enough
+    except OSError as error:
+        raise Cannot(f"cannot attach to job {run.job_id}: {error.filename}: {error.strerror}") from error
+    return _code_of(run.again())
+
+
+def _code_of(run: Run) -> int:
+    """The job's exit code. Raises Cannot where the journal does not have it."""
+    if run.end is not None:
+        return int(run.end.get("code", 1))
+    if run.elsewhere or run.agents or end_of_supervisor(run) is not None:
+        raise Cannot(f"job {run.job_id} goes on without the process whose output this was")
+    raise Cannot(f"job {run.job_id} is not running: {ending(None)}")
+
+
+def _why_not(run: Run) -> str:
+    """Why there is nothing to show, and what shows the job instead."""
+    instead = f"`ftctl logs -f {run.job_id}` shows what its ranks print, `ftctl status {run.job_id}` what it does"
+    if run.elsewhere:
+        return f"its terminal is on {run.elsewhere}; {instead}"
+    if end_of_supervisor(run) is not None or (run.end is None and run.agents):
+        return f"it was not detached, and its terminal is where it was started (pid {run.pid}); {instead}"
+    return f"it is not running: {ending(run.end)}"

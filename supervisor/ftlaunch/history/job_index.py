@@ -1,0 +1,89 @@
+"""Which run dirs a user has: a small file for each, in `$XDG_STATE_HOME/ftlaunch/jobs` (default: ~/.local/state).
+
+The supervisor starts this module as a process of its own, and never waits for it: a home directory that does not answer
+holds up no job, and one that cannot be written to costs a job only its line in `ftctl jobs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ftlaunch.history.journal import EVENTS
+from ftlaunch.system.helper_process import HelperProcesses, module
+from ftlaunch_contract.files import atomic
+
+_KEPT = 30 * 86400.0  # seconds that a run dir is remembered whose whole folder is gone: it may be mounted again
+
+
+@dataclass(frozen=True)
+class KnownJob:
+    """A run dir, and the job that was started in it last."""
+
+    job_id: str
+    run_dir: str
+
+
+def note(helpers: HelperProcesses, job_id: str, run_dir: Path) -> None:
+    """Have a job noted, without waiting for it."""
+    with contextlib.suppress(OSError):  # no process can be started: the job itself will say so
+        helpers.start(module(__name__, job_id, str(run_dir)), stderr=None, outlives_us=True)
+
+
+def known_jobs() -> list[KnownJob]:
+    """The jobs that were noted. No run dir is looked at: it may be gone, or not answer."""
+    return [job for path in _files() if (job := _read(path)) is not None]
+
+
+def forget_if_gone(job: KnownJob) -> None:
+    """Forget a job whose run dir was deleted. A folder that may only not be mounted now is remembered for a month."""
+    run_dir = Path(job.run_dir)
+    with contextlib.suppress(OSError, RuntimeError):  # it cannot be looked at now
+        path = _path(job)
+        gone = not (run_dir / EVENTS).exists()
+        if gone and (run_dir.parent.exists() or path.stat().st_mtime < time.time() - _KEPT):
+            path.unlink()
+
+
+def _index() -> Path:
+    """Raises RuntimeError where the user has no home."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    state = Path(home) if Path(home).is_absolute() else Path.home() / ".local/state"
+    return state / "ftlaunch/jobs"
+
+
+def _files() -> Iterator[Path]:
+    with contextlib.suppress(OSError, RuntimeError):
+        yield from sorted(_index().glob("*.json"))
+
+
+def _read(path: Path) -> KnownJob | None:
+    try:
+        told = json.loads(path.read_bytes())
+        return KnownJob(str(told["job_id"]), str(told["run_dir"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _path(job: KnownJob) -> Path:
+    return _index() / f"{hashlib.sha256(os.fsencode(job.run_dir)).hexdigest()[:24]}.json"
+
+
+def _write(job: KnownJob) -> None:
+    """Raises OSError, RuntimeError."""
+    path = _path(job)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    atomic.replace_durable(path, json.dumps(asdict(job)).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    os.nice(19)
+    with contextlib.suppress(OSError, RuntimeError):
+        _write(KnownJob(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,81 @@
+"""Looks at the logs of ranks now and then: notes how long each was when, and keeps each as short as is asked for.
+
+Lines of ranks have no times: `ftctl logs --since` reads the notes. A thread of its own looks, as storage may be silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ftlaunch.history.rank_logs import marks_name
+from ftlaunch.ranks.log_files import size
+from ftlaunch.ranks.logs import holes
+
+_EVERY = 10.0  # seconds between looks
+_MOST = 100.0  # bytes of notes a second: of very many ranks that all print there are notes less often
+
+
+class LogMarks:
+    """The logs of one attempt on this machine. Storage that takes no notes costs only these."""
+
+    def __init__(self, logs: Mapping[int, Path], newest: int | None = None, every: float = _EVERY) -> None:
+        """logs: by rank; all lie in one folder, which is there.
+
+        newest: bytes at the end of each log that are kept, besides holes.HEAD at its beginning; None: all of them.
+        """
+        self._logs, self._newest, self._every = dict(logs), newest, every
+        self._path = next(iter(logs.values())).parent / marks_name(min(logs))
+        self._sizes: dict[int, int] = {}
+        self._punched: dict[int, int] = {}
+        self._noted = 0.0  # monotonic time until which the notes have had their share
+        self._over = threading.Event()
+        with contextlib.suppress(RuntimeError):  # no thread can be started: no notes
+            threading.Thread(target=self._run, name="ftlaunch-logs", daemon=True).start()
+
+    def end(self) -> None:
+        """The ranks have ended: a last look, and no more. Waits for nothing."""
+        self._over.set()
+
+    def _run(self) -> None:
+        last = False
+        with contextlib.suppress(OSError):
+            while True:
+                self._look(last)
+                if last:
+                    return
+                last = self._over.wait(self._every)
+
+    def _look(self, last: bool) -> None:
+        """Raises OSError."""
+        sizes = {rank: size(log) for rank, log in self._logs.items()}
+        now = time.monotonic()
+        if last or now >= self._noted:
+            self._noted = now + self._note({rank: s for rank, s in sizes.items() if self._sizes.get(rank) != s}) / _MOST
+            self._sizes = sizes
+        if self._newest is not None:
+            for rank, length in sizes.items():
+                if (hole := holes.to_punch(length, self._newest, self._punched.get(rank, 0))) is not None:
+                    self._punch(rank, *hole)
+
+    def _note(self, grown: Mapping[int, int]) -> int:
+        """Returns how many bytes the note takes."""
+        if not grown:
+            return 0
+        line = json.dumps({"t": round(time.time(), 3), "sizes": grown}, separators=(",", ":")).encode() + b"\n"
+        with self._path.open("ab") as file:
+            file.write(line)
+        return len(line)
+
+    def _punch(self, rank: int, begin: int, length: int) -> None:
+        fd = os.open(self._logs[rank], os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            holes.punch(fd, begin, length)
+        finally:
+            os.close(fd)
+        self._punched[rank] = begin + length

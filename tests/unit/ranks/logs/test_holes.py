@@ -1,0 +1,68 @@
+"""Where holes are made in logs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.support.waiting import wait_for
+
+from ftlaunch.history.rank_logs import LogReader
+from ftlaunch.ranks.logs import holes
+from ftlaunch.ranks.logs.log_marks import LogMarks
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("length", "newest", "done", "hole"),
+    [
+        (0, MIB, 0, None),
+        (2 * MIB, MIB, 0, None),
+        (3 * MIB - 1, MIB, 0, None),
+        (3 * MIB, MIB, 0, (MIB, MIB)),
+        (9 * MIB + 5, 2 * MIB, 0, (MIB, 6 * MIB)),
+        (9 * MIB + 5, 2 * MIB, 7 * MIB, None),
+        (10 * MIB, 2 * MIB, 7 * MIB, (7 * MIB, MIB)),
+    ],
+)
+def test_the_beginning_and_the_newest_are_kept(
+    length: int, newest: int, done: int, hole: tuple[int, int] | None
+) -> None:
+    assert holes.to_punch(length, newest, done) == hole
+
+
+def test_a_log_that_is_written_to_meanwhile_loses_nothing_of_what_is_kept(tmp_path: Path) -> None:
+    """Every line that is left is whole and in its place. Tried: a hole that ends one block later fails it."""
+    if holes.why_not(tmp_path):
+        pytest.skip(holes.why_not(tmp_path))
+    log, newest, count = tmp_path / "rank_0.log", 2 * MIB, 120_000
+    lines = [f"line {number} {'x' * 90}\n".encode() for number in range(count)]
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    marks = LogMarks({0: log}, newest, every=0.001)
+    for line in lines:
+        os.write(fd, line)
+    os.close(fd)
+    marks.end()
+    length = sum(map(len, lines))
+    wait_for(lambda: log.stat().st_blocks * 512 < newest + 3 * MIB, "the hole")
+    assert log.stat().st_size == length
+    whole = b"".join(lines)
+    content = log.read_bytes()
+    assert content[:MIB] == whole[:MIB]
+    assert content[-newest:] == whole[-newest:]
+    read = list(LogReader(log).read(last=True))
+    (gap,) = [number for number, line in enumerate(read) if "are left out here, as log_max_size asks" in line]
+    assert read[: gap - 1] == [line.decode().rstrip() for line in lines[: gap - 1]]
+    assert whole.decode().startswith("\n".join(read[:gap]))
+    assert whole.decode().endswith("\n".join([*read[gap + 1 :], ""]))
+    assert len("\n".join(read[gap + 1 :])) >= newest
+
+
+def test_a_file_system_that_cannot_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(holes, "punch", refuse)
+    assert holes.why_not(tmp_path) == f"the file system of {tmp_path} cannot give back a part of a file"
