@@ -52,7 +52,7 @@ def test_a_folder_says_what_it_holds_and_holds_few_rooms(folder: Path) -> None:
     rooms = [path.name for path in folder.glob("*.py") if not path.name.startswith("__")]
     floors = [path.parent.name for path in folder.glob("*/__init__.py")]
     assert len(rooms) <= MOST_ROOMS, f"{name_of(folder)} holds {len(rooms)} rooms: {sorted(rooms)}"
-    assert len(floors) <= 19, f"{name_of(folder)} holds {len(floors)} folders: {sorted(floors)}"
+    assert len(floors) <= 22, f"{name_of(folder)} holds {len(floors)} folders: {sorted(floors)}"
 
 
 def test_no_file_is_longer_than_a_reader_keeps_in_mind() -> None:
