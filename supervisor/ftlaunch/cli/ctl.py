@@ -27,6 +27,7 @@ from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.cli.schedulers.kubernetes import kubernetes
 from ftlaunch.cli.terminal.completion import complete_run, completion
 from ftlaunch.cli.terminal.logs import logs
+from ftlaunch.cli.terminal.top import top
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
 from ftlaunch.history.report_view import ending
@@ -84,6 +85,7 @@ command.add_command(drain)
 command.add_command(kubernetes)
 command.add_command(report)
 command.add_command(logs)
+command.add_command(top)
 command.add_command(completion)
 
 

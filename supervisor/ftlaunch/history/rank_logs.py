@@ -32,8 +32,9 @@ def _numbers(folder: Path, name: re.Pattern[str]) -> Iterator[int]:
 class LogReader:
     """The lines of one log, from where they were read before."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset, self._rest = path, 0, b""
+    def __init__(self, path: Path, begin: int = 0) -> None:
+        """begin: how many bytes are not read."""
+        self._path, self._offset, self._rest = path, begin, b""
 
     def read(self, *, last: bool = False) -> Iterator[str]:
         """Those that are whole by now; with `last` also what is behind the last line's end. Raises OSError."""
