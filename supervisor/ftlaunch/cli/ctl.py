@@ -27,6 +27,7 @@ from ftlaunch.cli.rehearse import rehearse
 from ftlaunch.cli.schedulers.kubernetes import kubernetes
 from ftlaunch.cli.terminal.completion import complete_run, completion
 from ftlaunch.cli.terminal.logs import logs
+from ftlaunch.cli.terminal.progress import progress
 from ftlaunch.cli.terminal.top import top
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
@@ -172,7 +173,9 @@ def clean(name: str | None, every: bool, force: bool) -> int:
             continue
         said += 1
         try:
-            click.echo(cleanup.clean_job(directory, force))
+            with progress(f"removing {directory.name}", cleanup.bytes_of(directory)) as advance:
+                sentence = cleanup.clean_job(directory, force, advance)
+            click.echo(sentence)
         except cleanup.CleanupRefused as refusal:
             _say(f"cannot clean: {refusal}")
             code = NO
