@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job
+from ftlaunch.cli.live import plain as plain_lines
+from ftlaunch.cli.live.job_watch import JobWatch, Unanswered
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run, find
-from ftlaunch.top import plain as plain_lines
-from ftlaunch.top.source import Source, Unanswered
 
 _INSTALL = (
     "cannot show the job on the whole screen: Textual is not installed; `pip install 'ftlaunch[top]'` brings it, and"
@@ -32,13 +32,13 @@ def top(name: str | None, plain: bool) -> int:
     When the supervisor is killed and started again, this goes on. In plain lines it ends when the job ends.
     """
     run = find(name)
-    source = Source(run, lambda run, request: _asked(run, name, request))
+    watch = JobWatch(run, lambda run, request: _asked(run, name, request))
     try:
         ask_job(run, name, {"do": "status"})
     except NotRunning:
         click.echo(printable(f"job {run.job_id} is not running: {ending(run.again().end)}"))
         return NO
-    said = _in_lines(source) if plain or _is_plain() else _on_screen(source, name)
+    said = _in_lines(watch) if plain or _is_plain() else _on_screen(watch, name)
     if said:
         click.echo(printable(said))
     return 0
@@ -60,13 +60,13 @@ def _asked(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, Any
         raise Unanswered(f"no answer: {refusal.message}; asking again", gone=False) from None
 
 
-def _in_lines(source: Source) -> str:
+def _in_lines(watch: JobWatch) -> str:
     try:
-        return f"job {source.run.job_id}: {plain_lines.follow(source, _say)}"
+        return f"job {watch.run.job_id}: {plain_lines.follow(watch, _say)}"
     except BrokenPipeError:
         raise  # whoever reads has seen enough
     except OSError as error:
-        raise Cannot(f"cannot show job {source.run.job_id}: {error.filename}: {error.strerror}") from error
+        raise Cannot(f"cannot show job {watch.run.job_id}: {error.filename}: {error.strerror}") from error
 
 
 def _say(text: str) -> None:
@@ -74,14 +74,14 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _on_screen(source: Source, name: str | None) -> str:
+def _on_screen(watch: JobWatch, name: str | None) -> str:
     try:
-        from ftlaunch.top.screen import TopScreen  # noqa: PLC0415 - Textual is an extra
+        from ftlaunch.cli.live.fullscreen.app import TopScreen  # noqa: PLC0415 - Textual is an extra
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in ("textual", "rich"):
             raise
         raise Cannot(_INSTALL) from None
-    return TopScreen(source, lambda: _stop(source.run, name)).run() or ""
+    return TopScreen(watch, lambda: _stop(watch.run, name)).run() or ""
 
 
 def _stop(run: Run, name: str | None) -> str:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.cli.live.news import News, news_of
+from ftlaunch.cli.live.pace import Pace
+from ftlaunch.cli.live.rank_memory import ResidentMemory
+from ftlaunch.cli.live.view import Picture, least_step
 from ftlaunch.history.journal import EVENTS
 from ftlaunch.history.rank_logs import LogReader
 from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run
-from ftlaunch.top.news import News, news_of
-from ftlaunch.top.pace import Pace
-from ftlaunch.top.rank_memory import RankMemory
-from ftlaunch.top.view import Picture, least_step
 
 _KEPT = 200  # events of the past that are told at the beginning
 _LEAST = 1.0  # seconds between looks
@@ -37,7 +37,7 @@ Ask = Callable[[Run, dict[str, Any]], dict[str, Any]]
 """Asks a job. Raises Unanswered."""
 
 
-class Source:
+class JobWatch:
     """Of one run dir, through all lives of its supervisor."""
 
     def __init__(self, run: Run, ask: Ask) -> None:
@@ -45,7 +45,7 @@ class Source:
         self.interval = _LEAST
         """seconds to wait until the next look"""
         self._journal = LogReader(run.run_dir / EVENTS)
-        self._pace, self._memory = Pace(), RankMemory()
+        self._pace, self._memory = Pace(), ResidentMemory()
         self._waited_for: set[int] = set()
         self._begun = False
 

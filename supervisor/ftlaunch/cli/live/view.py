@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ftlaunch.cli.live.news import News
 from ftlaunch.common.formatting import duration, printable, size
-from ftlaunch.top.news import News
 
 _QUIET = 2.0  # seconds without a beat that are never remarkable
 _QUIET_STEPS = 3.0  # steps without a beat that are not

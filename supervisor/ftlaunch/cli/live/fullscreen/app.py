@@ -12,14 +12,14 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer, RichLog, Static
 
+from ftlaunch.cli.live.fullscreen.dialogs import LinesScreen, Question
+from ftlaunch.cli.live.fullscreen.rank_table import RankTable
+from ftlaunch.cli.live.job_watch import JobWatch
+from ftlaunch.cli.live.rank_log import RankLog
+from ftlaunch.cli.live.rank_stacks import NoStacks, stacks_of
+from ftlaunch.cli.live.view import Picture, rank_rows, summary
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.nodes_view import node_lines
-from ftlaunch.top.dialogs import LinesScreen, Question
-from ftlaunch.top.rank_log import RankLog
-from ftlaunch.top.rank_stacks import NoStacks, stacks_of
-from ftlaunch.top.rank_table import RankTable
-from ftlaunch.top.source import Source
-from ftlaunch.top.view import Picture, rank_rows, summary
 
 _LOG_LOOK = 0.5  # seconds between looks at a log that is shown
 _KEYS = frozenset({"log", "stacks", "nodes", "stop", "leave"})
@@ -48,10 +48,10 @@ class TopScreen(App[str]):
         Binding("q", "leave", "Quit"),
     ]
 
-    def __init__(self, source: Source, stop: Stop) -> None:
+    def __init__(self, watch: JobWatch, stop: Stop) -> None:
         super().__init__()
-        self._source, self._stop = source, stop
-        self._picture = Picture(source.run.job_id)
+        self._job, self._stop = watch, stop
+        self._picture = Picture(watch.run.job_id)
         self._leaving = threading.Event()
 
     def compose(self) -> ComposeResult:
@@ -64,7 +64,7 @@ class TopScreen(App[str]):
     def on_mount(self) -> None:
         """Begin to look."""
         self.query_one(RankTable).focus()
-        self._watch()
+        self._follow()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The keys are for the job itself, not for what is shown in front of it."""
@@ -75,16 +75,16 @@ class TopScreen(App[str]):
         self._leaving.set()
 
     @work(thread=True)
-    def _watch(self) -> None:
+    def _follow(self) -> None:
         while not self._leaving.is_set():
             try:
-                picture = self._source.look()
+                picture = self._job.look()
             except OSError as error:
                 self.call_from_thread(self.exit, f"cannot read the journal: {error.filename}: {error.strerror}")
                 return
             if not self._leaving.is_set():
                 self.call_from_thread(self._show, picture)
-            self._leaving.wait(self._source.interval)
+            self._leaving.wait(self._job.interval)
 
     def _show(self, picture: Picture) -> None:
         first = self.screen_stack[0]
@@ -93,7 +93,7 @@ class TopScreen(App[str]):
         first.query_one(RankTable).show(rank_rows(picture), several=bool(picture.nodes))
         told = first.query_one("#news", RichLog)
         for news in picture.news:
-            mark, style = ("!", "bold") if news.grave else (" ", "")
+            mark, style = ("!", "bold red") if news.grave else (" ", "")
             told.write(Text(f"{news.at} {mark} {news.sentence}", style=style))
 
     def action_leave(self) -> None:
@@ -105,7 +105,7 @@ class TopScreen(App[str]):
         """Show what the chosen rank prints."""
         rank = self.query_one(RankTable).chosen
         if rank is not None:
-            log = RankLog(self._source.run.log_dir, rank)
+            log = RankLog(self._job.run.log_dir, rank)
             self.push_screen(LinesScreen(f"log of rank {rank}", lambda: _readable(log), _LOG_LOOK))
 
     def action_stacks(self) -> None:
@@ -116,7 +116,7 @@ class TopScreen(App[str]):
 
     def _stacks(self, rank: int) -> list[str]:
         try:
-            return stacks_of(rank, self._source.memory_dirs)
+            return stacks_of(rank, self._job.memory_dirs)
         except NoStacks as refusal:
             return [printable(str(refusal))]
 

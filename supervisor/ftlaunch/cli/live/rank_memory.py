@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import psutil
 
 
-class RankMemory:
+class ResidentMemory:
     """Keeps a handle for each process: making one costs more than reading it."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ftlaunch.top.view import RankRow, rank_head, rank_line
+from ftlaunch.cli.live.view import RankRow, rank_head, rank_line
 
 _TITLE, _CHOSEN, _NOTED = Style(bold=True), Style(reverse=True), Style(bold=True)
 
@@ -53,7 +53,7 @@ class RankTable(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """See textual.widget."""
         place, width = y - 1 + self.scroll_offset.y, self.size.width
-        if not y:
+        if not y and self._rows:
             return _strip(f"  {rank_head(several=self._several)}", width, _TITLE)
         if place >= len(self._rows):
             return Strip.blank(width, self.rich_style)

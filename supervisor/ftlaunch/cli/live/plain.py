@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from ftlaunch.top.source import Source
-from ftlaunch.top.view import Picture, rank_head, rank_line, rank_rows, summary
+from ftlaunch.cli.live.job_watch import JobWatch
+from ftlaunch.cli.live.view import Picture, rank_head, rank_line, rank_rows, summary
 
 _RANKS = 8  # the worst that are shown
 
 
-def follow(source: Source, say: Callable[[str], None]) -> str:
+def follow(watch: JobWatch, say: Callable[[str], None]) -> str:
     """Tell of the job until it ends; returns how it ended. Raises OSError where the journal cannot be read."""
     before: list[str] = []
     while True:
-        picture = source.look()
+        picture = watch.look()
         for news in picture.news:
             say(f"{news.at} {'! ' if news.grave else ''}{news.sentence}")
         if picture.ended:
@@ -23,8 +23,8 @@ def follow(source: Source, say: Callable[[str], None]) -> str:
         told = summary(picture)
         if told != before:
             before = told
-            say("\n".join(["", *told, *_worst(picture), ""]))
-        time.sleep(source.interval)
+            say("\n".join([*told, *_worst(picture), ""]))
+        time.sleep(watch.interval)
 
 
 def _worst(picture: Picture) -> Iterator[str]:
