@@ -55,7 +55,7 @@ class RankTable(ScrollView, can_focus=True):
         place, width = y - 1 + self.scroll_offset.y, self.size.width
         if not y and self._rows:
             return _strip(f"  {rank_head(several=self._several)}", width, _TITLE)
-        if place >= len(self._rows):
+        if not self._rows or place >= len(self._rows):
             return Strip.blank(width, self.rich_style)
         row, chosen = self._rows[place], place == self._place
         text = f"{'>' if chosen else ' '} {rank_line(row, several=self._several)}"
