@@ -29,6 +29,7 @@ import audit
 import mayhem
 import torch
 
+from ftlaunch.cli.terminal.progress import progress
 from ftlaunch.system import processes
 
 _KILLS_A_JOB = 60  # then it may run to its end
@@ -69,8 +70,10 @@ def rampage(home: Path, args: argparse.Namespace, total: audit.Tally) -> None:
         plan = plans[number % len(plans)]
         job = mayhem.Mayhem(home, number, plan, oracles[plan.kind, plan.size], dice)
         try:
-            job.run(min(args.kills - total.kills.total(), _KILLS_A_JOB), until)
-            tally = job.judge()
+            kills = min(args.kills - total.kills.total(), _KILLS_A_JOB)
+            with progress(f"job {number}, {plan.name}", kills, "kills") as advance:
+                job.run(kills, until, advance)
+                tally = job.judge()
         except mayhem.Broken as why:
             tally = job.abandon()
             tally.problems.append(f"{job.out}: {why}")

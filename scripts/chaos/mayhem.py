@@ -20,6 +20,7 @@ from supervisor import Supervisor
 from ftlaunch.system.processes import free_port
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.progress import Advance
 
 RANKS = 2
 _STUCK = 120.0  # seconds without a birth, a death or an end: something hangs
@@ -104,14 +105,19 @@ class Mayhem:
 
     # --- from start to end --------------------------------------------------------------------------------
 
-    def run(self, kills: int, until: float) -> None:
-        """Kill so often, and until so late (monotonic seconds), then let the job run to its end. Raises Broken."""
+    def run(self, kills: int, until: float, advance: Advance) -> None:
+        """Kill so often, and until so late (monotonic seconds), then let the job run to its end. Raises Broken.
+
+        advance: told of each kill.
+        """
         while self._await_life():
             if self.tally.kills.total() >= kills or time.monotonic() >= until:
                 self._await(lambda: False)
             elif not self._await(lambda: False, self.dice.uniform(0, self._horizon)):
                 self._adapt()
+                before = self.tally.kills.total()
                 self._kill(self.dice.choices(list(TARGETS), list(TARGETS.values()))[0])
+                advance(self.tally.kills.total() - before)
             if self._ended is not None:
                 break
         if self._ended != 0:

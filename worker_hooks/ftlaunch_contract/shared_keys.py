@@ -52,6 +52,15 @@ def plain_names(keys: Iterable[str]) -> dict[str, str]:
     return {name: groups[0] for name, groups in found.items() if len(groups) == 1}
 
 
+def is_of_another(key: str, rank: int) -> bool:
+    """Whether a rank has saved the tensor as its own, or ranks share it out among them, and `rank` is none of these."""
+    if (shared := parse(key)) is not None:
+        return not has_rank(shared[1], rank)
+    head, mark, number = key.rpartition("@")
+    own = bool(mark) and number.isdecimal() and not (len(head) - len(head.rstrip("@"))) % 2
+    return own and int(number) != rank
+
+
 def has_rank(runs: Iterable[range], rank: int) -> bool:
     """Whether a rank is among those that share the tensor out."""
     return any(rank in run for run in runs)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,8 +16,16 @@ from ftlaunch.history.runs import CannotFind, Run, find, load
 from ftlaunch_contract.checkpoint import health_mark, layout, retention, verify
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
+from ftlaunch_contract.progress import Advance, ignore
 
 _SUBDIR = "checkpoints"  # of a run dir, where the spec does not say otherwise
+
+Watched = Callable[[str, int], AbstractContextManager[Advance]]
+"""Entered around long work: what is done, and how many bytes; gives what is told of bytes that are done."""
+
+
+def _unwatched(_doing: str, _total: int) -> AbstractContextManager[Advance]:
+    return nullcontext(ignore)
 
 
 @dataclass(frozen=True)
@@ -70,21 +79,27 @@ def listed(directory: Path) -> list[CatalogEntry]:
     return sorted(found, key=lambda entry: (-entry.step, entry.state))
 
 
-def verified(directory: Path, step: int | None) -> Iterator[CatalogEntry]:
+def verified(directory: Path, step: int | None, watched: Watched = _unwatched) -> Iterator[CatalogEntry]:
     """Committed checkpoints, newest first, or the one of `step`, every byte of each compared with its checksum.
 
-    What is damaged stays where it is. Raises LookupError where there is none.
+    What is damaged stays where it is. watched: is entered around each. Raises LookupError where there is none.
     """
     found = [(n, path) for n, path in layout.list_iterations(directory) if step in (None, n)]
     if not found:
         raise LookupError(f"there is no checkpoint{'' if step is None else f' of step {step}'} in {directory}")
     for number, path in found:
-        yield _look(number, path, every_byte=True)
+        yield _verified(number, path, watched)
 
 
-def _look(step: int, path: Path, every_byte: bool = False) -> CatalogEntry:
+def _verified(step: int, path: Path, watched: Watched) -> CatalogEntry:
+    with watched(f"verifying step {step}", verify.size_of(path)) as advance:
+        return _look(step, path, lambda: verify.verify(path, advance=advance))
+
+
+def _look(step: int, path: Path, judge: Callable[[], dict[str, Any]] | None = None) -> CatalogEntry:
+    """judge: compares every byte, and returns the metadata; None: only sizes are looked at."""
     try:
-        metadata = verify.verify(path) if every_byte else verify.examine(path)
+        metadata = verify.examine(path) if judge is None else judge()
         common = json.loads((path / layout.COMMON).read_bytes())
     except Damaged as damage:
         return CatalogEntry(step, path, "damaged", str(damage), verified=False)
@@ -95,7 +110,7 @@ def _look(step: int, path: Path, every_byte: bool = False) -> CatalogEntry:
     size = sum(entry["bytes"] for entry in metadata["files"].values())
     health = health_mark.of(metadata)
     told = common.get("why"), metadata["world_size"], size, _epoch(common.get("created")), *health.values()
-    return CatalogEntry(step, path, "complete", None, True if every_byte else None, *told)
+    return CatalogEntry(step, path, "complete", None, None if judge is None else True, *told)
 
 
 def _unfinished(step: int, path: Path) -> CatalogEntry:
@@ -163,28 +178,28 @@ class Pruned:
     stayed: list[str]  # sentences
 
 
-def pruned(directory: Path, keep: int, keep_every: int | None) -> Pruned:
+def pruned(directory: Path, keep: int, keep_every: int | None, watched: Watched = _unwatched) -> Pruned:
     """Delete all but the newest `keep` checkpoints (one at least) that verify, and what interrupted saves have left.
 
-    What is newer than the last of those stays, damaged or not. Raises dirlock.Locked while somebody saves here,
-    and OSError.
+    What is newer than the last of those stays, damaged or not. watched: see `verified`. Raises
+    dirlock.Locked while somebody saves here, and OSError.
     """
     sizes = {entry.step: entry.bytes or 0 for entry in listed(directory)}
     lock = DirLock(directory, name=CHECKPOINT_LOCK)
     try:
         cleared = retention.clear_unfinished(directory)
-        retired = list(retention.retire(directory, _until(directory, max(keep, 1)), keep_every))
+        retired = list(retention.retire(directory, _until(directory, max(keep, 1), watched), keep_every))
     finally:
         lock.release()
     gone = [(step, sizes.get(step, 0)) for step, note in retired if note is None]
     return Pruned(gone, [s for s, note in cleared if note is None], [n for _, n in [*cleared, *retired] if n])
 
 
-def _until(directory: Path, keep: int) -> int:
+def _until(directory: Path, keep: int, watched: Watched) -> int:
     """How many complete checkpoints there are down to the `keep`-th that verifies; all when there are fewer."""
-    complete = [path for _, path in layout.list_iterations(directory) if verify.is_complete(path)]
-    for number, path in enumerate(complete, 1):
-        keep -= _look(0, path, every_byte=True).verified is True
+    complete = [(step, path) for step, path in layout.list_iterations(directory) if verify.is_complete(path)]
+    for number, (step, path) in enumerate(complete, 1):
+        keep -= _verified(step, path, watched).verified is True
         if not keep:
             return number
     return len(complete)

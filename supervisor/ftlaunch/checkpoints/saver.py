@@ -50,8 +50,10 @@ from ftlaunch.channel import arbiter
 from ftlaunch.system.processes import kill_marked
 from ftlaunch_contract.checkpoint import health_mark, initial, layout, retention, tensor_file, verify, writer
 from ftlaunch_contract.files.rate_limit import Bandwidth
+from ftlaunch_contract.progress import SlowWork
 
 _IDLE_NICE = 19
+_TERMINAL = 2  # standard error is the supervisor's
 _GROUP_NICE = 10  # a tenth of an equal share; at 19 a save of 10 ms took 600 ms on a busy machine
 
 
@@ -185,12 +187,24 @@ def _discard(target: writer.SaveTarget) -> str:
 
 
 def find(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
-    """The newest checkpoint that verifies, and what was refused on the way."""
+    """The newest checkpoint that verifies, and what was refused on the way. How far it is, a log is told."""
+    place = Path(request.get("load") or request["checkpoint_dir"])
+    newest = [] if "load" in request else layout.list_iterations(place)[:1]
+    size = sum(verify.size_of(directory) for _, directory in newest)
+    slow = SlowWork(f"ftlaunch: verifying checkpoints in {place}", size or None, _say)
     if "load" in request:
-        step, refusals = initial.find(Path(request["load"]))
+        step, refusals = initial.find(place, slow.advance)
     else:
-        step, refusals = verify.newest_verified(Path(request["checkpoint_dir"]), request.get("healthy_before"))
+        step, refusals = verify.newest_verified(place, request.get("healthy_before"), slow.advance)
+    slow.finish()
     return {**request, "did": "find", "step": step, "rejected": [asdict(refusal) for refusal in refusals]}
+
+
+def _say(line: str) -> None:
+    """A line for the terminal, if that takes it at once: the work must not wait for a terminal that is held."""
+    with suppress(OSError):
+        if select.select([], [_TERMINAL], [], 0)[1]:
+            os.write(_TERMINAL, f"{line}\n".encode())
 
 
 _DOERS = {"save": save, "prepare": prepare, "write": write, "commit": commit, "discard": discard, "find": find}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import click
 from ftlaunch.checkpoints import catalog as room
 from ftlaunch.checkpoints import catalog_view as view
 from ftlaunch.cli.place_first import PlaceFirst
+from ftlaunch.cli.terminal.progress import progress
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import Locked
@@ -59,7 +61,7 @@ def verify(directory: Path, iteration: int | None, as_json: bool) -> int:
     """
     code, began, found = 0, time.monotonic(), []
     with _explained("verify", directory):
-        for entry in room.verified(directory, iteration):
+        for entry in room.verified(directory, iteration, progress):
             code = code if entry.verified else _NO
             found.append(entry.data())
             if not as_json:
@@ -96,7 +98,7 @@ def prune(directory: Path, keep: int, keep_every: int | None, as_json: bool) -> 
     What is in quarantine or not written by ftlaunch stays. Refused while a job saves to the directory.
     """
     with _explained("prune", directory):
-        done = room.pruned(directory, keep, keep_every)
+        done = room.pruned(directory, keep, keep_every, progress)
         left = room.listed(directory)
     if as_json:
         deleted = [step for step, _ in done.deleted]
@@ -119,16 +121,33 @@ def export(directory: Path, iteration: int, target: Path, to: str, name: str) ->
     state_dict(), for torch.load(); dcp: a folder for torch.distributed.checkpoint. Every byte is verified before.
     """
     with _explained("export", directory):
-        [entry] = room.verified(directory, iteration)
+        [entry] = room.verified(directory, iteration, progress)
     if not entry.verified:
         raise click.ClickException(f"cannot export: the checkpoint of step {iteration} is damaged: {entry.problem}")
     words = (str(layout.iteration_dir(directory, iteration)), name, to, str(target))
-    done = subprocess.run([sys.executable, "-m", _EXPORT, *words], check=False, capture_output=True, text=True)
-    if done.returncode:
-        last = done.stderr.strip().rpartition("\n")[2]
-        raise click.ClickException(f"cannot export: {last}")
-    click.echo(done.stdout.rstrip())
+    click.echo(_converted(words))
     return 0
+
+
+def _converted(words: Sequence[str]) -> str:
+    """Run the program that exports, and show how far it is; returns its last line. Raises click.ClickException."""
+    command, said = [sys.executable, "-m", _EXPORT, *words], ""
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as program:
+            assert program.stdout is not None
+            kind, _, number = program.stdout.readline().partition(" ")
+            with progress("exporting", int(number) if kind == "bytes" else None) as advance:
+                for line in program.stdout:
+                    kind, _, number = line.partition(" ")
+                    if kind == "done":
+                        advance(int(number))
+                    else:
+                        said = line.rstrip()
+        errors.seek(0)
+        last = errors.read().strip().rpartition("\n")[2]
+    if program.returncode:
+        raise click.ClickException(f"cannot export: {last}")
+    return said
 
 
 @contextmanager

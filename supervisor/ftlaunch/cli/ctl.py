@@ -30,6 +30,8 @@ from ftlaunch.cli.terminal.attach import attach
 from ftlaunch.cli.terminal.completion import complete_run, completion
 from ftlaunch.cli.terminal.jobs import jobs
 from ftlaunch.cli.terminal.logs import logs
+from ftlaunch.cli.terminal.progress import progress
+from ftlaunch.cli.terminal.top import top
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
 from ftlaunch.history.report_view import ending
@@ -90,6 +92,7 @@ command.add_command(report)
 command.add_command(logs)
 command.add_command(attach)
 command.add_command(jobs)
+command.add_command(top)
 command.add_command(completion)
 
 
@@ -176,7 +179,9 @@ def clean(name: str | None, every: bool, force: bool) -> int:
             continue
         said += 1
         try:
-            click.echo(cleanup.clean_job(directory, force))
+            with progress(f"removing {directory.name}", cleanup.bytes_of(directory)) as advance:
+                sentence = cleanup.clean_job(directory, force, advance)
+            click.echo(sentence)
         except cleanup.CleanupRefused as refusal:
             _say(f"cannot clean: {refusal}")
             code = NO

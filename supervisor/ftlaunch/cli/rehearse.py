@@ -13,6 +13,7 @@ import click
 
 from ftlaunch.cli.check import BadSpec, seconds
 from ftlaunch.cli.options import read_command_line
+from ftlaunch.cli.terminal.progress import progress
 from ftlaunch.spec.job_spec import JobSpec, SpecError
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.tools.rehearsal import view
@@ -42,7 +43,7 @@ def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words
     parent = folder or spec.run_dir
     parent.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=parent))
-    rehearsal = Rehearsal(spec, home, steps, limit)
+    rehearsal = Rehearsal(spec, home, steps, limit, progress)
     if not as_json:
         click.echo(f"rehearsing {spec.launch.target} on {spec.launch.nproc} ranks, {steps} steps a run, in {home}")
     outcomes = []

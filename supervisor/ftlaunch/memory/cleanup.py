@@ -17,6 +17,7 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files import held_dir
 from ftlaunch_contract.files.dirlock import LOCK, DirLock, Locked, remove_stand_ins
 from ftlaunch_contract.pages.page import open_pages
+from ftlaunch_contract.progress import Advance, ignore
 
 _LEFT = re.compile(r"alone-\d+-\d+-\d+|meeting-[0-9a-f]+")  # of ranks without a supervisor, each held by its users
 
@@ -38,8 +39,8 @@ class _Snapshots:
         return self.step > max(self.stored, 0)
 
 
-def clean_job(directory: Path, force: bool) -> str:
-    """Remove a job's memory directory; returns a sentence about it.
+def clean_job(directory: Path, force: bool, advance: Advance = ignore) -> str:
+    """Remove a job's memory directory; returns a sentence about it. advance: told of bytes that are removed.
 
     Raises CleanupRefused while a supervisor or its saver uses it, and without `force` where its snapshots are newer
     than every checkpoint; OSError when it cannot be removed.
@@ -55,7 +56,11 @@ def clean_job(directory: Path, force: bool) -> str:
                 f"{directory} has the only copy of step {snapshots.step}: {_newest(snapshots)};"
                 " the same `ftlaunch` command goes on from there, --force throws it away"
             )
-        freed = _bytes(directory)
+        freed = bytes_of(directory)
+        for slot in directory.glob("slot_*"):
+            taken = bytes_of(slot)
+            layout.remove_slot(slot)
+            advance(taken)
         remove_memory(directory)
     finally:
         lock.release()
@@ -101,7 +106,7 @@ def sweep(root: Path) -> Iterator[str]:
         held = held_dir.claim_abandoned(directory) if _LEFT.fullmatch(directory.name) else None
         if held is None:
             continue
-        freed = _bytes(directory)
+        freed = bytes_of(directory)
         with contextlib.suppress(OSError):
             layout.remove_slots(directory)
         shutil.rmtree(directory, ignore_errors=True)  # another sweep may remove it at the same time
@@ -120,7 +125,8 @@ def _directories(root: Path) -> list[Path]:
         return []
 
 
-def _bytes(directory: Path) -> int:
+def bytes_of(directory: Path) -> int:
+    """What a directory takes, without what it only links to."""
     count = 0
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):

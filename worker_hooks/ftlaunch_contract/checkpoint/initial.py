@@ -20,6 +20,7 @@ from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.checkpoint.verify import Refusal
 from ftlaunch_contract.files import atomic
 from ftlaunch_contract.foreign_formats import Format
+from ftlaunch_contract.progress import Advance, ignore
 
 NOTE = "loaded.json"  # in a checkpoint directory: which step was gone back to
 
@@ -74,18 +75,19 @@ def check(load: InitialCheckpoint) -> None:
         raise CannotLoad(f"cannot load {load.path}: {why}")
 
 
-def find(path: Path) -> tuple[int, list[Refusal]]:
+def find(path: Path, advance: Advance = ignore) -> tuple[int, list[Refusal]]:
     """The step of the checkpoint that `path` means (-1: none is usable), and what was refused on the way.
 
     In a folder the checkpoint that the tracker file names comes first, then the newest. Nothing is moved: the folder
     belongs to another job. What another library wrote has no step: 0; whether it can be used, its reader says.
+    advance: told of bytes that are read.
     """
     if foreign_format(path) is not None:
         return 0, []
     refusals: list[Refusal] = []
     for step, directory in _candidates(path):
         try:
-            return int(verify.verify(directory)["step"]), refusals
+            return int(verify.verify(directory, advance=advance)["step"]), refusals
         except Damaged as damage:
             refusals.append(Refusal(step, str(damage), f"where it was, {directory}"))
         except OSError as error:

@@ -17,6 +17,7 @@ from ftlaunch_contract.checkpoint.layout import COMMON, METADATA
 from ftlaunch_contract.checkpoint.metadata import check_common, check_metadata
 from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
 from ftlaunch_contract.files import checksums, untrusted_json
+from ftlaunch_contract.progress import Advance, ignore
 
 _LONGEST_JSON = 256 << 20  # over a million chunks
 
@@ -74,11 +75,12 @@ def is_complete(directory: Path) -> bool:
     return True
 
 
-def verify(directory: Path, threads: int | None = None) -> dict[str, Any]:
+def verify(directory: Path, threads: int | None = None, advance: Advance = ignore) -> dict[str, Any]:
     """Check every file of a checkpoint by size, checksum and form; returns its metadata.
 
-    threads: that hash at the same time; one for each processor if not given. Raises Damaged with the first
-    thing found wrong, OSError when storage does not answer (which says nothing about the checkpoint).
+    threads: that hash at the same time; one for each processor if not given. advance: told of bytes that are read.
+    Raises Damaged with the first thing found wrong, OSError when storage does not answer (which says nothing about
+    the checkpoint).
     """
     metadata = examine(directory)  # cheap things first
     files: Mapping[str, Mapping[str, Any]] = metadata["files"]
@@ -88,10 +90,12 @@ def verify(directory: Path, threads: int | None = None) -> dict[str, Any]:
         for block, digest in zip(checksums.blocks(entry["bytes"]), entry[checksums.NAME], strict=True)
     ]
     with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
-        for problem in pool.map(_check_block, *zip(*work, strict=True)):
+        problems = pool.map(_check_block, *zip(*work, strict=True))
+        for problem, (_, _, (begin, end), _) in zip(problems, work, strict=True):
             if problem:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise Damaged(problem)
+            advance(end - begin)
     _check_headers(directory, metadata)
     try:
         check_common(untrusted_json.parse(_read_json(directory, COMMON)), metadata["step"])
@@ -164,6 +168,14 @@ def _place(chunk: Chunk) -> tuple[str, str, tuple[int, ...], tuple[int, ...], tu
     return chunk.key, chunk.dtype, chunk.offset, chunk.shape, chunk.whole
 
 
+def size_of(directory: Path) -> int:
+    """Bytes of a checkpoint's files, as its metadata says; 0 where that cannot be read: `verify` says why."""
+    try:
+        return sum(entry["bytes"] for entry in read_metadata(directory)["files"].values())
+    except (Damaged, OSError):
+        return 0
+
+
 @dataclass(frozen=True)
 class Refusal:
     """A checkpoint that was refused: its step, why, and where it is now."""
@@ -173,12 +185,14 @@ class Refusal:
     to: str
 
 
-def newest_verified(checkpoint_dir: Path, healthy_before: int | None = None) -> tuple[int, list[Refusal]]:
+def newest_verified(
+    checkpoint_dir: Path, healthy_before: int | None = None, advance: Advance = ignore
+) -> tuple[int, list[Refusal]]:
     """The step of the newest checkpoint that verifies (-1: none), and what was refused on the way.
 
     A damaged checkpoint goes to quarantine with a note why. A checkpoint that cannot be moved, or not be read at this
     moment, stays and is passed over. healthy_before: only checkpoints that are older than this step and marked
-    healthy come into question; of the others only the mark is read.
+    healthy come into question; of the others only the mark is read. advance: told of bytes that are read.
     """
     refusals = []
     for step, directory in layout.list_iterations(checkpoint_dir):
@@ -187,7 +201,7 @@ def newest_verified(checkpoint_dir: Path, healthy_before: int | None = None) -> 
         try:
             if healthy_before is not None and not health_mark.is_normal(read_metadata(directory)):
                 continue
-            verify(directory)
+            verify(directory, advance=advance)
         except Damaged as damage:
             try:
                 to = str(layout.quarantine(checkpoint_dir, directory, str(damage)))

@@ -9,11 +9,13 @@ from torch import Tensor
 
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.foreign_formats import Format
+from ftlaunch_contract.progress import SlowWork
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.parts import few
 from ftlaunch_hooks.storage.foreign.names import Match
 from ftlaunch_hooks.storage.foreign.reading import ForeignWeights
+from ftlaunch_hooks.tensors.dtypes import local_of
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 
@@ -31,9 +33,12 @@ def load_weights(path: Path, kind: Format, modules: Sequence[ModulePart], *, tel
     tensors = {part.name: part.tensors()[0] for part in modules}
     fits = {name: found.fit(name, held) for name, held in tensors.items() if held}
     chosen = _choose(path, fits)
-    loads = {name: found.plan(name, tensors[name], fits[name]) for name in chosen}
+    size = sum(local_of(tensor).nbytes for name in chosen for tensor in tensors[name].values())
+    slow = SlowWork("loading", size, say)
+    loads = {name: found.plan(name, tensors[name], fits[name], slow.advance) for name in chosen}
     for fill, _ in loads.values():
         fill()
+    slow.finish()
     if tell:
         _tell(path, tensors, {name: others for name, (_, others) in loads.items()})
 

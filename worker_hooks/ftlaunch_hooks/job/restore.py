@@ -7,6 +7,7 @@ from typing import Any
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import initial, layout, skipped_samples, tensor_file
+from ftlaunch_contract.progress import SlowWork
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.coordinator import Coordinator
@@ -16,6 +17,7 @@ from ftlaunch_hooks.state.parts import OtherPart
 from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
+from ftlaunch_hooks.tensors.dtypes import local_of
 from ftlaunch_hooks.tensors.json_codec import decode
 
 _RESHARDED = (
@@ -119,10 +121,26 @@ def _load(
     if reader is None:
         return None
     if kind == Resume.WEIGHTS:
-        state.restore_weights(reader)
+        slow = SlowWork("loading", _held_bytes(state)[0], say)
+        state.restore_weights(reader, slow.advance)
+        slow.finish()
         return None
-    state.restore(reader)
+    slow = SlowWork("restoring", _expected_bytes(state, reader), say)
+    state.restore(reader, slow.advance)
+    slow.finish()
     return reader
+
+
+def _held_bytes(state: RankState) -> tuple[int, int]:
+    """Bytes of the attached modules' tensors: those that this rank holds, and of the whole."""
+    tensors = [tensor for part in state.modules() for tensor in part.tensors()[0].values()]
+    return sum(local_of(tensor).nbytes for tensor in tensors), sum(tensor.nbytes for tensor in tensors)
+
+
+def _expected_bytes(state: RankState, reader: SavedTensors) -> int:
+    """Bytes that this rank will read: of all that was saved for it the share that it holds of its modules."""
+    held, whole = _held_bytes(state)
+    return round(reader.bytes_for(state.rank) * (held / whole if whole else 1.0))
 
 
 def open_step(kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:

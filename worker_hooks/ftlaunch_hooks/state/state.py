@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
+from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state import gradients
 from ftlaunch_hooks.state.anew import Anew
@@ -151,13 +152,14 @@ class RankState:
     def _put_rng(self, path: Path, tensor: Tensor) -> str:
         return self._collector.put(path, self._rng_buffers.keep(join(path), tensor))
 
-    def restore(self, saved: SavedTensors) -> None:
+    def restore(self, saved: SavedTensors, advance: Advance = ignore) -> None:
         """Put back what was saved: modules in place, then everything else by its load_state_dict().
 
         Names, shapes and dtypes are checked before anything changes. The random number generators follow
-        when `restore_rng` is called. Raises StateError when what was saved does not fit what is attached.
+        when `restore_rng` is called. advance: told of bytes that are read.
+        Raises StateError when what was saved does not fit what is attached.
         """
-        lookup = Lookup(saved, self.rank, self.world_size)
+        lookup = Lookup(saved, self.rank, self.world_size, advance)
         state = saved.state(self.rank)
         self._check_objects(state)
         self._check_ranks(saved)
@@ -188,12 +190,13 @@ class RankState:
         if self.rank == 0:
             say(bucket_layout.NOT_EXACT.format(why=why))
 
-    def restore_weights(self, saved: SavedTensors) -> None:
+    def restore_weights(self, saved: SavedTensors, advance: Advance = ignore) -> None:
         """Put back what was saved of the modules, in place, and nothing else: a new run begins with these weights.
 
-        Raises StateError when the modules that are attached do not fit; then nothing has changed.
+        advance: told of bytes that are read. Raises StateError when the modules that are attached do not fit; then
+        nothing has changed.
         """
-        lookup, state = Lookup(saved, self.rank, self.world_size), saved.state(self.rank)
+        lookup, state = Lookup(saved, self.rank, self.world_size, advance), saved.state(self.rank)
         if not (modules := self.modules()):
             raise StateError("cannot load weights: no module is attached")
         self._check_ranks(saved)

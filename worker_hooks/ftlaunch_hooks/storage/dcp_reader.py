@@ -31,6 +31,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_contract.shared_keys import plain_names
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, SavedTensors
 from ftlaunch_hooks.tensors.json_codec import Json, StateError, decode
@@ -41,8 +42,9 @@ VALUES = "dcp"  # in common.json's state: what is not a tensor, by key
 class ShardsStorageReader(StorageReader):
     """Gives torch.distributed.checkpoint what SavedTensors hold."""
 
-    def __init__(self, shards: SavedTensors) -> None:
-        self._shards = shards
+    def __init__(self, shards: SavedTensors, advance: Advance = ignore) -> None:
+        """advance: told of bytes that are read."""
+        self._shards, self._advance = shards, advance
         self._keys: dict[str, str] = {}  # other names of tensors, by which they are asked for, too
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -96,6 +98,7 @@ class ShardsStorageReader(StorageReader):
                 target = planner.resolve_tensor(item).detach()
                 target.copy_(self._part(item))
                 planner.commit_tensor(item, target)
+                self._advance(target.nbytes)
         done: Future[None] = Future()
         done.set_result(None)
         return done
@@ -140,9 +143,9 @@ class CheckpointStorageReader(ShardsStorageReader):
         return metadata
 
 
-def read_planned(shards: SavedTensors, wanted: dict[str, Tensor]) -> None:
+def read_planned(shards: SavedTensors, wanted: dict[str, Tensor], advance: Advance = ignore) -> None:
     """Fill plain tensors and DTensors from shards of whatever shape. Every rank reads for itself."""
-    reader, planner = ShardsStorageReader(shards), DefaultLoadPlanner(flatten_state_dict=False)
+    reader, planner = ShardsStorageReader(shards, advance), DefaultLoadPlanner(flatten_state_dict=False)
     planner.set_up_planner(dict(wanted), reader.tensor_metadata(wanted), is_coordinator=True)
     [plan] = planner.create_global_plan([planner.create_local_plan()])
     reader.read_data(planner.finish_plan(plan), planner).wait()

@@ -4,6 +4,7 @@
 
 FORMAT: `hf` (a folder with model.safetensors, or several and their index), `torch` (a file for torch.load), `dcp` (a
 folder for torch.distributed.checkpoint). The checkpoint is verified before. TARGET appears whole or not at all.
+Says on stdout `bytes N`, how many are to be read and written, `done N` for each piece of these, and then a sentence.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from math import prod
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
+from ftlaunch_contract.progress import Advance
 from ftlaunch_hooks.storage.own_copies import check_alike
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader
@@ -27,8 +31,11 @@ Tensors = Mapping[str, Tensor]
 _LARGEST_FILE = 5_000_000_000  # bytes, as Hugging Face's libraries cut
 
 
-def weights(checkpoint: Path, name: str) -> dict[str, Tensor]:
-    """Name in the module's state_dict() -> tensor, whole. Raises StateError, OSError, Damaged."""
+def weights(checkpoint: Path, name: str, begins: Callable[[int], Advance]) -> dict[str, Tensor]:
+    """Name in the module's state_dict() -> tensor, whole. Raises StateError, OSError, Damaged.
+
+    begins: is told how many bytes will be read, and gives what is told of those that are.
+    """
     saved = CheckpointReader(checkpoint)
     states = [saved.state(rank) for rank in range(saved.world_size)]
     modules = sorted({one for state in states for one, tree in state.items() if _is_module(tree)})
@@ -37,7 +44,9 @@ def weights(checkpoint: Path, name: str) -> dict[str, Tensor]:
     listed = [state[name]["tensors"] if name in state else [] for state in states]
     keys = {one: f"{name}.{one}".replace("@", "@@") for one in dict.fromkeys(one for names in listed for one in names)}
     check_alike(f"module `{name}`", saved, [{keys[one] for one in names} for names in listed if names], 1)
-    lookup = Lookup(saved, 0, 0)
+    known = Lookup(saved, 0, 0)
+    infos = [known.info(key) for key in keys.values()]
+    lookup = Lookup(saved, 0, 0, begins(sum(dtype.itemsize * prod(shape) for dtype, shape in infos)))
     return {one: lookup.get(key, "cpu") for one, key in keys.items()}
 
 
@@ -94,13 +103,26 @@ def export(checkpoint: Path, name: str, to: str, target: Path) -> int:
     """Write; returns the number of tensors. Raises StateError, OSError, Damaged."""
     if target.exists():
         raise FileExistsError(0, "it is there already", str(target))
-    tensors = weights(checkpoint, name)
+    tensors = weights(checkpoint, name, _begins)
     new = target.with_name(f".{target.name}.incomplete")
     if new.is_dir():
         shutil.rmtree(new)
     FORMATS[to](tensors, new)
+    _tell("done", sum(tensor.nbytes for tensor in tensors.values()))
     new.rename(target)
     return len(tensors)
+
+
+def _begins(size: int) -> Advance:
+    """So many bytes will be read, and then written."""
+    _tell("bytes", 2 * size)
+    return partial(_tell, "done")
+
+
+def _tell(what: str, count: int) -> None:
+    """Tell the program that has started this one."""
+    sys.stdout.write(f"{what} {count}\n")
+    sys.stdout.flush()
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
+from ftlaunch_contract.progress import Advance, ignore
 
 _STRETCH = 8 << 20  # bytes that a thread reads at a time
 _MOST_THREADS = 8
@@ -29,7 +30,9 @@ def can_fill(tensor: Tensor) -> bool:
 class Filling:
     """Reads to be done together. The tensors must live until `run` has returned."""
 
-    def __init__(self) -> None:
+    def __init__(self, advance: Advance = ignore) -> None:
+        """advance: told of bytes that are read."""
+        self._advance = advance
         self._reads: dict[int, Read] = {}  # by address: tied tensors are read once
 
     def add(self, path: Path, offset: int, tensor: Tensor) -> None:
@@ -42,10 +45,14 @@ class Filling:
         shares, threads = _shares(list(self._reads.values())), _threads()
         if threads == 1 or sum(size for *_, size in self._reads.values()) <= _STRETCH:
             for share in shares:
-                _read_share(share)
+                self._take(share)
             return
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(_read_share, shares))
+            list(pool.map(self._take, shares))
+
+    def _take(self, share: list[Read]) -> None:
+        _read_share(share)
+        self._advance(sum(size for *_, size in share))
 
 
 def _threads() -> int:

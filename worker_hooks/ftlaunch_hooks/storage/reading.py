@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
+from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_contract.shared_keys import has_rank
 from ftlaunch_hooks.storage.own_copies import equal
 from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
@@ -22,12 +23,12 @@ from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of, own_key
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 
-def read(saved: SavedTensors, wanted: Mapping[str, Tensor]) -> None:
+def read(saved: SavedTensors, wanted: Mapping[str, Tensor], advance: Advance = ignore) -> None:
     """Fill tensors, plain ones or DTensors, with what was saved. Raises KeyError, and StateError for a missing part.
 
-    Shapes and dtypes must be those of `saved.info`.
+    Shapes and dtypes must be those of `saved.info`. advance: told of bytes that are read.
     """
-    planned, filling = {}, Filling()
+    planned, filling = {}, Filling(advance)
     for key, target in wanted.items():
         if saved.partial:
             _check_there(saved, key, target)
@@ -38,11 +39,12 @@ def read(saved: SavedTensors, wanted: Mapping[str, Tensor]) -> None:
             filling.add(piece.file.path, piece.offset, target)
         else:
             target.copy_(piece.tensor())
+            advance(target.nbytes)
     filling.run()
     if planned:
         from ftlaunch_hooks.storage import dcp_reader  # noqa: PLC0415 - half a second's import, where it is needed
 
-        dcp_reader.read_planned(saved, planned)
+        dcp_reader.read_planned(saved, planned, advance)
 
 
 def _only_piece(saved: SavedTensors, key: str) -> SavedChunk | None:
@@ -82,9 +84,9 @@ class Lookup:
     among them under one name, that of this rank's group.
     """
 
-    def __init__(self, saved: SavedTensors, rank: int, world_size: int) -> None:
-        """world_size: of the job that reads."""
-        self._saved, self._rank = saved, rank
+    def __init__(self, saved: SavedTensors, rank: int, world_size: int, advance: Advance = ignore) -> None:
+        """world_size: of the job that reads. advance: told of bytes that are read."""
+        self._saved, self._rank, self._advance = saved, rank, advance
         self._same_ranks = saved.world_size == world_size
 
     def _key(self, key: str, target: Tensor | None = None) -> str:
@@ -135,7 +137,8 @@ class Lookup:
     def fill(self, wanted: Mapping[str, Tensor]) -> None:
         """Fill the given tensors."""
         with torch.no_grad():
-            read(self._saved, {self._key(key, tensor): tensor for key, tensor in wanted.items()})
+            found = {self._key(key, tensor): tensor for key, tensor in wanted.items()}
+            read(self._saved, found, self._advance)
 
     def get(self, key: str, device: str) -> Tensor:
         """A new tensor with what was saved, on the current device of a type; the CPU where there is none."""

@@ -98,6 +98,11 @@ class SavedTensors:
         chunk = self._pieces[key][0].chunk
         return TORCH_DTYPES[chunk.dtype], chunk.whole
 
+    def bytes_for(self, rank: int) -> int:
+        """Bytes of all tensors, without what is other ranks' own."""
+        mine = (pieces[0].chunk for key, pieces in self._pieces.items() if not shared_keys.is_of_another(key, rank))
+        return sum(tensor_file.whole_chunk(one.key, one.dtype, one.whole).nbytes for one in mine)
+
     def pieces(self, key: str) -> list[SavedChunk]:
         """The parts of a tensor. Raises KeyError."""
         return self._pieces[key]

@@ -21,9 +21,14 @@ from ftlaunch.spec.parsers import StorageInterval
 from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
 from ftlaunch.tools.rehearsal.trial import Trial, TrialError
 from ftlaunch_contract.checkpoint import tensor_file
+from ftlaunch_contract.progress import Advance
 from ftlaunch_contract.protocol import EXIT_SAVED
 
 _HANG_FACTOR, _HANG_LEAST = 10.0, 5.0  # of the longest step seen undisturbed, and seconds
+
+
+Watched = Callable[[str, int, str], contextlib.AbstractContextManager[Advance]]
+"""Entered around each run: what is broken, how many steps it has, and `steps`; gives what is told of steps."""
 
 
 class CannotRehearse(Exception):
@@ -51,9 +56,9 @@ class RehearsalOutcome:
 class Rehearsal:
     """All runs of one job."""
 
-    def __init__(self, spec: JobSpec, home: Path, steps: int, limit: float) -> None:
+    def __init__(self, spec: JobSpec, home: Path, steps: int, limit: float, watched: Watched) -> None:
         """home: a private folder for all runs. steps: of each run. limit: seconds a run may take."""
-        self.spec, self.home, self.steps, self.limit = spec, home, steps, limit
+        self.spec, self.home, self.steps, self.limit, self._watched = spec, home, steps, limit, watched
         self._hang_timeout: float | None = None
         self._undisturbed: Path | None = None
         self.varying: tuple[str, ...] | None = None
@@ -67,7 +72,7 @@ class Rehearsal:
 
     def _calm(self, name: str) -> tuple[RehearsalOutcome, Path]:
         """A run in which nothing is broken, and its checkpoint."""
-        with self._trial(name) as trial:
+        with self._watched(name, self.steps, "steps") as advance, self._trial(name, advance) as trial:
             trial.start()
             there = trial.wait(lambda: trial.committed(self.steps) or trial.unattached(self.steps))
             if trial.unattached(self.steps):
@@ -129,7 +134,7 @@ class Rehearsal:
     def _disturbed(self, fault: str, strike: Callable[[Trial], None], saves: int = 1) -> RehearsalOutcome:
         assert self._undisturbed is not None
         at = max(self.steps // 3, 1)
-        with self._trial(fault, saves) as trial:
+        with self._watched(fault, self.steps, "steps") as advance, self._trial(fault, advance, saves) as trial:
             trial.start()
             try:
                 if not trial.wait(lambda: trial.step() >= at):
@@ -147,7 +152,7 @@ class Rehearsal:
             seconds = trial.seconds
         return RehearsalOutcome(fault, seconds, True, lost, after, self._judged(likeness))
 
-    def _trial(self, name: str, saves: int = 1) -> Trial:
+    def _trial(self, name: str, advance: Advance, saves: int = 1) -> Trial:
         name = name.replace(" ", "-")
         run_dir = self.home / name
         interval = StorageInterval(max(self.steps // saves, 1), None)
@@ -167,4 +172,4 @@ class Rehearsal:
             restarts=replace(self.spec.restarts, backoff_first=0.0),
             limits=limits,
         )
-        return Trial(spec, self.limit)
+        return Trial(spec, self.limit, advance)

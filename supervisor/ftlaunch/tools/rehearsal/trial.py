@@ -22,6 +22,7 @@ from ftlaunch.spec.job_spec import JobSpec, resolved
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.progress import Advance, ignore
 
 _LOOK = 0.02  # seconds between looks at a job
 
@@ -44,8 +45,10 @@ class TrialError(Exception):
 class Trial:
     """One run, ended and cleaned up behind at the end of the `with` block."""
 
-    def __init__(self, spec: JobSpec, limit: float) -> None:
-        self.spec, self._limit = spec, limit
+    def __init__(self, spec: JobSpec, limit: float, advance: Advance = ignore) -> None:
+        """limit: seconds. advance: told of steps that all ranks have completed."""
+        self.spec, self._limit, self._advance = spec, limit, advance
+        self._reached = 0  # the newest of those steps
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0.0
         self.longest_step = 0.0
@@ -121,7 +124,11 @@ class Trial:
         """The newest step that all ranks have completed; -1 before."""
         ranks = self.status().get("ranks", [])
         self.longest_step = max([self.longest_step, *(rank["step_seconds"] or 0.0 for rank in ranks)])
-        return min((rank["step"] for rank in ranks), default=-1)
+        step = min((rank["step"] for rank in ranks), default=-1)
+        if step > self._reached:
+            self._advance(step - self._reached)
+            self._reached = step
+        return step
 
     def unattached(self, steps: int) -> bool:
         """Whether so many optimizer steps were seen of ranks that do not say theirs."""

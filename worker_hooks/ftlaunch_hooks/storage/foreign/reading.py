@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.foreign_formats import Format
+from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.storage.foreign.dcp_folder import pieces_of_dcp
 from ftlaunch_hooks.storage.foreign.hf_folder import pieces_of_folder, pieces_of_safetensors
 from ftlaunch_hooks.storage.foreign.names import Match, best_match
@@ -54,10 +55,13 @@ class ForeignWeights:
             if layers != set(range(there)):
                 raise StateError(f"cannot load weights: {key} has {there} layers, and `{name}` has {len(layers)}")
 
-    def plan(self, name: str, tensors: Mapping[str, Tensor], fit: Match) -> tuple[Callable[[], None], Sequence[str]]:
+    def plan(
+        self, name: str, tensors: Mapping[str, Tensor], fit: Match, advance: Advance = ignore
+    ) -> tuple[Callable[[], None], Sequence[str]]:
         """Check that shapes fit, changing nothing; returns what fills the tensors, and names whose type differs.
 
-        fit: a whole one. Raises StateError, and Damaged where a part of a tensor is missing.
+        fit: a whole one. advance: told of bytes that are read. Raises StateError, and Damaged where a part of a tensor
+        is missing.
         """
         self._check_layers(name, fit)
         picked, other_types = PickedTensors(), []
@@ -77,6 +81,6 @@ class ForeignWeights:
 
         def fill() -> None:
             with torch.no_grad():
-                read(picked, {one: tensor.detach() for one, tensor in tensors.items()})
+                read(picked, {one: tensor.detach() for one, tensor in tensors.items()}, advance)
 
         return fill, other_types

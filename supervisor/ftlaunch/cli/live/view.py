@@ -1,0 +1,205 @@
+"""A job at a moment as `ftctl top` shows it: a few sentences, and its ranks, the worst first. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ftlaunch.cli.live.news import News
+from ftlaunch.common.formatting import duration, printable, size
+
+_QUIET = 2.0  # seconds without a beat that are never remarkable
+_QUIET_STEPS = 3.0  # steps without a beat that are not
+_BEHIND = 2  # steps: ranks that train together are a step apart now and then
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is known of the job at a moment."""
+
+    job_id: str
+    status: Mapping[str, Any] | None = None
+    """the supervisor's answer; None while it gives none"""
+    silence: str = ""
+    """why it gives none"""
+    ended: str = ""
+    """how the job has ended; empty: it has not"""
+    nodes: Sequence[Mapping[str, Any]] = ()
+    """of a job of several nodes"""
+    memory: Mapping[int, int] = field(default_factory=dict)
+    """resident bytes of the processes of ranks, of those on this machine"""
+    free: int = 0
+    """bytes of memory that this machine has left"""
+    pace: float | None = None
+    """steps a second; None where that is not known"""
+    waited_for: frozenset[int] = frozenset()
+    """ranks that the others wait for at every step"""
+    news: Sequence[News] = ()
+    """what the journal has told since the last picture"""
+
+
+@dataclass(frozen=True)
+class RankRow:
+    """A rank, as one line shows it."""
+
+    rank: int
+    node: int | None
+    step: str
+    phase: str
+    beat: str
+    step_time: str
+    memory: str
+    pid: int
+    note: str
+    """what is remarkable about it; empty: nothing"""
+
+
+# title, width, whether it is flush left, and the cell of a row; the note takes what is left of a line
+_COLUMNS: Sequence[tuple[str, int, bool, Callable[[RankRow], str]]] = (
+    ("rank", 5, False, lambda row: str(row.rank)),
+    ("node", 4, False, lambda row: "-" if row.node is None else str(row.node)),
+    ("step", 9, False, lambda row: row.step),
+    ("phase", 10, True, lambda row: row.phase),
+    ("last beat", 10, False, lambda row: row.beat),
+    ("step time", 10, False, lambda row: row.step_time),
+    ("memory", 9, False, lambda row: row.memory),
+    ("pid", 7, False, lambda row: str(row.pid)),
+)
+
+
+def rank_head(*, several: bool) -> str:
+    """The titles above the lines of ranks. several: the job has several nodes."""
+    return _joined([(title, width, left) for title, width, left, _ in _COLUMNS if several or title != "node"], "note")
+
+
+def rank_line(row: RankRow, *, several: bool) -> str:
+    """A rank's line."""
+    columns = [(cell(row), width, left) for title, width, left, cell in _COLUMNS if several or title != "node"]
+    return printable(_joined(columns, row.note))
+
+
+def _joined(columns: Sequence[tuple[str, int, bool]], note: str) -> str:
+    cells = [text.ljust(width) if left else text.rjust(width) for text, width, left in columns]
+    return " ".join([*cells, note]).rstrip()
+
+
+def rank_rows(picture: Picture) -> list[RankRow]:
+    """All ranks, the worst first: ended, silent for long, behind, waited for; then by number."""
+    if picture.status is None:
+        return []
+    ranks = picture.status["ranks"]
+    front = max((_done(rank) for rank in ranks), default=-1)
+    places = {rank: node["place"] for node in picture.nodes for rank in node["ranks"]}
+    order = {rank["rank"]: _badness(rank, front, picture.waited_for) for rank in ranks}
+    return [
+        RankRow(
+            rank=rank["rank"],
+            node=places.get(rank["rank"]),
+            step=_step_text(rank),
+            phase=rank["phase"] if rank["beat_age"] is not None else "-",
+            beat="-" if rank["beat_age"] is None else duration(rank["beat_age"]),
+            step_time=duration(rank["step_seconds"]) if rank["step_seconds"] else "-",
+            memory=size(picture.memory[rank["rank"]]) if rank["rank"] in picture.memory else "-",
+            pid=rank["pid"],
+            note=_note(rank, front, picture.waited_for),
+        )
+        for rank in sorted(ranks, key=lambda rank: order[rank["rank"]])
+    ]
+
+
+def _done(rank: Mapping[str, Any]) -> int:
+    """Steps completed; of a rank that has not attached, those of its optimizers that were seen."""
+    return int(rank["step"] if rank["step"] >= 0 else rank.get("seen", 0) or -1)
+
+
+def least_step(ranks: Sequence[Mapping[str, Any]]) -> int:
+    """The newest step that all ranks have completed; -1 while one does not know."""
+    return min(map(_done, ranks), default=-1)
+
+
+def _step_text(rank: Mapping[str, Any]) -> str:
+    done = _done(rank)
+    return "-" if done < 0 else str(done) if rank["step"] >= 0 else f"{done} seen"
+
+
+def _quiet(rank: Mapping[str, Any]) -> float:
+    """Seconds without a beat, where that is remarkable; else 0."""
+    age = rank["beat_age"] or 0.0
+    return age if age > max(_QUIET, _QUIET_STEPS * (rank["step_seconds"] or 0.0)) else 0.0
+
+
+def _behind(rank: Mapping[str, Any], front: int) -> int:
+    """Steps behind the first rank, where that is remarkable; else 0."""
+    lag = front - _done(rank)
+    return lag if rank["beat_age"] is not None and lag >= _BEHIND else 0
+
+
+def _badness(rank: Mapping[str, Any], front: int, waited_for: frozenset[int]) -> tuple[Any, ...]:
+    quiet, number = _quiet(rank), rank["rank"]
+    return rank["alive"], not quiet, -_behind(rank, front), -quiet, number not in waited_for, number
+
+
+def _note(rank: Mapping[str, Any], front: int, waited_for: frozenset[int]) -> str:
+    if not rank["alive"]:
+        return "ended"
+    behind = _behind(rank, front)
+    told = ("no beat" if _quiet(rank) else "", f"{behind} behind" if behind else "")
+    return ", ".join(filter(None, (*told, "waited for" if rank["rank"] in waited_for else "")))
+
+
+# --- sentences ------------------------------------------------------------------------------------------------
+
+
+def summary(picture: Picture) -> list[str]:
+    """What is said of the whole job; three lines, and one more for a job of several nodes."""
+    status = picture.status
+    if status is None:
+        return [printable(f"job {picture.job_id}: {picture.ended or picture.silence}")]
+    lines = [
+        f"job {picture.job_id}: {status['state']}, attempt {status['attempt']}, "
+        f"{status['restarts_left']} of {status['max_restarts']} restarts left",
+        _steps(picture, status),
+        _ranks(picture, status["ranks"]),
+    ]
+    if picture.nodes:
+        lines.append(_nodes(picture.nodes))
+    return [printable(line) for line in lines]
+
+
+def _steps(picture: Picture, status: Mapping[str, Any]) -> str:
+    least = least_step(status["ranks"])
+    pace = "" if picture.pace is None else f", {_rate(picture.pace)}"
+    kept = f"in memory: {_saved(status['in_memory'])}; on storage: {_saved(status['committed'])}"
+    return f"step {_saved(least)}{pace}; {kept}"
+
+
+def _rate(pace: float) -> str:
+    """`3.21 steps/s`, or `4.2 s a step` where there is less than one a second."""
+    return f"{pace:.3g} steps/s" if pace >= 1 else f"{duration(1 / pace)} a step"
+
+
+def _saved(step: int) -> str:
+    return str(step) if step >= 0 else "-"
+
+
+def _ranks(picture: Picture, ranks: Sequence[Mapping[str, Any]]) -> str:
+    phases = Counter(
+        "ended" if not rank["alive"] else rank["phase"] if rank["beat_age"] is not None else "starting"
+        for rank in ranks
+    )
+    counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
+    line = "no ranks run" if not ranks else f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''}: {counted}"
+    if picture.memory:
+        line += f"; memory {size(sum(picture.memory.values()))}, {size(picture.free)} free here"
+    return line
+
+
+def _nodes(nodes: Sequence[Mapping[str, Any]]) -> str:
+    placed = [node for node in nodes if node["place"] is not None]
+    others = len(nodes) - len(placed)
+    line = f"{len(placed)} nodes with ranks" + (f", {others} without" if others else "")
+    silent = max(nodes, key=lambda node: float(node["silent_for"]))
+    place = "a node without ranks" if silent["place"] is None else f"node {silent['place']}"
+    return f"{line}; longest unheard: {place} ({silent['host']}), {duration(silent['silent_for'])}"

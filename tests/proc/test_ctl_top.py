@@ -1,0 +1,183 @@
+"""`ftctl top`: a running job, live, in a terminal, in a pipe, and where the job breaks meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.ctl import ftctl, journal, start, started
+from tests.support.harness import FtJob
+from tests.support.terminals import Terminal
+from tests.support.waiting import wait_for
+
+pytest.importorskip("textual")
+
+TOP = [sys.executable, "-m", "ftlaunch.cli.ctl", "top"]
+
+
+def watched(job: FtJob, *, lines: int = 24, columns: int = 80, **env: str) -> Terminal:
+    return Terminal([*TOP, str(job.run_dir)], lines, columns, env)
+
+
+def test_a_rank_is_killed_and_the_incident_appears(job: FtJob) -> None:
+    start(job, seconds=0.05)
+    job.wait_step(3)
+    with watched(job) as top:
+        top.wait_for("2 ranks: 2 train; memory")
+        os.kill(job.pids()[1], signal.SIGKILL)
+        shown = top.wait_for("! incident: rank 1 was killed by SIGKILL")
+        assert "attempt 1, " in top.wait_for("attempt 1, ")
+        assert max(map(len, shown.splitlines())) <= 80
+        top.type("q")
+        assert top.end() == 0
+    assert job.events("incident")
+
+
+def test_keys_show_a_log_stop_the_job_after_a_question_and_leave(job: FtJob) -> None:
+    start(job, seconds=0.05)
+    job.wait_step(3)
+    with watched(job) as top:
+        top.wait_for("2 ranks: 2 train")
+        top.type("l")
+        top.wait_for("resumed at 0")
+        top.type("\x1b")
+        top.wait_for("2 ranks: 2 train")
+        top.type("s")  # beats.py has no torch, which brings what is asked for stacks
+        top.wait_for("cannot show the stacks of rank 0: ")
+        top.type("\x1b")
+        top.wait_for("2 ranks: 2 train")
+        top.type("x")
+        top.wait_for("y: stop it; n: go on")
+        top.type("n")
+        top.wait_for("2 ranks: 2 train")
+        assert not job.events("stop_requested")
+        top.type("x")
+        top.wait_for("y: stop it; n: go on")
+        top.type("y")
+        top.wait_for(f"job {job.job_id[:20]}", "stopped")
+        job.wait()
+        top.wait_for("the job has ended: stopped")
+        top.type("q")
+        assert top.end() == 0
+    assert job.events("stop_requested")[0]["by"] == "ftctl top"
+
+
+def test_it_goes_on_when_the_supervisor_is_killed_and_comes_back(job: FtJob) -> None:
+    start(job, seconds=0.05)
+    job.wait_step(3)
+    with watched(job) as top:
+        top.wait_for("2 ranks: 2 train")
+        job.supervisor.kill()
+        job.supervisor.wait()
+        top.wait_for("its supervisor is gone")
+        start(job, steps=1_000_000, seconds=0.05)
+        top.wait_for("2 ranks: 2 train")
+        job.supervisor.terminate()
+        job.wait()
+        assert "Traceback" not in top.wait_for("the job has ended: stopped")
+
+
+def test_without_colour_no_colour_is_sent(job: FtJob) -> None:
+    """Grey is what is left, and the chosen rank is marked by a sign, too."""
+    start(job, seconds=0.05)
+    job.wait_step(3)
+    with watched(job, NO_COLOR="1") as top:
+        assert ">     0 " in top.wait_for(">     0 ")
+        assert b"\x1b[31m" not in top.raw
+
+
+def test_a_pipe_gets_lines_until_the_job_ends(job: FtJob, tmp_path: Path) -> None:
+    start(job, steps=60, seconds=0.05, FAULT="1 10")
+    job.wait_step(3)
+    done = subprocess.run([*TOP, str(job.run_dir)], capture_output=True, text=True, timeout=90, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "! incident: rank 1 was killed by SIGKILL" in done.stdout
+    assert "2 ranks: " in done.stdout
+    assert "\x1b" not in done.stdout
+    assert done.stdout.splitlines()[-1] == f"job {job.job_id}: done (exit code 0)"
+
+
+def test_a_dumb_terminal_and_a_tiny_one(job: FtJob) -> None:
+    start(job, seconds=0.05)
+    job.wait_step(3)
+    with watched(job, lines=40, TERM="dumb") as top:
+        top.wait_for("2 ranks: 2 train")
+        assert b"\x1b[" not in top.raw
+    with watched(job, lines=6, columns=20) as top:
+        top.wait_for("job test")
+        top.type("q")
+        assert top.end() == 0
+
+
+def test_a_reader_that_leaves_is_no_error(job: FtJob) -> None:
+    start(job, seconds=0.05)
+    job.wait_step(3)
+    with subprocess.Popen([*TOP, str(job.run_dir)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as top:
+        assert top.stdout is not None
+        assert top.stderr is not None
+        top.stdout.readline()
+        top.stdout.close()
+        assert "Traceback" not in top.stderr.read()
+
+
+def test_a_job_that_does_not_run(tmp_path: Path) -> None:
+    run = journal(tmp_path / "run", started(), {"event": "job_finished", "code": 0})
+    assert ftctl("top", run, cwd=tmp_path) == (1, "job j is not running: done (exit code 0)\n", "")
+    assert ftctl("top", "nothing", cwd=tmp_path)[0] == 2
+
+
+def test_without_textual_one_sentence_says_how_to_get_it(job: FtJob, tmp_path: Path) -> None:
+    start(job, seconds=0.05)
+    job.wait_step(3)
+    code = "import sys; sys.modules['textual'] = None; from ftlaunch.cli import ctl; ctl.main(sys.argv[1:])"
+    with Terminal([sys.executable, "-c", code, "top", str(job.run_dir)], 24, 80) as top:
+        assert top.end() == 1
+        said = " ".join(top.text.split())
+    assert "Textual is not installed; `pip install 'ftlaunch[top]'` brings it" in said
+    assert "Traceback" not in said
+
+
+def test_a_healthy_rank_shows_its_stacks_and_trains_on(job: FtJob) -> None:
+    """In a process with torch: its worker server answers."""
+    pytest.importorskip("torch")
+    from ftlaunch.cli.live.rank_stacks import stacks_of
+
+    job.start("--max-restarts", "0", args=("--out", str(job.out), "--steps", "1000000"))
+    job.wait_step(3)
+    lines = wait_for(lambda: stacks_of(1, [job.memory]), "stacks")
+    assert lines[0].startswith("main thread")
+    assert any("tiny.py" in line for line in lines)
+    reached = job.wait_step(4)["ranks"][1]["step"]
+    job.wait_step(reached + 2)
+    assert not job.events("incident")
+
+
+async def look(job: FtJob, folder: Path | None) -> str:
+    from ftlaunch.cli.live.fullscreen.app import TopScreen
+    from ftlaunch.cli.live.job_watch import JobWatch
+    from ftlaunch.cli.terminal.top import _asked
+    from ftlaunch.history.runs import load
+
+    app = TopScreen(JobWatch(load(job.run_dir), lambda run, request: _asked(run, None, request)), lambda: "")
+    async with app.run_test(size=(80, 24)) as pilot:
+        while "recovered" not in (drawn := app.export_screenshot().replace("&#160;", " ")):
+            await pilot.pause(0.1)
+        if folder is not None:
+            await pilot.pause(3.0)
+            app.save_screenshot("top.svg", str(folder))
+    return drawn
+
+
+def test_the_picture_of_the_guide(job: FtJob) -> None:
+    """FTLAUNCH_PICTURES names the folder that it is written to."""
+    import asyncio
+
+    start(job, seconds=0.1, FAULT="1 30")
+    job.wait_step(3)
+    folder = os.environ.get("FTLAUNCH_PICTURES")
+    drawn = asyncio.run(asyncio.wait_for(look(job, Path(folder) if folder else None), 90))
+    assert "incident" in drawn
