@@ -1,7 +1,8 @@
-"""What becomes of failures, and who is told of them: keys of a job spec that no option has."""
+"""What becomes of failures, and who is told of them: keys of a job spec, most without an option."""
 
 from __future__ import annotations
 
+from ftlaunch.spec import parsers as p
 from ftlaunch.spec import shown
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.parsing import notify_targets, outlets
@@ -20,4 +21,6 @@ TELLING = (
     Key("traces", outlets.traces, "a mapping, empty or with `endpoint`", None,
         "traces of restarts for OpenTelemetry: endpoint, else OTEL_EXPORTER_OTLP_ENDPOINT", option=False,
         show=outlets.shown_traces),
+    Key("report_page", p.switch, "true or false", "true",
+        "write <run-dir>/report.html at the end: the job's life in one file, for a browser", switch=True),
 )  # fmt: skip
