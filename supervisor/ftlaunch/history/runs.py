@@ -111,22 +111,28 @@ def load(run_dir: Path) -> Run:
 
 
 def find(name: str | None, runs: Path = RUNS) -> Run:
-    """The run that `name` means: a run dir, or the id of a job, of this folder, running, or noted in this order.
+    """The run that `name` means, see `locate`. Raises CannotFind."""
+    return load(locate(name, runs))
 
-    None: the only one in `runs`. Raises CannotFind.
+
+def locate(name: str | None, runs: Path = RUNS) -> Path:
+    """The run dir of the run that `name` means; its journal is not read.
+
+    The name is a run dir, or the id of a job: of this folder, running, or noted, in this order. None: the only run
+    in `runs`. Raises CannotFind.
     """
     if name is None:
-        return load(_only(runs))
+        return _only(runs)
     for path in (Path(name), runs / name):
         if (path / EVENTS).is_file():
-            return load(path)
+            return path
     known = [Path(places.run_dir) for path in memories_of(name) if (places := read_places(path)) is not None]
     known = known or [Path(job.run_dir) for job in known_jobs() if job.job_id == name]
     found = [run_dir for run_dir in known if (run_dir / EVENTS).is_file()]
     if len(found) > 1:
         raise CannotFind(f"{len(found)} jobs have the id {name}; name a run dir: {', '.join(map(str, found))}")
     if found:
-        return load(found[0])
+        return found[0]
     raise CannotFind(f"no {EVENTS} in {name} or {runs / name}{_listed(runs)}")
 
 

@@ -1,7 +1,8 @@
-"""What becomes of failures, who is told of them, and how much of the logs is kept."""
+"""What becomes of failures, and who is told of them: keys of a job spec, most without an option."""
 
 from __future__ import annotations
 
+from ftlaunch.spec import parsers as p
 from ftlaunch.spec import shown
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.parsing import notify_targets, outlets
@@ -24,4 +25,6 @@ TELLING = (
     Key("log_max_size", log_size, "a size of 1MB or more, such as 100MB or 1GiB, or off", "off",
         "bytes of each rank's log that are kept: the newest, and the first MiB besides; what lies between is given back"
         " to the disk", show=shown.size),
+    Key("report_page", p.switch, "true or false", "true",
+        "write <run-dir>/report.html at the end: the job's life in one file, for a browser", switch=True),
 )  # fmt: skip
