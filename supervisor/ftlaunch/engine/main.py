@@ -142,7 +142,7 @@ class _Job:
             reached=reached,
         )
         self.supervisor = Supervisor(context, edges)
-        requests = StopRequests(context, signals, self._control, self.supervisor.overview)
+        requests = StopRequests(context, signals, self._control, self.supervisor)
         self._preemption = watch_for(spec, loop, helpers, requests.stop, reporter.say)
 
     def run(self) -> int:
