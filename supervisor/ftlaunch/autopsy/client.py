@@ -77,14 +77,7 @@ class Autopsy:
 
     def dumps(self) -> dict[int, RankDump]:
         """What was collected of each rank."""
-        return {rank: self._read(rank) for rank in self._ranks}
-
-    def _read(self, rank: int) -> RankDump:
-        base = self.directory / f"rank_{rank}"
-        stack = _text(base.with_name(f"{base.name}.stack.txt")).partition("\n--- child ")[0]
-        facts = _json(base.with_name(f"{base.name}.proc.json"))
-        recorder = _json(base.with_name(f"{base.name}.flight.json"))
-        return rank_dump.read(rank, stack, facts or {}, recorder)
+        return {rank: read_dump(self.directory, rank) for rank in self._ranks}
 
     def conclude(self, sentence: str) -> None:
         """Write the verdict beside the files from which it was drawn."""
@@ -94,6 +87,15 @@ class Autopsy:
                 file.write(f"{sentence}\n")
         except OSError as error:
             self.error = f"cannot write {self.directory}: {error.strerror}"
+
+
+def read_dump(directory: Path, rank: int) -> RankDump:
+    """What an autopsy has collected of a rank, read from its directory; what cannot be read stays unknown."""
+    base = directory / f"rank_{rank}"
+    stack = _text(base.with_name(f"{base.name}.stack.txt")).partition("\n--- child ")[0]
+    facts = _json(base.with_name(f"{base.name}.proc.json"))
+    recorder = _json(base.with_name(f"{base.name}.flight.json"))
+    return rank_dump.read(rank, stack, facts or {}, recorder)
 
 
 def _begin(helpers: HelperProcesses, request: bytes) -> HelperProcess:

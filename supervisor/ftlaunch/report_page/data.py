@@ -1,0 +1,205 @@
+"""What a page shows of a run dir: JSON-ready and bounded, whatever the length of the journal."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.history.journal import STRANGE, TOO_LONG, TORN
+from ftlaunch.history.report_view import LEDGER, ending, entry_sentences
+from ftlaunch.history.story import HistoryEntry
+from ftlaunch.report_page import evidence
+from ftlaunch.report_page.kept_incidents import KeptIncident, cost
+from ftlaunch.report_page.numbers import ODD
+from ftlaunch.report_page.walk import Walk
+from ftlaunch.report_page.words import Words
+
+MOST_BYTES = 4_500_000
+"""of the data, as they stand in the page"""
+_WHY_LEFT_OUT = {
+    TORN: "is torn: it is no whole JSON",
+    TOO_LONG: "is longer than 16 MiB",
+    STRANGE: "holds no event",
+    ODD: "holds something else where a number is meant",
+}
+
+
+class NoEvents(Exception):
+    """The journal has no whole event; the message says where."""
+
+
+def page_data(run_dir: Path) -> dict[str, Any]:
+    """What the page shows of a run dir. Times are seconds after `begin`, which is seconds of the epoch.
+
+    The journal is read as a stream. Raises OSError where it cannot be read, and NoEvents.
+    """
+    walk = Walk(run_dir)
+    if not walk.moments:
+        raise NoEvents(f"the journal in {run_dir} has no whole event")
+    words = Words([str(word) for word in _list(walk.start.get("command"))])
+    data = _Gathered(run_dir, walk, words).data()
+    while len(encoded(data)) > MOST_BYTES and walk.incidents.fold_one(walk.story.step_seconds or 0.0):
+        for _ in range(len(data["incidents"]) // 4):
+            walk.incidents.fold_one(walk.story.step_seconds or 0.0)
+        data = _Gathered(run_dir, walk, words).data()
+    return data
+
+
+def encoded(data: Mapping[str, Any]) -> bytes:
+    """The data as they stand in the page: no character in them can end the element that holds them."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for sign, code in (
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("&", "\\u0026"),
+        ("\u2028", "\\u2028"),
+        ("\u2029", "\\u2029"),
+    ):
+        text = text.replace(sign, code)
+    return text.encode("utf-8", "replace")
+
+
+class _Gathered:
+    """What a walk has found, in the words of the page."""
+
+    def __init__(self, run_dir: Path, walk: Walk, words: Words) -> None:
+        self._run_dir, self._walk, self._words = run_dir, walk, words
+        self._zero = walk.story.begin
+        said = Path(str(walk.start.get("log_dir") or run_dir / "logs"))
+        moved = str(walk.start.get("run_dir")) != str(run_dir.resolve())
+        self._log_dir = run_dir / "logs" if moved and not said.is_dir() else said
+
+    def data(self) -> dict[str, Any]:
+        """All of it."""
+        walk, story, zero = self._walk, self._walk.story, self._zero
+        assert walk.columns is not None
+        return {
+            "version": 1,
+            "made": round(time.time(), 3),
+            "begin": round(zero, 3),
+            "end": round(story.end - zero, 3),
+            "job": self._job(),
+            "notes": self._notes(),
+            "ledger": [
+                {"name": name, "meaning": meaning, "seconds": round(story.seconds[name], 3)}
+                for name, meaning in LEDGER.items()
+            ],
+            "effective": story.effective,
+            "columns": walk.columns.told(story.seconds, story.step_seconds),
+            "spans": walk.spans.told(zero),
+            "attempts": walk.attempts.told(zero),
+            "checkpoints": [[*bar[:6], self._words.line(bar[6], 200)] for bar in walk.checkpoints.told(zero)],
+            "nodes": self._nodes(),
+            "steps": walk.lines.told(zero),
+            "history": {"rows": self._history(), "left_out": self._left_out()},
+            "incidents": [self._incident(kept) for kept in walk.incidents.kept()],
+            "folded": walk.incidents.folded(),
+        }
+
+    def _job(self) -> dict[str, Any]:
+        walk, story, words = self._walk, self._walk.story, self._words
+        start = walk.start
+        over = "the journal ends here: the job is running, or its supervisor was killed"
+        return {
+            "id": words.line(story.job_id, 200),
+            "command": words.line(" ".join(map(str, _list(start.get("command")))), 1000),
+            "host": words.line(start.get("host") or "", 200),
+            "run_dir": words.line(self._run_dir.resolve(), 500),
+            "checkpoint_dir": words.line(start.get("checkpoint_dir") or "", 500),
+            "ranks": story.ranks,
+            "runs": story.runs,
+            "heads_replaced": story.heads_replaced,
+            "attempts": story.attempts,
+            "incidents": walk.incidents.count,
+            "checkpoints": story.checkpoints,
+            "reached": walk.lines.reached,
+            "steps_made": story.steps_made,
+            "steps_lost": story.steps_lost,
+            "step_seconds": story.step_seconds,
+            "ended": story.ended,
+            "state": "open" if walk.end is None else str(walk.end.get("event", "")).removeprefix("job_")[:20],
+            "ending": words.line(over if walk.end is None else ending(walk.end), 1000),
+            "zone": datetime.fromtimestamp(self._zero).astimezone().strftime("%Z"),
+        }
+
+    def _notes(self) -> list[str]:
+        """What the page lacks, in sentences."""
+        walk = self._walk
+        notes = []
+        for why, count in walk.dropped.items():
+            lines = "1 line of the journal is left out: it" if count == 1 else f"{count} lines are left out: each"
+            if count:
+                notes.append(f"{lines} {_WHY_LEFT_OUT[why]}.")
+        if walk.incidents.folded():
+            kept = len(walk.incidents.kept())
+            notes.append(
+                f"{walk.incidents.count} incidents happened: the newest and the most costly {kept} are told in full,"
+                " the others are counted by their kind."
+            )
+        if walk.spans.told(self._zero) is None:
+            notes.append(f"The timeline is drawn in columns of {walk.columns.width:g} s." if walk.columns else "")
+        return notes
+
+    def _nodes(self) -> dict[str, Any]:
+        told = self._walk.nodes.told(self._zero)
+        return told | {"rows": [row | {"host": self._words.line(row["host"], 100)} for row in told["rows"]]}
+
+    def _history(self) -> list[list[Any]]:
+        """When and what, of the first entries and of the newest."""
+        entries = [*self._walk.first_entries, *self._walk.newest_entries]
+        return [[round(e.at - self._zero, 3), e.attempt, self._words.line(_sentence(e), 600)] for e in entries]
+
+    def _left_out(self) -> int:
+        walk = self._walk
+        return walk.entries - len(walk.first_entries) - len(walk.newest_entries)
+
+    def _incident(self, kept: KeptIncident) -> dict[str, Any]:
+        walk, words, incident = self._walk, self._words, kept.incident
+        more = {name: value for name, value in kept.more.items() if isinstance(value, (int, float))}
+        newest_run = walk.begun_in.get(incident.attempt, kept.run)
+        stale = newest_run != kept.run or (incident.attempt, incident.rank) in walk.renewed
+        return {
+            "number": kept.number,
+            "at": round(incident.at - self._zero, 3),
+            "attempt": incident.attempt,
+            "rank": incident.rank,
+            "kind": words.line(incident.kind, 100),
+            "sentence": words.line(incident.sentence),
+            "cause": words.line(kept.more.get("cause") or ""),
+            "verdict": words.line(incident.verdict, 100),
+            "action": words.line(kept.more.get("action") or "", 100),
+            "signature": words.line(kept.more.get("signature") or "", 300),
+            **{name: more.get(name) for name in ("step", "delay", "restarts_left", "hang_restarts_left")},
+            "seen_after": _rounded(incident.seen_after),
+            "resumed_after": _rounded(incident.resumed_after),
+            "resumed_step": incident.resumed_step,
+            "source": words.line(incident.source or "", 30),
+            "recovered_after": _rounded(incident.recovered_after),
+            "steps_lost": incident.steps_lost,
+            "cost": _rounded(cost(incident, walk.story.step_seconds or 0.0)),
+            "trace": words.lines(str(kept.more.get("trace") or ""), 40),
+            "log": evidence.log_excerpt(self._log_dir, incident, words, stale=stale),
+            "autopsy": evidence.autopsy(self._run_dir, incident, kept.more.get("cause"), words),
+        }
+
+
+def _sentence(entry: HistoryEntry) -> str:
+    if sentence := entry.fields.get("sentence"):
+        return str(sentence)
+    if entry.what == "rolled_back":
+        return f"going back to step {entry.fields.get('step', 0)}"
+    if entry.what == "memory_reduced":
+        return f"memory has less room for snapshots than was asked for: {entry.fields.get('slots')} slots"
+    return "; ".join(entry_sentences(entry))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

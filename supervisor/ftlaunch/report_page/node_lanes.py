@@ -1,0 +1,80 @@
+"""The nodes of a job over time: where each of them was, and how many had a place or stood by. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ftlaunch.history.timeline import Moment
+from ftlaunch.report_page.numbers import is_number
+
+MOST_NODES = 64
+_MOST_STAYS = 1000
+STANDBY = -1
+"""in the place of a place: the node stands by"""
+
+
+class NodeLanes:
+    """Of the journal's `node_joined`, `node_placed` and `node_left`; a job of one node has none of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """nodes that have come; one that comes again counts again"""
+        self._rows: dict[int, dict[str, Any]] = {}  # by the number that the head gives to a node
+        self._open: dict[int, tuple[float, int]] = {}  # since when a node is at its place
+        self._stays = 0
+        self._newest = 0.0
+
+    def take(self, moment: Moment) -> None:
+        """An event of the journal."""
+        self._newest = moment.wall
+        if moment.event in ("job_started", "head_replaced"):
+            self._end_all(moment.wall)
+        elif moment.event == "node_joined" and is_number(node := moment.fields.get("node")):
+            self._join(int(node), moment)
+        elif moment.event in ("node_placed", "node_left") and is_number(node := moment.fields.get("node")):
+            place = int(moment.fields.get("place", STANDBY)) if moment.event == "node_placed" else None
+            self._move(int(node), moment.wall, place)
+        elif moment.event in ("job_finished", "job_stopped", "job_failed"):
+            self._end_all(moment.wall)
+
+    def _join(self, node: int, moment: Moment) -> None:
+        self.count += 1
+        self._move(node, moment.wall, None)
+        host = str(moment.fields.get("host") or moment.fields.get("address") or "")[:100]
+        row = next((row for row in self._rows.values() if row["host"] == host and row["free"]), None)
+        if row is None and len({id(row) for row in self._rows.values()}) >= MOST_NODES:
+            return
+        self._rows[node] = row or {"host": host, "stays": [], "free": True}
+        self._rows[node]["free"] = False
+        self._open[node] = moment.wall, STANDBY
+
+    def _move(self, node: int, at: float, place: int | None) -> None:
+        """A node has another place from now on; None: it is gone."""
+        before, row = self._open.pop(node, None), self._rows.get(node)
+        if row is None:
+            return
+        if before is not None and self._stays < _MOST_STAYS:
+            row["stays"].append((before[0], at, before[1]))
+            self._stays += 1
+        if place is not None:
+            self._open[node] = at, place
+        else:
+            row["free"] = True
+
+    def _end_all(self, at: float) -> None:
+        for node in list(self._open):
+            self._move(node, at, None)
+        self._rows = {id(row): row for row in self._rows.values()}  # the next head counts its nodes anew
+
+    def told(self, zero: float) -> dict[str, Any]:
+        """JSON-ready: for each host its stays: begin and end (seconds after `zero`) and the place."""
+        self._end_all(self._newest)
+        rows = {id(row): row for row in self._rows.values()}.values()
+        lanes = [
+            {
+                "host": row["host"],
+                "stays": [[round(begin - zero, 3), round(end - zero, 3), place] for begin, end, place in row["stays"]],
+            }
+            for row in rows
+        ]
+        return {"count": self.count, "rows": lanes, "cut": self._stays >= _MOST_STAYS}

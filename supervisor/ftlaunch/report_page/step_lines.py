@@ -1,0 +1,45 @@
+"""Loss and step time over the job, as the journal's `progress` says them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ftlaunch.history.timeline import Moment
+from ftlaunch.report_page.lanes import Line
+from ftlaunch.report_page.numbers import by_rank
+
+MOST_RANKS = 8
+"""ranks that `progress` names one by one; of more it names the lowest, the median and the highest value"""
+_ORDER = ("lowest", "median", "highest")
+
+
+class StepLines:
+    """Lines of losses and of step times, by rank, or by order where there are many ranks."""
+
+    def __init__(self) -> None:
+        self.reached = -1
+        """the newest step"""
+        self.newest: dict[str, list[tuple[int, float]]] = {"loss": [], "step_seconds": []}
+        """ranks and values of the newest step that said them"""
+        self._lines: dict[str, dict[str, Line]] = {"loss": {}, "step_seconds": {}}
+        self._ranks = 0
+
+    def take(self, moment: Moment) -> None:
+        """A `progress` of the journal."""
+        step = int(moment.fields.get("step") or 0)
+        self.reached = max(self.reached, step)
+        for name, lines in self._lines.items():
+            pairs = by_rank(moment.fields.get(name))[:MOST_RANKS]
+            if pairs:
+                self.newest[name] = pairs
+            for number, (rank, value) in enumerate(pairs):
+                key = _ORDER[number] if moment.fields.get("of") and number < len(_ORDER) else f"rank {rank}"
+                if key in lines or len(lines) < MOST_RANKS + len(_ORDER):
+                    lines.setdefault(key, Line()).add(moment.wall, step, value)
+
+    def told(self, zero: float) -> dict[str, Any]:
+        """JSON-ready: of loss and step time the lines by name, and the newest values by rank."""
+        return {
+            name: {"lines": {key: line.told(zero) for key, line in lines.items()}, "newest": self.newest[name]}
+            for name, lines in self._lines.items()
+        }

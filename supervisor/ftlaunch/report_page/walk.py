@@ -1,0 +1,172 @@
+"""One walk along a journal, from its first line to its last: what the page shows is gathered in bounded room."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.history.goodput import Teller
+from ftlaunch.history.journal import EVENTS, stream_events
+from ftlaunch.history.story import HistoryEntry, Incident
+from ftlaunch.history.timeline import Moment, stream_moments
+from ftlaunch.report_page.columns import Columns
+from ftlaunch.report_page.kept_incidents import KeptIncidents
+from ftlaunch.report_page.lanes import Bars, Spans
+from ftlaunch.report_page.node_lanes import NodeLanes
+from ftlaunch.report_page.numbers import ODD, sound
+from ftlaunch.report_page.step_lines import StepLines
+
+FIRST_ENTRIES, NEWEST_ENTRIES = 20, 180
+_RESUMED = re.compile(rb'"event": ?"resumed"')
+_SPOKEN = ("rank_slow", "rank_slow_over", "unsound", "rolled_back", "memory_reduced")  # entries besides the teller's
+_GRADES = {"checkpoint_committed": 0, "abnormal": 1, "checkpoint_failed": 2, "checkpoint_rejected": 3}
+"""how much a checkpoint is worth a look"""
+_PIECE, _OVERLAP = 1 << 20, 64  # bytes
+
+
+class Walk:
+    """What a journal says, gathered."""
+
+    def __init__(self, run_dir: Path) -> None:
+        """Read it. Raises OSError."""
+        self.dropped: Counter[str] = Counter()
+        """lines that could not be understood, by the reason"""
+        self.columns: Columns | None = None
+        self.spans, self.attempts, self.checkpoints = Spans(), Bars(), Bars()
+        self.incidents, self.lines, self.nodes = KeptIncidents(), StepLines(), NodeLanes()
+        self.first_entries: list[HistoryEntry] = []
+        self.newest_entries: deque[HistoryEntry] = deque(maxlen=NEWEST_ENTRIES)
+        self.entries = 0
+        self.start: Mapping[str, Any] = {}
+        """the newest job_started"""
+        self.end: Mapping[str, Any] | None = None
+        """how the newest run has ended"""
+        self.begun_in: dict[int, int] = {}
+        """attempt -> the newest run of the supervisor that had one of that number"""
+        self.renewed: set[tuple[int, int]] = set()
+        """attempt and rank that were started again alone"""
+        self._open: tuple[float, int] | None = None  # begin and number of the attempt that runs
+        self._left: float | None = None  # when it was last seen to end
+        self._teller = Teller(_is_hooked(run_dir / EVENTS), self._spend)
+        self.moments = 0
+        for moment in stream_moments(_sound(stream_events(run_dir, self.dropped), self.dropped)):
+            self._take(moment)
+        self.story = self._teller.close()
+        self._end_attempt(self.story.end)
+
+    def _take(self, moment: Moment) -> None:
+        self.moments += 1
+        if self.columns is None:
+            self.columns = Columns(moment.wall)
+        before = self._teller.story.steps_lost
+        self._teller.hear(moment)
+        story = self._teller.story
+        if story.steps_lost > before:
+            self.columns.lose(moment.wall, story.steps_lost - before)
+        for entry in story.entries:
+            if isinstance(entry, Incident):
+                self.incidents.add(entry, moment.fields, story.runs, self._teller.mean_step or 0.0)
+                self.columns.incident(entry.at)
+            else:
+                self._enter(entry)
+        story.entries.clear()
+        if moment.event in _SPOKEN:
+            self._enter(HistoryEntry(moment.wall, moment.event, moment.attempt, dict(moment.fields)))
+        if (take := _TAKES.get(moment.event)) is not None:
+            take(self, moment)
+        self.nodes.take(moment)
+
+    def _spend(self, name: str, begin: float, end: float) -> None:
+        assert self.columns is not None
+        self.columns.spend(name, begin, end)
+        self.spans.add(name, begin, end)
+
+    def _enter(self, entry: HistoryEntry) -> None:
+        self.entries += 1
+        if len(self.first_entries) < FIRST_ENTRIES:
+            self.first_entries.append(entry)
+        else:
+            self.newest_entries.append(entry)
+
+    # --- events -----------------------------------------------------------------------------------------------
+
+    def _on_started(self, moment: Moment) -> None:
+        self._end_attempt(moment.wall if self._left is None else self._left)
+        self.start, self.end = moment.fields, None
+
+    def _on_attempt(self, moment: Moment) -> None:
+        self._end_attempt(moment.wall if self._left is None else self._left)
+        self._open = moment.wall, moment.attempt
+        self.begun_in[moment.attempt] = self._teller.story.runs
+        if len(self.begun_in) > 100_000:
+            del self.begun_in[min(self.begun_in)]
+        self.renewed.clear()
+
+    def _end_attempt(self, at: float) -> None:
+        if self._open is not None:
+            begin, number = self._open
+            self.attempts.add(begin, max(at, begin), number)
+        self._open = self._left = None
+
+    def _on_left(self, moment: Moment) -> None:
+        self._left = moment.wall
+
+    def _on_end(self, moment: Moment) -> None:
+        self.end = moment.fields
+        self._end_attempt(moment.wall if self._left is None else self._left)
+
+    def _on_renewed(self, moment: Moment) -> None:
+        self.renewed.add((moment.attempt, int(moment.fields.get("rank", -1))))
+        self._left = None
+
+    def _on_progress(self, moment: Moment) -> None:
+        self.lines.take(moment)
+        self._left = None
+
+    def _on_checkpoint(self, moment: Moment) -> None:
+        fields = moment.fields
+        grade = "abnormal" if fields.get("health") == "abnormal" else moment.event
+        seconds = float(fields.get("seconds") or 0.0)
+        begin = max(moment.wall - seconds, self._teller.story.begin)
+        text = f"{fields.get('why') or ''}"
+        self.checkpoints.add(begin, moment.wall, int(fields.get("step") or 0), _GRADES[grade], text[:300])
+
+
+_TAKES: Mapping[str, Callable[[Walk, Moment], None]] = {
+    "job_started": Walk._on_started,
+    "attempt_started": Walk._on_attempt,
+    "attempt_adopted": Walk._on_attempt,
+    "incident": Walk._on_left,
+    "rank_exited": Walk._on_left,
+    "rank_restarted": Walk._on_renewed,
+    "progress": Walk._on_progress,
+    "checkpoint_committed": Walk._on_checkpoint,
+    "checkpoint_failed": Walk._on_checkpoint,
+    "checkpoint_rejected": Walk._on_checkpoint,
+    "job_finished": Walk._on_end,
+    "job_stopped": Walk._on_end,
+    "job_failed": Walk._on_end,
+}
+
+
+def _sound(events: Iterator[dict[str, Any]], dropped: Counter[str]) -> Iterator[dict[str, Any]]:
+    """Those whose numbers are numbers: a journal may be of another version, or of somebody else."""
+    for event in events:
+        if (checked := sound(event)) is not None:
+            yield checked
+        else:
+            dropped[ODD] += 1
+
+
+def _is_hooked(path: Path) -> bool:
+    """Whether the ranks say their steps: some line tells of a resume. Raises OSError."""
+    with path.open("rb") as file:
+        rest = b""
+        while piece := file.read(_PIECE):
+            if _RESUMED.search(rest + piece):
+                return True
+            rest = piece[-_OVERLAP:]
+    return False
