@@ -21,6 +21,7 @@ from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job, end_of_supervis
 from ftlaunch.cli.check import check
 from ftlaunch.cli.checkpoints import checkpoints
 from ftlaunch.cli.nodes import drain, nodes
+from ftlaunch.cli.pages.dashboard import dashboard
 from ftlaunch.cli.pages.report import report
 from ftlaunch.cli.plan import plan
 from ftlaunch.cli.rehearse import rehearse
@@ -83,6 +84,7 @@ command.add_command(nodes)
 command.add_command(drain)
 command.add_command(kubernetes)
 command.add_command(report)
+command.add_command(dashboard)
 command.add_command(logs)
 command.add_command(completion)
 
