@@ -59,9 +59,9 @@ class FtJob:
         self, *options: str, script: Path | str = TINY, args: tuple[str, ...] | None = None,
         env: Mapping[str, str] | None = None, ranks: int = 2, **popen: Any,
     ) -> subprocess.Popen[str]:  # fmt: skip
-        """Start `ftlaunch`, with a snapshot at every step unless `options` say otherwise. args: tiny.py's --out."""
+        """Start `ftlaunch`, with a snapshot at every step and no page unless `options` say otherwise. args: tiny.py's."""
         words = ("--out", str(self.out)) if args is None else args
-        options = (*_how(script, options, ranks), "--memory-interval", "1", *options)
+        options = (*_how(script, options, ranks), "--memory-interval", "1", "--no-report-page", *options)
         command = [
             self.python or sys.executable, "-m", self.module, "--nproc-per-node", str(ranks), "--job-id", self.job_id,
             "--run-dir", str(self.run_dir), *options, str(script), *words,

@@ -32,3 +32,12 @@ def median_of_others(own: float, ordered: Sequence[float]) -> float:
     number, half = bisect_left(ordered, own), (len(ordered) - 1) // 2
     least, most = (ordered[at + (at >= number)] for at in ((len(ordered) - 2) // 2, half))
     return (least + most) / 2
+
+
+def extremes(values: Sequence[tuple[int, float]], most: int) -> list[list[float]]:
+    """Ranks and their values, rounded: all of them up to `most`, of more those of the lowest, median and highest."""
+    chosen = list(values)
+    if len(chosen) > most:
+        ordered = sorted(chosen, key=lambda pair: pair[1])
+        chosen = [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
+    return [[rank, float(f"{value:.6g}")] for rank, value in chosen]

@@ -29,6 +29,7 @@ from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.checkpoints import CheckpointUnfinished
 from ftlaunch.reporting.events.job import JobStarted, StartRefused
 from ftlaunch.reporting.events.ranks import ForkServerNews
+from ftlaunch.reporting.page_at_end import page_at_end
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
@@ -79,6 +80,8 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
     if unsaved := job.supervisor.unsaved():
         reporter.say(unsaved)
     reporter.farewell()
+    if page := page_at_end(helpers, spec, job.supervisor.state, storage_answers=job.storage_answers):
+        reporter.say(page)
     workspace.leave(keep_memory=bool(job.supervisor.final_save.error), storage_answers=job.storage_answers)
     return code
 

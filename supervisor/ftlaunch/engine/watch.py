@@ -122,7 +122,7 @@ class Watch:
     def _tell_progress(self, attempt: Attempt, views: Sequence[RankView], now: float) -> None:
         """A finished resume, new steps, and what the ranks have agreed on about memory."""
         for news in attempt.progress.look(views, now):
-            self._context.tell(of_progress(news))
+            self._context.tell(of_progress(news, attempt.group.pages))
         leader = attempt.group.ranks.get(0)
         page = None if leader is None else leader.page
         if page is not None and (told := self._memory.look(page.memory, page.step_seconds)):

@@ -13,6 +13,7 @@ from ftlaunch.ranks.view import RankView, completed_at, least_step
 from ftlaunch_contract.protocol import Resume
 
 _NOTE_EVERY = 60.0  # seconds between notes of a new step: what a killed supervisor's journal misses at most
+_NOTE_OFTEN, _NOTES_AT_FIRST = 1.0, 50  # a job that has run for a minute has some notes, too
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,12 @@ class Progress:
         """when that step was completed"""
         self.incident_at: float | None = None
         """when the incident was seen from which the job has not recovered yet"""
-        self.noted = now
+        self.noted = self._begun = now
+
+    def is_due(self, now: float) -> bool:
+        """Whether a new step is to be noted: the more seldom the longer the job runs."""
+        every = min(max((now - self._begun) / _NOTES_AT_FIRST, _NOTE_OFTEN), _NOTE_EVERY)
+        return now - self.noted > every
 
     def newest(self, views: Sequence[RankView]) -> int:
         """The newest step all ranks had completed, in this attempt or the one before."""
@@ -117,7 +123,7 @@ class AttemptProgress:
             job.incident_at = None
         if step > job.reached:
             job.reached, job.last = step, completed_at(views, step)
-            if now - job.noted > _NOTE_EVERY:
+            if job.is_due(now):
                 news.append(Milestone(step))
                 job.noted = now
         return news

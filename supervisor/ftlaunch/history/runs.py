@@ -111,17 +111,22 @@ def load(run_dir: Path) -> Run:
 
 def find(name: str | None, runs: Path = RUNS) -> Run:
     """The run that `name` (a run dir or a job id) means; None: the only one in `runs`. Raises CannotFind."""
+    return load(locate(name, runs))
+
+
+def locate(name: str | None, runs: Path = RUNS) -> Path:
+    """The run dir of the run that `name` means, whose journal is not read. Raises CannotFind."""
     if name is None:
-        return load(_only(runs))
+        return _only(runs)
     for path in (Path(name), runs / name):
         if (path / EVENTS).is_file():
-            return load(path)
+            return path
     known = [Path(places.run_dir) for path in memories_of(name) if (places := read_places(path)) is not None]
     found = [run_dir for run_dir in known if (run_dir / EVENTS).is_file()]
     if len(found) > 1:
         raise CannotFind(f"{len(found)} jobs have the id {name}; name a run dir: {', '.join(map(str, found))}")
     if found:
-        return load(found[0])
+        return found[0]
     raise CannotFind(f"no {EVENTS} in {name} or {runs / name}{_listed(runs)}")
 
 

@@ -1,4 +1,4 @@
-"""`python -m ftlaunch.report_page RUN_DIR [FILE]`: writes the page of a run dir, report.html in it unless FILE says else."""
+"""`python -m ftlaunch.report_page RUN_DIR [FILE]`: writes a run dir's page, to FILE or to report.html in it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ftlaunch.history.journal import STRANGE, TOO_LONG, TORN
 from ftlaunch.history.report_view import LEDGER, ending, entry_sentences
 from ftlaunch.history.story import HistoryEntry
 from ftlaunch.report_page import evidence
-from ftlaunch.report_page.kept_incidents import KeptIncident, cost
+from ftlaunch.report_page.kept_incidents import KeptIncident
 from ftlaunch.report_page.numbers import ODD
 from ftlaunch.report_page.walk import Walk
 from ftlaunch.report_page.words import Words
@@ -180,7 +180,7 @@ class _Gathered:
             "source": words.line(incident.source or "", 30),
             "recovered_after": _rounded(incident.recovered_after),
             "steps_lost": incident.steps_lost,
-            "cost": _rounded(cost(incident, walk.story.step_seconds or 0.0)),
+            "cost": _rounded(kept.cost(walk.story.step_seconds or 0.0)),
             "trace": words.lines(str(kept.more.get("trace") or ""), 40),
             "log": evidence.log_excerpt(self._log_dir, incident, words, stale=stale),
             "autopsy": evidence.autopsy(self._run_dir, incident, kept.more.get("cause"), words),

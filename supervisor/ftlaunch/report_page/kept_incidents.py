@@ -27,6 +27,19 @@ class KeptIncident:
     more: Mapping[str, Any] = field(compare=False)
     run: int = field(compare=False)
     """in which run of the supervisor; 1 is the first"""
+    until: float | None = field(default=None, compare=False)
+    """when the next incident came, or the journal ended; None: not yet"""
+
+    def cost(self, step_seconds: float) -> float:
+        """Seconds that did not train because of it: until the first new step, and the steps that were made again.
+
+        Where there was no new step, until the next incident or the end.
+        """
+        incident = self.incident
+        away = incident.recovered_after
+        if away is None:
+            away = max((self.until or incident.at) - incident.at, incident.resumed_after or 0.0)
+        return (incident.seen_after or 0.0) + away + (incident.steps_lost or 0) * step_seconds
 
 
 @dataclass
@@ -50,15 +63,21 @@ class KeptIncidents:
     def add(self, incident: Incident, fields: Mapping[str, Any], run: int, step_seconds: float) -> None:
         """One more. step_seconds: what a step takes, as far as that is known by now."""
         self.count += 1
+        self.end(incident.at)
         more = {name: fields.get(name) for name in _OF_THE_JOURNAL}
         self._newest.append(KeptIncident(0.0, self.count, incident, more, run))
         if len(self._newest) <= NEWEST:
             return
         old = self._newest.popleft()
-        old.price = cost(old.incident, step_seconds)
+        old.price = old.cost(step_seconds)
         heapq.heappush(self._costliest, old)
         if len(self._costliest) > COSTLIEST:
             self._fold(heapq.heappop(self._costliest))
+
+    def end(self, at: float) -> None:
+        """The next incident came, or the journal ended, at that time."""
+        if self._newest and self._newest[-1].until is None:
+            self._newest[-1].until = at
 
     def fold_one(self, step_seconds: float) -> bool:
         """Keep one fewer: the one that has cost least; False where none is left."""
@@ -66,7 +85,7 @@ class KeptIncidents:
         if not rest:
             return False
         for one in rest:
-            one.price = cost(one.incident, step_seconds)
+            one.price = one.cost(step_seconds)
         least = min(rest)
         if least in self._costliest:
             self._costliest.remove(least)
@@ -92,9 +111,3 @@ class KeptIncidents:
         """The others, JSON-ready: a row for each kind, the most frequent first."""
         rows = [{"kind": kind, **asdict(folded)} for kind, folded in self._folded.items()]
         return sorted(rows, key=lambda row: -row["count"])
-
-
-def cost(incident: Incident, step_seconds: float) -> float:
-    """Seconds that did not train because of it: until the first new step, and the steps that were made again."""
-    away = incident.recovered_after if incident.recovered_after is not None else incident.resumed_after
-    return (incident.seen_after or 0.0) + (away or 0.0) + (incident.steps_lost or 0) * step_seconds

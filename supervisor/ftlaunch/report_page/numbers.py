@@ -27,8 +27,9 @@ def sound(event: dict[str, Any]) -> dict[str, Any] | None:
         if value is not None and name != lists and not is_number(value):
             return None
     killed = event.get("killed_at")
-    known = killed is None or isinstance(killed, Mapping) and all(is_number(killed.get(n, 0)) for n in ("step", "ago"))
-    if not known:
+    if killed is not None and not (
+        isinstance(killed, Mapping) and all(is_number(killed.get(name, 0)) for name in ("step", "ago"))
+    ):
         return None
     return {n: v for n, v in event.items() if v is not None or n not in _NUMBERS} if empty else event
 

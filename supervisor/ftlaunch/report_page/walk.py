@@ -56,6 +56,7 @@ class Walk:
             self._take(moment)
         self.story = self._teller.close()
         self._end_attempt(self.story.end)
+        self.incidents.end(self.story.end)
 
     def _take(self, moment: Moment) -> None:
         self.moments += 1
@@ -96,6 +97,7 @@ class Walk:
     def _on_started(self, moment: Moment) -> None:
         self._end_attempt(moment.wall if self._left is None else self._left)
         self.start, self.end = moment.fields, None
+        self.incidents.end(moment.wall)
 
     def _on_attempt(self, moment: Moment) -> None:
         self._end_attempt(moment.wall if self._left is None else self._left)

@@ -152,6 +152,8 @@ class JobSpec:
     saving: SavingSpec = SavingSpec()
     grace: float = default("grace")
     notify: tuple[NotifyTarget, ...] = ()
+    report_page: bool = default("report_page")
+    """report.html is written at the end"""
 
 
 PARTS: Mapping[str, type] = {

@@ -35,6 +35,7 @@ from ftlaunch.memory.directory import remove_memory
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.policy.states import Event
 from ftlaunch.reporting import messages
+from ftlaunch.reporting.page_at_end import page_at_end
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
@@ -158,6 +159,8 @@ def _serve(
     if unsaved := job.supervisor.unsaved() or job.kept():
         reporter.say(unsaved)
     reporter.farewell()
+    if page := page_at_end(helpers, world, job.supervisor.state, storage_answers=job.storage_answers):
+        reporter.say(page)
     life.close(code)
     workspace.leave(keep_memory=False, storage_answers=job.storage_answers)
     return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
@@ -11,15 +12,28 @@ from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.formatting import printable
 from ftlaunch.history import goodput
 from ftlaunch.history.report_view import report_data, report_lines
-from ftlaunch.history.runs import find
+from ftlaunch.history.runs import find, locate
 from ftlaunch.history.timeline import moments
+from ftlaunch.report_page.data import NoEvents
+from ftlaunch.report_page.writing import NAME, write_page
 
 
 @click.command()
 @click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def report(name: str | None, as_json: bool) -> int:
+@click.option(
+    "--html",
+    "page",
+    metavar="[FILE]",
+    is_flag=False,
+    flag_value="",
+    help="write a page for a browser: to FILE (its name ends in .html), or to report.html in the run dir",
+)
+def report(name: str | None, as_json: bool, page: str | None) -> int:
     """Tell what happened in a run dir, and where the time went."""
+    if page is not None:
+        click.echo(printable(f"the page is {_write_page(name, page)}"))
+        return 0
     run = find(name)
     line = moments(run.events)
     if not line:
@@ -27,3 +41,21 @@ def report(name: str | None, as_json: bool) -> int:
     story = goodput.tell(line)
     click.echo(json.dumps(report_data(story), indent=1) if as_json else "\n".join(map(printable, report_lines(story))))
     return 0
+
+
+def _write_page(name: str | None, file: str) -> Path:
+    """Write the page of a run; returns where. Raises Cannot and CannotFind."""
+    if file and Path(file).suffix != ".html":
+        raise Cannot(
+            f"cannot write a page to {file}: the name of FILE must end in .html; if {file} is the run, write"
+            f" `ftctl report {file} --html`"
+        )
+    run_dir = locate(name)
+    path = Path(file) if file else run_dir / NAME
+    try:
+        write_page(run_dir, path)
+    except OSError as error:
+        raise Cannot(f"cannot write the page {path}: {error.filename or path}: {error.strerror or error}") from error
+    except NoEvents as error:
+        raise Cannot(f"cannot write the page {path}: {error}") from error
+    return path

@@ -67,11 +67,15 @@ function drawShare(one, x, bottom) {
   if (points.length > 1) one.append(svg("polyline", { class: "sum", points: points.join(" ") }));
 }
 
+const NOT_RECORDED = {
+  loss: "Loss was not recorded: the ranks said none (job.step_done(loss=...)), the job was over too soon, or its journal is of an older version.",
+  step_seconds: "Step time was not recorded: the ranks do not say their steps, the job was over too soon, or its journal is of an older version.",
+};
 const COLOURS = ["--l0", "--l1", "--l2", "--l3", "--l4", "--l5", "--l6", "--l7"];
 
 function drawLines(place, name, told, fromZero) {
   const all = Object.entries(state.data.steps[name].lines);
-  $(`${place}-none`).textContent = all.length ? "" : `${name === "loss" ? "Loss" : "Step time"} was not recorded: the ranks did not say it, or the journal is of an older version.`;
+  $(`${place}-none`).textContent = all.length ? "" : NOT_RECORDED[name];
   if (!all.length) return $(place).replaceChildren();
   const shown = all.map(([key, points], number) => [key, points.filter(([at], n) => (points[n + 1] ? points[n + 1][0] : at) >= view.from && (n ? points[n - 1][0] : at) <= view.to), COLOURS[number % COLOURS.length]]);
   const values = shown.flatMap(([, points]) => points.flatMap(([, , low, high]) => [low, high]));

@@ -48,7 +48,7 @@ function body(element, one) {
     ["Steps made again", lost], ["Cost", `${duration(one.cost)}: until the first new step, and the steps made again`],
   ]));
   if (one.autopsy) autopsyOf(element, one);
-  if (one.trace.length) element.append(el("h4", {}, "What it died of"), el("pre", { tabindex: 0 }, one.trace.join("\n")));
+  if (one.trace.length) element.append(el("h4", {}, one.autopsy ? "Where it stood" : "Its last words"), el("pre", { tabindex: 0 }, one.trace.join("\n")));
   if (one.log) {
     element.append(el("h4", {}, `End of the log of rank ${one.rank}`), el("p", { class: "quiet" }, one.log.path));
     element.append(one.log.lines.length ? el("pre", { tabindex: 0 }, one.log.lines.join("\n")) : el("p", { class: "quiet" }, one.log.note));

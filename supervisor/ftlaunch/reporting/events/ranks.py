@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.common.outliers import extremes
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.health.hang_detection import Late
 from ftlaunch.health.progress import Milestone, News, Recovery, Resumption
 from ftlaunch.health.stragglers import StragglerNews
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import RESTORED_FROM
+
+SAID_ONE_BY_ONE = 8
+"""ranks whose losses and step times the journal has one by one"""
 
 
 @dataclass(frozen=True)
@@ -180,17 +186,28 @@ class Progressed(JobEvent):
 
     name = "progress"
     news: Milestone
+    loss: Sequence[tuple[int, float]]
+    """rank and value, of those ranks that have said one"""
+    step_seconds: Sequence[tuple[int, float]]
+    """rank and seconds of its last step"""
 
     def fields(self) -> dict[str, Any]:
-        """The step."""
-        return {"step": self.news.step}
+        """The step, and the ranks' losses and step times: of many ranks the lowest, the median and the highest."""
+        loss, step_seconds = extremes(self.loss, SAID_ONE_BY_ONE), extremes(self.step_seconds, SAID_ONE_BY_ONE)
+        many = max(len(self.loss), len(self.step_seconds)) > SAID_ONE_BY_ONE
+        of = max(len(self.loss), len(self.step_seconds)) if many else None
+        return {"step": self.news.step, "loss": loss, "step_seconds": step_seconds, "of": of}
 
 
-def of_progress(news: News) -> JobEvent:
-    """The event that tells of progress."""
+def of_progress(news: News, pages: Callable[[], Sequence[tuple[int, Page]]]) -> JobEvent:
+    """The event that tells of progress. pages: those of the attempt, with their ranks."""
     if isinstance(news, Resumption):
         return Resumed(news)
-    return Recovered(news) if isinstance(news, Recovery) else Progressed(news)
+    if isinstance(news, Recovery):
+        return Recovered(news)
+    found = pages()
+    losses = [(rank, page.loss) for rank, page in found if isfinite(page.loss)]
+    return Progressed(news, losses, [(rank, page.step_seconds) for rank, page in found if page.step_seconds > 0])
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""What becomes of failures, and who is told of them: keys of a job spec that no option has."""
+"""What becomes of failures, and who is told of them: keys of a job spec, most without an option."""
 
 from __future__ import annotations
 
+from ftlaunch.spec import parsers as p
 from ftlaunch.spec import shown
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.parsing import notify_targets
@@ -14,4 +15,6 @@ TELLING = (
     Key("notify", notify_targets.targets, "a mapping with `command` or `url`, or a list of such", None,
         "whom to tell of incidents and of the end: a command or a webhook, each with on, timeout and retries",
         option=False, show=shown.targets),
+    Key("report_page", p.switch, "true or false", "true",
+        "write <run-dir>/report.html at the end: the job's life in one file, for a browser", switch=True),
 )  # fmt: skip
