@@ -91,6 +91,10 @@ def entry_sentences(entry: HistoryEntry) -> Iterator[str]:
         yield "the head of the job was gone: another one has taken up its ranks, which have run on"
     elif entry.what == "stop_requested":
         yield f"told to stop: {fields.get('by')}"
+    elif entry.what == "save_requested":
+        yield f"asked for a checkpoint: {fields.get('by')}"
+    elif entry.what == "drain_requested":
+        yield f"asked to let node {fields.get('node')} leave: {fields.get('by')}"
     elif entry.what == "checkpoint_committed":
         took = duration(fields.get("seconds", 0.0))
         amount = size(fields.get("bytes", 0))

@@ -44,9 +44,10 @@ def dashboard(
     dashboard; jobs go on.
     """
     if missing := [module for module in _NEEDS if importlib.util.find_spec(module) is None]:
-        raise Cannot(f"cannot serve a dashboard: {' and '.join(missing)} missing; `pip install 'ftlaunch[dashboard]'`")
+        lacking = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+        raise Cannot(f"cannot serve a dashboard: {lacking}; `pip install 'ftlaunch[dashboard]'`")
     if name is not None and directory is not None:
-        raise click.UsageError("RUN and --dir exclude each other")
+        raise click.UsageError("--dir and RUN exclude each other")
     if name is None and directory is None and RUNS.is_dir():
         directory = RUNS
     place = find(name).run_dir if directory is None else directory
@@ -72,7 +73,8 @@ def _serve(place: Path, *, every: bool, address: str, port: int, token: str, mad
     try:
         listening = listen(address, port)
     except OSError as error:
-        raise Cannot(f"cannot listen on {address} port {port}: {(error.strerror or str(error)).lower()}") from error
+        why = str(error.strerror) if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise Cannot(f"cannot listen on {address} port {port}: {why.lower()}") from error
     hosts = {"localhost", *({socket.gethostname().lower(), socket.getfqdn().lower()} if beyond else ())}
     access = Access(token, frozenset(hosts), beyond)
     shown = RunsShown(place, every=every)
