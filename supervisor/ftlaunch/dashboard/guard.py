@@ -14,7 +14,6 @@ from ftlaunch.dashboard.access import Access
 TOKEN = "token"  # noqa: S105, the name of the parameter
 _HEADERS = {
     "cache-control": "no-store",
-    "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
