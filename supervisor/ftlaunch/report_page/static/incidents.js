@@ -48,16 +48,16 @@ function body(element, one) {
     ["Steps made again", lost], ["Cost", `${duration(one.cost)}: until the first new step, and the steps made again`],
   ]));
   if (one.autopsy) autopsyOf(element, one);
-  if (one.trace.length) element.append(el("h4", {}, one.autopsy ? "Where it stood" : "Its last words"), el("pre", { tabindex: 0 }, one.trace.join("\n")));
+  if (one.trace.length) element.append(el("h3", {}, one.autopsy ? "Where it stood" : "Its last words"), el("pre", { tabindex: 0 }, one.trace.join("\n")));
   if (one.log) {
-    element.append(el("h4", {}, `End of the log of rank ${one.rank}`), el("p", { class: "quiet" }, one.log.path));
+    element.append(el("h3", {}, `End of the log of rank ${one.rank}`), el("p", { class: "quiet" }, one.log.path));
     element.append(one.log.lines.length ? el("pre", { tabindex: 0 }, one.log.lines.join("\n")) : el("p", { class: "quiet" }, one.log.note));
   }
 }
 
 function autopsyOf(element, one) {
   const { autopsy } = one;
-  element.append(el("h4", {}, "Autopsy: who waits for whom"));
+  element.append(el("h3", {}, "Autopsy: who waits for whom"));
   if (autopsy.verdict) element.append(el("p", {}, autopsy.verdict));
   element.append(el("div", { class: "graph" }));
   const lines = autopsy.groups.map((group, at) => {
