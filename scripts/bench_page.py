@@ -2,7 +2,8 @@
 
     python scripts/bench_page.py [--runs 3]
 
-For each journal: seconds, peak memory and bytes of the page, and where playwright and Chromium are, the seconds until a
+What it adds to the end of a job that does nothing, and what a note of losses and step times costs the supervisor. For
+each journal: seconds, peak memory and bytes of the page, and where playwright and Chromium are, the seconds until a
 browser has opened it. Medians.
 """
 
@@ -16,9 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from ftlaunch.health.progress import Milestone
+from ftlaunch.reporting.events.ranks import Progressed
 
 MONTH, WEEK = 30 * 86400.0, 7 * 86400.0
 CHROMIUM = "/usr/bin/chromium"
@@ -105,10 +110,30 @@ def opened(page: Path) -> float | None:
     return seconds
 
 
+def ended(home: Path, option: str) -> float:
+    """Seconds of a job whose rank ends at once."""
+    began = time.monotonic()
+    words = ["--no-warm", "--run-dir", str(home / f"run{option}{began}"), option, "--no-python", "true"]
+    subprocess.run([sys.executable, "-m", "ftlaunch", *words], check=True, capture_output=True)
+    return time.monotonic() - began
+
+
+def note(ranks: int) -> float:
+    """Seconds of a processor that the fields of one `progress` take."""
+    pairs = [(rank, 1.0 / (1 + rank * 7919 % ranks)) for rank in range(ranks)]
+    event = Progressed(Milestone(1), pairs, pairs)
+    return min(timeit.repeat(event.fields, number=1, repeat=20))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
     runs = parser.parse_args().runs
+    with tempfile.TemporaryDirectory(prefix="bench-page-") as place:
+        times = [(ended(Path(place), "--report-page"), ended(Path(place), "--no-report-page")) for _ in range(3 * runs)]
+        with_page, without = (statistics.median(column) for column in zip(*times, strict=True))
+    print(f"a job that does nothing: {with_page:.2f} s with a page, {without:.2f} s without")
+    print("a note: " + ", ".join(f"{1000 * note(ranks):.2f} ms of {ranks:,} ranks" for ranks in (8, 1024, 16_384)))
     print("| journal | events | MiB | seconds | peak MiB | page, KiB | opened, seconds |")
     print("| --- " * 7 + "|")
     with tempfile.TemporaryDirectory(prefix="bench-page-") as place:

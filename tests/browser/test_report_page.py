@@ -75,6 +75,11 @@ def shots(tmp_path: Path) -> Path:
     return folder
 
 
+def sees(page: Any, text: str, where: str = "#window") -> None:
+    """Wait until it stands there; `#window` says which part of the time is drawn."""
+    pytest.importorskip("playwright.sync_api").expect(page.locator(where)).to_contain_text(text)
+
+
 LOOKS = [("desktop", DESKTOP, False), ("phone", PHONE, False), ("dark", DESKTOP, True)]
 
 
@@ -88,19 +93,14 @@ def test_it_is_seen_as_it_was(
     assert page.locator(".incident").count() == 3
     hang, _, evil = page.locator(".incident").all()
     hang.locator("summary").click()
-    assert "ranks 0, 1 wait in all_reduce" in hang.inner_text()
+    sees(page, "ranks 0, 1 wait in all_reduce", "#incident-3")
     assert hang.locator(".graph .culprit").count() == 1
     evil.locator("summary").click()
+    sees(page, "line one", "#incident-1")
     assert f"line one\n{EVIL}" in evil.inner_text()
     assert page.locator("#loss polyline").count() == 3
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=shots / f"report-{name}.png", full_page=True)
-
-
-def sees(page: Any, text: str) -> None:
-    """Wait until the words beside the buttons say which part of the time is drawn."""
-    expect = pytest.importorskip("playwright.sync_api").expect
-    expect(page.locator("#window")).to_contain_text(text)
 
 
 def test_it_zooms_by_buttons_wheel_and_keys(report: Path, browser_page: BrowserPages) -> None:
@@ -112,9 +112,7 @@ def test_it_zooms_by_buttons_wheel_and_keys(report: Path, browser_page: BrowserP
     page.locator("#drawings").focus()
     page.keyboard.press("+")
     sees(page, ", 7 min 30 s")
-    box = page.locator("#timeline").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 400, box["y"] + 20)
+    page.locator("#timeline").hover(position={"x": 400, "y": 20})
     page.mouse.wheel(0, -120)
     sees(page, ", 6 min 0 s")
     page.keyboard.press("0")
