@@ -22,10 +22,10 @@ __all__ = ["browser_page"]
 EVIL = "<img src=x onerror=document.title='pwned'><script>document.title='pwned'</script>"
 
 
-def a_life() -> list[Timed]:
+def a_life(name: str = f"demo {EVIL}") -> list[Timed]:
     """Half an hour with three incidents, losses, checkpoints and two nodes."""
     events = [
-        *started(3, job_id=f"demo {EVIL}"),
+        *started(3, job_id=name),
         at(11, "node_joined", node=1, host="node-a", address="10.0.0.1"),
         at(11, "node_joined", node=2, host="node-b", address="10.0.0.2"),
         at(12, "node_placed", node=1, place=0),
@@ -47,8 +47,8 @@ def a_life() -> list[Timed]:
     return [*events, at(1800, "job_finished", code=0, restarts=3)]
 
 
-def a_run(home: Path) -> Path:
-    made = run_dir(home, a_life())
+def a_run(home: Path, name: str = f"demo {EVIL}") -> Path:
+    made = run_dir(home, a_life(name))
     log(made, 0, 1, f"line one\n{EVIL}\n")
     folder = made / "autopsy/attempt_2"
     folder.mkdir(parents=True)
@@ -100,7 +100,15 @@ def test_it_is_seen_as_it_was(
     assert f"line one\n{EVIL}" in evil.inner_text()
     assert page.locator("#loss polyline").count() == 3
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-    page.screenshot(path=shots / f"report-{name}.png", full_page=True)
+    page.screenshot(path=shots / f"{name}.png", full_page=True)
+
+
+def test_the_picture_of_the_guide(tmp_path: Path, shots: Path, browser_page: BrowserPages) -> None:
+    """docs/images/report.png is made here: FT_SHOTS=docs/images."""
+    page = browser_page(a_run(tmp_path, "demo").as_uri(), size=(1100, 1420))
+    sees(page, "all of it")
+    page.screenshot(path=shots / "report.png")
+    assert (shots / "report.png").stat().st_size < 200_000
 
 
 def test_it_zooms_by_buttons_wheel_and_keys(report: Path, browser_page: BrowserPages) -> None:
