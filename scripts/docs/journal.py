@@ -32,8 +32,8 @@ def table() -> str:
 
 
 def events() -> Iterator[Told]:
-    """Every class with a name for the journal, in the order of the files: job, ranks, incidents, checkpoints."""
-    for file in ("job", "ranks", "incidents", "checkpoints"):
+    """Every class with a name for the journal, in the order of the files: job, ranks, nodes, incidents, checkpoints."""
+    for file in ("job", "ranks", "nodes", "incidents", "checkpoints"):
         path = SOURCES["ftlaunch"] / "reporting/events" / f"{file}.py"
         classes = {node.name: node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)}
         for node in classes.values():

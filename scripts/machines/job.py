@@ -53,6 +53,7 @@ class NodesJob:
         self._launch = [
             sys.executable, "-m", "ftlaunch", "--nnodes", str(nodes), "--nproc-per-node", str(ranks),
             "--rdzv-endpoint", f"{machines[0].address}:{port}", "--job-id", name, "--run-dir", str(self.run_dir),
+            "--no-report-page",
         ]  # fmt: skip
         self._command = command
         self.agents: dict[int, Program] = {}

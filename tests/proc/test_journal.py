@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.waiting import wait_for
 
+from ftlaunch.history import journal as journal_module
 from ftlaunch.history.journal import EVENTS, Journal, read_events
 from ftlaunch_contract.files.dirlock import DirLock, Locked
 
@@ -182,3 +185,13 @@ def test_a_lock_whose_file_was_removed_is_taken_anew(hold: Holder, tmp_path: Pat
     with pytest.raises(Locked):
         DirLock(tmp_path)
     lock.release()
+
+
+def test_a_journal_is_read_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line without an end, of any length, is never in memory as a whole, and the next one is read."""
+    monkeypatch.setattr(journal_module, "LONGEST_LINE", 1000)
+    good = json.dumps({"event": "progress", "step": 1})
+    (tmp_path / "events.jsonl").write_text(f"{good}\n{'x' * 5000}\n{good}\n[]\n{{\n\n{good}")
+    dropped: Counter[str] = Counter()
+    assert len(list(journal_module.stream_events(tmp_path, dropped))) == 3
+    assert dropped == {journal_module.TOO_LONG: 1, journal_module.STRANGE: 1, journal_module.TORN: 1}

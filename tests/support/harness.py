@@ -59,7 +59,7 @@ class FtJob:
         self, *options: str, script: Path | str = TINY, args: tuple[str, ...] | None = None,
         env: Mapping[str, str] | None = None, ranks: int = 2, **popen: Any,
     ) -> subprocess.Popen[str]:  # fmt: skip
-        """Start `ftlaunch`, with a snapshot at every step and no page unless `options` say otherwise. args: tiny.py's."""
+        """Start `ftlaunch`, with a snapshot at every step and no page unless `options` say so. args: tiny.py's."""
         words = ("--out", str(self.out)) if args is None else args
         options = (*_how(script, options, ranks), "--memory-interval", "1", "--no-report-page", *options)
         command = [

@@ -11,6 +11,7 @@ from ftlaunch.cluster.membership.fences import Probe
 from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
+from ftlaunch.reporting.events.base import JobEvent
 
 
 @dataclass(frozen=True)
@@ -58,3 +59,5 @@ class Around:
     """whether the storage has seen this head's sign of life lately"""
     copies: int | Literal["auto"] = 0
     """steps between copies of snapshots to other nodes; 0 is off"""
+    tell: Callable[[JobEvent], None] = lambda event: None
+    """tells the journal of nodes that come, get places and leave"""

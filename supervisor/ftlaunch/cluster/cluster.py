@@ -48,8 +48,7 @@ class Cluster:
         self.roster = Roster(around.least, around.most, around.last_call)
         self._nodes: dict[int, Node] = {}
         self.arrivals = Arrivals(around, self._welcome)
-        self._places = PlacedNodes(self.roster, self._nodes, around.ranks_each)
-        self._last_key = 0
+        self._places = PlacedNodes(self.roster, self._nodes, around.ranks_each, around.tell)
         self.reports = Reports(around.pages, around.clock)
         self._run = around.run  # that of the plan, once its attempt was taken up: no two attempts have one name
         self._held = HeldSteps(around, self.roster)
@@ -59,10 +58,9 @@ class Cluster:
         self._interval = CommonInterval(around.pages, around.ranks_each)
         self._copy_interval = CopyInterval(around.pages, around.copies)
         self.copies = PeerCopies(around, self.roster, self._nodes, self._places)
-        self._looked = -inf
         self.older = OlderRanks(around, self.roster, self._nodes, self._fences, around.timeout + FENCE)
         self.regrouping = Regrouping(around, self.roster, self._nodes, self._held)
-        self._ended = False  # all have been told that the job is over
+        self._last_key, self._looked, self._ended = 0, -inf, False  # ended: all know that the job is over
         self.on_saver: Callable[[int, Mapping[str, Any]], None] = lambda place, answer: None
         """told what the saver of a place has answered"""
         self.on_collected: Callable[[int, int], None] = lambda place, number: None
@@ -77,11 +75,12 @@ class Cluster:
 
     def _welcome(self, connection: Connection, message: dict[str, Any], found: Greeting) -> None:
         self._last_key += 1
-        held, machine = found.held, found.facts.machine
-        member = Member(self._last_key, message["rank"], held, lineage=message["lineage"], machine=machine)
+        wish, held, where = message["rank"], found.held, found.facts.machine
+        member = Member(self._last_key, wish, held, lineage=message["lineage"], machine=where)
         node = Node(connection, member, message, self._around.clock(), self._around.address)
         self._nodes[member.key] = node
         self.roster.join(member)
+        self._places.came(node)
         connection.on_message = lambda told: self._on_message(node, told)
         connection.on_end = lambda why: self._lose(node, why)
         node.send("welcome", term=self._around.term, word=self._around.word)
@@ -98,6 +97,7 @@ class Cluster:
         around.pages.every = around.plan.every
         around.machines.begun(self.roster.members.values())
         self.roster.begin()
+        self._places.given()
         placed = self.roster.placed()
         for place in range(self.roster.wanted):
             if (node := self._places.node_of(placed.get(place))) is None:
@@ -120,6 +120,7 @@ class Cluster:
         self.roster.leave(node.member.key)
         if self._ended:
             return
+        self._places.left(node, why)
         if place >= 0 or node.ends:
             self._fences.add(node.address, node.probe, node.heard + (around.timeout + FENCE) * _SLACK)
         if place < 0:
@@ -214,15 +215,14 @@ class Cluster:
         self._interval.begin()
         self._around.machines.begun(self.roster.members.values())
         each, wanted = self._around.ranks_each, self.roster.wanted
-        for place in range(wanted):
-            if (node := self._places.node_of(placed.get(place))) is None:
-                continue
+        for place, node in self._places.in_order(placed):
             node.gone = False
             given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)
             copies = {"before": before, "every": pages.copied_every, "buddy": self.copies.buddy_of(place)}
             told = {"resume": resume, "lineage": self._held.lineage, "copies": copies}
             node.send("spawn", attempt=group.attempt, place=asdict(given), **told)
         self._end_missing(group, self.roster.vacant)
+        self._places.given()
         standby.tell(self._nodes.values(), self.roster)
         return first.port
 

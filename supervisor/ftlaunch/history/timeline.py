@@ -61,14 +61,15 @@ def _on_one_line(events: Iterable[Mapping[str, Any]]) -> Iterator[Moment]:
     newest: float | None = None
     for event in events:
         try:
-            wall, mono = _epoch(str(event["t"])), float(event["mono"])
-            attempt = int(event["attempt"])
+            mono, attempt = float(event["mono"]), int(event["attempt"])
+            anew = shift is None or event["event"] == "job_started"
+            wall = _epoch(str(event["t"])) if anew else 0.0  # only there it counts
         except (KeyError, TypeError, ValueError, OverflowError):
             continue
         if not isfinite(mono):
             continue
         newest = wall if newest is None else newest
-        if shift is None or event["event"] == "job_started":
+        if shift is None or anew:
             shift = max(wall, newest) - mono
         newest = max(mono + shift, newest)
         yield Moment(newest, str(event["event"]), attempt, event)

@@ -1,1 +1,1 @@
-"""The page of a job, report.html: bounded data from a run dir, and a file that shows them. Nothing here asks the job."""
+"""The page of a job, report.html: bounded data from a run dir, and a file that shows them. Nothing here asks a job."""

@@ -116,7 +116,7 @@ class _Gathered:
             "attempts": story.attempts,
             "incidents": walk.incidents.count,
             "checkpoints": story.checkpoints,
-            "reached": walk.lines.reached,
+            "reached": walk.reached,
             "steps_made": story.steps_made,
             "steps_lost": story.steps_lost,
             "step_seconds": story.step_seconds,

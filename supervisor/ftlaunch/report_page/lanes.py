@@ -38,7 +38,7 @@ class Bar(NamedTuple):
 
     begin: float
     end: float
-    count: int
+    merged: int
     first: int
     """a number of the first of them: of the attempt, of the step"""
     last: int
@@ -53,11 +53,9 @@ class Bars:
 
     def __init__(self) -> None:
         self._bars: list[Bar] = []
-        self.count = 0
 
     def add(self, begin: float, end: float, number: int, rank: int = 0, text: str = "") -> None:
         """One more, after what was added before."""
-        self.count += 1
         self._bars.append(Bar(begin, end, 1, number, number, rank, text))
         if len(self._bars) > MOST_BARS:
             self._bars = [_merged(self._bars[n : n + 2]) for n in range(0, len(self._bars), 2)]
@@ -65,7 +63,7 @@ class Bars:
     def told(self, zero: float) -> list[list[Any]]:
         """Begin, end (seconds after `zero`), count, first, last, rank and text of each."""
         return [
-            [round(bar.begin - zero, 3), round(bar.end - zero, 3), bar.count, bar.first, bar.last, bar.rank, bar.text]
+            [round(bar.begin - zero, 3), round(bar.end - zero, 3), bar.merged, bar.first, bar.last, bar.rank, bar.text]
             for bar in self._bars
         ]
 
@@ -73,7 +71,7 @@ class Bars:
 def _merged(bars: list[Bar]) -> Bar:
     most = max(bars, key=lambda bar: bar.rank)
     return Bar(
-        bars[0].begin, bars[-1].end, sum(bar.count for bar in bars), bars[0].first, bars[-1].last, most.rank, most.text
+        bars[0].begin, bars[-1].end, sum(bar.merged for bar in bars), bars[0].first, bars[-1].last, most.rank, most.text
     )
 
 

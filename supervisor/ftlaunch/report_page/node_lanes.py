@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ftlaunch.history.timeline import Moment
-from ftlaunch.report_page.numbers import is_number
 
 MOST_NODES = 64
 _MOST_STAYS = 1000
@@ -29,11 +28,12 @@ class NodeLanes:
         self._newest = moment.wall
         if moment.event in ("job_started", "head_replaced"):
             self._end_all(moment.wall)
-        elif moment.event == "node_joined" and is_number(node := moment.fields.get("node")):
-            self._join(int(node), moment)
-        elif moment.event in ("node_placed", "node_left") and is_number(node := moment.fields.get("node")):
-            place = int(moment.fields.get("place", STANDBY)) if moment.event == "node_placed" else None
-            self._move(int(node), moment.wall, place)
+        elif moment.event == "node_joined":
+            self._join(int(moment.fields.get("node", 0)), moment)
+        elif moment.event == "node_placed":
+            self._move(int(moment.fields.get("node", 0)), moment.wall, int(moment.fields.get("place", STANDBY)))
+        elif moment.event == "node_left":
+            self._move(int(moment.fields.get("node", 0)), moment.wall, None)
         elif moment.event in ("job_finished", "job_stopped", "job_failed"):
             self._end_all(moment.wall)
 

@@ -9,10 +9,10 @@ ODD = "odd"
 """why an event is left out: what should be a number is none"""
 _LARGEST = 1e15
 _NUMBERS = frozenset(
-    {"attempt", "bytes", "code", "delay", "front", "hang_restarts_left", "mono", "own", "place", "rank", "ranks",
-     "restarts_left", "seconds", "since_progress", "start_time", "step", "steps_lost"}
+    {"attempt", "bytes", "code", "delay", "front", "hang_restarts_left", "mono", "node", "own", "place", "rank",
+     "ranks", "restarts_left", "seconds", "since_progress", "start_time", "step", "steps_lost"}
 )  # fmt: skip
-_LISTS = {"ranks_killed": "ranks", "node_placed": "ranks", "node_joined": "ranks"}  # where the name means a list
+_LISTS = {"ranks_killed": "ranks"}  # where the name means a list
 
 
 def sound(event: dict[str, Any]) -> dict[str, Any] | None:

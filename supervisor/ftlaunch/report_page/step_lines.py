@@ -17,8 +17,6 @@ class StepLines:
     """Lines of losses and of step times, by rank, or by order where there are many ranks."""
 
     def __init__(self) -> None:
-        self.reached = -1
-        """the newest step"""
         self.newest: dict[str, list[tuple[int, float]]] = {"loss": [], "step_seconds": []}
         """ranks and values of the newest step that said them"""
         self._lines: dict[str, dict[str, Line]] = {"loss": {}, "step_seconds": {}}
@@ -27,7 +25,6 @@ class StepLines:
     def take(self, moment: Moment) -> None:
         """A `progress` of the journal."""
         step = int(moment.fields.get("step") or 0)
-        self.reached = max(self.reached, step)
         for name, lines in self._lines.items():
             pairs = by_rank(moment.fields.get(name))[:MOST_RANKS]
             if pairs:

@@ -22,6 +22,7 @@ from ftlaunch.report_page.step_lines import StepLines
 FIRST_ENTRIES, NEWEST_ENTRIES = 20, 180
 _RESUMED = re.compile(rb'"event": ?"resumed"')
 _SPOKEN = ("rank_slow", "rank_slow_over", "unsound", "rolled_back", "memory_reduced")  # entries besides the teller's
+_REACHED = ("progress", "resumed", "recovered", "checkpoint_committed")  # all ranks had completed their `step`
 _GRADES = {"checkpoint_committed": 0, "abnormal": 1, "checkpoint_failed": 2, "checkpoint_rejected": 3}
 """how much a checkpoint is worth a look"""
 _PIECE, _OVERLAP = 1 << 20, 64  # bytes
@@ -40,6 +41,8 @@ class Walk:
         self.first_entries: list[HistoryEntry] = []
         self.newest_entries: deque[HistoryEntry] = deque(maxlen=NEWEST_ENTRIES)
         self.entries = 0
+        self.reached = -1
+        """the newest step that is known to be complete"""
         self.start: Mapping[str, Any] = {}
         """the newest job_started"""
         self.end: Mapping[str, Any] | None = None
@@ -76,6 +79,8 @@ class Walk:
         story.entries.clear()
         if moment.event in _SPOKEN:
             self._enter(HistoryEntry(moment.wall, moment.event, moment.attempt, dict(moment.fields)))
+        if moment.event in _REACHED:
+            self.reached = max(self.reached, int(moment.fields.get("step", -1)))
         if (take := _TAKES.get(moment.event)) is not None:
             take(self, moment)
         self.nodes.take(moment)

@@ -14,7 +14,7 @@ from ftlaunch.cli.options import command
 from ftlaunch.health.time_limits import BOUNDS
 from ftlaunch.notify.client import DeliveryOutcome
 from ftlaunch.policy.states import JobState
-from ftlaunch.reporting.events import checkpoints, incidents, job, ranks
+from ftlaunch.reporting.events import checkpoints, incidents, job, nodes, ranks
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.job import NotifyFailed, StopAnnounced
 from ftlaunch.spec.keys import default
@@ -130,7 +130,8 @@ def test_the_exit_codes_are_those_of_the_contract() -> None:
 
 
 def test_the_journal_page_lists_every_event_with_its_fields() -> None:
-    defined = {kind.name: kind for module in (job, ranks, incidents, checkpoints) for kind in vars(module).values()
+    kinds = [kind for module in (job, ranks, nodes, incidents, checkpoints) for kind in vars(module).values()]
+    defined = {kind.name: kind for kind in kinds
                if isinstance(kind, type) and issubclass(kind, JobEvent) and kind.name}  # fmt: skip
     read_off = {event.name: event.fields for event in journal.events()}
     assert read_off.keys() == defined.keys()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ftlaunch.cluster.membership.roster import Member, Roster
 from ftlaunch.cluster.nodes.node import Node
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.nodes import NodeJoined, NodeLeft, NodePlaced
 
 
 class PlacedNodes:
     """Of one job."""
 
-    def __init__(self, roster: Roster, nodes: Mapping[int, Node], ranks_each: int) -> None:
-        """nodes: by key of their members. ranks_each: of a node."""
-        self._roster, self._nodes, self._each = roster, nodes, ranks_each
+    def __init__(
+        self, roster: Roster, nodes: Mapping[int, Node], ranks_each: int, tell: Callable[[JobEvent], None]
+    ) -> None:
+        """nodes: by key of their members. ranks_each: of a node. tell: is told who comes, is placed and leaves."""
+        self._roster, self._nodes, self._each, self._tell = roster, nodes, ranks_each, tell
+        self._told: dict[int, int] = {}  # by key of a member: the place that was told
 
     def node_of(self, member: Member | None) -> Node | None:
         """The node of a member, where it is connected."""
@@ -27,6 +32,12 @@ class PlacedNodes:
     def all(self) -> dict[int, Node]:
         """The nodes that have places."""
         return {node.member.place: node for node in self._nodes.values() if node.member.place >= 0}
+
+    def in_order(self, placed: Mapping[int, Member]) -> Iterator[tuple[int, Node]]:
+        """The places of an attempt that have a node, with it."""
+        for place in range(self._roster.wanted):
+            if (node := self.node_of(placed.get(place))) is not None:
+                yield place, node
 
     def ranks_of(self, place: int) -> range:
         """The ranks of a place."""
@@ -43,3 +54,22 @@ class PlacedNodes:
         for node in self._nodes.values():
             if node.member.place >= 0:
                 node.send(do, **fields)
+
+    # --- told -------------------------------------------------------------------------------------------------
+
+    def came(self, node: Node) -> None:
+        """A node has come."""
+        self._told[node.member.key] = node.member.place
+        self._tell(NodeJoined(node.member.key, node.host, node.address))
+
+    def given(self) -> None:
+        """Places are given: an attempt begins, or goes on."""
+        for key, node in self._nodes.items():
+            if self._told.get(key) != node.member.place:
+                self._told[key] = node.member.place
+                self._tell(NodePlaced(key, node.member.place))
+
+    def left(self, node: Node, why: str) -> None:
+        """A node is gone."""
+        self._told.pop(node.member.key, None)
+        self._tell(NodeLeft(node.member.key, node.member.place, why))

@@ -41,23 +41,23 @@ function body(element, one) {
   const since = (seconds) => (seconds === null ? null : duration(seconds));
   const lost = one.steps_lost === null ? null : count(one.steps_lost, "step");
   element.append(facts([
-    ["Cause", one.cause], ["Decided", [one.verdict, one.action && `(${one.action})`, one.delay ? `after ${duration(one.delay)}` : ""].filter(Boolean).join(" ")],
+    ["Cause", one.cause], ["Decided", [one.verdict, one.action && one.action !== one.verdict && `(${one.action})`, one.delay ? `after ${duration(one.delay)}` : ""].filter(Boolean).join(" ")],
     ["Restarts left", one.restarts_left], ["Step", one.step], ["Seen", one.seen_after === null ? null : `${duration(one.seen_after)} after the last completed step`],
     ["Resumed", one.resumed_after === null ? null : `at step ${one.resumed_step} from ${one.source || "nothing"}, after ${since(one.resumed_after)}`],
     ["First new step", one.recovered_after === null ? null : `after ${since(one.recovered_after)}`],
     ["Steps made again", lost], ["Cost", `${duration(one.cost)}: until the first new step, and the steps made again`],
   ]));
   if (one.autopsy) autopsyOf(element, one);
-  if (one.trace.length) element.append(el("h4", {}, one.autopsy ? "Where it stood" : "Its last words"), el("pre", { tabindex: 0 }, one.trace.join("\n")));
+  if (one.trace.length) element.append(el("h3", {}, one.autopsy ? "Where it stood" : "Its last words"), el("pre", { tabindex: 0 }, one.trace.join("\n")));
   if (one.log) {
-    element.append(el("h4", {}, `End of the log of rank ${one.rank}`), el("p", { class: "quiet" }, one.log.path));
+    element.append(el("h3", {}, `End of the log of rank ${one.rank}`), el("p", { class: "quiet" }, one.log.path));
     element.append(one.log.lines.length ? el("pre", { tabindex: 0 }, one.log.lines.join("\n")) : el("p", { class: "quiet" }, one.log.note));
   }
 }
 
 function autopsyOf(element, one) {
   const { autopsy } = one;
-  element.append(el("h4", {}, "Autopsy: who waits for whom"));
+  element.append(el("h3", {}, "Autopsy: who waits for whom"));
   if (autopsy.verdict) element.append(el("p", {}, autopsy.verdict));
   element.append(el("div", { class: "graph" }));
   const lines = autopsy.groups.map((group, at) => {

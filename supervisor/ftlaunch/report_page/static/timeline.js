@@ -37,16 +37,14 @@ function spans() {
   if (data.spans) return data.spans.map(([kind, from, to]) => ({ kind: `c${kind}`, from, to, worst: SEVERITY[kind], name: CLASSES[kind] }));
   return columnsShown().flatMap(({ from, seconds }) => {
     let at = from;
-    return seconds.map((part, kind) => {
-      const one = { kind: `c${kind}`, from: at, to: (at += part), worst: SEVERITY[kind], name: CLASSES[kind] };
-      return one;
-    }).filter((one) => one.to > one.from);
+    const parts = seconds.map((part, kind) => ({ kind: `c${kind}`, from: at, to: (at += part), worst: SEVERITY[kind], name: CLASSES[kind] }));
+    return parts.filter((one) => one.to > one.from);
   });
 }
 
 function drawIncidents(drawing, y) {
   const x = scale(), { data } = state, step = data.columns.width;
-  data.columns.incidents.forEach((number, column) => {
+  if (data.folded.length) data.columns.incidents.forEach((number, column) => {
     const from = column * step;
     if (!number || from + step < view.from || from > view.to) return;
     const a = Math.max(x(from), margin()), b = Math.min(x(from + step), width() - 6);

@@ -161,6 +161,7 @@ class Rehearsal:
             log_dir=run_dir / "logs",
             checkpoint_dir=run_dir / "checkpoints",
             notify=(),
+            report_page=False,
             saving=replace(self.spec.saving, storage_interval=interval, keep=saves + 1),
             restarts=replace(self.spec.restarts, backoff_first=0.0),
             limits=limits,

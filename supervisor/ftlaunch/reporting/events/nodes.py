@@ -1,0 +1,52 @@
+"""The nodes of a job: they come, get a place or stand by, and leave. A job of one node has none of these events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ftlaunch.reporting.events.base import JobEvent
+
+_LONGEST = 200  # characters of what a node says of itself
+
+
+@dataclass(frozen=True)
+class NodeJoined(JobEvent):
+    """A node has come; it stands by until it has a place."""
+
+    name = "node_joined"
+    node: int
+    """the number that this head has given to it"""
+    host: str
+    address: str
+
+    def fields(self) -> dict[str, Any]:
+        """Its number at this head, and where it is."""
+        return {"node": self.node, "host": self.host[:_LONGEST], "address": self.address[:_LONGEST]}
+
+
+@dataclass(frozen=True)
+class NodePlaced(JobEvent):
+    """An attempt begins, and a node has another place than before."""
+
+    name = "node_placed"
+    node: int
+    place: int
+
+    def fields(self) -> dict[str, Any]:
+        """Its number, and its place: -1 where it stands by from now on."""
+        return {"node": self.node, "place": self.place}
+
+
+@dataclass(frozen=True)
+class NodeLeft(JobEvent):
+    """A node is gone: it is lost, or it has left."""
+
+    name = "node_left"
+    node: int
+    place: int
+    why: str
+
+    def fields(self) -> dict[str, Any]:
+        """Its number, the place that it had, and why it is gone."""
+        return {"node": self.node, "place": self.place, "why": self.why}

@@ -1,0 +1,165 @@
+"""report.html in a real browser, without a network: what people see, and do with keys, wheel and printer.
+
+FT_SHOTS=FOLDER keeps the screenshots; else they go with the test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.browser import DESKTOP, PHONE, BrowserPages, browser_page
+from tests.support.run_dirs import Timed, at, failed, log, run_dir, started
+
+from ftlaunch.report_page.data import page_data
+from ftlaunch.report_page.writing import write_page
+
+__all__ = ["browser_page"]
+
+EVIL = "<img src=x onerror=document.title='pwned'><script>document.title='pwned'</script>"
+
+
+def a_life(name: str = f"demo {EVIL}") -> list[Timed]:
+    """Half an hour with three incidents, losses, checkpoints and two nodes."""
+    events = [
+        *started(3, job_id=name),
+        at(11, "node_joined", node=1, host="node-a", address="10.0.0.1"),
+        at(11, "node_joined", node=2, host="node-b", address="10.0.0.2"),
+        at(12, "node_placed", node=1, place=0),
+    ]
+    evil = {"kind": "exception", "sentence": f"rank 1 failed with {EVIL}", "trace": EVIL}
+    hang = {"kind": "hang", "cause": "rank 2 is hung", "autopsy": "/r/autopsy/attempt_2"}
+    struck = {500.0: failed(500, 240, lost=3, **evil), 900.0: failed(900, 440)}
+    struck[1300.0] = failed(1300, 640, rank=2, **hang)
+    for tick in range(1, 60):
+        now, step = 30.0 * tick, 15 * tick
+        loss = [[rank, 9 / (tick + 1) + rank / 10] for rank in range(3)]
+        took = [[rank, 2 + (tick * (rank + 3) % 7) / 10] for rank in range(3)]
+        for when in [when for when in struck if when <= now]:
+            events += struck.pop(when)
+        events.append(at(now, "progress", step=step, loss=loss, step_seconds=took, of=None))
+        if tick % 10 == 0:
+            saved = {"why": "interval", "bytes": 1 << 30, "seconds": 12.0, "health": "normal"}
+            events.append(at(now + 13, "checkpoint_committed", step=step, **saved))
+    return [*events, at(1800, "job_finished", code=0, restarts=3)]
+
+
+def a_run(home: Path, name: str = f"demo {EVIL}") -> Path:
+    made = run_dir(home, a_life(name))
+    log(made, 0, 1, f"line one\n{EVIL}\n")
+    folder = made / "autopsy/attempt_2"
+    folder.mkdir(parents=True)
+    (folder / "verdict.txt").write_text("rank 2 is hung\n")
+    waits = '  File "/x/site-packages/torch/distributed/distributed_c10d.py", line 2 in all_reduce\n'
+    for rank in range(3):
+        own = f'  File "/job/{"data" if rank == 2 else "train"}.py", line 7 in work\n'
+        text = "Current thread 0x00007f (most recent call first):\n" + ("" if rank == 2 else waits) + own
+        (folder / f"rank_{rank}.stack.txt").write_text(text)
+        (folder / f"rank_{rank}.proc.json").write_text("{}")
+    write_page(made, made / "report.html")
+    return made / "report.html"
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return a_run(tmp_path)
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Path:
+    folder = Path(os.environ.get("FT_SHOTS", tmp_path / "shots"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def sees(page: Any, text: str, where: str = "#window") -> None:
+    """Wait until it stands there; `#window` says which part of the time is drawn."""
+    pytest.importorskip("playwright.sync_api").expect(page.locator(where)).to_contain_text(text)
+
+
+LOOKS = [("desktop", DESKTOP, False), ("phone", PHONE, False), ("dark", DESKTOP, True)]
+
+
+@pytest.mark.parametrize(("name", "size", "dark"), LOOKS)
+def test_it_is_seen_as_it_was(
+    report: Path, shots: Path, browser_page: BrowserPages, name: str, size: Any, dark: bool
+) -> None:
+    page = browser_page(report.as_uri(), size=size, dark=dark)
+    assert page.locator("h1").inner_text() == f"demo {EVIL}"
+    assert page.title() != "pwned"
+    assert page.locator(".incident").count() == 3
+    hang, _, evil = page.locator(".incident").all()
+    hang.locator("summary").click()
+    sees(page, "ranks 0, 1 wait in all_reduce", "#incident-3")
+    assert hang.locator(".graph .culprit").count() == 1
+    evil.locator("summary").click()
+    sees(page, "line one", "#incident-1")
+    assert f"line one\n{EVIL}" in evil.inner_text()
+    assert page.locator("#loss polyline").count() == 3
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    page.screenshot(path=shots / f"{name}.png", full_page=True)
+
+
+def test_the_picture_of_the_guide(tmp_path: Path, shots: Path, browser_page: BrowserPages) -> None:
+    """docs/images/report.png is made here: FT_SHOTS=docs/images."""
+    page = browser_page(a_run(tmp_path, "demo").as_uri(), size=(1100, 1420))
+    sees(page, "all of it")
+    page.screenshot(path=shots / "report.png")
+    assert (shots / "report.png").stat().st_size < 200_000
+
+
+def test_it_zooms_by_buttons_wheel_and_keys(report: Path, browser_page: BrowserPages) -> None:
+    page = browser_page(report.as_uri())
+    sees(page, "all of it")
+    sees(page, ", 30 min 0 s")
+    page.get_by_role("button", name="Zoom in").click()
+    sees(page, ", 15 min 0 s")
+    page.locator("#drawings").focus()
+    page.keyboard.press("+")
+    sees(page, ", 7 min 30 s")
+    page.locator("#timeline").hover(position={"x": 400, "y": 20})
+    page.mouse.wheel(0, -120)
+    sees(page, ", 6 min 0 s")
+    page.keyboard.press("0")
+    sees(page, "all of it")
+
+
+AT = "() => [scrollY, document.activeElement.parentNode.id]"
+
+
+def test_an_update_leaves_what_somebody_is_looking_at(report: Path, browser_page: BrowserPages) -> None:
+    """Zoom, open incidents, focus and scroll position stay, and the new incident is there."""
+    page = browser_page(report.as_uri())
+    page.get_by_role("button", name="Zoom in").click()
+    sees(page, ", 15 min 0 s")
+    page.locator("#incident-1 summary").click()
+    before = page.evaluate(AT)
+    assert before[1] == "incident-1"
+    drawn = page.locator("#window").inner_text()
+    data = page_data(run_dir(report.parents[1], [*a_life()[:-1], *failed(1795, 890, sentence="one more")]))
+    page.evaluate("data => window.ftlaunch.update(data)", json.loads(json.dumps(data)))
+    assert page.locator(".incident").count() == 4
+    assert page.locator("#incident-1").get_attribute("open") is not None
+    assert page.locator("#window").inner_text() == drawn
+    assert page.evaluate(AT)[1] == before[1]
+
+
+def test_printed_it_is_open(report: Path, browser_page: BrowserPages) -> None:
+    page = browser_page(report.as_uri())
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    assert "line one" in page.locator("#incident-1").inner_text()
+    page.evaluate("() => dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details[open]").count() == 0
+
+
+def test_nothing_stands_in_the_way_of_a_screen_reader(report: Path, browser_page: BrowserPages) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    for dark in (False, True):
+        page = browser_page(report.as_uri(), dark=dark, bypass_csp=True)
+        page.locator("#open-all").click()
+        found = axe.Axe().run(page).response["violations"]
+        assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found] == []
