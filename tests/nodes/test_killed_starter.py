@@ -15,7 +15,8 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
-NODES, ARGS = 2, ("--steps", "60", "--step-time", "0.2")
+NODES, ARGS = 2, ("--steps", "90", "--step-time", "0.2")
+TIMEOUT = "--node-timeout", "6s"  # no node is to fall silent on a busy machine
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def processes_like(machine: Machine, agent: int) -> set[int]:
 def test_the_node_beside_a_lost_head_finds_the_next_one(tmp_path: Path, alone: Any) -> None:
     """Taken out: without `read_on` nobody there looks for the sign of the new head, and the node leaves after 30 s."""
     with made(NODES) as machines:
-        job = Cluster(machines, tmp_path / "job", NODES, (), *ARGS)
+        job = Cluster(machines, tmp_path / "job", NODES, TIMEOUT, *ARGS)
         job.start_all()
         ranks = job.wait_step(5)
         here = machines[0]

@@ -52,13 +52,14 @@ class Attempt:
 
     def spawn(self) -> None:
         """Start the ranks. Raises SpawnFailed; those that were started by then are told of all the same."""
+        began = self._context.clock()
         try:
             self.group.spawn()
         finally:
             ranks = self.group.ranks
             logs = {number: (rank.log, rank.log_from) for number, rank in ranks.items()}
             pids = [rank.process.pid for rank in ranks.values()]
-            self._context.tell(AttemptStarted(self.number, pids, self.group.port, logs))
+            self._context.tell(AttemptStarted(self.number, pids, self.group.port, logs, self._context.clock() - began))
 
     def adopt(self) -> None:
         """The ranks run already, and the group knows them. Their logs are followed from here on."""

@@ -18,6 +18,7 @@ from ftlaunch.engine.stop_requests import StopRequests
 from ftlaunch.engine.supervisor import Supervisor
 from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.memory.recovery_plan import NONE
+from ftlaunch.metrics.outlet_watch import Outlets
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.policy.states import Event, JobState
 from ftlaunch.ranks import environment
@@ -77,6 +78,7 @@ def _run(spec: JobSpec, terminal: Terminal, signals: Signals) -> int:
         raise refusal from error
     code = job.run()
     reporter.tell(job.supervisor.ended(code))
+    job.outlets.close()
     if unsaved := job.supervisor.unsaved():
         reporter.say(unsaved)
     reporter.farewell()
@@ -146,6 +148,7 @@ class _Job:
         )
         self.supervisor = Supervisor(context, edges)
         requests = StopRequests(context, signals, self._control, self.supervisor)
+        self.outlets = Outlets(helpers, spec, loop, reporter.tell, time.monotonic)
         self._preemption = watch_for(spec, loop, helpers, requests.stop, reporter.say)
 
     def run(self) -> int:

@@ -22,6 +22,11 @@ Verb = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Does what is asked; returns the answer, JSON-ready, with `ok` and, where that is false, `error`."""
 
 
+def with_ranks(request: Mapping[str, Any]) -> bool:
+    """Whether a `status` asks for what is known of each rank."""
+    return request.get("ranks") is not False
+
+
 def reason_of(request: Mapping[str, Any]) -> str:
     """Who asks, as the journal and the terminal say it."""
     return str(request.get("why", "asked on the control socket"))[:_LONGEST_REASON]
@@ -103,4 +108,4 @@ class StopRequests:
         return {"ok": True}
 
     def _on_status(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"ok": True, **self._supervisor.overview().as_dict()}
+        return {"ok": True, **self._supervisor.overview(with_ranks(request)).as_dict()}

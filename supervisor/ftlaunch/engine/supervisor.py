@@ -240,11 +240,11 @@ class Supervisor:
 
     # --- the job at a moment, and its end ---------------------------------------------------------------------
 
-    def overview(self) -> Overview:
-        """The job at this moment."""
+    def overview(self, ranks: bool = True) -> Overview:
+        """The job at this moment; without its ranks where these are not asked for."""
         context, budget, attempt = self._context, self.incidents.budget, self.attempt
-        views = [] if attempt is None else attempt.group.views()
-        ranks = {} if attempt is None else attempt.group.ranks
+        views = [] if attempt is None or not ranks else attempt.group.views()
+        known = {} if attempt is None else attempt.group.ranks
         now = context.clock()
         return Overview(
             job_id=context.spec.job_id,
@@ -254,10 +254,11 @@ class Supervisor:
             max_restarts=budget.limits.restarts,
             committed=self.saving.committed,
             in_memory=context.pages.newest_common(),
+            ranks_alive=0 if attempt is None else len(attempt.group.living),
             run_dir=str(context.spec.run_dir),
             checkpoint_dir=str(context.spec.checkpoint_dir),
             last_incident=self.incidents.last,
-            ranks=[of_rank(ranks[view.rank], view, now) for view in views],
+            ranks=[of_rank(known[view.rank], view, now) for view in views],
             slow=[] if attempt is None else [news.sentence for news in attempt.stragglers.slow.values()],
         )
 

@@ -278,3 +278,7 @@ class Teller:
         "job_stopped": _on_end,
         "job_failed": _on_end,
     }
+
+
+HEARD = frozenset(Teller._hears)
+"""The events that a story's times are told from."""

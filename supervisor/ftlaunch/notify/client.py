@@ -145,5 +145,6 @@ class NotifierLink:
             heard += self._hear()
         if self._socket is not None:
             heard += self._buried()
-            processes.kill_descendants([], [])  # the notifier's commands, orphaned, have become our children
+            # the notifier's commands, orphaned, have become our children
+            processes.kill_descendants(self._helpers.pids, [])
         return heard

@@ -54,10 +54,12 @@ class Overview:
     """newest step on storage, or -1"""
     in_memory: int
     """newest step that all ranks have in memory, or -1"""
+    ranks_alive: int
     run_dir: str
     checkpoint_dir: str
     last_incident: dict[str, Any] | None
     ranks: Sequence[RankOverview]
+    """empty where they were not asked for: of many they take time"""
     slow: Sequence[str]
     """a sentence for each rank that the others wait for"""
 

@@ -18,6 +18,7 @@ from ftlaunch.spec.keys import YAML_KEYS, default
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.spec.parsers import Endpoint, StorageInterval
 from ftlaunch.spec.parsing.notify_targets import NotifyTarget
+from ftlaunch.spec.parsing.outlets import MetricsSpec, TracesSpec
 
 __all__ = ["JobSpec", "SpecError", "TargetKind", "resolved"]
 
@@ -154,6 +155,10 @@ class JobSpec:
     notify: tuple[NotifyTarget, ...] = ()
     report_page: bool = default("report_page")
     """report.html is written at the end"""
+    metrics: MetricsSpec | None = None
+    """None: there are none"""
+    traces: TracesSpec | None = None
+    """None: there are none"""
 
 
 PARTS: Mapping[str, type] = {

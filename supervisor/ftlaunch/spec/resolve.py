@@ -211,6 +211,7 @@ def _build(
         "stop_signals": value["signals_to_handle"],
         "python": value["python"] or sys.executable,
         "notify": value["notify"] or (),
+        "metrics": value["metrics"] and value["metrics"].in_folder(cwd),
         "preload": value["preload"] or (),
     }  # fmt: skip
     every = {**value, **derived, **vars(nodes)}

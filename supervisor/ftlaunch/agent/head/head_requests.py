@@ -9,7 +9,7 @@ from typing import Any
 from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.regrouping import CannotRegroup
-from ftlaunch.engine.stop_requests import Verb, reason_of
+from ftlaunch.engine.stop_requests import Verb, reason_of, with_ranks
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.job import DrainRequested
 from ftlaunch.reporting.overview import Overview
@@ -21,7 +21,7 @@ class HeadRequests:
     """Of one head."""
 
     def __init__(
-        self, endpoint: str, cluster: Cluster, machines: IsolatedMachines, overview: Callable[[], Overview],
+        self, endpoint: str, cluster: Cluster, machines: IsolatedMachines, overview: Callable[[bool], Overview],
         tell: Callable[[JobEvent], None],
     ) -> None:  # fmt: skip
         """endpoint: at which this head listens, for people."""
@@ -40,7 +40,7 @@ class HeadRequests:
 
     def _on_status(self, request: Request) -> dict[str, Any]:
         head = {"host": socket.gethostname(), "endpoint": self._endpoint}
-        return {"ok": True, **self._overview().as_dict(), "head": head}
+        return {"ok": True, **self._overview(with_ranks(request)).as_dict(), "head": head}
 
     def _on_forgive(self, request: Request) -> dict[str, Any]:
         return self._machines.forgive(str(request.get("node")), self._cluster.roster.members.values())

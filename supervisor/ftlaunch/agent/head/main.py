@@ -32,6 +32,7 @@ from ftlaunch.engine import main as engine_main
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.memory.directory import remove_memory
+from ftlaunch.metrics.outlet_watch import Outlets
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.policy.states import Event
 from ftlaunch.reporting import messages
@@ -150,12 +151,14 @@ def _serve(
     job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random, reached, life)
     door.accepted, door.say = job.cluster.arrivals.accepted, reporter.say
     told.tell(os.getpid())
+    outlets = Outlets(helpers, world, loop, reporter.tell, time.monotonic)
     try:
         code = job.run()
     except Deposed:
         remove_memory(workspace.memory_dir)  # only mirrors lie there; run dir and locks are the next head's
         raise
     reporter.tell(job.supervisor.ended(code))
+    outlets.close()
     if unsaved := job.supervisor.unsaved() or job.kept():
         reporter.say(unsaved)
     reporter.farewell()

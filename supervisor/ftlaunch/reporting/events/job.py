@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.common.formatting import duration
 from ftlaunch.common.masking import masked_args
 from ftlaunch.notify.client import DeliveryOutcome
 from ftlaunch.policy.failure_diagnosis import Cause
@@ -47,6 +48,7 @@ class JobStarted(JobEvent):
             "memory_dir": str(self.memory_dir),
             "checkpoint_dir": str(spec.checkpoint_dir),
             "max_restarts": spec.restarts.max_restarts,
+            "max_hang_restarts": spec.restarts.max_hang_restarts,
             "killed_at": None if killed is None else {"step": killed[0], "ago": round(killed[1], 3)},
         }
 
@@ -146,6 +148,43 @@ class NotifyFailed(Notified):
         """The same for people."""
         told = self.outcome
         return f"cannot tell {told.target} of {told.kind}: {told.error} ({told.tries} tries)"
+
+
+@dataclass(frozen=True)
+class MetricsServed(JobEvent):
+    """Metrics are to be had at an address."""
+
+    name = "metrics_served"
+    url: str
+
+    def fields(self) -> dict[str, Any]:
+        """The address."""
+        return {"url": self.url}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        return f"metrics are at {self.url}"
+
+
+@dataclass(frozen=True)
+class OutletEnded(JobEvent):
+    """The process that tells metrics or traces has ended; the job goes on."""
+
+    name = "outlet_ended"
+    what: str
+    """metrics or traces"""
+    why: str
+    again: float | None
+    """seconds until another one is started; None: there will be none"""
+
+    def fields(self) -> dict[str, Any]:
+        """Which one, why, and when another one is started."""
+        return {"what": self.what, "why": self.why, "again": self.again}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        then = "there are none from now on" if self.again is None else f"trying again in {duration(self.again)}"
+        return f"cannot tell {self.what}: {self.why}; {then}, and the job goes on"
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,13 @@ class AttemptStarted(JobEvent):
     port: int
     logs: Mapping[int, tuple[Path, int]]
     """of each rank: its log, and where in it the attempt begins, in bytes"""
+    seconds: float | None = None
+    """that starting them took; None: they ran already"""
 
     def fields(self) -> dict[str, Any]:
-        """Processes, where they are known, and port."""
-        return {"pids": list(self.pids) if all(self.pids) else None, "port": self.port}
+        """Processes, where they are known, port, and how long starting them took."""
+        took = self.seconds and round(self.seconds, 4)
+        return {"pids": list(self.pids) if all(self.pids) else None, "port": self.port, "seconds": took}
 
 
 @dataclass(frozen=True)

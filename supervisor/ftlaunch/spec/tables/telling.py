@@ -5,7 +5,7 @@ from __future__ import annotations
 from ftlaunch.spec import parsers as p
 from ftlaunch.spec import shown
 from ftlaunch.spec.key import Key
-from ftlaunch.spec.parsing import notify_targets
+from ftlaunch.spec.parsing import notify_targets, outlets
 from ftlaunch.spec.parsing.rule_parser import parse_rules
 
 TELLING = (
@@ -17,4 +17,10 @@ TELLING = (
         option=False, show=shown.targets),
     Key("report_page", p.switch, "true or false", "true",
         "write <run-dir>/report.html at the end: the job's life in one file, for a browser", switch=True),
+    Key("metrics", outlets.metrics, "a mapping with `port`, `textfile` or both", None,
+        "metrics for Prometheus: port (at the address bind), textfile (a directory), ranks, linger", option=False,
+        show=outlets.shown_metrics),
+    Key("traces", outlets.traces, "a mapping, empty or with `endpoint`", None,
+        "traces of restarts for OpenTelemetry: endpoint, else OTEL_EXPORTER_OTLP_ENDPOINT", option=False,
+        show=outlets.shown_traces),
 )  # fmt: skip

@@ -162,6 +162,8 @@ class Rehearsal:
             checkpoint_dir=run_dir / "checkpoints",
             notify=(),
             report_page=False,
+            metrics=None,
+            traces=None,
             saving=replace(self.spec.saving, storage_interval=interval, keep=saves + 1),
             restarts=replace(self.spec.restarts, backoff_first=0.0),
             limits=limits,

@@ -1,0 +1,168 @@
+"""What metrics cost: a scrape at 1,024 ranks, the exporter, and the supervisor with and without it.
+
+    python scripts/bench_metrics        (make bench-metrics)
+
+The ranks of the scrape are pages in memory that one process beats, and a journal: what the exporter reads of a job. The
+supervisor is real, with idle ranks. Prints a table: median, and the range over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import psutil
+
+from ftlaunch.history.journal import Journal
+from ftlaunch_contract.pages.page import Page, create_page, page_path
+from ftlaunch_contract.protocol import Phase
+
+IDLE = "import time\ntime.sleep(100000)\n"
+Row = tuple[str, str, str]
+
+
+def figure(values: list[float], unit: str, digits: int = 1) -> str:
+    """Median and range."""
+    return f"{statistics.median(values):.{digits}f} {unit} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+@contextmanager
+def beating(home: Path, ranks: int) -> Iterator[Path]:
+    """A run dir whose job has so many ranks, which make ten steps a second."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="ftlaunch-bench-") as memory:
+        pages = []
+        for rank in range(ranks):
+            create_page(page_path(Path(memory), rank))
+            pages.append(Page(page_path(Path(memory), rank)))
+            pages[-1].begin(0, os.getpid(), 0)
+            pages[-1].phase = Phase.TRAIN
+        journal = Journal(home)
+        about = {"job_id": "bench", "host": "here", "run_dir": str(home), "memory_dir": memory, "ranks": ranks}
+        journal.write("job_started", **about, max_restarts=3, max_hang_restarts=3)
+        journal.write("attempt_started", pids=None, port=0)
+        journal.write("resumed", step=0, source=None, steps_lost=0, seconds=None)
+        over, step = Event(), 0
+        thread = Thread(target=lambda: _beat(pages, over, step))
+        thread.start()
+        try:
+            yield home
+        finally:
+            over.set()
+            thread.join()
+            journal.close()
+
+
+def _beat(pages: list[Page], over: Event, step: int) -> None:
+    while not over.wait(0.1):
+        step += 1
+        for page in pages:
+            page.end_step(step, 100_000_000, time.monotonic_ns())
+
+
+@contextmanager
+def exporter(run_dir: Path, ranks: bool) -> Iterator[tuple[psutil.Process, str]]:
+    """An exporter of its own, and its address."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asked = {"run_dir": str(run_dir), "port": 0, "bind": "127.0.0.1", "textfile": None, "ranks": ranks, "linger": 0,
+             "kinds": []}  # fmt: skip
+    with subprocess.Popen([sys.executable, "-m", "ftlaunch.metrics.exporter"], stdin=theirs.fileno()) as process:
+        theirs.close()
+        ours.send(json.dumps(asked).encode())
+        yield psutil.Process(process.pid), json.loads(ours.recv(1 << 16))["url"]
+        ours.close()
+
+
+def scrapes(home: Path, ranks: int, count: int, *, by_rank: bool) -> list[Row]:
+    """Time of a scrape as Prometheus makes it (OpenMetrics, gzip), one every 50 ms; size, memory and processor."""
+    headers = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encoding": "gzip"}
+    run_dir = home / f"run_{ranks}_{by_rank}"
+    run_dir.mkdir()
+    times: list[float] = []
+    with beating(run_dir, ranks) as job, exporter(job, by_rank) as (process, url):
+        time.sleep(3)
+        before, began = process.cpu_times(), time.monotonic()
+        for _ in range(count):
+            at = time.monotonic()
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+                page = answer.read()
+            times.append((time.monotonic() - at) * 1000)
+            time.sleep(0.05)
+        after, ended = process.cpu_times(), time.monotonic()
+        memory = process.memory_info().rss / 2**20
+    used = 100 * (after.user + after.system - before.user - before.system) / (ended - began)
+    text = gzip.decompress(page)
+    samples = sum(not line.startswith(b"#") for line in text.splitlines())
+    what = f"{ranks:,} ranks, {'with' if by_rank else 'without'} labels by rank"
+    within = sorted(times)[int(0.99 * len(times))]
+    return [
+        (f"a scrape, {what}", figure(times, "ms"), f"<= 5; 99 of 100 within {within:.1f} ms"),
+        (
+            f"its size, {what}",
+            f"{samples:,} samples, {len(text) / 1024:.0f} KiB, {len(page) / 1024:.0f} KiB packed",
+            "",
+        ),
+        (f"the exporter, {what}", f"{memory:.1f} MiB, {used:.1f} % of a core", "20 scrapes a second meanwhile"),
+    ]
+
+
+def supervisor(home: Path, ranks: int, rounds: int, seconds: float, *, metrics: bool) -> list[Row]:
+    """Memory and processor time of a supervisor with idle ranks."""
+    spec: dict[str, Any] = {"script": str(home / "idle.py"), "nproc_per_node": ranks, "warm": False}
+    if metrics:
+        spec["metrics"] = {"port": 0, "ranks": True, "linger": "0s"}
+    (home / "idle.py").write_text(IDLE)
+    (home / "job.yaml").write_text(json.dumps(spec))
+    job_id = f"bench-{os.getpid()}-{metrics}"
+    command = [sys.executable, "-m", "ftlaunch", "--run-dir", str(home / job_id), "--job-id", job_id]
+    memory, used = [], []
+    with subprocess.Popen([*command, "job.yaml"], cwd=home, stderr=subprocess.DEVNULL) as process:
+        me = psutil.Process(process.pid)
+        while len(me.children()) < ranks + 1 + metrics:
+            time.sleep(0.05)
+        time.sleep(5.0)
+        for _ in range(rounds):
+            before, began = me.cpu_times(), time.monotonic()
+            time.sleep(seconds)
+            after, ended = me.cpu_times(), time.monotonic()
+            used.append(100 * (after.user + after.system - before.user - before.system) / (ended - began))
+            memory.append(me.memory_info().rss / 2**20)
+        process.terminate()
+    what = f"the supervisor, {ranks} idle ranks, {'with' if metrics else 'without'} metrics"
+    return [(f"{what}: memory", figure(memory, "MiB"), "<= 30"), (what, figure(used, "% of a core", 2), "<= 1")]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scrapes", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of a round")
+    parser.add_argument("--ranks", type=int, default=8, help="of the supervisor")
+    given = parser.parse_args()
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as home:
+        for by_rank in (True, False):
+            rows += scrapes(Path(home), 1024, given.scrapes, by_rank=by_rank)
+        for metrics in (False, True):
+            rows += supervisor(Path(home), given.ranks, given.rounds, given.seconds, metrics=metrics)
+    print("| what | measured | wanted |\n| --- | --- | --- |")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The port at which metrics are to be had: pages that are written beforehand, so that a scrape only sends bytes."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import NamedTuple
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.exposition import gzip_accepted
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
+_MOST = 16  # scrapes at once; more are refused
+_SLOW = 10.0  # seconds that a client may take
+_PATH = "/metrics"
+_Request = socket.socket | tuple[bytes, socket.socket]
+
+
+class Form(NamedTuple):
+    """How a page is written."""
+
+    openmetrics: bool
+    """else Prometheus' text format"""
+    gzipped: bool
+
+    @property
+    def content_type(self) -> str:
+        """For the answer's head."""
+        return openmetrics.CONTENT_TYPE_LATEST if self.openmetrics else CONTENT_TYPE_PLAIN_0_0_4
+
+    def write(self, collector: Collector) -> bytes:
+        """The page."""
+        text = (openmetrics.generate_latest if self.openmetrics else generate_latest)(collector)
+        return gzip.compress(text, 1) if self.gzipped else text
+
+
+class WrittenPages:
+    """The newest reading in every form that anybody has asked for."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._lock = threading.Lock()
+        self._collector = collector
+        self._written: Mapping[Form, bytes] = {}
+        self.scrapes = 0
+
+    def renew(self, collector: Collector) -> None:
+        """Write the pages of a new reading."""
+        written = {form: form.write(collector) for form in self._written}
+        with self._lock:
+            self._collector, self._written = collector, written
+
+    def get(self, form: Form) -> bytes:
+        """The page in a form; it is written now where nobody has asked for that form before."""
+        with self._lock:
+            self.scrapes += 1
+            if form not in self._written:
+                self._written = {**self._written, form: form.write(self._collector)}
+            return self._written[form]
+
+
+class MetricsServer(ThreadingMixIn, TCPServer):
+    """Serves `pages` in threads of its own."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, address: str, port: int, pages: WrittenPages) -> None:
+        """Listen. Raises OSError."""
+        self.pages = pages
+        self._free = threading.BoundedSemaphore(_MOST)
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        super().__init__((address, port), _Scrape)
+        host = f"[{address}]" if ":" in address else address
+        self.url = f"http://{host}:{self.server_address[1]}{_PATH}"
+        threading.Thread(target=self.serve_forever, name="ftlaunch-metrics", daemon=True).start()
+
+    def process_request(self, request: _Request, client_address: object) -> None:
+        """Serve a connection in a thread, if not too many are being served."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: _Request, client_address: object) -> None:
+        """In that thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has gone, or was too slow: nobody need be told."""
+
+
+class _Scrape(BaseHTTPRequestHandler):
+    server: MetricsServer
+    timeout = _SLOW
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def _answer(self, *, body: bool) -> None:
+        if self.path.partition("?")[0] != _PATH:
+            self.send_error(HTTPStatus.NOT_FOUND, explain=f"Metrics are at {_PATH}.")
+            return
+        accepts = self.headers.get("Accept", "")
+        form = Form("application/openmetrics-text" in accepts, gzip_accepted(self.headers.get("Accept-Encoding", "")))
+        page = self.server.pages.get(form)
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", form.content_type)
+        if form.gzipped:
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        if body:
+            self.wfile.write(page)
+
+    def version_string(self) -> str:
+        return "ftlaunch"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are not news."""

@@ -1,0 +1,218 @@
+"""What a journal adds up to: counters, sums and the newest facts, over all runs in a run dir. Pure.
+
+The journal outlives the exporter, the supervisor and the machine of the head, so what is counted here goes on where it
+was whoever of them dies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ftlaunch.history import goodput
+from ftlaunch.history.story import CLASSES
+from ftlaunch.history.timeline import Moment, moments
+
+RESTART_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+SAVE_BOUNDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+OTHER = "other"
+_WHYS = frozenset({"interval", "stop", "incident", "request", "end"})
+_FAULTS = frozenset({"nan", "spike", "divergence"})
+_ENDS = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
+Line = Mapping[str, Any]
+
+
+class Distribution:
+    """A histogram: how many values were at most each bound, and their sum."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float | None) -> None:
+        """Count a value; None is none."""
+        if value is not None:
+            self._counts[bisect_left(self._bounds, value)] += 1
+            self.sum += value
+
+    def buckets(self) -> list[tuple[str, int]]:
+        """The upper bound of each bucket, and how many values were not above it."""
+        total, found = 0, []
+        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+            total += count
+            found.append(("+Inf" if bound == float("inf") else str(bound), total))
+        return found
+
+
+class Tally:
+    """Of one journal, line by line."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        """kinds: that incidents may have; what else the journal names is `other`."""
+        self.kinds = (*kinds, OTHER)
+        self.start: Line | None = None  # the newest `job_started`
+        self.started_at = self.ended_at = self.committed_at = 0.0
+        self.attempt = 0
+        self.state = ""  # of a job that has ended
+        self.runs = self.attempts = self.steps_lost = self.hangs_suspected = 0
+        self.incidents: Counter[str] = Counter()
+        self.restarts: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.notices: Counter[str] = Counter()
+        self.left: dict[str, int] = {}
+        self.to_resumed, self.to_first_step = Distribution(RESTART_BOUNDS), Distribution(RESTART_BOUNDS)
+        self.slow: set[int] = set()
+        self.commits: Counter[str] = Counter()
+        self.save_seconds = Distribution(SAVE_BOUNDS)
+        self.saved_bytes = self.save_failures = self.rejected = self.saver_deaths = 0
+        self.committed = -1
+        self.saver_up = self.storage_answers = True
+        self._told: list[Line] = []  # what a story's times are told from
+        self._line: list[Moment] | None = None  # the same on one time line
+
+    def hear(self, line: Line) -> None:
+        """Take a line of the journal; one that is no event of ours is passed over."""
+        name = line.get("event")
+        if not isinstance(name, str) or not isinstance(line.get("t"), str):
+            return
+        if name in goodput.HEARD and name != "checkpoint_committed":
+            self._keep(name, line)
+        handler = self._hears.get(name)
+        if handler is not None:
+            handler(self, line)
+
+    def _keep(self, name: str, line: Line) -> None:
+        """Keep what the story needs: of many milestones in a row the last, of ranks' ends those of this attempt."""
+        told, self._line = self._told, None
+        if name == "attempt_started":
+            self._told = told = [old for old in told if old["event"] != "rank_exited"]
+        if name == "progress" and told and told[-1]["event"] == "progress":
+            told.pop()
+        told.append(line)
+
+    def seconds(self, now: float) -> dict[str, float]:
+        """Wall time by what it went into, until `now` (of the epoch) or the job's end."""
+        if self._line is None:
+            self._line = moments(self._told)
+        if not self._line:
+            return dict.fromkeys(CLASSES, 0.0)
+        until = [] if self.state else [Moment(max(now, self._line[-1].wall), "now", self.attempt, {})]
+        return goodput.tell([*self._line, *until]).seconds
+
+    def _count(self, where: Counter[str], kind: object) -> None:
+        where[str(kind) if kind in self.kinds else OTHER] += 1
+
+    # --- what lines say ---------------------------------------------------------------------------------------
+
+    def _on_job_started(self, line: Line) -> None:
+        self.start, self.state = line, ""
+        self.runs += 1
+        self.started_at = _wall(line)
+        self.left = {"failure": _whole(line, "max_restarts"), "hang": _whole(line, "max_hang_restarts")}
+        self.saver_up = self.storage_answers = True
+        self.slow = set()
+
+    def _on_attempt(self, line: Line) -> None:
+        self.attempt = _whole(line, "attempt")
+        self.attempts += 1
+        self.slow = set()
+
+    def _on_adopted(self, line: Line) -> None:
+        self.attempt = _whole(line, "attempt")
+
+    def _on_incident(self, line: Line) -> None:
+        self._count(self.incidents, line.get("kind"))
+        if line.get("verdict") == "restart":
+            self._count(self.restarts, line.get("kind"))
+        self.left = {"failure": _whole(line, "restarts_left"), "hang": _whole(line, "hang_restarts_left")}
+
+    def _on_resumed(self, line: Line) -> None:
+        self.steps_lost += _whole(line, "steps_lost")
+        self.to_resumed.add(line.get("seconds"))
+
+    def _on_recovered(self, line: Line) -> None:
+        self.to_first_step.add(line.get("seconds"))
+
+    def _on_hang_suspected(self, line: Line) -> None:
+        self.hangs_suspected += 1
+
+    def _on_unsound(self, line: Line) -> None:
+        kind = str(line.get("kind"))
+        self.faults[kind if kind in _FAULTS else OTHER] += 1
+
+    def _on_slow(self, line: Line) -> None:
+        self.slow.add(_whole(line, "rank", -1))
+
+    def _on_slow_over(self, line: Line) -> None:
+        self.slow.discard(_whole(line, "rank", -1))
+
+    def _on_committed(self, line: Line) -> None:
+        why = str(line.get("why"))
+        self.commits[why if why in _WHYS else OTHER] += 1
+        self.saved_bytes += _whole(line, "bytes")
+        self.save_seconds.add(line.get("seconds"))
+        self.committed, self.committed_at = _whole(line, "step", -1), _wall(line)
+
+    def _on_save_failed(self, line: Line) -> None:
+        self.save_failures += 1
+
+    def _on_rejected(self, line: Line) -> None:
+        self.rejected += 1
+
+    def _on_saver_died(self, line: Line) -> None:
+        self.saver_deaths += 1
+        self.saver_up = True  # it is told once another one was started
+
+    def _on_saver_missing(self, line: Line) -> None:
+        self.saver_up = False
+
+    def _on_storage_silent(self, line: Line) -> None:
+        self.storage_answers = False
+
+    def _on_storage_answers(self, line: Line) -> None:
+        self.storage_answers = True
+
+    def _on_notified(self, line: Line) -> None:
+        self.notices["delivered" if line["event"] == "notified" else "failed"] += 1
+
+    def _on_end(self, line: Line) -> None:
+        self.state, self.ended_at = _ENDS[line["event"]], _wall(line)
+
+    _hears: Mapping[str, Callable[[Tally, Line], None]] = {
+        "job_started": _on_job_started,
+        "attempt_started": _on_attempt,
+        "attempt_adopted": _on_adopted,
+        "incident": _on_incident,
+        "resumed": _on_resumed,
+        "recovered": _on_recovered,
+        "hang_suspected": _on_hang_suspected,
+        "unsound": _on_unsound,
+        "rank_slow": _on_slow,
+        "rank_slow_over": _on_slow_over,
+        "checkpoint_committed": _on_committed,
+        "checkpoint_failed": _on_save_failed,
+        "checkpoint_rejected": _on_rejected,
+        "saver_died": _on_saver_died,
+        "saver_missing": _on_saver_missing,
+        "storage_silent": _on_storage_silent,
+        "storage_answers": _on_storage_answers,
+        "notified": _on_notified,
+        "notify_failed": _on_notified,
+        "job_finished": _on_end,
+        "job_stopped": _on_end,
+        "job_failed": _on_end,
+    }
+
+
+def _whole(line: Line, name: str, otherwise: int = 0) -> int:
+    value = line.get(name)
+    return value if isinstance(value, int) else otherwise
+
+
+def _wall(line: Line) -> float:
+    """Seconds of the epoch; 0 where the line does not say."""
+    found = moments([line])
+    return found[0].wall if found else 0.0

@@ -1,0 +1,80 @@
+"""A real Prometheus scrapes a real job with a killed rank: what the dashboard asks has answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.harness import FtJob
+from tests.support.prometheus import NO_PROMETHEUS, PROMETHEUS, Prometheus, train, url_of
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(PROMETHEUS is None, reason=NO_PROMETHEUS)]
+
+DASHBOARD = Path(__file__).parents[2] / "configs/grafana/ftlaunch.json"
+# Queries that give nothing in a job with one killed rank, and why.
+EMPTY: dict[str, str] = {}
+
+
+def dashboard() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(DASHBOARD.read_text())
+    return content
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Title and query of every target of every panel, and of the annotations."""
+    for panel in dashboard()["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+    for annotation in dashboard()["annotations"]["list"]:
+        yield annotation["name"], annotation["expr"]
+
+
+def substituted(expression: str, job_id: str) -> str:
+    """As Grafana fills in its variables."""
+    words = {"$job_id": job_id, "$__rate_interval": "1m", "$__range": "5m"}
+    for name, text in words.items():
+        expression = expression.replace(name, text)
+    assert "$" not in expression, f"a variable that the dashboard does not define: {expression}"
+    return expression
+
+
+def test_every_query_of_the_dashboard_has_an_answer(job: FtJob, prometheus: Callable[..., Prometheus]) -> None:
+    """The rank is killed once Prometheus has seen the counters at 0: increases show from then on."""
+    train(job, {"ranks": True})
+    server = prometheus(url_of(job))
+    wait_for(lambda: server.query("ftlaunch_checkpoint_committed_timestamp_seconds"), "a checkpoint in Prometheus")
+    wait_for(lambda: server.query('ftlaunch_incidents_total{kind="killed"} == 0'), "the counters at 0")
+    os.kill(job.pids()[1], signal.SIGKILL)
+    job.wait_event("recovered")
+    assert [incident["kind"] for incident in job.events("incident")] == ["killed"], "the fault fired"
+    wait_for(lambda: server.query("increase(ftlaunch_incidents_total[1m]) > 0"), "the incident in Prometheus")
+    commits = int(server.query("sum(ftlaunch_checkpoints_committed_total)")[0][1])
+    more = f"sum(ftlaunch_checkpoints_committed_total) > {commits}"
+    wait_for(lambda: server.query(more), "another checkpoint")
+    silent = {query for _, query in expressions() if not server.query(substituted(query, job.job_id))}
+    assert silent == set(EMPTY)
+    assert server.query("ftlaunch_goodput_seconds < 0") == []
+    job.supervisor.terminate()
+    job.wait()
+
+
+def test_the_dashboard_is_whole() -> None:
+    """Ids and places are its own, rows have panels, and each panel asks the chosen Prometheus."""
+    content = dashboard()
+    panels = content["panels"]
+    assert [row["title"] for row in panels if row["type"] == "row"] == ["Goodput", "Incidents", "Checkpoints", "Steps"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [(place["x"] + x, place["y"] + y) for place in (panel["gridPos"] for panel in panels)
+             for x in range(place["w"]) for y in range(place["h"])]  # fmt: skip
+    assert len(set(taken)) == len(taken), "panels lie over each other"
+    assert {panel["datasource"]["uid"] for panel in panels if panel["type"] != "row"} == {"${datasource}"}
+    names = {name["name"] for name in content["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(content)))
+    assert used - {"__rate_interval", "__range"} == names
