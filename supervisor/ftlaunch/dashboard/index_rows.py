@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.dashboard.journal_tail import JournalTail
+from ftlaunch.dashboard.growing_journal import GrowingJournal
 from ftlaunch.dashboard.run_state import RunState
 from ftlaunch.history import goodput
 from ftlaunch.history.timeline import moments
@@ -44,7 +44,7 @@ class IndexRow:
         self._begin()
 
     def _begin(self) -> None:
-        self._tail, self._state = JournalTail(self._run_dir), RunState(self._run_dir)
+        self._tail, self._state = GrowingJournal(self._run_dir), RunState(self._run_dir)
         self._events: list[dict[str, Any]] = []
         self._files, self._forgot = 1, False
 

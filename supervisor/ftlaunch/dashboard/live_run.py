@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.channel.claims import FOLDER
-from ftlaunch.dashboard.journal_tail import JournalTail
+from ftlaunch.dashboard.growing_journal import GrowingJournal
 from ftlaunch.dashboard.run_state import RunState
 from ftlaunch.report_page.data import NoEvents, page_data
 from ftlaunch.report_page.words import Words
@@ -19,7 +19,7 @@ class LiveRun:
     def __init__(self, run_dir: Path, *, listed: bool) -> None:
         """listed: it is one of several that an index shows."""
         self.run_dir, self._listed = run_dir, listed
-        self._tail, self._files, self._state = JournalTail(run_dir), 0, RunState(run_dir)
+        self._tail, self._files, self._state = GrowingJournal(run_dir), 0, RunState(run_dir)
         self.data: dict[str, Any] | None = None
         """the newest page; None where there was none yet"""
         self.trouble = ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ftlaunch.dashboard.index_rows import IndexRows
 from ftlaunch.dashboard.live_run import LiveRun
-from ftlaunch.dashboard.watcher import Watcher
+from ftlaunch.dashboard.watcher import PageWatcher
 from ftlaunch.history.runs import runs_in
 
 
@@ -17,8 +17,8 @@ class RunsShown:
     def __init__(self, place: Path, *, every: bool) -> None:
         """every: `place` is a directory of run dirs, else it is the run dir."""
         self._place, self.every = place.resolve(), every
-        self._watched: dict[str, tuple[LiveRun, Watcher]] = {}
-        self.index = Watcher(IndexRows(self.there).look)
+        self._watched: dict[str, tuple[LiveRun, PageWatcher]] = {}
+        self.index = PageWatcher(IndexRows(self.there).look)
 
     def there(self) -> Mapping[str, Path]:
         """The run dirs that are there now, by name. Raises OSError."""
@@ -36,9 +36,9 @@ class RunsShown:
         except OSError:
             return None
 
-    def watched(self, name: str, run_dir: Path) -> tuple[LiveRun, Watcher]:
+    def watched(self, name: str, run_dir: Path) -> tuple[LiveRun, PageWatcher]:
         """What is known of a run, and its watcher: the same for all who look at it."""
         if name not in self._watched:
             run = LiveRun(run_dir, listed=self.every)
-            self._watched[name] = run, Watcher(run.look)
+            self._watched[name] = run, PageWatcher(run.look)
         return self._watched[name]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from importlib.resources import files
 from urllib.parse import quote
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import (
@@ -25,13 +27,14 @@ from ftlaunch.dashboard.commands import CannotCommand, Commands
 from ftlaunch.dashboard.guard import Guard
 from ftlaunch.dashboard.live_run import LiveRun
 from ftlaunch.dashboard.runs_shown import RunsShown
-from ftlaunch.dashboard.watcher import Watcher
+from ftlaunch.dashboard.watcher import PageWatcher
 from ftlaunch.report_page.render import render
 
 _OWN = files("ftlaunch.dashboard") / "static"
 _LIVE = files("ftlaunch.report_page") / "static"
 _TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html"}
 _LONGEST_COMMAND = 2000  # bytes
+_LAST_WORDS = 1  # seconds for answers under way once it is told to end; news have no end of their own
 
 
 def application(access: Access, shown: RunsShown, commands: Commands) -> ASGIApp:
@@ -112,7 +115,7 @@ class _Pages:
         except CannotCommand as refusal:
             return JSONResponse({"error": str(refusal)}, 409)
 
-    async def _find(self, request: Request) -> tuple[LiveRun, Watcher] | None:
+    async def _find(self, request: Request) -> tuple[LiveRun, PageWatcher] | None:
         name = request.path_params["name"]
         run_dir = await asyncio.to_thread(self._shown.find, name)
         return None if run_dir is None else self._shown.watched(name, run_dir)
@@ -122,5 +125,26 @@ def _unknown(request: Request) -> Response:
     return PlainTextResponse("there is no run dir of this name with a journal\n", 404)
 
 
-def _news(watcher: Watcher) -> Response:
+def _news(watcher: PageWatcher) -> Response:
     return StreamingResponse(watcher.messages(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0: one that is free. Raises OSError."""
+    family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server((address, port), family=family, backlog=256)
+
+
+def serve(app: ASGIApp, listening: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM. ready: called once answers are given."""
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            ready()
+
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none",
+        timeout_graceful_shutdown=_LAST_WORDS,
+    )  # fmt: skip
+    Server(config).run(sockets=[listening])

@@ -20,7 +20,7 @@ Look = Callable[[], Mapping[str, Any]]
 """The parts of the page that may have changed, JSON-ready, by name. It may read files: it runs in a thread."""
 
 
-class Watcher:
+class PageWatcher:
     """Of one page. A browser that is slow gets the newest and misses what lies between: nothing is queued for it."""
 
     def __init__(self, look: Look) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ftlaunch.dashboard import watcher as watching
-from ftlaunch.dashboard.watcher import Watcher
+from ftlaunch.dashboard.watcher import PageWatcher
 
 WAIT = 60.0  # seconds: of any one message
 
@@ -43,7 +43,7 @@ async def told(messages: AsyncIterator[bytes]) -> dict[str, Any]:
 def test_all_parts_at_first_and_then_what_has_changed() -> None:
     async def scene() -> None:
         looked = Looked(a=1, b="x\n\ny")
-        messages = Watcher(looked).messages()
+        messages = PageWatcher(looked).messages()
         assert await told(messages) == {"a": 1, "b": "x\n\ny"}
         looked.parts = {"a": 2}
         assert await told(messages) == {"a": 2}
@@ -57,7 +57,7 @@ def test_all_parts_at_first_and_then_what_has_changed() -> None:
 def test_a_hundred_browsers_cost_the_looks_of_one() -> None:
     async def scene() -> None:
         looked = Looked(step=0)
-        watcher = Watcher(looked)
+        watcher = PageWatcher(looked)
         browsers = [watcher.messages() for _ in range(100)]
         await asyncio.gather(*(told(browser) for browser in browsers))
         for step in range(1, 4):
@@ -74,7 +74,7 @@ def test_a_hundred_browsers_cost_the_looks_of_one() -> None:
 def test_a_slow_browser_gets_the_newest_only() -> None:
     async def scene() -> None:
         looked = Looked(step=0, name="j")
-        watcher = Watcher(looked)
+        watcher = PageWatcher(looked)
         slow, fast = watcher.messages(), watcher.messages()
         await told(slow)
         await told(fast)
@@ -91,7 +91,7 @@ def test_a_slow_browser_gets_the_newest_only() -> None:
 def test_nobody_looks_where_no_browser_does() -> None:
     async def scene() -> None:
         looked = Looked(step=0)
-        watcher = Watcher(looked)
+        watcher = PageWatcher(looked)
         for _ in range(2):
             messages = watcher.messages()
             await told(messages)
@@ -116,7 +116,7 @@ def test_a_look_that_fails_ends_the_connection_and_the_next_one_looks_again() ->
                 raise Broken
             return looked()
 
-        watcher = Watcher(look)
+        watcher = PageWatcher(look)
         messages = watcher.messages()
         await told(messages)
         with pytest.raises(Broken):
@@ -132,7 +132,7 @@ def test_a_silent_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(watching, "KEEP_ALIVE", 0.02)
 
     async def scene() -> None:
-        messages = Watcher(Looked(step=0)).messages()
+        messages = PageWatcher(Looked(step=0)).messages()
         await told(messages)
         assert await asyncio.wait_for(messages.__anext__(), WAIT) == b": alive\n\n"
         await messages.aclose()  # type: ignore[attr-defined]

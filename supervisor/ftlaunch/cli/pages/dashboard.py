@@ -66,8 +66,7 @@ def _serve(place: Path, *, every: bool, address: str, port: int, token: str, mad
     from ftlaunch.dashboard.access import Access  # noqa: PLC0415
     from ftlaunch.dashboard.commands import Commands  # noqa: PLC0415
     from ftlaunch.dashboard.runs_shown import RunsShown  # noqa: PLC0415
-    from ftlaunch.dashboard.server import application  # noqa: PLC0415
-    from ftlaunch.dashboard.serving import listen, serve  # noqa: PLC0415
+    from ftlaunch.dashboard.server import application, listen, serve  # noqa: PLC0415
 
     beyond = not _is_loopback(address)
     try:

@@ -14,7 +14,7 @@ _BLOCK = 1 << 20  # bytes
 _LONGEST = 16 << 20  # bytes of a line; what is longer is passed over
 
 
-class JournalTail:
+class GrowingJournal:
     """Of one run dir."""
 
     def __init__(self, run_dir: Path) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ftlaunch.dashboard import journal_tail
-from ftlaunch.dashboard.journal_tail import JournalTail
+from ftlaunch.dashboard import growing_journal
+from ftlaunch.dashboard.growing_journal import GrowingJournal
 
 
 def line(number: int) -> bytes:
     return json.dumps({"event": "progress", "step": number}).encode() + b"\n"
 
 
-def steps(tail: JournalTail) -> list[int]:
+def steps(tail: GrowingJournal) -> list[int]:
     return [event["step"] for event in tail.appended()]
 
 
@@ -25,7 +25,7 @@ def append(run_dir: Path, *pieces: bytes) -> None:
 
 
 def test_only_what_was_appended_is_told(tmp_path: Path) -> None:
-    tail = JournalTail(tmp_path)
+    tail = GrowingJournal(tmp_path)
     append(tmp_path, line(1), line(2))
     assert steps(tail) == [1, 2]
     assert steps(tail) == []
@@ -35,7 +35,7 @@ def test_only_what_was_appended_is_told(tmp_path: Path) -> None:
 
 
 def test_a_line_is_told_when_its_end_is_there(tmp_path: Path) -> None:
-    tail = JournalTail(tmp_path)
+    tail = GrowingJournal(tmp_path)
     whole = line(7)
     append(tmp_path, line(6), whole[:9])
     assert steps(tail) == [6]
@@ -44,14 +44,14 @@ def test_a_line_is_told_when_its_end_is_there(tmp_path: Path) -> None:
 
 
 def test_torn_and_strange_lines_are_passed_over(tmp_path: Path) -> None:
-    tail = JournalTail(tmp_path)
+    tail = GrowingJournal(tmp_path)
     torn = [b'{"event": "progr\n', b"[1]\n", b"\xff\xfe\n", b"{}\n", b"[" * 100_000 + b"\n", b"\n"]
     append(tmp_path, *torn, line(1))
     assert steps(tail) == [1]
 
 
 def test_another_journal_in_its_place_is_told_from_its_beginning(tmp_path: Path) -> None:
-    tail = JournalTail(tmp_path)
+    tail = GrowingJournal(tmp_path)
     append(tmp_path, line(1), line(2))
     assert steps(tail) == [1, 2]
     (tmp_path / "new").write_bytes(line(5))
@@ -66,9 +66,9 @@ def test_another_journal_in_its_place_is_told_from_its_beginning(tmp_path: Path)
 
 
 def test_a_line_that_is_too_long_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_tail, "_BLOCK", 10)
-    monkeypatch.setattr(journal_tail, "_LONGEST", 100)
-    tail = JournalTail(tmp_path)
+    monkeypatch.setattr(growing_journal, "_BLOCK", 10)
+    monkeypatch.setattr(growing_journal, "_LONGEST", 100)
+    tail = GrowingJournal(tmp_path)
     append(tmp_path, b'{"event": "progress", "step": 0, "x": "', b"y" * 1000)
     assert steps(tail) == []
     append(tmp_path, b'"}\n', line(1), line(2))
@@ -77,4 +77,4 @@ def test_a_line_that_is_too_long_takes_no_room(tmp_path: Path, monkeypatch: pyte
 
 def test_no_journal_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        steps(JournalTail(tmp_path))
+        steps(GrowingJournal(tmp_path))
