@@ -159,6 +159,8 @@ class JobSpec:
     """None: there are none"""
     traces: TracesSpec | None = None
     """None: there are none"""
+    report_page: bool = default("report_page")
+    """report.html is written at the end"""
 
 
 PARTS: Mapping[str, type] = {

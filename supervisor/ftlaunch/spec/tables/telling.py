@@ -23,4 +23,6 @@ TELLING = (
     Key("traces", outlets.traces, "a mapping, empty or with `endpoint`", None,
         "traces of restarts for OpenTelemetry: endpoint, else OTEL_EXPORTER_OTLP_ENDPOINT", option=False,
         show=outlets.shown_traces),
+    Key("report_page", p.switch, "true or false", "true",
+        "write <run-dir>/report.html at the end: the job's life in one file, for a browser", switch=True),
 )  # fmt: skip
