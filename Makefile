@@ -30,7 +30,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-frameworks bench-metrics prometheus gpu gpu-wheels chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics prometheus gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -47,7 +47,7 @@ demo-nodes: $(STAMP)  ## the same on four machines made of namespaces (as root):
 test test-long test-plain sweep: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP)  ## run the tests, and say which ten took longest (6 minutes on two cores)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long" --durations=10 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long and not browser" --durations=10 $(PYTEST_ARGS)
 
 test-long: $(STAMP)  ## run the jobs that take longest as well: CI does (a quarter of an hour)
 	$(BIN)/python -m pytest -n $(LONG_WORKERS) -m "long and not slow" --durations=10 $(PYTEST_ARGS)
@@ -80,6 +80,9 @@ bench-nodes: $(STAMP)  ## measure a job of three machines, made of namespaces, n
 bench-peers: $(STAMP)  ## measure copies to another machine, and a lost one that goes on from them (as root; some minutes)
 	$(BIN)/python scripts/bench_peers
 
+bench-dashboard: $(STAMP)  ## measure ftctl dashboard: delay of its news, and 100 browsers (one minute)
+	$(BIN)/python scripts/bench_dashboard
+
 bench-frameworks: frameworks  ## measure jobs of Transformers and of Lightning: steps, and restarts next to torchrun (ten minutes)
 	$(BIN)/python scripts/bench_frameworks
 
@@ -95,6 +98,10 @@ chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minu
 
 chaos-nodes: $(STAMP)  ## the same over machines made of namespaces, which are lost as well (as root; two hours)
 	$(BIN)/python scripts/chaos/nodes.py
+
+browser: $(STAMP)  ## open the dashboard in a real browser, offline (Debian's chromium; one minute)
+	$(BIN)/python -m pip install -q "starlette>=0.40" "uvicorn>=0.30" "httpx>=0.27" "playwright>=1.50" "axe-playwright-python>=0.1.4"
+	$(BIN)/python -m pytest --durations=10 tests/browser $(PYTEST_ARGS)
 
 slurm: $(STAMP)  ## run jobs under a real Slurm, with nodes made of namespaces (as root; ten minutes)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/slurm $(PYTEST_ARGS)

@@ -97,6 +97,7 @@ def test_a_drained_node_leaves_its_place_to_a_standby(nodes: NodesJob, alone: Ft
     code, told, _ = ftctl("drain", "1", nodes.run_dir, cwd=nodes.home)
     assert code == 0, nodes.told
     assert told.endswith("then node 1 leaves, and another node takes its place\n")
+    assert [(event["node"], event["by"]) for event in nodes.events("drain_requested")] == [("1", "ftctl drain")]
     assert_replaced(nodes, alone)
 
 

@@ -34,7 +34,8 @@ class SaveScheduler:
         self._tried = self.committed  # newest step a save was attempted of
         self._waiting: deque[Answer] = deque()
         self._deaths = 0  # of savers over the request under way
-        self._served_wish = NONE, NONE  # attempt and step of the newest `job.save()` that was served
+        self._heard_wish = NONE, NONE  # attempt and step of the newest `job.save()` that was heard
+        self._requested = False  # a checkpoint is asked for, by a rank or a person, and none was begun since
         self._next_time: float | None = None
         self._committed_at: float | None = None  # monotonic; of `committed`, where this run has committed it
 
@@ -81,19 +82,30 @@ class SaveScheduler:
         held = {page.save_step for page in pages}
         step = held.pop() if len(held) == 1 and len(pages) == len(self.pages) else NONE
         if step > max(self.pages[0].saved, self.committed):
-            self.save(step, Why(self.pages[0].save_why))
+            why = Why(self.pages[0].save_why)
+            self.save(step, Why.REQUEST if self._requested and why is Why.INTERVAL else why)
             return
+        self._hear_wishes(pages)
         newest, seconds = front
-        if self._due(pages, newest, now):
-            self.pages.hold_at(announce_step(newest, seconds))
+        soon = announce_step(newest, seconds)
+        if self._due(newest, soon, now):
+            self.pages.hold_at(soon)
 
-    def _due(self, pages: Sequence[Page], front: int, now: float) -> bool:
-        announced = self.pages[0].persist_at
-        if announced != NONE and front <= announced:
-            return False  # still ahead, or just being held
+    def request(self) -> None:
+        """Somebody asks for a checkpoint of one of the next steps."""
+        self._requested = True
+
+    def _hear_wishes(self, pages: Sequence[Page]) -> None:
         wish = max(((page.attempt, page.want_save) for page in pages if page.want_save != NONE), default=(NONE, NONE))
-        if wish > self._served_wish:
-            self._served_wish = wish
+        if wish > self._heard_wish:
+            self._heard_wish = wish
+            self.request()
+
+    def _due(self, front: int, soon: int, now: float) -> bool:
+        announced = self.pages[0].persist_at
+        if announced != NONE and front <= announced:  # still ahead, or just being held
+            return self._requested and announced > soon
+        if self._requested:
             return True
         every = self.spec.saving.storage_interval.steps
         if every is not None:
@@ -109,6 +121,7 @@ class SaveScheduler:
 
     def save(self, step: int, why: Why) -> None:
         """Ask the saver to commit a step that all ranks have in memory. Raises ValueError."""
+        self._requested = False
         self.pages.reading(step)  # from here on ranks keep off these slots
         slots = [
             str(layout.slot_dir(self.pages.directory, rank, self.pages.slot_of(rank, step)))

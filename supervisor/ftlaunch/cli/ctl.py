@@ -21,6 +21,7 @@ from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job, end_of_supervis
 from ftlaunch.cli.check import check
 from ftlaunch.cli.checkpoints import checkpoints
 from ftlaunch.cli.nodes import drain, nodes
+from ftlaunch.cli.pages.dashboard import dashboard
 from ftlaunch.cli.pages.report import report
 from ftlaunch.cli.plan import plan
 from ftlaunch.cli.rehearse import rehearse
@@ -89,6 +90,7 @@ command.add_command(drain)
 command.add_command(kubernetes)
 command.add_command(systemd)
 command.add_command(report)
+command.add_command(dashboard)
 command.add_command(logs)
 command.add_command(attach)
 command.add_command(jobs)

@@ -66,7 +66,7 @@ def drain(node: str, name: str | None) -> int:
     NODE is a host name, or the place that the node has now; `ftctl nodes` lists them. A node that stands by takes its
     place, or the job goes on with fewer nodes where --nnodes MIN:MAX allows it.
     """
-    return _command(name, {"do": "drain", "node": node})
+    return _command(name, {"do": "drain", "node": node, "why": "ftctl drain"})
 
 
 def _command(name: str | None, request: dict[str, object]) -> int:

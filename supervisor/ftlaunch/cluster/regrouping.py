@@ -143,15 +143,15 @@ class Regrouping:
         self._around.pause()
         return f"all ranks stop at one step, which is saved; then the job goes on with {_nodes(size)}"
 
-    def drain(self, name: str) -> str:
-        """Let a node leave; returns what is done. name: a place, or a host. Raises CannotRegroup."""
+    def drain(self, name: str, why: str) -> str:
+        """Let a node leave; returns what is done. name: a place, or a host. why: who asks. Raises CannotRegroup."""
         found = [node for node in self._nodes.values() if name in (str(node.member.place), node.host)]
         by_place = [node for node in found if str(node.member.place) == name]
         if len(by_place or found) != 1:
             known = ", ".join(f"{node.member.place} ({node.host})" for node in self._placed())
             many = f"{len(found)} nodes have this host: give a place" if found else "no node has this place or host"
             raise CannotRegroup(f"cannot drain `{name}`: {many}; the job has {known}")
-        return self._let_leave((by_place or found)[0], "ftctl drain")
+        return self._let_leave((by_place or found)[0], why)
 
     def signalled(self, node: Node, why: str) -> None:
         """A node was told to end: it leaves alone where others can go on without it, else the whole job stops."""

@@ -163,7 +163,7 @@ class _Job:
             reached=reached,
         )
         self.supervisor = Supervisor(context, edges)
-        requests = StopRequests(context, signals, self._control, self.supervisor.overview)
+        requests = StopRequests(context, signals, self._control, self.supervisor)
         self.outlets = Outlets(helpers, spec, loop, reporter.tell, time.monotonic)
         self._preemption = watch_for(spec, loop, helpers, requests.stop, reporter.say)
 

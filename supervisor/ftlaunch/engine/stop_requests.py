@@ -8,10 +8,11 @@ from typing import Any
 
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.engine.context import Context
-from ftlaunch.policy.states import Event
+from ftlaunch.engine.supervisor import Supervisor
+from ftlaunch.policy.states import Event, JobState
+from ftlaunch.ranks.view import all_attached
 from ftlaunch.reporting.events.base import Note
-from ftlaunch.reporting.events.job import StopRequested
-from ftlaunch.reporting.overview import Overview
+from ftlaunch.reporting.events.job import SaveRequested, StopRequested
 from ftlaunch.system.control_socket import Client, Control
 from ftlaunch.system.signals import Signals
 
@@ -26,16 +27,22 @@ def with_ranks(request: Mapping[str, Any]) -> bool:
     return request.get("ranks") is not False
 
 
+def reason_of(request: Mapping[str, Any]) -> str:
+    """Who asks, as the journal and the terminal say it."""
+    return str(request.get("why", "asked on the control socket"))[:_LONGEST_REASON]
+
+
 class StopRequests:
     """Posts STOP and HURRY, and answers what is asked."""
 
     def __init__(
-        self, context: Context, signals: Signals, control: Control, overview: Callable[[bool], Overview],
+        self, context: Context, signals: Signals, control: Control, supervisor: Supervisor,
         more: Mapping[str, Verb] | None = None,
     ) -> None:  # fmt: skip
-        """overview: what `status` is answered with, with the ranks or without. more: what else can be asked."""
-        self._verbs: dict[str, Verb] = {"stop": self._on_stop, "status": self._on_status, **(more or {})}
-        self._context, self._signals, self._control, self._overview = context, signals, control, overview
+        """more: what else can be asked."""
+        own: dict[str, Verb] = {"stop": self._on_stop, "status": self._on_status, "save": self._on_save}
+        self._verbs: dict[str, Verb] = own | dict(more or {})
+        self._context, self._signals, self._control, self._supervisor = context, signals, control, supervisor
         self._reason = ""
         self._interrupted_at: float | None = None
         context.loop.register(control.fd, self._on_connect)
@@ -86,8 +93,19 @@ class StopRequests:
         return verb(request)
 
     def _on_stop(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        self.stop(str(request.get("why", "asked on the control socket"))[:_LONGEST_REASON])
+        self.stop(reason_of(request))
+        return {"ok": True}
+
+    def _on_save(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        supervisor = self._supervisor
+        if supervisor.state is not JobState.RUNNING or supervisor.attempt is None:
+            why = f"cannot save now: the job is `{supervisor.state.value}`; ask again when its ranks train"
+            return {"ok": False, "error": why}
+        if not all_attached(supervisor.attempt.group.views()):
+            return {"ok": False, "error": "cannot save: not all ranks have attached, so that their state is not known"}
+        self._context.tell(SaveRequested(reason_of(request)))
+        supervisor.saving.request()
         return {"ok": True}
 
     def _on_status(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"ok": True, **self._overview(with_ranks(request)).as_dict()}
+        return {"ok": True, **self._supervisor.overview(with_ranks(request)).as_dict()}

@@ -29,7 +29,16 @@ Spent = Callable[[str, float, float], None]
 # Written after the last event of a run; their time is not the job's.
 _AFTER_THE_END = ("notified", "notify_failed")
 _NOTED = frozenset(
-    {"checkpoint_failed", "checkpoint_rejected", "loaded", "saver_died", "saver_missing", "storage_silent"}
+    {
+        "checkpoint_failed",
+        "checkpoint_rejected",
+        "drain_requested",
+        "loaded",
+        "save_requested",
+        "saver_died",
+        "saver_missing",
+        "storage_silent",
+    }
 )
 
 

@@ -24,6 +24,12 @@ LEDGER = {
     classes.UNKNOWN: "ranks ran; they do not say their steps",
 }
 
+_ASKED = {
+    "stop_requested": "told to stop",
+    "save_requested": "asked for a checkpoint",
+    "drain_requested": "asked to let a node leave, node ",
+}
+
 
 def report_data(story: Story) -> dict[str, Any]:
     """The story as `ftctl report --json` gives it; seconds, and wall times as seconds of the epoch."""
@@ -89,8 +95,8 @@ def entry_sentences(entry: HistoryEntry) -> Iterator[str]:
         yield "the supervisor ended without a word (killed?)" + ("" if fields["known"] else "; when is not known")
     elif entry.what == "head_replaced":
         yield "the head of the job was gone: another one has taken up its ranks, which have run on"
-    elif entry.what == "stop_requested":
-        yield f"told to stop: {fields.get('by')}"
+    elif entry.what in _ASKED:
+        yield f"{_ASKED[entry.what]}{fields.get('node', '')}: {fields.get('by')}"
     elif entry.what == "checkpoint_committed":
         took = duration(fields.get("seconds", 0.0))
         amount = size(fields.get("bytes", 0))

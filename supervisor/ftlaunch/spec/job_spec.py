@@ -153,6 +153,8 @@ class JobSpec:
     saving: SavingSpec = SavingSpec()
     grace: float = default("grace")
     notify: tuple[NotifyTarget, ...] = ()
+    report_page: bool = default("report_page")
+    """report.html is written at the end"""
     metrics: MetricsSpec | None = None
     """None: there are none"""
     traces: TracesSpec | None = None

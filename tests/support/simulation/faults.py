@@ -86,7 +86,7 @@ _DO: Mapping[str, _Do] = {
     "ack-lost": _storage("the answer to the next link is lost", _lose_answer),
     "grow": lambda job, machine, fault: job.regroup(lambda regrouping: regrouping.grow()),
     "drain": lambda job, machine, fault: job.regroup(
-        lambda regrouping: regrouping.drain(str(max(machine.ranks.place, 0)))
+        lambda regrouping: regrouping.drain(str(max(machine.ranks.place, 0)), "asked for")
     ),
     "signal": lambda job, machine, fault: job.signal(machine),
 }

@@ -87,9 +87,9 @@ def test_where_memory_could_not_be_saved_the_nodes_stay(head: Head) -> None:
 def test_a_node_leaves_and_a_standby_takes_its_place(head: Head, name: str) -> None:
     newcomer = head.agent(host="c")
     head.cluster.roster.most = 2
-    told = head.cluster.regrouping.drain(name)
+    told = head.cluster.regrouping.drain(name, "asked for")
     assert told.endswith("then node 1 leaves, and another node takes its place")
-    head.cluster.regrouping.drain(name)
+    head.cluster.regrouping.drain(name, "asked for")
     assert head.paused == 1, "asked twice, paused once"
     begin_attempt(head, 1)
     assert "leaves the job" in head.agents[1].heard("dismissed")["why"]
@@ -100,18 +100,20 @@ def test_a_node_leaves_and_a_standby_takes_its_place(head: Head, name: str) -> N
 
 
 def test_a_node_leaves_a_smaller_job(head: Head) -> None:
-    assert head.cluster.regrouping.drain("0").endswith("then node 0 leaves, and the job goes on with 1 node")
+    assert head.cluster.regrouping.drain("0", "asked for").endswith(
+        "then node 0 leaves, and the job goes on with 1 node"
+    )
     begin_attempt(head, 1)
     assert len(head.pages) == 2
     assert head.agents[1].heard("spawn")["place"]["node"] == 0
-    told = refused(lambda: head.cluster.regrouping.drain("0"))
+    told = refused(lambda: head.cluster.regrouping.drain("0", "asked for"))
     assert "0 would be left, the job has at least 1, and none stands by" in told
-    assert "no node has this place or host" in refused(lambda: head.cluster.regrouping.drain("7"))
+    assert "no node has this place or host" in refused(lambda: head.cluster.regrouping.drain("7", "asked for"))
 
 
 def test_a_standby_leaves_at_once(head: Head) -> None:
     newcomer = head.agent(host="c")
-    head.cluster.regrouping.drain("c")
+    head.cluster.regrouping.drain("c", "asked for")
     assert newcomer.names()[-1] == "dismissed"
     assert head.paused == 0
     assert head.cluster.left == 2

@@ -88,8 +88,9 @@ class HeadJob:
         self.supervisor = Supervisor(context, self._edges(context, workspace))
         if self._plan is not None:  # the job has not ended: whatever becomes of the ranks that run, this was spent
             self.supervisor.incidents.budget = self._plan.budget
-        asked = HeadRequests(f"{life.sign.address}:{life.sign.port}", cluster, machines, self.supervisor.overview)
-        self._requests = StopRequests(context, signals, self._control, self.supervisor.overview, asked.verbs())
+        endpoint = f"{life.sign.address}:{life.sign.port}"
+        asked = HeadRequests(endpoint, cluster, machines, self.supervisor.overview, reporter.tell)
+        self._requests = StopRequests(context, signals, self._control, self.supervisor, asked.verbs())
         cluster.on_ask = self._requests.answer
         self._cut_off, self._ended = False, 0.0  # when the agents were told that the job is over
         self._over_since = 0.0  # when the supervisor was first seen to have ended

@@ -9,7 +9,9 @@ from typing import Any
 from ftlaunch.cluster.cluster import Cluster
 from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.regrouping import CannotRegroup
-from ftlaunch.engine.stop_requests import Verb, with_ranks
+from ftlaunch.engine.stop_requests import Verb, reason_of, with_ranks
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.job import DrainRequested
 from ftlaunch.reporting.overview import Overview
 
 Request = Mapping[str, Any]
@@ -19,10 +21,12 @@ class HeadRequests:
     """Of one head."""
 
     def __init__(
-        self, endpoint: str, cluster: Cluster, machines: IsolatedMachines, overview: Callable[[bool], Overview]
-    ) -> None:
+        self, endpoint: str, cluster: Cluster, machines: IsolatedMachines, overview: Callable[[bool], Overview],
+        tell: Callable[[JobEvent], None],
+    ) -> None:  # fmt: skip
         """endpoint: at which this head listens, for people."""
         self._endpoint, self._cluster, self._machines, self._overview = endpoint, cluster, machines, overview
+        self._tell = tell
 
     def verbs(self) -> dict[str, Verb]:
         """By name."""
@@ -42,7 +46,11 @@ class HeadRequests:
         return self._machines.forgive(str(request.get("node")), self._cluster.roster.members.values())
 
     def _on_drain(self, request: Request) -> dict[str, Any]:
-        return self._regroup(lambda: self._cluster.regrouping.drain(str(request.get("node"))))
+        node, why = str(request.get("node")), reason_of(request)
+        answer = self._regroup(lambda: self._cluster.regrouping.drain(node, why))
+        if answer["ok"]:
+            self._tell(DrainRequested(node, why))
+        return answer
 
     def _regroup(self, ask: Callable[[], str]) -> dict[str, Any]:
         try:

@@ -70,6 +70,39 @@ class StopRequested(JobEvent):
 
 
 @dataclass(frozen=True)
+class SaveRequested(JobEvent):
+    """Somebody asked for a checkpoint now."""
+
+    name = "save_requested"
+    reason: str
+
+    def fields(self) -> dict[str, Any]:
+        """Who asked."""
+        return {"by": self.reason}
+
+    def sentence(self) -> str:
+        """Who asked."""
+        return f"a checkpoint is asked for: {self.reason}"
+
+
+@dataclass(frozen=True)
+class DrainRequested(JobEvent):
+    """Somebody asked that a node leaves the job, and it will."""
+
+    name = "drain_requested"
+    node: str
+    reason: str
+
+    def fields(self) -> dict[str, Any]:
+        """Which node, by its place or its host, and who asked."""
+        return {"node": self.node, "by": self.reason}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        return f"node {self.node} is to leave: {self.reason}"
+
+
+@dataclass(frozen=True)
 class StopAnnounced(JobEvent):
     """The ranks know at which step they are to stop."""
 

@@ -16,6 +16,8 @@ TELLING = (
     Key("notify", notify_targets.targets, "a mapping with `command` or `url`, or a list of such", None,
         "whom to tell of incidents and of the end: a command or a webhook, each with on, timeout and retries",
         option=False, show=shown.targets),
+    Key("report_page", p.switch, "true or false", "true",
+        "write <run-dir>/report.html at the end: the job's life in one file, for a browser", switch=True),
     Key("metrics", outlets.metrics, "a mapping with `port`, `textfile` or both", None,
         "metrics for Prometheus: port (at the address bind), textfile (a directory), ranks, linger", option=False,
         show=outlets.shown_metrics),

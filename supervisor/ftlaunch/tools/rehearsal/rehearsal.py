@@ -166,6 +166,7 @@ class Rehearsal:
             log_dir=run_dir / "logs",
             checkpoint_dir=run_dir / "checkpoints",
             notify=(),
+            report_page=False,
             metrics=None,
             traces=None,
             report_page=False,

@@ -1,0 +1,120 @@
+"""Measures `ftctl dashboard`: how late its news are, and what 100 browsers cost the server. `make bench-dashboard`.
+
+The browsers are 100 clients of server-sent events in one process beside the server; the journal is written here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.support.dashboards import Dashboard, memory_of, processor_time
+
+
+class Journal:
+    """Of a job that has trained for a while."""
+
+    def __init__(self, run_dir: Path, minutes: int) -> None:
+        run_dir.mkdir(parents=True)
+        self._file = (run_dir / "events.jsonl").open("a", buffering=1)
+        self._begun, self.step = time.time() - 60 * minutes, 0
+        self._write(0.0, "job_started", job_id="bench", ranks=8, pid=1, start_time=0, run_dir=str(run_dir))
+        self._write(1.0, "attempt_started", pids=[], port=1)
+        self._write(2.0, "resumed", step=0)
+        for minute in range(1, minutes):
+            self._write(60.0 * minute, "progress", step=600 * minute)
+
+    def _write(self, mono: float, event: str, **fields: object) -> None:
+        at = self._begun + mono
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
+        self._file.write(json.dumps({"t": stamp, "mono": mono, "attempt": 0, "event": event, **fields}) + "\n")
+
+    def tell(self) -> str:
+        """One more incident; its sentence."""
+        self.step += 1
+        sentence = f"incident {self.step} of the benchmark"
+        now = time.time() - self._begun
+        self._write(now, "incident", rank=0, kind="killed", sentence=sentence, verdict="restart", step=self.step)
+        return sentence
+
+
+class Client:
+    """One browser: when it has heard of which sentence."""
+
+    def __init__(self) -> None:
+        self.heard: dict[str, float] = {}
+        self.ready = asyncio.Event()
+
+    async def read(self, client: httpx.AsyncClient, path: str) -> None:
+        async with client.stream("GET", path) as response:
+            async for line in response.aiter_lines():
+                if not line.startswith("data: "):
+                    continue
+                self.ready.set()
+                at = time.monotonic()
+                if b'"incidents":' in line.encode():
+                    for incident in json.loads(line[6:])["incidents"]:
+                        self.heard.setdefault(incident["sentence"], at)
+
+
+async def measured(one: Dashboard, journal: Journal, count: int, rounds: int) -> None:
+    """Print what `rounds` incidents took to reach `count` browsers, and what the server used meanwhile."""
+    clients = [Client() for _ in range(count)]
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=one.at, timeout=120, trust_env=False, limits=limits) as session:
+        await session.get("", params={"token": one.token})
+        tasks = [asyncio.create_task(client.read(session, "run/job/news")) for client in clients]
+        await asyncio.gather(*(client.ready.wait() for client in clients))
+        delays, began, used = [], time.monotonic(), processor_time(one.process.pid)
+        for _ in range(rounds):
+            sentence, told = journal.tell(), time.monotonic()
+            while not all(sentence in client.heard for client in clients):
+                await asyncio.sleep(0.005)
+            delays += [client.heard[sentence] - told for client in clients]
+            await asyncio.sleep(0.5)
+        wall = time.monotonic() - began
+        spent = processor_time(one.process.pid) - used
+        idle_began, idle_used = time.monotonic(), processor_time(one.process.pid)
+        await asyncio.sleep(10.0)
+        idle = (processor_time(one.process.pid) - idle_used) / (time.monotonic() - idle_began)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    size = memory_of(one.process.pid) / 2**20
+    print(
+        f"| {count} | {1000 * statistics.median(delays):.0f} ms | {1000 * max(delays):.0f} ms |"
+        f" {1000 * spent / rounds:.0f} ms | {spent / wall:.1%} | {idle:.1%} | {size:.0f} MiB |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--minutes", type=int, default=600, help="that the job has trained: a line of its journal each")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal(Path(folder) / "runs" / "job", args.minutes)
+        one = Dashboard(Path(folder), "--dir", "runs")
+        print(f"a journal of {args.minutes} lines, {args.rounds} incidents")
+        heads = "browsers", "delay, median", "longest", "processor time each", "while they come", "quiet", "memory"
+        print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}")
+        try:
+            for count in (1, 100):
+                asyncio.run(measured(one, journal, count, args.rounds))
+        finally:
+            one.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Which run dirs a dashboard shows, and the watcher of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ftlaunch.dashboard.index_rows import IndexRows
+from ftlaunch.dashboard.live_run import LiveRun
+from ftlaunch.dashboard.watcher import PageWatcher
+from ftlaunch.history.runs import runs_in
+
+
+class RunsShown:
+    """One run dir, or all of a directory, whichever come and go."""
+
+    def __init__(self, place: Path, *, every: bool) -> None:
+        """every: `place` is a directory of run dirs, else it is the run dir."""
+        self._place, self.every = place.resolve(), every
+        self._watched: dict[str, tuple[LiveRun, PageWatcher]] = {}
+        self.index = PageWatcher(IndexRows(self.there).look)
+
+    def there(self) -> Mapping[str, Path]:
+        """The run dirs that are there now, by name. Raises OSError."""
+        if not self.every:
+            return {self._place.name: self._place}
+        next(self._place.iterdir(), None)  # a glob is empty where the directory cannot be read
+        return {path.name: path for path in runs_in(self._place)}
+
+    def find(self, name: str) -> Path | None:
+        """The run dir of that name; also one that is gone, where somebody has looked at it before."""
+        if name in self._watched:
+            return self._watched[name][0].run_dir
+        try:
+            return self.there().get(name)
+        except OSError:
+            return None
+
+    def watched(self, name: str, run_dir: Path) -> tuple[LiveRun, PageWatcher]:
+        """What is known of a run, and its watcher: the same for all who look at it."""
+        if name not in self._watched:
+            run = LiveRun(run_dir, listed=self.every)
+            self._watched[name] = run, PageWatcher(run.look)
+        return self._watched[name]

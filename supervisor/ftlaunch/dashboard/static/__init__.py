@@ -1,0 +1,1 @@
+"""What browsers load for the page of all jobs. No Python here."""

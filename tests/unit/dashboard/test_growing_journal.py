@@ -1,0 +1,80 @@
+"""A journal that grows, is torn, or is another one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ftlaunch.dashboard import growing_journal
+from ftlaunch.dashboard.growing_journal import GrowingJournal
+
+
+def line(number: int) -> bytes:
+    return json.dumps({"event": "progress", "step": number}).encode() + b"\n"
+
+
+def steps(tail: GrowingJournal) -> list[int]:
+    return [event["step"] for event in tail.appended()]
+
+
+def append(run_dir: Path, *pieces: bytes) -> None:
+    with (run_dir / "events.jsonl").open("ab") as file:
+        file.write(b"".join(pieces))
+
+
+def test_only_what_was_appended_is_told(tmp_path: Path) -> None:
+    tail = GrowingJournal(tmp_path)
+    append(tmp_path, line(1), line(2))
+    assert steps(tail) == [1, 2]
+    assert steps(tail) == []
+    append(tmp_path, line(3))
+    assert steps(tail) == [3]
+    assert tail.files == 1
+
+
+def test_a_line_is_told_when_its_end_is_there(tmp_path: Path) -> None:
+    tail = GrowingJournal(tmp_path)
+    whole = line(7)
+    append(tmp_path, line(6), whole[:9])
+    assert steps(tail) == [6]
+    append(tmp_path, whole[9:])
+    assert steps(tail) == [7]
+
+
+def test_torn_and_strange_lines_are_passed_over(tmp_path: Path) -> None:
+    tail = GrowingJournal(tmp_path)
+    torn = [b'{"event": "progr\n', b"[1]\n", b"\xff\xfe\n", b"{}\n", b"[" * 100_000 + b"\n", b"\n"]
+    append(tmp_path, *torn, line(1))
+    assert steps(tail) == [1]
+
+
+def test_another_journal_in_its_place_is_told_from_its_beginning(tmp_path: Path) -> None:
+    tail = GrowingJournal(tmp_path)
+    append(tmp_path, line(1), line(2))
+    assert steps(tail) == [1, 2]
+    (tmp_path / "new").write_bytes(line(5))
+    (tmp_path / "new").rename(tmp_path / "events.jsonl")
+    assert steps(tail) == [5]
+    assert tail.files == 2
+    (tmp_path / "events.jsonl").write_bytes(b"")
+    assert steps(tail) == []
+    append(tmp_path, line(6))
+    assert steps(tail) == [6]
+    assert tail.files == 3
+
+
+def test_a_line_that_is_too_long_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing_journal, "_BLOCK", 10)
+    monkeypatch.setattr(growing_journal, "_LONGEST", 100)
+    tail = GrowingJournal(tmp_path)
+    append(tmp_path, b'{"event": "progress", "step": 0, "x": "', b"y" * 1000)
+    assert steps(tail) == []
+    append(tmp_path, b'"}\n', line(1), line(2))
+    assert steps(tail) == [1, 2]
+
+
+def test_no_journal_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        steps(GrowingJournal(tmp_path))

@@ -1,0 +1,123 @@
+"""The rows of all jobs of a directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftlaunch.dashboard.index_rows import IndexRows
+from ftlaunch.history import goodput
+from ftlaunch.history.journal import read_events
+from ftlaunch.history.runs import runs_in
+from ftlaunch.history.timeline import moments
+from ftlaunch_contract.protocol import process_start_time
+
+ME = {"pid": os.getpid(), "start_time": process_start_time(os.getpid())}
+GONE = {"pid": 1, "start_time": 0}
+
+
+def write(run_dir: Path, *events: dict[str, Any]) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)
+    path = run_dir / "events.jsonl"
+    seconds = path.read_bytes().count(b"\n") if path.exists() else 0
+    with path.open("a") as file:
+        for number, event in enumerate(events, seconds):
+            stamp = f"2031-01-02T03:{number // 60:02d}:{number % 60:02d}.000Z"
+            file.write(json.dumps({"t": stamp, "mono": number, "attempt": 0, **event}) + "\n")
+
+
+def started(job_id: str = "j", **more: Any) -> dict[str, Any]:
+    return {"event": "job_started", "job_id": job_id, "ranks": 2, "memory_dir": "/nowhere", **ME, **more}
+
+
+def incident(sentence: str, step: int = 3) -> dict[str, Any]:
+    return {"event": "incident", "rank": 1, "kind": "killed", "sentence": sentence, "verdict": "restart", "step": step}
+
+
+def rows_of(rows: IndexRows) -> dict[str, Mapping[str, Any]]:
+    return {row["name"]: row for row in rows.look()["rows"]}
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> IndexRows:
+    return IndexRows(lambda: {path.name: path for path in runs_in(tmp_path)})
+
+
+def test_a_row_says_state_step_goodput_and_the_last_incident(tmp_path: Path, rows: IndexRows) -> None:
+    write(tmp_path / "a", started(), {"event": "attempt_started"}, {"event": "resumed", "step": 0})
+    assert rows_of(rows)["a"]["state"] == "running"
+    write(
+        tmp_path / "a",
+        {"event": "progress", "step": 1},
+        {"event": "progress", "step": 2},
+        incident("rank 1 <b>died</b>"),
+    )
+    row = rows_of(rows)["a"]
+    assert (row["step"], row["incidents"], row["incident"]) == (2, 1, "rank 1 <b>died</b>")
+    write(tmp_path / "a", {"event": "stop_requested", "by": "dashboard of x, asked from 127.0.0.1"})
+    row = rows_of(rows)["a"]
+    assert (row["state"], row["sentence"]) == ("stopping", "told to stop: dashboard of x, asked from 127.0.0.1")
+    write(tmp_path / "a", {"event": "job_stopped", "code": 75, "step": 2})
+    assert rows_of(rows)["a"]["state"] == "stopped"
+    write(tmp_path / "a", started(), {"event": "attempt_started"}, {"event": "resumed", "step": 2})
+    row = rows_of(rows)["a"]
+    assert (row["state"], row["incidents"]) == ("running", 1), "what was forgotten at the end is read again"
+
+
+def test_goodput_is_that_of_the_report_whatever_is_kept(tmp_path: Path, rows: IndexRows) -> None:
+    write(tmp_path / "a", started(), {"event": "attempt_started"}, {"event": "resumed", "step": 0})
+    for step in range(1, 40):
+        write(tmp_path / "a", {"event": "progress", "step": step})
+        rows_of(rows)
+    write(tmp_path / "a", incident("x", 39), {"event": "resumed", "step": 35}, {"event": "recovered", "step": 36})
+    story = goodput.tell(moments(read_events(tmp_path / "a")))
+    assert story.steps_lost
+    assert rows_of(rows)["a"]["goodput"] == story.effective
+
+
+def test_a_killed_supervisor_is_told(tmp_path: Path, rows: IndexRows) -> None:
+    write(tmp_path / "a", started(**GONE))
+    row = rows_of(rows)["a"]
+    assert (row["state"], "killed?" in row["sentence"]) == ("killed", True)
+
+
+def test_a_job_of_another_host_is_not_judged(tmp_path: Path, rows: IndexRows) -> None:
+    write(tmp_path / "a", started(host="elsewhere", **GONE))
+    row = rows_of(rows)["a"]
+    assert row["state"] == "running"
+    assert "cannot be seen from here" in row["sentence"]
+
+
+def test_bad_journals_are_rows_too(tmp_path: Path, rows: IndexRows) -> None:
+    write(tmp_path / "empty")
+    write(tmp_path / "headless", {"event": "progress", "step": 4})
+    write(tmp_path / "strange", {"event": "job_started", "pid": "x", "ranks": "many", "job_id": ["\x1b[31m"]})
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "events.jsonl").write_text('{"event": "job_sta')
+    (tmp_path / "folder" / "events.jsonl").mkdir(parents=True)
+    found = rows_of(rows)
+    assert {name: row["state"] for name, row in found.items()} == {
+        "empty": "unknown", "headless": "unknown", "strange": "unknown", "torn": "unknown", "folder": "unreadable",
+    }  # fmt: skip
+    assert "is a directory" in found["folder"]["sentence"]
+    assert "\x1b" not in json.dumps(found, ensure_ascii=False)
+
+
+def test_run_dirs_come_and_go(tmp_path: Path, rows: IndexRows) -> None:
+    write(tmp_path / "a", started())
+    assert list(rows_of(rows)) == ["a"]
+    write(tmp_path / "b", started())
+    (tmp_path / "a" / "events.jsonl").unlink()
+    assert list(rows_of(rows)) == ["b"]
+
+
+def test_a_directory_that_cannot_be_listed_keeps_the_rows(tmp_path: Path) -> None:
+    def fails() -> Mapping[str, Path]:
+        raise PermissionError(13, "Permission denied")
+
+    assert IndexRows(fails).look() == {"trouble": "cannot list the directory: permission denied"}

@@ -1,0 +1,72 @@
+"""A checkpoint that somebody asks for: of one of the next steps, also where the next one by itself is far away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.engine import World
+from tests.support.fakes.ranks import FakeGroup
+
+from ftlaunch.policy.states import JobState
+from ftlaunch_contract.pages.page import NONE
+from ftlaunch_contract.protocol import Why
+
+FAR, LAST = 1000, 40
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A job of forty steps, a second each, whose next checkpoint is far away. Its ranks hold what they are told to."""
+    made = World(tmp_path, storage_interval=str(FAR))
+    made.on_spawn = lambda group: made.train(group, LAST)
+    for second in range(1, LAST + 1):
+        made.clock.at(second + 0.05, lambda: hold(made))
+    made.clock.at(LAST + 1, lambda: made.finish(made.group))
+    return made
+
+
+def hold(world: World) -> None:
+    """What ranks do at a boundary."""
+    for page in world.pages.pages:
+        page.set_slot(0, page.step)
+        if NONE != page.persist_at <= page.step and page.save_step < page.persist_at:
+            page.hold_for_saver(page.step, Why.INTERVAL)
+
+
+def saves(world: World) -> list[tuple[int, str]]:
+    asked = [one for saver in world.savers for one in saver.asked if one["do"] == "save"]
+    return [(one["step"], one["why"]) for one in asked if one["why"] != "end"]
+
+
+def test_it_is_made_at_once_and_the_next_one_by_itself_stays(world: World) -> None:
+    announced: list[int] = []
+    world.clock.at(10.2, world.supervisor.saving.request)
+    world.clock.at(20.0, lambda: announced.append(world.pages[0].persist_at))
+    world.run()
+    assert saves(world) == [(12, "request")]
+    assert announced == [FAR]
+    assert world.supervisor.state is JobState.DONE
+
+
+def test_a_rank_that_asks_is_heard_likewise_and_once(world: World) -> None:
+    """`job.save()`. With the interval looked at first it waited for step 1000."""
+    world.clock.at(10.2, lambda: setattr(world.pages[1], "want_save", 10))
+    world.run()
+    assert saves(world) == [(12, "request")]
+
+
+def test_a_request_outlives_the_attempt_that_was_to_serve_it(world: World) -> None:
+    def again(group: FakeGroup) -> None:
+        world.train(group, 20, first=12)
+
+    def crash() -> None:
+        world.on_spawn = again
+        world.group.exit(0)
+        world.group.exit(1)
+
+    world.clock.at(10.2, world.supervisor.saving.request)
+    world.clock.at(10.8, crash)
+    world.run()
+    assert len(world.told("incident")) == 1
+    assert [why for _, why in saves(world)] == ["request"]
