@@ -161,8 +161,6 @@ class JobSpec:
     """None: there are none"""
     log_max_size: int | None = default("log_max_size")
     """bytes; None is off"""
-    report_page: bool = default("report_page")
-    """report.html is written at the end"""
 
 
 PARTS: Mapping[str, type] = {

@@ -27,6 +27,4 @@ TELLING = (
     Key("log_max_size", log_size, "a size of 1MB or more, such as 100MB or 1GiB, or off", "off",
         "bytes of each rank's log that are kept: the newest, and the first MiB besides; what lies between is given back"
         " to the disk", show=shown.size),
-    Key("report_page", p.switch, "true or false", "true",
-        "write <run-dir>/report.html at the end: the job's life in one file, for a browser", switch=True),
 )  # fmt: skip
