@@ -85,7 +85,7 @@ def test_every_metric_of_the_table_is_told_and_promtool_is_content(job: FtJob) -
 
 
 def test_an_exporter_that_is_killed_is_started_again_and_has_forgotten_nothing(job: FtJob) -> None:
-    """The port is the same. Taken out by hand: without `call_at` in _Outlet._lost() there is no second one."""
+    """What it counts is in the journal."""
     start(job, None, FAULT="1 30")
     url = url_of(job)
     wait_for(lambda: value(url, "ftlaunch_incidents_total", kind="killed") == 1, "the incident")
@@ -132,7 +132,6 @@ def test_a_scrape_every_millisecond_holds_up_nobody(job: FtJob) -> None:
 
 
 def test_clients_that_say_nothing_do_not_take_all_room(job: FtJob) -> None:
-    """Taken out by hand: without the semaphore each of them has a thread of the exporter."""
     start(job, None)
     url = url_of(job)
     port = int(url.rpartition(":")[2].partition("/")[0])
