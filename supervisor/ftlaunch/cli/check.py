@@ -9,6 +9,7 @@ import time
 import click
 
 from ftlaunch.common.durations import parse_duration
+from ftlaunch.notify import apprise_check
 from ftlaunch.spec.job_spec import JobSpec, SpecError
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.resources import count_gpus
@@ -48,6 +49,7 @@ def check(job: str | None, as_json: bool, timeout: float) -> int:
     began = time.monotonic()
     try:
         spec = _spec(job)
+        apprise_check.check(spec.notify)
     except SpecError as error:
         raise BadSpec(str(error)) from None
     found = checks.check(spec, timeout)

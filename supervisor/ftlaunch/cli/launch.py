@@ -12,6 +12,7 @@ import yaml
 from click.shell_completion import shell_complete
 
 from ftlaunch.cli.options import Request, command, read_command_line
+from ftlaunch.notify import apprise_check
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
@@ -41,6 +42,8 @@ def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, o
         request = read_command_line(argv, own)
         environ = with_lines(environ, sys.stdin)
         spec = resolve(request.target, request.args, request.flags, environ)
+        if not spec.nodes.hosts:  # each of them checks what it has
+            apprise_check.check(spec.notify)
         _say_notes(request)
         if request.dry_run:
             return _print(spec)

@@ -16,14 +16,16 @@ class RefusedError(ValueError):
     """A parser's answer to a value that is not allowed.
 
     `allowed` says what is, where the key's own text does not fit; `at` is the path of the culprit below
-    the key, such as `[2]` or `.NAME`, and `given` what stands there.
+    the key, such as `[2]` or `.NAME`, and `given` what stands there. `hint` follows what is allowed: what the writer
+    may have meant.
     """
 
-    def __init__(self, allowed: str | None = None, at: str = "", given: object = None) -> None:
+    def __init__(self, allowed: str | None = None, at: str = "", given: object = None, hint: str = "") -> None:
         super().__init__(allowed)
         self.allowed = allowed
         self.at = at
         self.given = given
+        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ def one_line(given: object) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean X?` for the known word nearest to `word`, or an empty string."""
-    plain = {name.replace("-", "_"): name for name in known}
-    word = word.replace("-", "_")
+    plain = {name.replace("-", "_").lower(): name for name in known}
+    word = word.replace("-", "_").lower()
     begun = [name for name in plain if len(word.strip("_")) > 1 and name.startswith(word)]
     near = begun or difflib.get_close_matches(word, plain, n=1)
     return f"; did you mean `{plain[near[0]]}`?" if near else ""

@@ -20,4 +20,7 @@ TELLING = (
     Key("traces", outlets.traces, "a mapping, empty or with `endpoint`", None,
         "traces of restarts for OpenTelemetry: endpoint, else OTEL_EXPORTER_OTLP_ENDPOINT", option=False,
         show=outlets.shown_traces),
+    Key("notify", notify_targets.targets, "a mapping with `command`, `url` or `apprise`, or a list of such", None,
+        "whom to tell of incidents and of the end: a command, a webhook, or chat, mail and pagers through Apprise; each"
+        " with on, link, timeout and retries", option=False, show=shown.targets),
 )  # fmt: skip
