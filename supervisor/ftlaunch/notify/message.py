@@ -58,7 +58,7 @@ def heard(so_far: SoFar, line: Line) -> SoFar:
     if event == "incident":
         first = line if so_far.incident is None else so_far.incident
         return replace(so_far, incident=first, incidents=so_far.incidents + 1)
-    if event == "resumed":
+    if event == "resumed" and so_far.incident is not None:
         lost = None if so_far.lost is None or line.get("steps_lost") is None else so_far.lost + line["steps_lost"]
         return replace(so_far, lost=lost, source=line.get("source"), resumed=line.get("step"))
     if event == "recovered":
@@ -85,11 +85,11 @@ _Told = tuple[str, list[str]]
 def _incident(line: Line, so_far: SoFar) -> _Told:
     restarts = line.get("verdict") == "restart"
     kind, rank, host = line.get("kind") or "failure", line.get("rank"), line.get("host")
-    where = f"rank {rank}" + (f" on {host}" if host else "")
+    where = f" on {host}" if host else ""
     begun = so_far.incident is not None
     done = _restart(line.get("delay") or 0.0) if restarts else "The job is not restarted any more."
     return (
-        f"{kind} of {where}, {'restarting' if restarts else 'not restarting'}",
+        f"rank {rank}{where} failed ({kind}), {'restarting' if restarts else 'not restarting'}",
         [
             _sentence(line.get("sentence") or line.get("cause") or "a failure"),
             f"The rank ran on {host}." if host else "",
@@ -105,10 +105,9 @@ def _incident(line: Line, so_far: SoFar) -> _Told:
 def _since(line: Line) -> str:
     """When the job last made progress."""
     ago, step = line.get("since_progress"), line.get("step")
-    if ago is None:
+    if ago is None or step is None or step <= 0:
         return ""
-    what = f"Step {step} was" if step is not None and step > 0 else "The start of the attempt, or its last step, was"
-    return f"{what} the last that all ranks had made, {duration(ago)} before." if what.startswith("Step") else ""
+    return f"Step {step} was the last that all ranks had made, {duration(ago)} before the failure was seen."
 
 
 def _restart(delay: float) -> str:
@@ -120,7 +119,7 @@ def _recovered(line: Line, so_far: SoFar) -> _Told:
     step, took = line.get("step"), duration(line.get("seconds", 0.0))
     lost = "" if so_far.lost is None else f", {_count(so_far.lost, 'step')} lost"
     before = so_far.incident
-    what = "" if before is None else _sentence(before.get("cause") or before.get("sentence") or "")
+    what = "" if before is None else _ended(before.get("cause") or before.get("sentence") or "")
     again = f"{so_far.incidents} failures had followed each other; this was the first: " if so_far.incidents > 1 else ""
     source = f"from {so_far.source}" if so_far.source else "from nothing that was saved"
     return (
@@ -158,7 +157,7 @@ def _give_up(line: Line, so_far: SoFar) -> _Told:
             f"The job is given up{_ran(line, so_far)}.",
             _sentence(reason),
             state,
-            "Nothing restarts it: when the cause is mended, run the same `ftlaunch` command again.",
+            "ftlaunch does not restart it: when the cause is mended, run the same `ftlaunch` command again.",
         ],
     )
 
@@ -195,7 +194,7 @@ def _hang_suspected(line: Line, _: SoFar) -> _Told:
         f"rank {rank} has made no progress for {age}",
         [
             f"Rank {rank} has made no progress for {age}; at {limit} it counts as hung.{last}",
-            "Nothing was done yet. At the limit the stacks of all ranks are collected, and the job is restarted.",
+            "Nothing was done yet. At the limit the stacks of all ranks are collected, and that counts as a failure.",
         ],
     )
 
@@ -220,6 +219,10 @@ def _more(job: Mapping[str, str], link: str) -> str:
 
 def _sentence(text: str) -> str:
     text = text.strip()
+    return _ended(f"{text[:1].upper()}{text[1:]}")
+
+
+def _ended(text: str) -> str:
     return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 

@@ -2,8 +2,8 @@
 
 Nothing else imports Apprise. stdin: {"url", "body", "timeout"}, where the body is a notice. The address is not on the
 command line, where every user of the machine could read it. Exit status 0: taken. Else stdout has {"error", "final"};
-final: trying again is of no use. As `... check` its stdin is {"urls"}, and stdout has a list of what is wrong with each,
-null where nothing is.
+final: trying again is of no use. As `... check` its stdin is {"urls"}, and stdout has a list of what is wrong with
+each, null where nothing is.
 
 Neither an address nor a part of one comes out again, and no word of Apprise's own: a service may repeat a secret.
 """
