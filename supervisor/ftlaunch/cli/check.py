@@ -26,10 +26,10 @@ class BadSpec(click.ClickException):
     exit_code = EXIT_USAGE
 
 
-def seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:
-    """A duration on the command line."""
+def seconds(_context: click.Context, _param: click.Parameter, text: str | None) -> float | None:
+    """A duration on the command line; None where it is left out and has no default."""
     try:
-        return parse_duration(text)
+        return None if text is None else parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(f"{error}; write 90s or 5m") from None
 

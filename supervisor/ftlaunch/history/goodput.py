@@ -24,6 +24,8 @@ from ftlaunch.history.story import (
 )
 from ftlaunch.history.timeline import Moment
 
+Spent = Callable[[str, float, float], None]
+"""Told of a stretch of time: its class, its begin and its end, in seconds of the line of moments."""
 # Written after the last event of a run; their time is not the job's.
 _AFTER_THE_END = ("notified", "notify_failed")
 _NOTED = frozenset(
@@ -33,22 +35,24 @@ _NOTED = frozenset(
 
 def tell(moments: Sequence[Moment]) -> Story:
     """The story of a journal; its moments in order."""
-    teller = _Teller(hooked=any(moment.event == "resumed" for moment in moments))
+    teller = Teller(hooked=any(moment.event == "resumed" for moment in moments))
     for moment in moments:
         teller.hear(moment)
     return teller.close()
 
 
-class _Teller:
+class Teller:
     """Walks along the events; at any time it knows into which class the time since the last turn falls."""
 
-    def __init__(self, hooked: bool) -> None:
-        """hooked: the ranks say their steps, so that training can be told from starting."""
-        self._hooked = hooked
-        self._story = Story()
+    def __init__(self, hooked: bool, spent: Spent = lambda name, begin, end: None) -> None:
+        """hooked: the ranks say their steps, so that training can be told from starting. spent: told of all time."""
+        self._hooked, self._spent = hooked, spent
+        self.story = Story()
+        """as far as it is known; `entries` may be taken out of it at any time"""
         self._class, self._since = DOWN, 0.0
         self._last = 0.0  # time of the newest event
-        self._unrecovered: list[Incident] = []
+        self._unrecovered: Incident | None = None  # the newest, until the job has recovered
+        self._started: HistoryEntry | None = None  # the newest start
         self._mark: tuple[float, int] | None = None  # training reached this step at this time
         self._reached: int | None = None  # newest step known of the attempt, or of the one before
         self._exits: dict[int, int] = {}  # rank -> the step it ended at, in this attempt
@@ -57,21 +61,26 @@ class _Teller:
 
     def hear(self, moment: Moment) -> None:
         """Take one event in."""
-        story = self._story
+        story = self.story
         if story.ended and moment.event in _AFTER_THE_END:
             return
         if not story.runs and moment.event != "job_started":
             self._on_job_started(Moment(moment.wall, "job_started", 0, {}))  # the line of that event is lost
-        self._hears.get(moment.event, _Teller._note_some)(self, moment)
+        self._hears.get(moment.event, Teller._note_some)(self, moment)
         self._last = moment.wall
+
+    @property
+    def mean_step(self) -> float | None:
+        """Seconds of a step in the mean, as far as steps were timed; None where none was."""
+        return self._timed / self.story.steps_made if self.story.steps_made else None
 
     def close(self) -> Story:
         """The story, now that the events are over."""
-        story = self._story
+        story = self.story
         self._turn(self._last, DOWN)
         story.end = max(self._last, story.begin)
-        if story.steps_made:
-            story.step_seconds = self._timed / story.steps_made
+        story.step_seconds = self.mean_step
+        if story.step_seconds is not None:
             lost = min(story.steps_lost * story.step_seconds, story.seconds[USEFUL])
             story.seconds[LOST] = lost
             story.seconds[USEFUL] -= lost
@@ -82,25 +91,28 @@ class _Teller:
     def _turn(self, at: float, into: str) -> None:
         """From `at` on, time falls into another class."""
         at = max(at, self._since)
-        self._story.seconds[self._class] += at - self._since
+        if at > self._since:
+            self.story.seconds[self._class] += at - self._since
+            self._spent(self._class, self._since, at)
         self._class, self._since = into, at
 
     def _reach(self, at: float, step: int) -> None:
         """Training has completed `step` by `at`."""
         if self._mark is not None and step > self._mark[1] and at > self._mark[0]:
             self._timed += at - self._mark[0]
-            self._story.steps_made += step - self._mark[1]
+            self.story.steps_made += step - self._mark[1]
         self._mark = (at, step)
         self._reached = step
 
-    def _note(self, moment: Moment, what: str = "", **more: Any) -> None:
+    def _note(self, moment: Moment, what: str = "", **more: Any) -> HistoryEntry:
         entry = HistoryEntry(moment.wall, what or moment.event, moment.attempt, {**moment.fields, **more})
-        self._story.entries.append(entry)
+        self.story.entries.append(entry)
+        return entry
 
     # --- runs -----------------------------------------------------------------------------------------
 
     def _on_job_started(self, moment: Moment) -> None:
-        story, fields = self._story, moment.fields
+        story, fields = self.story, moment.fields
         down = 0.0
         if not story.runs:
             story.begin = self._since = moment.wall
@@ -114,8 +126,8 @@ class _Teller:
         story.job_id = str(fields.get("job_id", story.job_id))
         story.ranks = int(fields.get("ranks", story.ranks))
         self._mark = None
-        self._unrecovered = []
-        self._note(moment, "started", down=down)
+        self._unrecovered = None
+        self._started = self._note(moment, "started", down=down)
 
     def _on_killed(self, moment: Moment) -> None:
         """A new run begins while the one before has no end: it was killed. The ranks' pages may tell when."""
@@ -126,22 +138,22 @@ class _Teller:
             if self._class == USEFUL:
                 self._reach(at, said.get("step", 0))
             self._reached = said.get("step", 0)
-        self._story.entries.append(HistoryEntry(at, "killed", moment.attempt, {"known": said is not None}))
+        self.story.entries.append(HistoryEntry(at, "killed", moment.attempt, {"known": said is not None}))
         self._turn(at, DOWN)
 
     def _on_head_replaced(self, moment: Moment) -> None:
         """Another head has taken up the ranks, which have trained all the while: no time is lost."""
-        self._story.heads_replaced += 1
+        self.story.heads_replaced += 1
         self._note(moment, "head_replaced")
 
     def _on_attempt_adopted(self, moment: Moment) -> None:
         """The ranks have their state: the head that is gone may not have come to say so, and nobody will."""
-        self._unrecovered = []
+        self._unrecovered = None
         if self._class in (STARTING, RESTARTING):
             self._turn(moment.wall, USEFUL)
 
     def _on_attempt_started(self, moment: Moment) -> None:
-        self._story.attempts += 1
+        self.story.attempts += 1
         self._exits, self._last_exit = {}, None
         if not self._hooked:
             self._turn(moment.wall, UNKNOWN)
@@ -153,25 +165,21 @@ class _Teller:
         lost = moment.fields.get("steps_lost")
         if lost is None and self._reached is not None:
             lost = max(self._reached - step, 0)
-        self._story.steps_lost += lost or 0
+        self.story.steps_lost += lost or 0
         self._reached = step
-        if self._unrecovered:
-            incident = self._unrecovered[-1]
+        if (incident := self._unrecovered) is not None:
             incident.resumed_step, incident.source, incident.steps_lost = step, source, lost
             incident.resumed_after = moment.wall - incident.at
-        elif self._class == STARTING:
-            started = next(
-                e for e in reversed(self._story.entries) if isinstance(e, HistoryEntry) and e.what == "started"
-            )
-            started.fields |= {"resumed": step, "source": source, "steps_lost": lost}
-        if not self._unrecovered and self._class in (STARTING, RESTARTING):
+        elif self._class == STARTING and self._started is not None:
+            self._started.fields |= {"resumed": step, "source": source, "steps_lost": lost}
+        if self._unrecovered is None and self._class in (STARTING, RESTARTING):
             self._turn(moment.wall, USEFUL)
             self._mark = (moment.wall, step)
 
     def _on_recovered(self, moment: Moment) -> None:
-        for incident in self._unrecovered[-1:]:
+        if (incident := self._unrecovered) is not None:
             incident.recovered_after = moment.wall - incident.at
-        self._unrecovered = []
+        self._unrecovered = None
         if self._class == RESTARTING:
             self._turn(moment.wall, USEFUL)
         self._reach(moment.wall, moment.fields.get("step", 0))
@@ -201,8 +209,8 @@ class _Teller:
         self._mark = None
         if self._class != STOPPING:
             self._turn(moment.wall, RESTARTING if incident.verdict == "restart" else STOPPING)
-        self._unrecovered.append(incident)
-        self._story.entries.append(incident)
+        self._unrecovered = incident
+        self.story.entries.append(incident)
 
     def _on_rank_exited(self, moment: Moment) -> None:
         self._exits[moment.fields.get("rank", 0)] = moment.fields.get("step", -1)
@@ -221,7 +229,7 @@ class _Teller:
         self._turn(moment.wall, STOPPING)
 
     def _on_checkpoint_committed(self, moment: Moment) -> None:
-        self._story.checkpoints += 1
+        self.story.checkpoints += 1
         if moment.fields.get("why") != "interval":
             self._note(moment)
 
@@ -236,7 +244,7 @@ class _Teller:
             self._reached = None  # another run in this place is another job
         elif min(steps, default=-1) >= 0:
             self._reached = min(steps)
-        self._story.ended = True
+        self.story.ended = True
         self._note(moment)
         self._turn(moment.wall, DOWN)
 
@@ -244,7 +252,7 @@ class _Teller:
         if moment.event in _NOTED:
             self._note(moment)
 
-    _hears: Mapping[str, Callable[[_Teller, Moment], None]] = {
+    _hears: Mapping[str, Callable[[Teller, Moment], None]] = {
         "job_started": _on_job_started,
         "head_replaced": _on_head_replaced,
         "attempt_adopted": _on_attempt_adopted,

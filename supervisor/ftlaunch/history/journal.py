@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ftlaunch_contract.files import atomic
 
 EVENTS = "events.jsonl"
+LONGEST_LINE = 16 << 20  # bytes: eight times what 100,000 ranks fill in one event
+TORN, TOO_LONG, STRANGE = "torn", "too long", "no event"
+"""why a line is left out: a crash has torn it, it is longer than LONGEST_LINE, it is JSON and no event"""
 
 
 class Journal:
@@ -54,12 +59,28 @@ class Journal:
 
 def read_events(run_dir: Path) -> list[dict[str, Any]]:
     """All whole lines of a run's journal. Raises FileNotFoundError when there is none."""
-    events = []
-    for line in (run_dir / EVENTS).read_text(errors="replace").split("\n"):
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue  # torn by a crash
-        if isinstance(event, dict) and "event" in event:
-            events.append(event)
-    return events
+    return list(stream_events(run_dir))
+
+
+def stream_events(run_dir: Path, dropped: Counter[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The whole lines of a run's journal, one after another: a journal of any length is never in memory as a whole.
+
+    dropped: counts the lines that are left out, by the reason. Raises OSError at the first line.
+    """
+    left_out: Counter[str] = Counter() if dropped is None else dropped
+    with (run_dir / EVENTS).open("rb") as file:
+        while line := file.readline(LONGEST_LINE):
+            if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+                left_out[TOO_LONG] += 1
+                while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+                    pass
+                continue
+            try:
+                event = json.loads(line.decode(errors="replace"))
+            except (ValueError, RecursionError):
+                left_out[TORN] += bool(line.strip())
+                continue
+            if isinstance(event, dict) and "event" in event:
+                yield event
+            else:
+                left_out[STRANGE] += 1

@@ -13,7 +13,7 @@ from ftlaunch.history import story as classes
 from ftlaunch.history.story import HistoryEntry, Incident, Story
 
 _WIDTH = 96
-_LEDGER = {
+LEDGER = {
     classes.USEFUL: "steps that count",
     classes.LOST: "steps that had to be made again",
     classes.DETECTING: "last completed step to incident, with the one under way",
@@ -51,7 +51,7 @@ def report_lines(story: Story) -> list[str]:
         when = _when(entry.at)
         stamp = when if when[:10] != day else when[11:]
         day = when[:10]
-        told = _incident(entry) if isinstance(entry, Incident) else _entry(entry)
+        told = _incident(entry) if isinstance(entry, Incident) else entry_sentences(entry)
         for number, sentence in enumerate(told):
             lines += _wrapped(sentence, f"{stamp:>19}  " if number == 0 else " " * 21)
     if not story.ended:
@@ -80,7 +80,8 @@ def _incident(incident: Incident) -> Iterator[str]:
         yield f"autopsy: {incident.autopsy}"
 
 
-def _entry(entry: HistoryEntry) -> Iterator[str]:
+def entry_sentences(entry: HistoryEntry) -> Iterator[str]:
+    """What an entry tells, in sentences."""
     fields = entry.fields
     if entry.what == "started":
         yield _started(fields)
@@ -141,7 +142,7 @@ def ending(event: Mapping[str, Any] | None) -> str:
 def _ledger(story: Story) -> Iterator[str]:
     total = story.end - story.begin
     yield f"{'where the wall time went':<58}{duration(total):>14}"
-    for name, meaning in _LEDGER.items():
+    for name, meaning in LEDGER.items():
         seconds = story.seconds[name]
         if seconds > 0 or name in (classes.USEFUL, classes.LOST):
             share = seconds / total if total else 0.0

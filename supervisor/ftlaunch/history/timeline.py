@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import isfinite
 from typing import Any
+
+_MOST_HELD = 10_000  # moments after a start until what began is known
 
 
 @dataclass(frozen=True)
@@ -18,38 +21,57 @@ class Moment:
     fields: Mapping[str, Any]
 
 
-def moments(events: Sequence[Mapping[str, Any]]) -> list[Moment]:
+def moments(events: Iterable[Mapping[str, Any]]) -> list[Moment]:
     """Events on one time line, in order.
 
     Within a run of the supervisor the monotonic clock counts, between runs the wall clock; a wall clock that
     was set back never makes time run backwards.
     """
-    line: list[Moment] = []
+    return list(stream_moments(events))
+
+
+def stream_moments(events: Iterable[Mapping[str, Any]]) -> Iterator[Moment]:
+    """The same, one after another: what is kept meanwhile are the moments between a start and its first attempt."""
+    held: list[Moment] = []
+    first = True
+    for moment in _on_one_line(events):
+        if moment.event == "job_started" and not first:
+            yield from held
+            held = [moment]
+        elif held and moment.event == "attempt_adopted":
+            # a head that takes up ranks which run is no run of its own
+            yield replace(held[0], event="head_replaced")
+            yield from held[1:]
+            held = []
+            yield moment
+        elif held and (moment.event == "attempt_started" or len(held) >= _MOST_HELD):
+            yield from held
+            held = []
+            yield moment
+        elif held:
+            held.append(moment)
+        else:
+            yield moment
+        first = False
+    yield from held
+
+
+def _on_one_line(events: Iterable[Mapping[str, Any]]) -> Iterator[Moment]:
     shift: float | None = None  # from the run's monotonic clock to the line
+    newest: float | None = None
     for event in events:
         try:
             wall, mono = _epoch(str(event["t"])), float(event["mono"])
             attempt = int(event["attempt"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             continue
-        newest = line[-1].wall if line else wall
+        if not isfinite(mono):
+            continue
+        newest = wall if newest is None else newest
         if shift is None or event["event"] == "job_started":
             shift = max(wall, newest) - mono
-        line.append(Moment(max(mono + shift, newest), str(event["event"]), attempt, event))
-    return _with_takeovers(line)
-
-
-def _with_takeovers(line: list[Moment]) -> list[Moment]:
-    """A head that takes up ranks which run is no run of its own: its `job_started` becomes a `head_replaced`."""
-    found, begun = list(line), None
-    for number, moment in enumerate(line):
-        if moment.event == "job_started":
-            begun = number
-        elif moment.event == "attempt_adopted" and begun:
-            found[begun] = replace(line[begun], event="head_replaced")
-        if moment.event in ("attempt_started", "attempt_adopted"):
-            begun = None
-    return found
+        newest = max(mono + shift, newest)
+        yield Moment(newest, str(event["event"]), attempt, event)
 
 
 def _epoch(stamp: str) -> float:
