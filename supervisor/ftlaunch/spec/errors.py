@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+from ftlaunch.common.suggestions import did_you_mean
+
+__all__ = ["Given", "Origin", "RefusedError", "SpecError", "did_you_mean", "one_line", "shown"]
 
 
 class SpecError(ValueError):
@@ -83,12 +85,3 @@ def one_line(given: object) -> str:
     """`given` in full; quoted and escaped where it cannot be printed as it is."""
     text = str(given)
     return ascii(text) if text == "" or text != text.strip() or not text.isprintable() else text
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` for the known word nearest to `word`, or an empty string."""
-    plain = {name.replace("-", "_").lower(): name for name in known}
-    word = word.replace("-", "_").lower()
-    begun = [name for name in plain if len(word.strip("_")) > 1 and name.startswith(word)]
-    near = begun or difflib.get_close_matches(word, plain, n=1)
-    return f"; did you mean `{plain[near[0]]}`?" if near else ""
