@@ -12,7 +12,6 @@ import yaml
 from click.shell_completion import shell_complete
 
 from ftlaunch.cli.options import Request, command, read_command_line
-from ftlaunch.notify import apprise_check
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
@@ -42,8 +41,7 @@ def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, o
         request = read_command_line(argv, own)
         environ = with_lines(environ, sys.stdin)
         spec = resolve(request.target, request.args, request.flags, environ)
-        if not spec.nodes.hosts:  # each of them checks what it has
-            apprise_check.check(spec.notify)
+        _check_targets(spec)
         _say_notes(request)
         if request.dry_run:
             return _print(spec)
@@ -58,6 +56,14 @@ def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, o
         return EXIT_STOPPED
     except Exception as error:  # noqa: BLE001 - the last resort: whatever gets here is a bug, and is told so
         return _report_bug(error, spec)
+
+
+def _check_targets(spec: JobSpec) -> None:
+    """Whether notices can be delivered; with --hosts each host asks for itself. Raises SpecError."""
+    if any(target.apprise for target in spec.notify) and not spec.nodes.hosts:
+        from ftlaunch.notify import apprise_check  # noqa: PLC0415 - as below
+
+        apprise_check.check(spec.notify)
 
 
 def _start(spec: JobSpec, request: Request, environ: Mapping[str, str]) -> int:

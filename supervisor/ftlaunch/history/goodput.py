@@ -271,5 +271,5 @@ class Teller:
     }
 
 
-HEARD = frozenset(_Teller._hears)
+HEARD = frozenset(Teller._hears)
 """The events that a story's times are told from."""
