@@ -9,6 +9,7 @@ import time
 import click
 
 from ftlaunch.common.durations import parse_duration
+from ftlaunch.notify import apprise_check
 from ftlaunch.spec.job_spec import JobSpec, SpecError
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.resources import count_gpus
@@ -25,10 +26,10 @@ class BadSpec(click.ClickException):
     exit_code = EXIT_USAGE
 
 
-def seconds(_context: click.Context, _param: click.Parameter, text: str) -> float:
-    """A duration on the command line."""
+def seconds(_context: click.Context, _param: click.Parameter, text: str | None) -> float | None:
+    """A duration on the command line; None where it is left out and has no default."""
     try:
-        return parse_duration(text)
+        return None if text is None else parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(f"{error}; write 90s or 5m") from None
 
@@ -48,6 +49,7 @@ def check(job: str | None, as_json: bool, timeout: float) -> int:
     began = time.monotonic()
     try:
         spec = _spec(job)
+        apprise_check.check(spec.notify)
     except SpecError as error:
         raise BadSpec(str(error)) from None
     found = checks.check(spec, timeout)

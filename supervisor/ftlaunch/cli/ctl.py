@@ -29,6 +29,7 @@ from ftlaunch.cli.schedulers.kubernetes import kubernetes
 from ftlaunch.cli.schedulers.systemd import systemd
 from ftlaunch.cli.terminal.attach import attach
 from ftlaunch.cli.terminal.completion import complete_run, completion
+from ftlaunch.cli.terminal.help import SectionedGroup, usage_sentence
 from ftlaunch.cli.terminal.jobs import jobs
 from ftlaunch.cli.terminal.logs import logs
 from ftlaunch.cli.terminal.progress import progress
@@ -53,8 +54,7 @@ def _main(argv: Sequence[str]) -> int:
     try:
         return int(command.main(list(argv), "ftctl", standalone_mode=False) or 0)
     except click.UsageError as error:
-        message = " ".join(error.format_message().split()).rstrip(".")
-        _say(f"cannot read the command line: {message[:1].lower()}{message[1:]}; see `ftctl --help`")
+        _say(f"cannot read the command line: {usage_sentence(error)}; see `{_helping(error)} --help`")
         return EXIT_USAGE
     except click.Abort:
         _say("interrupted; a job that was asked to stop still does")
@@ -67,11 +67,15 @@ def _main(argv: Sequence[str]) -> int:
         return EXIT_USAGE
 
 
+def _helping(error: click.UsageError) -> str:
+    return "ftctl" if error.ctx is None else error.ctx.command_path
+
+
 def _say(sentence: str) -> None:
     click.echo(f"ftctl: {sentence}", err=True)
 
 
-@click.group(no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SectionedGroup, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="ftctl %(version)s")
 def command() -> None:
     """Ask and command jobs that run under ftlaunch.

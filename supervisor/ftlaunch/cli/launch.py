@@ -43,6 +43,7 @@ def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, o
         request = read_command_line(argv, own)
         with_secrets = with_lines(environ, sys.stdin)
         spec = resolve(request.target, request.args, request.flags, with_secrets)
+        _check_targets(spec)
         _say_notes(request)
         if request.dry_run:
             return _print(spec)
@@ -73,6 +74,14 @@ def _saying_errors(run: Callable[[], int], spec: JobSpec | None) -> int:
         return EXIT_STOPPED
     except Exception as error:  # noqa: BLE001 - the last resort: whatever gets here is a bug, and is told so
         return _report_bug(error, spec)
+
+
+def _check_targets(spec: JobSpec) -> None:
+    """Whether notices can be delivered; with --hosts each host asks for itself. Raises SpecError."""
+    if any(target.apprise for target in spec.notify) and not spec.nodes.hosts:
+        from ftlaunch.notify import apprise_check  # noqa: PLC0415 - as below
+
+        apprise_check.check(spec.notify)
 
 
 def _start(spec: JobSpec, request: Request, environ: Mapping[str, str], begun: Begun) -> int:

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ftlaunch import __version__
+from ftlaunch.cli.terminal.examples import FTLAUNCH
 from ftlaunch.spec.errors import SpecError, did_you_mean, shown
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.keys import OPTIONS
@@ -78,6 +79,9 @@ class _Command(click.Command):
         for text in (_LAYERS, _EXITS):
             formatter.write_paragraph()
             formatter.write_text(text)
+        with formatter.section("Examples"):
+            for line in FTLAUNCH:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
 def read_command_line(argv: Sequence[str], own: Sequence[click.Option] = ()) -> Request:

@@ -59,14 +59,15 @@ class Attempt:
             ranks = self.group.ranks
             logs = {number: (rank.log, rank.log_from) for number, rank in ranks.items()}
             pids = [rank.process.pid for rank in ranks.values()]
-            self._context.tell(AttemptStarted(self.number, pids, self.group.port, logs, self._context.clock() - began))
+            told = pids, self.group.port, logs, self._context.hosts(), self._context.clock() - began
+            self._context.tell(AttemptStarted(self.number, *told))
 
     def adopt(self) -> None:
         """The ranks run already, and the group knows them. Their logs are followed from here on."""
         ranks = self.group.ranks
         logs = {number: (rank.log, size(rank.log)) for number, rank in ranks.items()}
         pids = [rank.process.pid for rank in ranks.values()]
-        self._context.tell(AttemptAdopted(self.number, pids, self.group.port, logs))
+        self._context.tell(AttemptAdopted(self.number, pids, self.group.port, logs, self._context.hosts()))
 
     def refill(self, now: float) -> None:
         """Start the ranks again whose time has come. Raises SpawnFailed."""

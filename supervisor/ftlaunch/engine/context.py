@@ -44,6 +44,13 @@ class Context:
     """whether the next attempt has other nodes than memory is of: what memory holds is saved before"""
     regroup: Callable[[bool], None] = lambda saved: None
     """the nodes may change now; saved: storage has all that memory holds"""
+    hosts: Callable[[], Sequence[str]] = tuple
+    """of the running attempt, by place, empty where it is not known; none where the job has one node"""
+
+    def host_of(self, rank: int) -> str | None:
+        """The host of a rank of the running attempt, where the job has several."""
+        hosts, place = self.hosts(), rank // max(self.spec.launch.nproc // self.spec.nodes.most, 1)
+        return (hosts[place] or None) if 0 <= place < len(hosts) else None
 
     @property
     def memory_dir(self) -> Path:

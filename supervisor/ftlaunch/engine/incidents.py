@@ -121,8 +121,8 @@ class Incidents:
         since_progress = self._progress.incident(attempt.group.views(), self._context.clock())
         self.last = {"sentence": verdict.sentence, "autopsy": autopsy}
         followed = cause.rank in followed_ranks(self._context.spec)
-        reached = self._progress.reached
-        self._context.tell(IncidentJudged(cause, verdict, reached, since_progress, autopsy, followed))
+        told = self._progress.reached, since_progress, autopsy, followed, self._context.host_of(cause.rank)
+        self._context.tell(IncidentJudged(cause, verdict, *told))
 
     def _lived_long(self, attempt: Attempt, rank: int, views: list[RankView], now: float) -> bool:
         """Whether a rank that reports no steps has lived so long that its end is a new story."""

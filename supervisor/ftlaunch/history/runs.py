@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.common.suggestions import did_you_mean
 from ftlaunch.history.job_index import known_jobs
 from ftlaunch.history.journal import EVENTS, read_events
 from ftlaunch.memory.cleanup import job_dirs
@@ -133,7 +134,8 @@ def locate(name: str | None, runs: Path = RUNS) -> Path:
         raise CannotFind(f"{len(found)} jobs have the id {name}; name a run dir: {', '.join(map(str, found))}")
     if found:
         return found[0]
-    raise CannotFind(f"no {EVENTS} in {name} or {runs / name}{_listed(runs)}")
+    meant = did_you_mean(name, [path.name for path in runs_in(runs)])
+    raise CannotFind(f"no {EVENTS} in {name} or {runs / name}{meant}{_listed(runs)}")
 
 
 def memories_of(name: str) -> list[Path]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ftlaunch.common.masking import secret_values
+from ftlaunch.notify.message import SoFar, heard
 from ftlaunch.notify.notification import KIND_OF, payload
 from ftlaunch.notify.notifier import FAREWELL
 from ftlaunch.spec.job_spec import JobSpec
@@ -48,18 +49,19 @@ class NotifierLink:
         self._waiting: dict[int, tuple[str, str]] = {}  # id -> kind, target
         self._lost: list[DeliveryOutcome] = []
         self._number = 0
+        self._so_far = SoFar()
         if self._targets:
             self._start()  # now, so that an incident need not wait for it
 
     def hand(self, line: dict[str, Any]) -> None:
         """Take a journalled event, and pass it on to every target that asks for its kind."""
-        kind = KIND_OF.get(line["event"])
-        wanted = [number for number, target in enumerate(self._targets) if kind in target.on]
-        if kind is None or not wanted:
+        if not self._targets:
             return
-        body = json.dumps(payload(self._job, line, self._secrets))
-        for number in wanted:
-            self._send(kind, number, body)
+        so_far, self._so_far = self._so_far, heard(self._so_far, line)
+        kind = KIND_OF.get(line["event"])
+        for number, target in enumerate(self._targets):
+            if kind is not None and kind in target.on:
+                self._send(kind, number, json.dumps(payload(self._job, line, self._secrets, so_far, target.link)))
 
     def _send(self, kind: str, number: int, body: str) -> None:
         target = self._targets[number]

@@ -11,10 +11,12 @@ from typing import Any
 
 from ftlaunch.common.formatting import duration
 from ftlaunch.common.masking import masked_text
+from ftlaunch.notify.message import SoFar, telling
 
 # name in the journal -> what `on:` calls it
 KIND_OF = {
     "incident": "incident",
+    "recovered": "recovered",
     "job_failed": "give_up",
     "job_finished": "done",
     "rank_slow": "slow",
@@ -23,14 +25,19 @@ KIND_OF = {
 _LONGEST = 8000  # characters of one text: of a longer one the end is sent, where a traceback has its error
 
 
-def payload(job: Mapping[str, Any], line: Mapping[str, Any], secrets: Collection[str]) -> dict[str, Any]:
+def payload(
+    job: Mapping[str, str], line: Mapping[str, Any], secrets: Collection[str], so_far: SoFar, link: str = ""
+) -> dict[str, Any]:
     """What is sent for a journalled event of a kind in KIND_OF.
 
-    job: job_id, run_dir and host. The event's own fields keep their names; `text` is what chat programs show.
+    job: job_id, run_dir and host. so_far, link: see message.telling. The event's own fields keep their names; `text`
+    is one sentence, `title` and `message` are the same with all that a person asks next.
     """
     kind = KIND_OF[line["event"]]
     text = f"{job['job_id']}: {_sentence(kind, line)}"
-    told: dict[str, Any] = _clean({"notify": kind, "text": text, **job, **line}, secrets)
+    people = telling(kind, job, line, so_far, link)
+    words = {"notify": kind, "text": text, "title": people.title, "message": people.text}
+    told: dict[str, Any] = _clean({**words, **job, **line}, secrets)
     return told
 
 
@@ -42,6 +49,8 @@ def _sentence(kind: str, line: Mapping[str, Any]) -> str:
     if kind == "hang_suspected":
         age, limit = duration(line.get("age", 0.0)), duration(line.get("limit", 0.0))
         return f"rank {line.get('rank')} has made no progress for {age}; at {limit} it counts as hung"
+    if kind == "recovered":
+        return f"back at step {line.get('step')} after {duration(line.get('seconds', 0.0))}"
     return str(line.get("sentence") or line.get("cause") or kind)
 
 

@@ -1,4 +1,4 @@
-"""The notifier: a process that delivers notices to commands and webhooks, and tries again what fails.
+"""The notifier: a process that delivers notices to commands, webhooks and Apprise, and tries again what fails.
 
 Runs as `python -m ftlaunch.notify.notifier` with a socket as its stdin, one JSON object a message, both ways:
 
@@ -25,6 +25,7 @@ from typing import Any
 
 from ftlaunch.common.formatting import duration
 from ftlaunch.system import processes
+from ftlaunch.system.helper_process import module
 from ftlaunch_contract.files.kernel_files import memory_file, open_end
 
 FAREWELL = 5.0  # most seconds that the end of a job waits for its notices
@@ -33,17 +34,19 @@ _BACKOFF_FIRST, _BACKOFF_MOST = 0.5, 30.0
 
 
 class Delivery:
-    """One try to deliver a notice: a process with the notice as its stdin. Only a webhook's output is kept."""
+    """One try to deliver a notice: a process with the notice as its stdin. Only our own programs' output is kept."""
 
     def __init__(self, target: Mapping[str, Any], body: str, now: float) -> None:
         """Start the process. Raises OSError."""
-        self.url = bool(target["url"])
+        program = _program(target)
+        self._ours = program is not None
         self.timeout = float(target["timeout"])
         self.deadline = now + self.timeout
         argv = target["argv"] or ["/bin/sh", "-c", target["shell"]]
-        if self.url:
-            argv = [sys.executable, "-m", "ftlaunch.notify.webhook"]
-            body = json.dumps({"url": target["url"], "body": body, "timeout": target["timeout"]})
+        if program is not None:
+            argv = module(program)
+            address = target["apprise"] or target["url"]
+            body = json.dumps({"url": address, "body": body, "timeout": target["timeout"]})
         given, self._said = memory_file("body"), memory_file("answer")
         try:
             os.write(given, body.encode())  # in memory: nothing waits for a reader
@@ -51,7 +54,7 @@ class Delivery:
             self._popen = subprocess.Popen(
                 argv,
                 stdin=given,
-                stdout=self._said if self.url else subprocess.DEVNULL,
+                stdout=self._said if self._ours else subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what a command prints may be secret
                 start_new_session=True,
                 preexec_fn=processes.dies_with(os.getpid()),  # noqa: PLW1509 - in the main thread
@@ -70,7 +73,7 @@ class Delivery:
             return None
         self.kill()
         reason = f"no end within {duration(self.timeout)}" if status is None else _reason(status)
-        said = self._answer() if self.url and status else None
+        said = self._answer() if self._ours and status else None
         os.close(self._said)
         return said or (reason, False)
 
@@ -86,6 +89,13 @@ class Delivery:
         except ValueError:
             return None  # it was killed before it could say anything
         return answer["error"], answer["final"]
+
+
+def _program(target: Mapping[str, Any]) -> str | None:
+    """The module that delivers to such a target; None where a command of the user's does."""
+    if target["apprise"]:
+        return "ftlaunch.notify.through_apprise"
+    return "ftlaunch.notify.webhook" if target["url"] else None
 
 
 def _reason(status: int) -> str:

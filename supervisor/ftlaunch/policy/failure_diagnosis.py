@@ -26,6 +26,12 @@ COMM = "comm"  # the class of victims: ranks that failed because another rank ha
 TIMEOUT = "comm-timeout"  # likewise, because another rank did not come
 _VICTIMS = {TIMEOUT: 1, COMM: 2}  # the greater, the less it says of the beginning
 AT_START = "exception-at-start"
+NOT_THE_MACHINES = frozenset({
+    COMM, TIMEOUT,  # victims
+    "exception", AT_START, "exit", "left-early", "numerical", "gpu-memory", "host-memory",  # the script's
+    "disk", "port", "preempted", "resume",  # nobody's, or nobody knows whose
+})  # fmt: skip
+"""classes of failures that say nothing of the machine on which they began"""
 # seconds: an attempt that does not tell its steps and lived so long counts as one that made some
 LONG_LIFE = 600.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,8 +57,8 @@ def unsaved(step: int, why: str, memory: Path | None) -> str:
     return f"{what}; it stays in {memory}: {same} from it on this machine, until that is rebooted"
 
 
-def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str) -> list[str]:
-    """The last screen of a job that was given up."""
+def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str, run_dir: Path) -> list[str]:
+    """The last screen of a job that was given up. logs: of the last attempt. report: what is saved."""
     lines = ["", f"{PREFIX}the job has failed.", f"  what:   {cause.sentence}"]
     if cause.trace:
         lines += ["  trace:", *(f"    {line}" for line in cause.trace.splitlines())]
@@ -66,7 +67,10 @@ def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str
         f"  why:    {sentence}",
         f"  state:  {report}",
         f"  logs:   {logs}",
+        f"  next:   ftctl report {shlex.quote(str(run_dir))}",
     ]
+    if cause.rank >= 0:
+        lines.append(f"          ftctl logs {shlex.quote(str(run_dir))} --rank {cause.rank}")
     return lines
 
 

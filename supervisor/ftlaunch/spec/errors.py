@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+from ftlaunch.common.suggestions import did_you_mean
+
+__all__ = ["Given", "Origin", "RefusedError", "SpecError", "did_you_mean", "one_line", "shown"]
 
 
 class SpecError(ValueError):
@@ -16,14 +18,16 @@ class RefusedError(ValueError):
     """A parser's answer to a value that is not allowed.
 
     `allowed` says what is, where the key's own text does not fit; `at` is the path of the culprit below
-    the key, such as `[2]` or `.NAME`, and `given` what stands there.
+    the key, such as `[2]` or `.NAME`, and `given` what stands there. `hint` follows what is allowed: what the writer
+    may have meant.
     """
 
-    def __init__(self, allowed: str | None = None, at: str = "", given: object = None) -> None:
+    def __init__(self, allowed: str | None = None, at: str = "", given: object = None, hint: str = "") -> None:
         super().__init__(allowed)
         self.allowed = allowed
         self.at = at
         self.given = given
+        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,3 @@ def one_line(given: object) -> str:
     """`given` in full; quoted and escaped where it cannot be printed as it is."""
     text = str(given)
     return ascii(text) if text == "" or text != text.strip() or not text.isprintable() else text
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` for the known word nearest to `word`, or an empty string."""
-    plain = {name.replace("-", "_"): name for name in known}
-    word = word.replace("-", "_")
-    begun = [name for name in plain if len(word.strip("_")) > 1 and name.startswith(word)]
-    near = begun or difflib.get_close_matches(word, plain, n=1)
-    return f"; did you mean `{plain[near[0]]}`?" if near else ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ftlaunch.spec import shown
-from ftlaunch.spec.errors import RefusedError
+from ftlaunch.spec.errors import RefusedError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -50,4 +51,17 @@ class Key:
             return self.parse(raw)
         except RefusedError as refused:
             given = raw if refused.given is None and not refused.at else refused.given
-            raise RefusedError(refused.allowed or f"it must be {self.allowed}", refused.at, given) from None
+            allowed = refused.allowed or f"it must be {self.allowed}"
+            hint = refused.hint or (did_you_mean(given, self._choices()) if isinstance(given, str) else "")
+            raise RefusedError(f"{allowed}{hint}", refused.at, given) from None
+
+    def _choices(self) -> list[str]:
+        """The words in the text of what is allowed that are allowed as they stand: `auto`, `off`, a policy."""
+        return [word for word in re.findall(r"[A-Za-z][\w-]*", self.allowed) if self._takes(word)]
+
+    def _takes(self, word: str) -> bool:
+        try:
+            self.parse(word)
+        except RefusedError:
+            return False
+        return True

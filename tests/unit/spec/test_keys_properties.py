@@ -16,7 +16,7 @@ values = st.recursive(plain, lambda inner: st.lists(inner, max_size=3) | st.dict
 words = st.sampled_from(
     ["auto", "off", "true", "0", "1", "-1", "10m", "1e9", "1.5", "200MB/s", "~", "~nobody/x", "a,b"]
 )
-fields = st.sampled_from(["command", "url", "on", "timeout", "retries", "shell"])
+fields = st.sampled_from(["command", "url", "apprise", "link", "on", "timeout", "retries", "shell"])
 addresses = st.text(alphabet="htps:/[]@#?.1a%", max_size=20).map(lambda text: f"http://{text}")
 
 

@@ -8,12 +8,15 @@ import pytest
 import yaml
 
 from ftlaunch.common.masking import masked_text, secret_values
+from ftlaunch.notify.message import SoFar
 from ftlaunch.notify.notification import KIND_OF, payload
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.parsing.notify_targets import KINDS, NotifyTarget
 from ftlaunch.spec.resolve import resolve
 
-ALL_BUT_SLOW = ("incident", "give_up", "done", "hang_suspected")
+BY_DEFAULT = ("incident", "give_up", "done", "hang_suspected")
+BY_DEFAULT_OF_APPRISE = ("incident", "recovered", "give_up", "done", "hang_suspected")
+JOB = {"job_id": "j", "run_dir": "/r", "host": "h"}
 
 
 @pytest.fixture(autouse=True)
@@ -37,27 +40,53 @@ def ask(notify: str) -> JobSpec:
         ("[{url: 'https://h/x', on: [slow, done]}]", (NotifyTarget(url="https://h/x", on=("slow", "done")),)),
         ("{url: 'http://[::1]:8080', on: 'done, slow'}", (NotifyTarget(url="http://[::1]:8080", on=("done", "slow")),)),
         ("{command: a, timeout: 500ms, retries: 0}", (NotifyTarget(shell="a", timeout=0.5, retries=0),)),
+        ("{apprise: 'slack://A/B/C'}", (NotifyTarget(apprise="slack://A/B/C", on=BY_DEFAULT_OF_APPRISE),)),
+        (
+            "{apprise: 'Slack://A', on: [recovered], link: 'https://d/{job_id}'}",
+            (NotifyTarget(apprise="Slack://A", on=("recovered",), link="https://d/{job_id}"),),
+        ),
     ],
 )
 def test_read(notify: str, targets: tuple[NotifyTarget, ...]) -> None:
     assert ask(notify).notify == targets
-    assert NotifyTarget().on == ALL_BUT_SLOW
+    assert NotifyTarget().on == BY_DEFAULT
 
 
 @pytest.mark.parametrize(
     ("notify", "expected"),
     [
-        ("x", "`notify` is x; it must be a mapping with `command` or `url`, or a list of such"),
+        ("x", "`notify` is x; it must be a mapping with `command`, `url` or `apprise`, or a list"),
         ("[x]", "`notify[0]` is x; it must be a mapping"),
-        ("{}", "`notify` is a mapping; it must have either `command` or `url`"),
-        ("[{url: 'https://h', command: x}]", "`notify[0]` is a mapping; it must have either"),
-        ("{ulr: 'https://h'}", "`notify.ulr` is set; the keys here are command, url, on, timeout, retries; did you"),
+        ("{}", "`notify` is a mapping; it must have one of `command`, `url` and `apprise`"),
+        ("[{url: 'https://h', command: x}]", "`notify[0]` is a mapping; it must have one of"),
+        ("[{url: 'https://h', apprise: 'json://h'}]", "`notify[0]` is a mapping; it must have one of"),
+        ("{ulr: 'https://h'}", "`notify.ulr` is set; the keys here are command, url, apprise, link, on,"),
+        ("{ulr: 'https://h'}", "timeout, retries; did you mean `url`?"),
         ("{url: 'ftp://h/x'}", "`notify.url` is set; it must be an address that begins with https:// or http://"),
         ("{url: 'https://h:x/'}", "`notify.url` is set"),
         ("{url: 'https:///x'}", "`notify.url` is set"),
         ("{command: []}", "`notify.command` is set; it must be a list of words, run as they are, or one text"),
         ("{command: ''}", "`notify.command` is set"),
-        ("{command: x, on: [finished]}", "`notify.on` is finished; it must be some of incident, give_up, done, slow"),
+        (
+            "{command: x, on: [finished]}",
+            "`notify.on` is finished; it must be some of incident, recovered, give_up, done",
+        ),
+        (
+            "{command: x, on: [recoverd]}",
+            "`notify.on` is recoverd; it must be some of incident, recovered, give_up, done, "
+            "slow, hang_suspected; did you mean `recovered`?",
+        ),
+        (
+            "{apprise: slack}",
+            "`notify.apprise` is set; it must be an address of Apprise's form, such as slack://TOKEN_A/",
+        ),
+        ("{apprise: 'slack://'}", "`notify.apprise` is set"),
+        ("{apprise: [slack://a]}", "`notify.apprise` is set"),
+        (
+            "{url: 'https://h', link: 'h/{job_id}'}",
+            "`notify.link` is h/{job_id}; it must be an address that begins with",
+        ),
+        ("{url: 'https://h', link: 'https://h/{jobid}'}", "with {job_id} or {run_dir} where they belong"),
         ("{command: x, on: []}", "`notify.on` is a list"),
         ("{command: x, timeout: 0}", "`notify.timeout` is 0; it must be a duration such as 10s, 5m at most"),
         ("{command: x, timeout: 6m}", "`notify.timeout` is 6m"),
@@ -75,12 +104,20 @@ def test_a_refused_address_is_not_repeated() -> None:
         ask("{url: 'htps://me:hunter2@h/T0/sesame'}")
     assert "hunter2" not in str(refused.value)
     assert "sesame" not in str(refused.value)
+    with pytest.raises(SpecError) as refused:
+        ask("{apprise: 'slack:/hunter2/sesame'}")
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_dry_run_is_a_spec_again_but_for_secrets() -> None:
     said = resolved(ask("[{command: [tell, --token, hunter2]}, {url: 'https://me:hunter2@h/sesame?key=hunter2'}]"))
     assert "hunter2" not in str(said)
     assert "sesame" not in str(said)
+    hidden = resolved(ask("{apprise: 'slack://hunter2/sesame', link: 'https://me:hunter2@d/{job_id}'}"))["notify"]
+    assert hidden == [
+        {"apprise": "slack://***", "link": "https://me:***@d/{job_id}", "on": list(BY_DEFAULT_OF_APPRISE),
+         "timeout": "10s", "retries": 3}
+    ]  # fmt: skip
     again = ask(yaml.safe_dump(said["notify"], default_flow_style=True, width=1000)).notify
     assert [target.argv for target in again] == [("tell", "--token", "***"), ()]
     plain = ask("{command: [tell, me], on: [done], timeout: 1s, retries: 1}")
@@ -92,6 +129,7 @@ def test_a_dry_run_is_a_spec_again_but_for_secrets() -> None:
     [
         (NotifyTarget(url="https://me:pw@hooks.example:8443/T/B?x=1"), "https://hooks.example:8443/***"),
         (NotifyTarget(url="http://h"), "http://h"),
+        (NotifyTarget(apprise="MailTo://me:pw@mail.example"), "mailto://***"),
         (NotifyTarget(argv=("./tell", "--token", "x")), "./tell"),
         (NotifyTarget(shell="curl -d @- https://h/secret"), "curl"),
         (NotifyTarget(shell="TOKEN=x curl h"), "***"),
@@ -114,6 +152,7 @@ def test_every_kind_but_none_other_comes_from_an_event() -> None:
         ({"event": "job_finished", "restarts": 2}, "j: done; 2 restarts used"),
         ({"event": "job_failed", "sentence": "no restarts left"}, "j: given up: no restarts left"),
         ({"event": "incident", "sentence": "rank 1 died"}, "j: rank 1 died"),
+        ({"event": "recovered", "step": 12, "seconds": 0.7}, "j: back at step 12 after 700 ms"),
         (
             {"event": "hang_suspected", "rank": 3, "age": 45.0, "limit": 90.0},
             "j: rank 3 has made no progress for 45 s; at 90 s it counts as hung",
@@ -121,7 +160,7 @@ def test_every_kind_but_none_other_comes_from_an_event() -> None:
     ],
 )
 def test_the_text_is_a_sentence(line: dict[str, object], text: str) -> None:
-    told = payload({"job_id": "j", "run_dir": "/r", "host": "h"}, line, ())
+    told = payload(JOB, line, (), SoFar())
     assert told["text"] == text
     assert told["notify"] == KIND_OF[str(line["event"])]
     assert {**told, **line} == told
@@ -134,7 +173,7 @@ def test_no_secret_is_sent() -> None:
         'client(token="t-9", url="pg://me:p-9@db/x")\nAuthorization: Bearer b-99999\n'
         "refused hf_abc123 in {'password': 'w-9'}\ntool --auth-token a-9 --lr 0.1"
     )
-    told = payload({"job_id": "j"}, {"event": "incident", "cause": "with sk-42", "trace": [trace]}, secrets)
+    told = payload(JOB, {"event": "incident", "cause": "with sk-42", "trace": [trace]}, secrets, SoFar())
     for secret in ("hf_abc123", "sk-42", "t-9", "p-9", "b-99999", "w-9", "a-9"):
         assert secret not in str(told), secret
     assert "--lr 0.1" in str(told)
@@ -147,6 +186,6 @@ def test_what_is_no_secret_stays(text: str) -> None:
 
 @pytest.mark.timeout(20)  # a search that begins anew at every letter took a minute
 def test_a_long_text_keeps_its_end() -> None:
-    told = payload({"job_id": "j"}, {"event": "incident", "trace": "x" * 100_000 + "the end"}, ())
+    told = payload(JOB, {"event": "incident", "trace": "x" * 100_000 + "the end"}, (), SoFar())
     assert told["trace"].endswith("the end")
     assert len(told["trace"]) < 10_000

@@ -83,7 +83,7 @@ class HeadJob:
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         context = Context(
             world, self._pages, self._tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
-            cluster.may_restart, cluster.regroups, cluster.regroup,
+            cluster.may_restart, cluster.regroups, cluster.regroup, machines.hosts,
         )  # fmt: skip
         self.supervisor = Supervisor(context, self._edges(context, workspace))
         if self._plan is not None:  # the job has not ended: whatever becomes of the ranks that run, this was spent

@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from ftlaunch.cli.asking import Cannot
+from ftlaunch.cli.check import seconds
+from ftlaunch.cli.pages.digest import digest, directory_of_runs
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.formatting import printable
 from ftlaunch.history import goodput
@@ -19,7 +21,7 @@ from ftlaunch.report_page.writing import NAME, write_page
 
 
 @click.command()
-@click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)
+@click.argument("name", metavar="[RUN|DIR]", required=False, shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 @click.option(
     "--html",
@@ -29,11 +31,20 @@ from ftlaunch.report_page.writing import NAME, write_page
     flag_value="",
     help="write a page for a browser: to FILE (its name ends in .html), or to report.html in the run dir",
 )
-def report(name: str | None, as_json: bool, page: str | None) -> int:
-    """Tell what happened in a run dir, and where the time went."""
+@click.option("--since", callback=seconds, metavar="TIME", help="of a DIR, only what was within this time, as 7d")
+def report(name: str | None, as_json: bool, page: str | None, since: float | None) -> int:
+    """Tell what happened in a run dir, and where the time went.
+
+    Of a DIR that holds run dirs: what all its jobs did, where their time went, which causes and nodes failed, and
+    which node fails more often than chance explains.
+    """
     if page is not None:
         click.echo(printable(f"the page is {_write_page(name, page)}"))
         return 0
+    if (folder := directory_of_runs(name)) is not None:
+        return digest(folder, since, as_json=as_json)
+    if since is not None:
+        raise click.UsageError("--since is for a directory of run dirs, such as `ftctl report runs --since 7d`")
     run = find(name)
     line = moments(run.events)
     if not line:

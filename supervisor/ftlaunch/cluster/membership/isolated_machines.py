@@ -31,6 +31,10 @@ class IsolatedMachines:
         """An attempt has begun on those of these members that have a place."""
         self._isolation.begun({one.place: one.machine for one in members if one.place >= 0})
 
+    def hosts(self) -> list[str]:
+        """Of the running attempt, by place."""
+        return [_host(machine) for machine in self._isolation.placed()]
+
     def blame(self, place: int, kind: str) -> None:
         """A failure of this kind has begun in a place."""
         if self._isolation.blame(place, kind):

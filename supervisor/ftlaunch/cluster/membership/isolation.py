@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ftlaunch.cluster.membership.roster import Member
+from ftlaunch.policy.failure_diagnosis import NOT_THE_MACHINES
 
 MOST_MACHINES = 1000
 """of which failures are counted; beyond them no new one is"""
-_NOT_THE_MACHINES = {
-    "comm", "comm-timeout",  # victims
-    "exception", "exception-at-start", "exit", "left-early", "numerical", "gpu-memory", "host-memory",  # the script's
-    "disk", "port", "preempted", "resume",  # nobody's, or nobody knows whose
-}  # fmt: skip
 
 
 class Isolation:
@@ -35,10 +31,14 @@ class Isolation:
         """An attempt has begun. places: which machine has which place."""
         self._places, self._blamed = dict(places), set()
 
+    def placed(self) -> list[str]:
+        """The machines of the running attempt, by place; an empty word for a place whose node is not known."""
+        return [self._places.get(place, "") for place in range(max(self._places, default=-1) + 1)]
+
     def blame(self, place: int, kind: str) -> bool:
         """A failure of this kind has begun in a place; whether that counts."""
         machine = self._places.get(place)
-        if machine is None or machine in self._blamed or kind in _NOT_THE_MACHINES:
+        if machine is None or machine in self._blamed or kind in NOT_THE_MACHINES:
             return False
         if machine not in self.failures and len(self.failures) >= MOST_MACHINES:
             return False

@@ -55,6 +55,8 @@ class IncidentJudged(JobEvent):
     """the directory of a hang's autopsy"""
     followed: bool
     """the output of the rank that failed is on the terminal already"""
+    host: str | None = None
+    """of the rank that failed, where the job has several nodes"""
 
     def fields(self) -> dict[str, Any]:
         """Cause, culprit, verdict, and what is left of the budget."""
@@ -74,6 +76,7 @@ class IncidentJudged(JobEvent):
             "since_progress": round(self.since_progress, 4),
             "trace": cause.trace,
             "autopsy": self.autopsy,
+            "host": self.host,
         }
 
     def lines(self) -> Sequence[str]:

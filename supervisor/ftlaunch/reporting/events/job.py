@@ -260,7 +260,8 @@ class JobFailed(JobEnded):
         saved = f"step {self.committed} is in {self.spec.checkpoint_dir}"
         state = saved if self.committed >= 0 else "nothing was saved"
         logs = self.spec.log_dir / f"attempt_{self.attempt}"
-        return list(messages.failure(self.cause, self.verdict.budget, self.verdict.sentence, logs, state))
+        told = self.verdict.sentence, logs, state, self.spec.run_dir
+        return list(messages.failure(self.cause, self.verdict.budget, *told))
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,16 @@ class AttemptStarted(JobEvent):
     port: int
     logs: Mapping[int, tuple[Path, int]]
     """of each rank: its log, and where in it the attempt begins, in bytes"""
+    hosts: Sequence[str] = ()
+    """by place; none where the job has one node"""
     seconds: float | None = None
     """that starting them took; None: they ran already"""
 
     def fields(self) -> dict[str, Any]:
-        """Processes, where they are known, port, and how long starting them took."""
+        """Processes, where they are known, port, the hosts of several nodes, and how long starting them took."""
+        pids = list(self.pids) if all(self.pids) else None
         took = self.seconds and round(self.seconds, 4)
-        return {"pids": list(self.pids) if all(self.pids) else None, "port": self.port, "seconds": took}
+        return {"pids": pids, "port": self.port, "hosts": list(self.hosts) or None, "seconds": took}
 
 
 @dataclass(frozen=True)

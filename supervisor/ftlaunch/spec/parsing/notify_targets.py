@@ -1,4 +1,4 @@
-"""`notify:` of a job spec: whom to tell of what, by a command or a webhook."""
+"""`notify:` of a job spec: whom to tell of what, by a command, a webhook, or a service that Apprise knows."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from ftlaunch.common.masking import MASK, masked_args, masked_text
 from ftlaunch.spec import parsers as p
 from ftlaunch.spec.errors import RefusedError, did_you_mean
 
-KINDS = ("incident", "give_up", "done", "slow", "hang_suspected")
-_ON = tuple(kind for kind in KINDS if kind != "slow")  # a slow rank alone is no reason to wake a person
+KINDS = ("incident", "recovered", "give_up", "done", "slow", "hang_suspected")
+_ON_APPRISE = tuple(kind for kind in KINDS if kind != "slow")  # a slow rank alone is no reason to wake a person
+_ON = tuple(kind for kind in _ON_APPRISE if kind != "recovered")  # programs that are told of it expect a known list
+_WHOM = ("command", "url", "apprise")
+_PLACES = ("{job_id}", "{run_dir}")
 _LONGEST_TIMEOUT = 300.0
 
 
 @dataclass(frozen=True)
 class NotifyTarget:
-    """Whom to tell: a command without a shell, a line for /bin/sh, or the address of a webhook; one of them."""
+    """Whom to tell: a command without a shell, a line for /bin/sh, a webhook, or Apprise's address; one of them."""
 
     argv: tuple[str, ...] = ()
     shell: str = ""
     url: str = ""
+    apprise: str = ""
+    """an address of Apprise's form; all of it may be secret but the scheme"""
+    link: str = ""
+    """told to people: a template of an address, with {job_id} and {run_dir}"""
     on: tuple[str, ...] = _ON
     timeout: float = 10.0
     """of one try, seconds"""
@@ -32,7 +39,9 @@ class NotifyTarget:
 
     @property
     def name(self) -> str:
-        """The target's name in journal and terminal. Of an address only the host is shown: the path may be secret."""
+        """The target's name in journal and terminal. Of a webhook only the host is shown: the path may be secret."""
+        if self.apprise:
+            return f"{apprise_scheme(self.apprise)}://{MASK}"
         if self.url:
             parts = urlsplit(self.url)
             port = "" if parts.port is None else f":{parts.port}"
@@ -53,32 +62,39 @@ def targets(raw: object) -> tuple[NotifyTarget, ...]:
 
 def as_spec(target: NotifyTarget) -> dict[str, object]:
     """What a spec says for `target`, but for its secrets."""
-    whom: dict[str, object] = {"url": target.name}
+    whom: dict[str, object] = {"apprise" if target.apprise else "url": target.name}
     if target.argv:
         whom = {"command": [masked_text(arg) for arg in masked_args(target.argv)]}
     elif target.shell:
         whom = {"command": masked_text(target.shell)}
-    return {**whom, "on": list(target.on), "timeout": format_duration(target.timeout), "retries": target.retries}
+    link = {"link": masked_text(target.link)} if target.link else {}
+    told = {"on": list(target.on), "timeout": format_duration(target.timeout), "retries": target.retries}
+    return {**whom, **link, **told}
+
+
+def apprise_scheme(address: str) -> str:
+    """The name of the service in an address of Apprise's form: what stands before `://`."""
+    return address.partition("://")[0].lower()
 
 
 def _target(raw: object, at: str) -> NotifyTarget:
     if not isinstance(raw, dict):
-        raise RefusedError("it must be a mapping with `command` or `url`", at, raw)
+        raise RefusedError("it must be a mapping with `command`, `url` or `apprise`", at, raw)
     for name in raw:
         if name not in _FIELDS:
             hint = did_you_mean(str(name), _FIELDS)
             raise RefusedError(f"the keys here are {', '.join(_FIELDS)}{hint}", f"{at}.{name}", "set")
-    if ("command" in raw) == ("url" in raw):
-        raise RefusedError("it must have either `command` or `url`", at, raw)
-    given: dict[str, Any] = {}
+    if sum(whom in raw for whom in _WHOM) != 1:
+        raise RefusedError("it must have one of `command`, `url` and `apprise`", at, raw)
+    given: dict[str, Any] = {"on": _ON_APPRISE} if "apprise" in raw else {}
     for name, value in raw.items():
         parse, allowed = _FIELDS[name]
         try:
             given |= parse(value)
         except RefusedError as refused:
             # An address or a command may hold a secret: it is not repeated.
-            shown = "set" if name in ("url", "command") else refused.given or value
-            raise RefusedError(f"it must be {allowed}", f"{at}.{name}", shown) from None
+            shown = "set" if name in _WHOM else refused.given or value
+            raise RefusedError(f"it must be {allowed}{refused.hint}", f"{at}.{name}", shown) from None
     return NotifyTarget(**given)
 
 
@@ -103,11 +119,29 @@ def _url(raw: object) -> dict[str, object]:
     return {"url": address}
 
 
+def _apprise(raw: object) -> dict[str, object]:
+    """What the form can tell; whether Apprise knows the service is asked before the job begins."""
+    address = p.word(raw)
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*://[!-~]+", address):
+        raise RefusedError
+    return {"apprise": address}
+
+
+def _link(raw: object) -> dict[str, object]:
+    address = p.word(raw)
+    bare = address
+    for place in _PLACES:
+        bare = bare.replace(place, "x")
+    if not re.fullmatch(r"https?://[^/{}]+[^{}]*", bare) or not bare.isprintable():
+        raise RefusedError
+    return {"link": address}
+
+
 def _on(raw: object) -> dict[str, object]:
     kinds = raw if isinstance(raw, list) else p.text(raw).replace(",", " ").split()
     for kind in kinds:
         if kind not in KINDS:
-            raise RefusedError(given=kind)
+            raise RefusedError(given=kind, hint=did_you_mean(str(kind), KINDS))
     if not kinds:
         raise RefusedError
     return {"on": tuple(kinds)}
@@ -122,6 +156,8 @@ def _timeout(raw: object) -> dict[str, object]:
 _FIELDS: Mapping[str, tuple[Callable[[object], dict[str, object]], str]] = {
     "command": (_command, "a list of words, run as they are, or one text, run by /bin/sh"),
     "url": (_url, "an address that begins with https:// or http://"),
+    "apprise": (_apprise, "an address of Apprise's form, such as slack://TOKEN_A/TOKEN_B/TOKEN_C"),
+    "link": (_link, f"an address that begins with https:// or http://, with {' or '.join(_PLACES)} where they belong"),
     "on": (_on, f"some of {', '.join(KINDS)}"),
     "timeout": (_timeout, f"a duration such as 10s, {format_duration(_LONGEST_TIMEOUT)} at most"),
     "retries": (lambda raw: {"retries": p.whole(0, 10)(raw)}, "a whole number from 0 to 10"),

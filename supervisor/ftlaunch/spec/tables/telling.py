@@ -13,9 +13,9 @@ TELLING = (
     Key("fault_rules", parse_rules, "a list of mappings such as {log: 'link down', class: network, action: wait}", None,
         "rules for failures, of the form of configs/fault_rules.yaml; they come before those", option=False,
         show=shown.rules),
-    Key("notify", notify_targets.targets, "a mapping with `command` or `url`, or a list of such", None,
-        "whom to tell of incidents and of the end: a command or a webhook, each with on, timeout and retries",
-        option=False, show=shown.targets),
+    Key("notify", notify_targets.targets, "a mapping with `command`, `url` or `apprise`, or a list of such", None,
+        "whom to tell of incidents and of the end: a command, a webhook, or chat, mail and pagers through Apprise; each"
+        " with on, link, timeout and retries", option=False, show=shown.targets),
     Key("report_page", p.switch, "true or false", "true",
         "write <run-dir>/report.html at the end: the job's life in one file, for a browser", switch=True),
     Key("metrics", outlets.metrics, "a mapping with `port`, `textfile` or both", None,
