@@ -1,0 +1,36 @@
+"""What the pages tell people to type is typed, in an empty directory, and shows what the pages show.
+
+A block that cannot run here says so in a comment above it, with the reason (tests/support/console_blocks.py).
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.support.console import Console
+from tests.support.console_blocks import ROOT, blocks
+from tests.support.leftovers import mark
+
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if blocks(page)]
+NEEDS = {"lightning.md": "lightning", "transformers.md": "transformers"}
+RUN = [page for page in PAGES if any(block.commands and not block.reason for block in blocks(page))]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_a_page_shows_what_happens(page: Path, tmp_path: Path) -> None:
+    if page.name in NEEDS:
+        pytest.importorskip(NEEDS[page.name])
+    console = Console(tmp_path, f"FT_TEST=console-{mark()}-{uuid.uuid4().hex[:8]}")
+    try:
+        assert console.follow(page) > 0
+    finally:
+        console.dispose()
