@@ -22,7 +22,8 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _COMMENT = re.compile(r"<!-- (file|with|not run|second terminal)(?:: (.*?))? -->", re.DOTALL)
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_UNIT = r"(?: (?:us|ms|s|min|h|d|[KMGT]iB|bytes)\b)"
+_NUMBER = re.compile(rf"\d[\d,]*(?:\.\d+)?{_UNIT}?(?: \d+{_UNIT})*")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,9 @@ def _commands(lines: list[str]) -> tuple[str, tuple[Command, ...]]:
 
 
 def pattern(shown: str) -> re.Pattern[str]:
-    """What output must look like that a page shows as `shown`: `...` is anything, each number any other number.
+    """What output must look like that a page shows as `shown`: `...` is anything, each number any other.
+
+    A number goes with its unit: 278 ms may be 1.3 s another time.
 
     The output is compared as `joined()` gives it: where its lines are broken does not matter.
     """
