@@ -72,7 +72,10 @@ def exit_codes() -> dict[str, int]:
 _EXITS = {
     "EXIT_DONE": ("done", "nothing"),
     "EXIT_GIVEN_UP": ("given up; the last lines say why", "read them; `ftctl report` repeats them"),
-    "EXIT_USAGE": ("bad usage or job spec, or its places cannot be used; nothing was started", "correct what the sentence names"),
+    "EXIT_USAGE": (
+        "bad usage or job spec, or its places cannot be used; nothing was started",
+        "correct what the sentence names",
+    ),
     "EXIT_BUG": ("a bug of ftlaunch's own", "report it, with `bug.txt` of the run dir"),
     "EXIT_SAVED": ("stopped on request with a checkpoint committed", "give the same command again: it goes on"),
     "EXIT_STOPPED": ("stopped on request, nothing to save", "give the same command again"),

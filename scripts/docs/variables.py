@@ -1,4 +1,4 @@
-"""The environment variables of the product, as Markdown; what a variable means stands here, which there are in the code."""
+"""The environment variables of the product, as Markdown: their names are read from the code, what they mean is here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation as a site: it is built strictly, holds all that its pages load, and is searched without a network."""
+"""The documentation as a site: built strictly, it holds all that its pages load, and is searched without a network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link
 def build(home: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(site)],
-        cwd=home, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=120,
+        cwd=home, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
 

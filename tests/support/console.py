@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ftlaunch.history.journal import read_events
 from tests.support.console_blocks import ROOT, Block, Command, blocks, joined, pattern
 from tests.support.leftovers import carriers
 from tests.support.waiting import wait_for
@@ -65,7 +67,7 @@ class Console:
         self.directory, self.tag = directory, tag
         self.work = directory / "work"
         self.work.mkdir()
-        self._count = 0
+        self._shells: list[Shell] = []
         self._first: Shell | None = None
 
     def follow(self, page: Path) -> int:
@@ -103,8 +105,7 @@ class Console:
         shell.end()
 
     def _start(self, block: Block, command: Command) -> Shell:
-        self._count += 1
-        log = self.directory / f"output_{self._count}"
+        log = self.directory / f"output_{len(self._shells)}"
         name, _, value = self.tag.partition("=")
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         with log.open("wb") as file:
@@ -112,7 +113,8 @@ class Console:
                 ["bash", "-c", command.line], cwd=self.work, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                 env={**os.environ, "PATH": path, name: value},
             )  # fmt: skip
-        return Shell(block.place, command, process, log)
+        self._shells.append(Shell(block.place, command, process, log))
+        return self._shells[-1]
 
     def _end_first(self) -> None:
         if self._first is not None:
@@ -129,8 +131,18 @@ class Console:
             shutil.copy(path, place)
 
     def dispose(self) -> None:
-        """Whatever a failing page has left alive goes."""
+        """Whatever a failing page has left alive, or in memory, goes."""
         for pid in carriers(self.tag):
-            os.kill(pid, signal.SIGKILL)
-        if self._first is not None:
-            self._first.process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for shell in self._shells:
+            shell.process.wait()
+        for run_dir in self.run_dirs:
+            for event in read_events(run_dir):
+                if event["event"] == "job_started":
+                    shutil.rmtree(event["memory_dir"], ignore_errors=True)
+
+    @property
+    def run_dirs(self) -> list[Path]:
+        """Of all jobs that the page has started."""
+        return sorted(journal.parent for journal in self.work.glob("runs/*/events.jsonl"))

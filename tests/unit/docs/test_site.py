@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.support.console_blocks import ROOT, blocks
 
 sys.path.insert(0, str(ROOT / "scripts/docs"))
 
-import sentences  # noqa: E402
-import variables  # noqa: E402
+import sentences
+import variables
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 CONSOLE = [block for page in PAGES for block in blocks(page) if block.kind == "console"]
@@ -94,7 +93,9 @@ def test_every_sentence_of_troubleshooting_stands_in_the_code() -> None:
     quoted = _QUOTED.findall((ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"))
     assert len(quoted) > 40
     assert [sentence for sentence in quoted if not sentences.stands_in_the_code(sentence)] == []
-    assert [sentence for sentence in quoted if len(re.sub(r"\W", "", sentence)) < 12] == [], "too short to be told apart"
+    assert [sentence for sentence in quoted if len(re.sub(r"\W", "", sentence)) < 12] == [], (
+        "too short to be told apart"
+    )
 
 
 def test_a_sentence_that_is_not_in_the_code_is_found() -> None:
