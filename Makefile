@@ -30,7 +30,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics prometheus gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics prometheus gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -139,6 +139,11 @@ mindspore: $(STAMP)  ## install MindSpore into .venv-mindspore (800 MB to downlo
 
 ray: extras  ## run jobs on a Ray cluster of three raylets on this machine (six minutes)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/ray $(PYTEST_ARGS)
+
+docs: $(STAMP)  ## make a site of the documentation, in build/site, that needs no network (20 MB to install)
+	$(BIN)/python -m pip install -q "mkdocs>=1.6,<2" "mkdocs-material>=9.5"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "the documentation is in build/site/index.html"
 
 sweep: $(STAMP)  ## run the long sweeps of faults as well (many minutes; FT_STORIES: how many simulated stories)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or hypothesis" --hypothesis-profile sweep --timeout 3600 \

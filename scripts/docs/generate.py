@@ -11,12 +11,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import commands
 import frameworks
 import house
 import journal
 import lists
 import metrics
 import state_table
+import variables
 import zoo
 from house import ROOT
 
@@ -30,6 +32,10 @@ STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/api.md", "public names"): lists.public_names,
     ("docs/decisions/README.md", "decisions"): lists.decisions,
     ("docs/guide/zoo.md", "shapes"): zoo.table,
+    ("docs/glossary.md", "words"): lists.words,
+    ("docs/reference/commands.md", "commands"): commands.reference,
+    ("docs/reference/environment.md", "variables"): variables.table,
+    ("docs/reference/exit-codes.md", "exit codes"): lists.exit_table,
 }
 DRAWINGS: dict[str, Callable[[], str]] = {
     "docs/house.svg": house.drawing,

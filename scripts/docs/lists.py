@@ -69,6 +69,32 @@ def exit_codes() -> dict[str, int]:
     return {name: int(code) for name, code in found}
 
 
+_EXITS = {
+    "EXIT_DONE": ("done", "nothing"),
+    "EXIT_GIVEN_UP": ("given up; the last lines say why", "read them; `ftctl report` repeats them"),
+    "EXIT_USAGE": (
+        "bad usage or job spec, or its places cannot be used; nothing was started",
+        "correct what the sentence names",
+    ),
+    "EXIT_BUG": ("a bug of ftlaunch's own", "report it, with `bug.txt` of the run dir"),
+    "EXIT_SAVED": ("stopped on request with a checkpoint committed", "give the same command again: it goes on"),
+    "EXIT_STOPPED": ("stopped on request, nothing to save", "give the same command again"),
+}
+
+
+def exit_table() -> str:
+    """The exit codes of `ftlaunch` with what they mean. Raises KeyError for one that is not described here."""
+    rows = [f"| {code} | {_EXITS[name][0]} | {_EXITS[name][1]} |" for name, code in exit_codes().items()]
+    return "\n".join(["| code | means | do |", "| --- | --- | --- |", *rows])
+
+
+def words() -> str:
+    """The words of docs/architecture.md in the order of the alphabet."""
+    table = (ROOT / "docs/architecture.md").read_text().partition("\n## Words\n")[2].partition("\n## ")[0]
+    head, rule, *rows = [line for line in table.splitlines() if line.startswith("|")]
+    return "\n".join([head, rule, *sorted(rows)])
+
+
 def public_names() -> str:
     """What `import ftlaunch_hooks` offers, and the first sentence of each docstring."""
     top = ast.parse((SOURCES["ftlaunch_hooks"] / "__init__.py").read_text())

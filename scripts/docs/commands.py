@@ -1,0 +1,56 @@
+"""The commands of `ftctl`, as Markdown, from click's own objects: what each is for, its arguments and options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from ftlaunch.cli.ctl import command
+
+
+def reference() -> str:
+    """Every command with its help."""
+    return "\n\n".join(_section(words, one) for words, one in sorted(_commands(("ftctl",), command)))
+
+
+def _commands(words: tuple[str, ...], one: click.Command) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """A command's words and itself, and those below it."""
+    if len(words) > 1:
+        yield words, one
+    if isinstance(one, click.Group):
+        for name, inner in one.commands.items():
+            yield from _commands((*words, name), inner)
+
+
+def _section(words: tuple[str, ...], one: click.Command) -> str:
+    context = click.Context(one, info_name=" ".join(words))
+    usage = " ".join([" ".join(words), *one.collect_usage_pieces(context)])
+    lines = [f"### {' '.join(words)}", "", f"`{usage}`", "", _plain(one.help or "")]
+    rows = [_row(option, context) for option in one.params if isinstance(option, click.Option) and not option.hidden]
+    if rows:
+        lines += ["", "| option | what it says | default |", "| --- | --- | --- |", *rows]
+    return "\n".join(lines)
+
+
+def _row(option: click.Option, context: click.Context) -> str:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    takes = "" if option.is_flag else f" {option.make_metavar(context)}"
+    shown = option.default if option.show_default is True else ""
+    return f"| {names}{_cell(takes)} | {_cell(_plain(option.help or ''))} | {f'`{shown}`' if shown != '' else ''} |"
+
+
+def _plain(text: str) -> str:
+    """Help in paragraphs of one line each, but for those in which click keeps the lines apart (marked by \\b)."""
+    return "\n\n".join(_paragraph(part) for part in text.split("\n\n"))
+
+
+def _paragraph(text: str) -> str:
+    if text.startswith("\b"):
+        lines = "\n".join(line.strip() for line in text.splitlines()[1:])
+        return f"```\n{lines}\n```"
+    return " ".join(text.split()).replace("<", "&lt;")
+
+
+def _cell(text: str) -> str:
+    return text.replace("\n\n", " ").replace("|", "\\|")

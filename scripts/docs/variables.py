@@ -1,0 +1,93 @@
+"""The environment variables of the product, as Markdown: their names are read from the code, what they mean is here."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from house import SOURCES
+from lists import environment as contract_variables
+
+from ftlaunch.spec.keys import KEYS
+
+_RANKS = SOURCES["ftlaunch"] / "ranks/environment.py"
+_NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+# Beside those of the contract: what torchrun gives to its workers, and a little more.
+_GIVEN = {
+    "RANK": "the rank's number among all ranks of the job",
+    "WORLD_SIZE": "how many ranks the job has",
+    "LOCAL_RANK": "its number on its node",
+    "LOCAL_WORLD_SIZE": "how many ranks its node has",
+    "GROUP_RANK": "the place of its node among the nodes",
+    "GROUP_WORLD_SIZE": "how many nodes the attempt has",
+    "ROLE_RANK": "as RANK: there is one role",
+    "ROLE_WORLD_SIZE": "as WORLD_SIZE",
+    "ROLE_NAME": "`role` of the spec",
+    "MASTER_ADDR": "where rank 0 opens the store of torch.distributed",
+    "MASTER_PORT": "its port, another one in each attempt, unless `master_port` says one",
+    "TORCHELASTIC_RESTART_COUNT": "how many restarts the rank has seen: 0 in the first attempt",
+    "TORCHELASTIC_MAX_RESTARTS": "`max_restarts` of the spec",
+    "TORCHELASTIC_RUN_ID": "`rdzv_id` of the spec, or the job id",
+    "TORCHELASTIC_ERROR_FILE": "where torch's `@record` leaves the exception of the rank",
+    "TORCHELASTIC_SIGNALS_TO_HANDLE": "`signals_to_handle` of the spec",
+    "TORCHELASTIC_USE_AGENT_STORE": "False: rank 0 of each attempt opens a store of its own",
+    "CUDA_VISIBLE_DEVICES": "one GPU, with `virtual_local_rank`; else as it was",
+    "OMP_NUM_THREADS": "`omp_threads` of the spec: 1 where there are several ranks and nobody has said",
+    "PYTHONFAULTHANDLER": "1, unless it was set: a crash in C leaves a Python stack",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1, unless it was set",
+    "PYTHONPATH": "begins with the folder of the adapters' import hook, with `auto_attach`",
+}
+_READ = {
+    "FTLAUNCH_TOKEN": "the secret by which nodes know each other where they share no run dir, 16 characters or more;"
+    " `-`: a line of standard input. Never given to ranks",
+    "FTLAUNCH_ETCD_USER": "by which etcd knows a job, where etcd asks. Never given to ranks",
+    "FTLAUNCH_ETCD_PASSWORD": "likewise",
+    "CUDA_VISIBLE_DEVICES": "which GPUs `--nproc-per-node gpu` counts",
+    "RAY_ADDRESS": "which Ray cluster `python -m ftlaunch_ray` uses",
+    "SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_JOB_NUM_NODES, SLURM_NNODES": "whether this is a step of several"
+    " nodes with one task on each, and of how many",
+    "SLURM_STEP_ID, SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID": "the name of the run; the task of an array"
+    " is a job of its own",
+    "SLURM_NODEID, SLURM_STEP_NODELIST, SLURM_JOB_NODELIST, SLURM_NODELIST": "this node's place, and where they meet",
+}
+
+
+def table() -> str:
+    """All variables: those that a person may set, and those that a rank is given."""
+    given = _given_in_the_code()
+    if given != _GIVEN.keys():
+        raise ValueError(f"cannot describe the variables of a rank: {sorted(given ^ _GIVEN.keys())} differ")
+    head = ["| variable | what it says |", "| --- | --- |"]
+    keys = [(variable, key.name) for key in KEYS for variable in key.env]
+    return "\n".join(
+        [
+            "## Read by ftlaunch", "", *head, *(f"| {_names(name)} | {said} |" for name, said in _READ.items()),
+            "", "## Read in place of an option", "",
+            "As torchrun's. An option and a key of the spec win over them ([options](../guide/spec.md)).", "",
+            "| variable | key |", "| --- | --- |", *(f"| `{variable}` | `{name}` |" for variable, name in keys),
+            "", "## Given to every rank", "", *head, *(f"| `{name}` | {said} |" for name, said in _GIVEN.items()),
+            "", "## Between supervisor and ranks", "",
+            "Under a supervisor nobody sets them; without one some of them are settings"
+            " ([without the supervisor](../guide/without-supervisor.md)).", "",
+            contract_variables(),
+        ]
+    )  # fmt: skip
+
+
+def _names(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names.split(", "))
+
+
+def _given_in_the_code() -> set[str]:
+    """The variables that `rank_env` sets, but for those of the contract."""
+    keys = {
+        key.value
+        for node in ast.walk(ast.parse(_RANKS.read_bytes())) if isinstance(node, ast.Dict)
+        for key in node.keys if isinstance(key, ast.Constant)
+    }  # fmt: skip
+    return {str(key) for key in keys if _NAME.fullmatch(str(key))}
+
+
+def described() -> set[str]:
+    """Every variable that the page names."""
+    return set(re.findall(r"`([A-Z][A-Z0-9_]+)`", table()))

@@ -1,0 +1,148 @@
+"""Runs the console blocks of a page in an empty directory, and compares what they show."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ftlaunch.history.journal import read_events
+from tests.support.console_blocks import ROOT, Block, Command, blocks, joined, pattern
+from tests.support.leftovers import carriers
+from tests.support.waiting import wait_for
+
+LONGEST = 240.0  # seconds: of one command
+
+
+@dataclass
+class Shell:
+    """A command of a page while it runs, and all that the page shows of it so far."""
+
+    place: str
+    command: Command
+    process: subprocess.Popen[bytes]
+    log: Path
+    shown: list[str] = field(default_factory=list)
+
+    def show(self, text: str) -> None:
+        """Wait until the output begins with what the page shows up to here."""
+        self.shown.append(text)
+
+        def there() -> bool:
+            if pattern("\n".join(self.shown)).match(self.output):
+                return True
+            assert self.process.poll() is None, self._told("has ended without showing what the page shows")
+            return False
+
+        wait_for(there, self._told("to show it"), LONGEST)
+
+    def end(self) -> None:
+        """Wait for the end, which must be a good one, with the output that the page shows."""
+        try:
+            code = self.process.wait(LONGEST)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self._told("does not end")) from None
+        shown = "\n".join(self.shown)
+        assert code == 0, self._told(f"has ended with exit code {code}")
+        assert not shown.strip() or pattern(shown).fullmatch(self.output), self._told("shows something else")
+
+    @property
+    def output(self) -> str:
+        return joined(self.log.read_text(errors="replace"))
+
+    def _told(self, what: str) -> str:
+        page = "\n".join(self.shown)
+        return f"{self.place}: `{self.command.line}` {what}\n--- page\n{page}\n--- output\n{self.log.read_text()}"
+
+
+class Console:
+    """The terminals of somebody who does what a page says."""
+
+    def __init__(self, directory: Path, tag: str) -> None:
+        self.directory, self.tag = directory, tag
+        self.work = directory / "work"
+        self.work.mkdir()
+        self._shells: list[Shell] = []
+        self._first: Shell | None = None
+
+    def follow(self, page: Path) -> int:
+        """Do what the page says, block by block; how many blocks were run."""
+        todo = [block for block in blocks(page) if not block.reason]
+        for block, after in zip(todo, [*todo[1:], None], strict=True):
+            self._follow(block, after is not None and "second terminal" in after.comments)
+        self._end_first()
+        return sum(block.kind == "console" for block in todo)
+
+    def _follow(self, block: Block, left_running: bool) -> None:
+        if "file" in block.comments:
+            (self.work / block.comments["file"]).write_text(block.text)
+            return
+        if "with" in block.comments:
+            self._bring(*block.comments["with"].split(" = "))
+        if "second terminal" in block.comments:
+            for command in block.commands:
+                self._run(block, command)
+            return
+        if block.more:
+            assert self._first is not None, f"{block.place}: no command goes on in the first terminal"
+            self._first.show(block.more)
+        for n, command in enumerate(block.commands, 1):
+            self._end_first()
+            if left_running and n == len(block.commands):
+                self._first = self._start(block, command)
+                self._first.show(command.shown)
+            else:
+                self._run(block, command)
+
+    def _run(self, block: Block, command: Command) -> None:
+        shell = self._start(block, command)
+        shell.shown.append(command.shown)
+        shell.end()
+
+    def _start(self, block: Block, command: Command) -> Shell:
+        log = self.directory / f"output_{len(self._shells)}"
+        name, _, value = self.tag.partition("=")
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                ["bash", "-c", command.line], cwd=self.work, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                env={**os.environ, "PATH": path, name: value},
+            )  # fmt: skip
+        self._shells.append(Shell(block.place, command, process, log))
+        return self._shells[-1]
+
+    def _end_first(self) -> None:
+        if self._first is not None:
+            self._first.end()
+            self._first = None
+
+    def _bring(self, name: str, source: str) -> None:
+        """A file of the repository, or a file that another page gives, under a name."""
+        path, place = ROOT / source, self.work / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".md":
+            place.write_text(next(block.text for block in blocks(path) if block.comments.get("file") == name))
+        else:
+            shutil.copy(path, place)
+
+    def dispose(self) -> None:
+        """Whatever a failing page has left alive, or in memory, goes."""
+        for pid in carriers(self.tag):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for shell in self._shells:
+            shell.process.wait()
+        for run_dir in self.run_dirs:
+            for event in read_events(run_dir):
+                if event["event"] == "job_started":
+                    shutil.rmtree(event["memory_dir"], ignore_errors=True)
+
+    @property
+    def run_dirs(self) -> list[Path]:
+        """Of all jobs that the page has started."""
+        return sorted(journal.parent for journal in self.work.glob("runs/*/events.jsonl"))

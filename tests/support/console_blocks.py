@@ -1,0 +1,104 @@
+"""The ```console blocks of a page: what is typed there, what is shown, and what a comment above says of them.
+
+A comment stands directly above a block:
+
+    <!-- file: NAME -->             a block of text: this file is there before the next command
+    <!-- with: NAME = PATH -->      this file of the repository, or the block `file: NAME` of a page, is there
+    <!-- not run: REASON -->        the block cannot run here
+    <!-- second terminal -->        typed while the last command of the block before goes on
+
+A block without a command, behind one of a second terminal, is what the first terminal goes on to show.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(
+    r"(?P<comments>(?:^ *<!--(?:(?!-->).)*-->\n+)*)^(?P<indent> *)```(?P<kind>\w+)\n(?P<text>.*?)^ *```$",
+    re.MULTILINE | re.DOTALL,
+)
+_COMMENT = re.compile(r"<!-- (file|with|not run|second terminal)(?:: (.*?))? -->", re.DOTALL)
+_UNIT = r"(?: (?:us|ms|s|min|h|d|[KMGT]iB|bytes)\b)"
+_NUMBER = re.compile(rf"\d[\d,]*(?:\.\d+)?{_UNIT}?(?: \d+{_UNIT})*")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line that is typed, with those that continue it, and what the page shows of it."""
+
+    line: str
+    shown: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of a page."""
+
+    page: Path
+    number: int
+    """the line on which its text begins"""
+    kind: str
+    commands: tuple[Command, ...]
+    more: str
+    """what is shown before the first command: the first terminal goes on"""
+    comments: dict[str, str]
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT).as_posix()}:{self.number}"
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot run here; empty where it can."""
+        return " ".join(self.comments.get("not run", "").split())
+
+
+def blocks(page: Path) -> list[Block]:
+    """The console blocks of a page, and those that are files, in their order."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in _BLOCK.finditer(text):
+        comments = {name: said or "" for name, said in _COMMENT.findall(match["comments"])}
+        if match["kind"] == "console" or "file" in comments:
+            indent = len(match["indent"])
+            lines = [line[indent:] for line in match["text"].splitlines()]
+            more, commands = _commands(lines) if match["kind"] == "console" else ("", ())
+            number = text.count("\n", 0, match.start("text")) + 1
+            inside = "\n".join(lines) + "\n"
+            found.append(Block(page, number, match["kind"], tuple(commands), more, comments, inside))
+    return found
+
+
+def _commands(lines: list[str]) -> tuple[str, tuple[Command, ...]]:
+    """What is shown before the first command, and the commands."""
+    more: list[str] = []
+    typed: list[tuple[list[str], list[str]]] = []
+    for line in lines:
+        if line.startswith("$ "):
+            typed.append(([line[2:]], []))
+        elif typed and not typed[-1][1] and typed[-1][0][-1].endswith("\\"):
+            typed[-1][0].append(line)
+        else:
+            (typed[-1][1] if typed else more).append(line)
+    return "\n".join(more), tuple(Command("\n".join(words), "\n".join(shown)) for words, shown in typed)
+
+
+def pattern(shown: str) -> re.Pattern[str]:
+    """What output must look like that a page shows as `shown`: `...` is anything, each number any other.
+
+    A number goes with its unit: 278 ms may be 1.3 s another time.
+
+    The output is compared as `joined()` gives it: where its lines are broken does not matter.
+    """
+    parts = [part.strip() for part in joined(shown).split("...")]
+    return re.compile(".*?".join(_NUMBER.pattern.join(map(re.escape, _NUMBER.split(part))) for part in parts))
+
+
+def joined(output: str) -> str:
+    """Output in one line, with one space between words."""
+    return " ".join(output.split())

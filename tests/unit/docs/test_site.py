@@ -1,0 +1,112 @@
+"""What the pages need so that GitHub and MkDocs show them alike, and what the site promises."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.console_blocks import ROOT, blocks
+
+sys.path.insert(0, str(ROOT / "scripts/docs"))
+
+import sentences
+import variables
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+CONSOLE = [block for page in PAGES for block in blocks(page) if block.kind == "console"]
+_ITEM = re.compile(r" *(?:[-*]|\d+\.) ")
+_FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+_QUOTED = re.compile(r"^\| ``(.+?) ?`` \|", re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+# --- Markdown that both read alike --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_list_has_an_empty_line_before_it(page: Path) -> None:
+    lines = _FENCE.sub("", page.read_text(encoding="utf-8")).splitlines()
+    run_on = []
+    in_list = False
+    for before, line in zip(["", *lines], lines, strict=False):
+        if _ITEM.match(line) and before.strip() and not in_list:
+            run_on.append(line)
+        in_list = bool(_ITEM.match(line)) or (in_list and bool(line.strip()))
+    assert run_on == [], "MkDocs takes these for a part of the paragraph"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_block_in_a_list_is_indented_by_four_and_ends_with_an_empty_line(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    indents = {len(indent) for indent in re.findall(r"^( *)```", text, re.MULTILINE)}
+    assert indents <= {0, 4}, "MkDocs takes a block for a part of an item only where it is indented by four"
+    assert re.findall(r"^    ```\n(?=\S).*", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_code_holds_an_escaped_bar(page: Path) -> None:
+    spans = re.findall(r"`([^`\n]+)`", _FENCE.sub("", page.read_text(encoding="utf-8")))
+    assert [span for span in spans if "\\|" in span] == [], "MkDocs shows the backslash: write <code>A&#124;B</code>"
+
+
+# --- the site -----------------------------------------------------------------------------------------------
+
+
+def test_every_guide_stands_in_the_table_of_guides() -> None:
+    table = (ROOT / "docs/guide/README.md").read_text(encoding="utf-8")
+    missing = [page.name for page in sorted((ROOT / "docs/guide").glob("*.md"))
+               if page.name != "README.md" and f"({page.name})" not in table]  # fmt: skip
+    assert missing == [], "each guide needs its row in docs/guide/README.md, and best a section in mkdocs.yml"
+
+
+# --- what is typed ------------------------------------------------------------------------------------------
+
+
+def test_a_block_of_the_console_is_typed_or_says_why_it_is_not() -> None:
+    """tests/e2e/test_console_blocks.py types all that have no reason."""
+    assert len(CONSOLE) > 30
+    for block in CONSOLE:
+        if "not run" in block.comments:
+            assert len(block.reason.split()) > 3, f"{block.place}: why can this block not run here?"
+            named = re.findall(r"tests/[\w/.]+\w", block.reason)
+            assert [path for path in named if not (ROOT / path).exists()] == [], block.place
+        else:
+            assert block.commands or block.more, f"{block.place}: a block without a command"
+
+
+def test_no_other_block_shows_a_command() -> None:
+    """What begins with `$ ` is a console block, so that it is typed."""
+    for page in PAGES:
+        for kind, text in re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+            assert kind == "console" or not re.search(r"^ *\$ ", text, re.MULTILINE), (page, text)
+
+
+# --- what the program says ----------------------------------------------------------------------------------
+
+
+def test_every_sentence_of_troubleshooting_stands_in_the_code() -> None:
+    quoted = _QUOTED.findall((ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"))
+    assert len(quoted) > 40
+    assert [sentence for sentence in quoted if not sentences.stands_in_the_code(sentence)] == []
+    assert [sentence for sentence in quoted if len(re.sub(r"\W", "", sentence)) < 12] == [], (
+        "too short to be told apart"
+    )
+
+
+def test_a_sentence_that_is_not_in_the_code_is_found() -> None:
+    assert sentences.stands_in_the_code("cannot resume: no checkpoint in ... is usable (see its quarantine/)")
+    assert not sentences.stands_in_the_code("cannot resume: no snapshot in ... is usable (see its quarantine/)")
+    assert not sentences.stands_in_the_code("cannot resume: no checkpoint at ... is usable")
+
+
+def test_every_variable_of_the_product_is_described() -> None:
+    """Those of the spec's keys and of the contract are generated; these are read by name in the code."""
+    wanted = re.compile(r"(?:FTLAUNCH|SLURM|RAY|PET)_[A-Z_]+")
+    internal = {"RAY_RAYLET_PID"}  # Ray's own, by which an agent finds the raylet that it watches
+    found = {name for name in sentences.sentences() if wanted.fullmatch(name)}
+    assert found - internal - variables.described() == set()
