@@ -132,7 +132,7 @@ def test_the_nodes_of_a_job_of_one(job: FtJob) -> None:
     job.wait_step(1)
     code, out, err = ftctl("nodes", job.run_dir, cwd=job.home)
     assert (code, out) == (1, "")
-    assert err == "ftctl: cannot do that: known are `status` and `stop`\n"
+    assert err == "ftctl: cannot do that: known are `save`, `status` and `stop`\n"
     assert ftctl("stop", job.run_dir, cwd=job.home)[0] == 0
 
 

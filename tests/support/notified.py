@@ -76,5 +76,12 @@ def outcomes(job: FtJob, name: str) -> list[tuple[str, str]]:
 
 
 def notifiers(job: FtJob) -> list[psutil.Process]:
-    children = psutil.Process(job.supervisor.pid).children()
-    return [child for child in children if "ftlaunch.notify.notifier" in child.cmdline()]
+    """Those that live: another helper may be ending."""
+    return [child for child in psutil.Process(job.supervisor.pid).children() if _is_notifier(child)]
+
+
+def _is_notifier(process: psutil.Process) -> bool:
+    try:
+        return "ftlaunch.notify.notifier" in process.cmdline()
+    except psutil.Error:
+        return False

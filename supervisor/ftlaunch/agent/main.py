@@ -183,7 +183,7 @@ class _Node:
         self._preemption = watch_for(spec, loop, helpers, self._leave, say)
         if limited := keeps_logs_short(spec):
             say(limited)
-        job_index.note(helpers, spec.job_id, spec.run_dir)
+        job_index.note(helpers, loop, spec.job_id, spec.run_dir)
         self._questions = Questions(loop, time.monotonic, self._control, self.agent)
 
     def _make_agent(self, token: bytes, starter: HeadStarter) -> Agent:

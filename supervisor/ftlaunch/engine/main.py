@@ -90,7 +90,6 @@ def _run(
         raise refusal from error
     if limited := keeps_logs_short(spec):
         reporter.say(limited)
-    job_index.note(helpers, spec.job_id, spec.run_dir)
     begun()
     code = job.run(manager)
     reporter.tell(job.supervisor.ended(code))
@@ -166,6 +165,7 @@ class _Job:
         requests = StopRequests(context, signals, self._control, self.supervisor)
         self.outlets = Outlets(helpers, spec, loop, reporter.tell, time.monotonic)
         self._preemption = watch_for(spec, loop, helpers, requests.stop, reporter.say)
+        job_index.note(helpers, loop, spec.job_id, spec.run_dir)
 
     def run(self, manager: ServiceManager) -> int:
         """Run to the end; returns the exit code. manager: is told that the loop goes round."""

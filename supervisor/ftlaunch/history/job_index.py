@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ftlaunch.history.journal import EVENTS
-from ftlaunch.system.helper_process import HelperProcesses, module
+from ftlaunch.system.helper_process import HelperProcesses, WaitsForEnds, module
 from ftlaunch_contract.files import atomic
 
 _KEPT = 30 * 86400.0  # seconds that a run dir is remembered whose whole folder is gone: it may be mounted again
@@ -31,10 +31,10 @@ class KnownJob:
     run_dir: str
 
 
-def note(helpers: HelperProcesses, job_id: str, run_dir: Path) -> None:
+def note(helpers: HelperProcesses, loop: WaitsForEnds, job_id: str, run_dir: Path) -> None:
     """Have a job noted, without waiting for it."""
     with contextlib.suppress(OSError):  # no process can be started: the job itself will say so
-        helpers.start(module(__name__, job_id, str(run_dir)), stderr=None, outlives_us=True)
+        helpers.start(module(__name__, job_id, str(run_dir)), stderr=None, outlives_us=True).forget_at_end(loop)
 
 
 def known_jobs() -> list[KnownJob]:

@@ -16,21 +16,32 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from subprocess import DEVNULL, PIPE
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from ftlaunch.system import processes
 from ftlaunch.system.job_token import without_secrets
+from ftlaunch_contract.files.kernel_files import open_end
 
 _DYING = 5.0  # seconds that a process may take to die of SIGKILL
 
-__all__ = ["DEVNULL", "PIPE", "HelperProcess", "HelperProcesses", "module"]
+__all__ = ["DEVNULL", "PIPE", "HelperProcess", "HelperProcesses", "WaitsForEnds", "module"]
 
 
 def module(name: str, *args: str) -> list[str]:
     """The command line that runs a module of ours by the Python that runs us."""
     return [sys.executable, "-m", name, *args]
+
+
+class WaitsForEnds(Protocol):
+    """Where the end of a helper is waited for: the event loop."""
+
+    def register(self, fd: int, handler: Callable[[], None]) -> None:
+        """Call `handler` whenever `fd` is readable."""
+
+    def unregister(self, fd: int) -> None:
+        """No longer."""
 
 
 class HelperProcess(subprocess.Popen[bytes]):
@@ -48,6 +59,17 @@ class HelperProcess(subprocess.Popen[bytes]):
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.wait(_DYING)
         return None
+
+    def forget_at_end(self, loop: WaitsForEnds) -> None:
+        """Have the exit status taken once it ends: until then a dead process would stand in the list of processes."""
+        end = open_end(self.pid)
+
+        def take() -> None:
+            loop.unregister(end)
+            os.close(end)
+            self.wait()
+
+        loop.register(end, take)
 
 
 class HelperProcesses:
