@@ -34,6 +34,9 @@ def test_after_two_failures_a_standby_takes_the_place(nodes: NodesJob, alone: Ft
         raise
     assert nodes.resumed()[0] in ("peer", "storage"), "the standby has nothing in memory"
     assert nodes.events("resumed")[-1]["steps_lost"] == 0, "it was saved before the machine lost its place"
+    assert [incident["host"] for incident in nodes.events("incident")[:2]] == ["second", "second"]
+    hosts = [attempt["hosts"] for attempt in nodes.events("attempt_started")]
+    assert hosts[:3] == [["first", "second"], ["first", "second"], ["first", "third"]]
     name = f"{nodes.job_id}.node0"
     told = json.loads(ftctl("nodes", "--json", name, cwd=nodes.home)[1])["nodes"]
     assert [(one["host"], one["place"], one["isolated"], one["failures"]) for one in told] == [

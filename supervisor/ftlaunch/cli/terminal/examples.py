@@ -11,6 +11,7 @@ FTLAUNCH = (
 )
 
 EXAMPLES = {
+    "attach": ("ftctl attach gpt",),
     "check": ("ftctl check", "ftctl check job.yaml --json"),
     "checkpoints": ("ftctl checkpoints", "ftctl checkpoints runs/gpt --json"),
     "checkpoints export": ("ftctl checkpoints gpt export 12000 weights --to hf",),
@@ -19,7 +20,9 @@ EXAMPLES = {
     "checkpoints verify": ("ftctl checkpoints verify", "ftctl checkpoints /data/checkpoints verify 12000"),
     "clean": ("ftctl clean gpt", "ftctl clean --all"),
     "completion": ("ftctl completion bash",),
+    "dashboard": ("ftctl dashboard gpt", "ftctl dashboard --dir runs --port 8080"),
     "drain": ("ftctl drain node-7", "ftctl drain 3 gpt"),
+    "jobs": ("ftctl jobs", "ftctl jobs --running --json"),
     "kubernetes": ("ftctl kubernetes job.yaml --gpus 8 --nodes 4 --standby 1 > gpt.yaml",),
     "logs": ("ftctl logs gpt --rank 3", "ftctl logs -f", "ftctl logs gpt --attempt 0"),
     "nodes": ("ftctl nodes gpt", "ftctl nodes --json"),
@@ -33,4 +36,6 @@ EXAMPLES = {
     "report": ("ftctl report gpt", "ftctl report runs --since 7d", "ftctl report runs --json"),
     "status": ("ftctl status", "ftctl status gpt --json"),
     "stop": ("ftctl stop gpt", "ftctl stop --timeout 10m"),
+    "systemd": ("ftctl systemd job.yaml > gpt.service", "ftctl systemd job.yaml --user trainer"),
+    "top": ("ftctl top gpt", "ftctl top --plain"),
 }

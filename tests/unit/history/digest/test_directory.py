@@ -83,7 +83,7 @@ def test_the_flaky_node_of_many_jobs_is_named(tmp_path: Path) -> None:
 
 
 def test_a_long_journal_is_not_held_in_memory(tmp_path: Path) -> None:
-    """Taken out by hand: with read_events() in place of stream_events() this takes 9 MB."""
+    """Taken out by hand: with the events put into a list first it is more than that."""
     back = [at(3, "recovered", step=3, seconds=1.0), failure(3, cause="x" * 400)]
     put(tmp_path, "long", [*life()[:3], *(back * 3_000)])
     tracemalloc.start()
