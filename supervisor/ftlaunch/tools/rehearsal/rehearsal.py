@@ -164,7 +164,6 @@ class Rehearsal:
             report_page=False,
             metrics=None,
             traces=None,
-            report_page=False,
             saving=replace(self.spec.saving, storage_interval=interval, keep=saves + 1),
             restarts=replace(self.spec.restarts, backoff_first=0.0),
             limits=limits,
