@@ -10,8 +10,8 @@ from ftlaunch.dashboard.growing_journal import GrowingJournal
 from ftlaunch.dashboard.run_state import RunState
 from ftlaunch.history import goodput
 from ftlaunch.history.timeline import moments
-from ftlaunch.report_page.numbers import sound
-from ftlaunch.report_page.words import Words
+from ftlaunch.report_page.gathering.numbers import sound
+from ftlaunch.report_page.words import SafeText
 
 _OVER = ("done", "stopped", "failed")
 
@@ -60,7 +60,7 @@ class IndexRow:
         state, sentence = self._state.told()
         if state in _OVER:
             self._events, self._forgot = [], True
-        return {**self._told, "name": self._name, "state": state, "sentence": Words([]).line(sentence, 300)}
+        return {**self._told, "name": self._name, "state": state, "sentence": SafeText([]).line(sentence, 300)}
 
     def _read(self) -> bool:
         """Whether there is something new."""
@@ -83,7 +83,7 @@ class IndexRow:
         self._events.append(event)
 
     def _tell(self) -> dict[str, Any]:
-        story, words = goodput.tell(moments(self._events)), Words([])
+        story, words = goodput.tell(moments(self._events)), SafeText([])
         last = story.incidents[-1] if story.incidents else None
         return {
             "job_id": words.line(story.job_id, 200),

@@ -10,7 +10,7 @@ from ftlaunch.channel.claims import FOLDER
 from ftlaunch.dashboard.growing_journal import GrowingJournal
 from ftlaunch.dashboard.run_state import RunState
 from ftlaunch.report_page.data import NoEvents, page_data
-from ftlaunch.report_page.words import Words
+from ftlaunch.report_page.words import SafeText
 
 
 class LiveRun:
@@ -53,7 +53,7 @@ class LiveRun:
         several = (self.run_dir / FOLDER).is_dir()
         return {
             "state": state,
-            "sentence": Words([]).line(sentence),
+            "sentence": SafeText([]).line(sentence),
             "newest": self._state.newest,
             "nodes": several,
             "listed": self._listed,

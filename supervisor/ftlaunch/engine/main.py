@@ -90,6 +90,7 @@ def _run(
         raise refusal from error
     if limited := keeps_logs_short(spec):
         reporter.say(limited)
+    job_index.note(helpers, job.loop, spec.job_id, spec.run_dir)
     begun()
     code = job.run(manager)
     reporter.tell(job.supervisor.ended(code))
@@ -143,7 +144,7 @@ class _Job:
         self._fork_server = fork_server = Warm(
             helpers, spec, fork_env, log, lambda _, **details: reporter.tell(ForkServerNews(details))
         )
-        self._loop = loop = EventLoop[Event](time.monotonic)
+        self.loop = loop = EventLoop[Event](time.monotonic)
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         told = spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules
@@ -165,14 +166,13 @@ class _Job:
         requests = StopRequests(context, signals, self._control, self.supervisor)
         self.outlets = Outlets(helpers, spec, loop, reporter.tell, time.monotonic)
         self._preemption = watch_for(spec, loop, helpers, requests.stop, reporter.say)
-        job_index.note(helpers, loop, spec.job_id, spec.run_dir)
 
     def run(self, manager: ServiceManager) -> int:
         """Run to the end; returns the exit code. manager: is told that the loop goes round."""
         supervisor = self.supervisor
-        manager.show_life(self._loop)
+        manager.show_life(self.loop)
         supervisor.begin_when_ready()
-        self._loop.run(supervisor)
+        self.loop.run(supervisor)
         if self._preemption is not None:
             self._preemption.close()
         self._fork_server.dismiss()
@@ -181,7 +181,7 @@ class _Job:
         self.storage_answers = supervisor.saving.work() is None
         supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
         self._fork_server.close()
-        self._loop.close()
+        self.loop.close()
         return exit_code(supervisor.state, supervisor.saving.committed)
 
 

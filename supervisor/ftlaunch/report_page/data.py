@@ -13,10 +13,10 @@ from ftlaunch.history.journal import STRANGE, TOO_LONG, TORN
 from ftlaunch.history.report_view import LEDGER, ending, entry_sentences
 from ftlaunch.history.story import HistoryEntry
 from ftlaunch.report_page import evidence
-from ftlaunch.report_page.kept_incidents import KeptIncident
-from ftlaunch.report_page.numbers import ODD
-from ftlaunch.report_page.walk import Walk
-from ftlaunch.report_page.words import Words
+from ftlaunch.report_page.gathering.kept_incidents import KeptIncident
+from ftlaunch.report_page.gathering.numbers import ODD
+from ftlaunch.report_page.gathering.walk import Walk
+from ftlaunch.report_page.words import SafeText
 
 MOST_BYTES = 4_500_000
 """of the data, as they stand in the page"""
@@ -40,7 +40,7 @@ def page_data(run_dir: Path) -> dict[str, Any]:
     walk = Walk(run_dir)
     if not walk.moments:
         raise NoEvents(f"the journal in {run_dir} has no whole event")
-    words = Words([str(word) for word in _list(walk.start.get("command"))])
+    words = SafeText([str(word) for word in _list(walk.start.get("command"))])
     data = _Gathered(run_dir, walk, words).data()
     while len(encoded(data)) > MOST_BYTES and walk.incidents.fold_one(walk.story.step_seconds or 0.0):
         for _ in range(len(data["incidents"]) // 4):
@@ -66,7 +66,7 @@ def encoded(data: Mapping[str, Any]) -> bytes:
 class _Gathered:
     """What a walk has found, in the words of the page."""
 
-    def __init__(self, run_dir: Path, walk: Walk, words: Words) -> None:
+    def __init__(self, run_dir: Path, walk: Walk, words: SafeText) -> None:
         self._run_dir, self._walk, self._words = run_dir, walk, words
         self._zero = walk.story.begin
         said = Path(str(walk.start.get("log_dir") or run_dir / "logs"))

@@ -10,7 +10,7 @@ from ftlaunch.autopsy.client import read_dump
 from ftlaunch.history.story import Incident
 from ftlaunch.ranks.log_files import log_path, tail
 from ftlaunch.report_page.wait_graph import wait_graph
-from ftlaunch.report_page.words import Words
+from ftlaunch.report_page.words import SafeText
 
 LOG_LINES = 30
 MOST_DUMPS = 64
@@ -19,7 +19,7 @@ _STACK = re.compile(r"rank_(\d+)\.stack\.txt")
 _MOST_BYTES = 4 << 20  # of one file of an autopsy
 
 
-def log_excerpt(log_dir: Path, incident: Incident, words: Words, *, stale: bool) -> dict[str, Any] | None:
+def log_excerpt(log_dir: Path, incident: Incident, words: SafeText, *, stale: bool) -> dict[str, Any] | None:
     """The last lines of the rank's log of that attempt; None where the incident is not of one rank.
 
     stale: another process has written to that log since, so that its end tells nothing of this incident.
@@ -41,7 +41,7 @@ def log_excerpt(log_dir: Path, incident: Incident, words: Words, *, stale: bool)
     return told
 
 
-def autopsy(run_dir: Path, incident: Incident, cause: object, words: Words) -> dict[str, Any] | None:
+def autopsy(run_dir: Path, incident: Incident, cause: object, words: SafeText) -> dict[str, Any] | None:
     """What the autopsy of a hang has found, drawn as who waits for whom; None where there was none."""
     if not incident.autopsy:
         return None

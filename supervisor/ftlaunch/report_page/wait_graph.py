@@ -10,12 +10,12 @@ from typing import Any
 
 from ftlaunch.autopsy import flight_recorder, verdict
 from ftlaunch.autopsy.rank_dump import RankDump
-from ftlaunch.report_page.words import Words
+from ftlaunch.report_page.words import SafeText
 
 _MOST_GROUPS = 12
 
 
-def wait_graph(culprit: int, dumps: Mapping[int, RankDump], words: Words) -> dict[str, Any]:
+def wait_graph(culprit: int, dumps: Mapping[int, RankDump], words: SafeText) -> dict[str, Any]:
     """Groups (ranks, what they do, whether they wait, whether it is the culprit) and edges (from, to, in what).
 
     The culprit is the first group; where its dump is missing nobody is drawn as waiting for it.
@@ -51,5 +51,5 @@ def _ranks(row: Mapping[str, Any]) -> list[int]:
     return list(row["ranks"])
 
 
-def _doing(dump: RankDump, words: Words) -> str:
+def _doing(dump: RankDump, words: SafeText) -> str:
     return words.line(verdict.doing(dump), 300)

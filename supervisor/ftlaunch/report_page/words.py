@@ -12,7 +12,7 @@ from ftlaunch.common.masking import masked_text, secret_values
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Words:
+class SafeText:
     """Masks what the environment holds of secrets, too."""
 
     def __init__(self, args: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from ftlaunch.history.journal import read_events
 from ftlaunch.history.story import CLASSES
 from ftlaunch.history.timeline import moments
 from ftlaunch.report_page.data import NoEvents, encoded, page_data
-from ftlaunch.report_page.kept_incidents import COSTLIEST, NEWEST
+from ftlaunch.report_page.gathering.kept_incidents import COSTLIEST, NEWEST
 
 END = at(1000, "job_finished", code=0, restarts=1)
 MOST = 5_000_000  # bytes of a page

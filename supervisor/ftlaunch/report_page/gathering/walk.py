@@ -12,12 +12,12 @@ from ftlaunch.history.goodput import Teller
 from ftlaunch.history.journal import EVENTS, stream_events
 from ftlaunch.history.story import HistoryEntry, Incident
 from ftlaunch.history.timeline import Moment, stream_moments
-from ftlaunch.report_page.columns import Columns
-from ftlaunch.report_page.kept_incidents import KeptIncidents
-from ftlaunch.report_page.lanes import Bars, Spans
-from ftlaunch.report_page.node_lanes import NodeLanes
-from ftlaunch.report_page.numbers import ODD, sound
-from ftlaunch.report_page.step_lines import StepLines
+from ftlaunch.report_page.gathering.columns import Columns
+from ftlaunch.report_page.gathering.kept_incidents import KeptIncidents
+from ftlaunch.report_page.gathering.lanes import Bars, Spans
+from ftlaunch.report_page.gathering.node_lanes import NodeLanes
+from ftlaunch.report_page.gathering.numbers import ODD, sound
+from ftlaunch.report_page.gathering.step_lines import StepLines
 
 FIRST_ENTRIES, NEWEST_ENTRIES = 20, 180
 _RESUMED = re.compile(rb'"event": ?"resumed"')
