@@ -77,6 +77,21 @@ def test_a_new_schedule_at_the_old_position(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
+def test_a_new_schedule_at_the_same_share_of_the_data(job: FtJob) -> None:
+    """Ten steps of 8 samples are as many as five of 16: the schedule of 20 steps is where that of 40 was."""
+    start(job, 10, "--anew", "scheduler")
+    end(job)
+    start(job, 14, "--anew", "scheduler", "--total", "20", "--data", "1", "--batch", "16", part=2)
+    last = end(job, 2)
+    log = job.log(0, 0)
+    assert "a step takes 16 samples now, 8 when it was saved" in log
+    assert "`scheduler` begins anew (part 2), at position 5 (10 steps of 8 samples are as many of 16): from here" in log
+    assert last["lr"] == pytest.approx([0.05 * (1 + math.cos(math.pi * 9 / 20)) / 2])
+    assert last["consumed"] == 80 + 4 * 16
+    job.assert_clean()
+
+
 def test_new_data_that_no_word_announces_is_refused(job: FtJob) -> None:
     start(job, 10)
     end(job)

@@ -23,7 +23,8 @@ Tail = Literal["drop", "carry", "keep"]
 _BATCH = "global_batch"
 _OTHER_BATCH = (
     "a step takes {now} samples now, {before} when it was saved: the data goes on at the exact sample, and steps go on"
-    " at their number, so that what counts steps (a schedule, the number of steps to make) sees other amounts of data"
+    " at their number, so that what counts steps (a schedule, the number of steps to make) sees other amounts of data;"
+    " a scheduler for which attach(anew=...) gives a word goes on at the same share of the data"
 )
 
 
@@ -68,7 +69,8 @@ class PositionedSampler(Sampler[list[int]]):
         if batch_size < 1 or not 0 <= rank < world_size:
             raise ValueError(f"cannot sample: batch_size {batch_size}, rank {rank} of {world_size}")
         self._rank, self._world_size = rank, world_size
-        self._global_batch = batch_size * world_size
+        self.global_batch = batch_size * world_size
+        """samples of a step, over all ranks"""
         self._fixed = dict(fixed)
         self._read_ahead = False
         self._skipped: skipped_samples.Spans = ()
@@ -109,7 +111,7 @@ class PositionedSampler(Sampler[list[int]]):
 
     def _saved(self) -> dict[str, Any]:
         """What belongs to every position."""
-        return {_BATCH: self._global_batch, **self._fixed}
+        return {_BATCH: self.global_batch, **self._fixed}
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Raises PositionError when `state` is a position in another order, or batches were read already."""
@@ -120,9 +122,9 @@ class PositionedSampler(Sampler[list[int]]):
                     f"cannot resume sampling: {name} is {value}, {state[name]} when it was saved; new data begins anew "
                     "where attach(anew=...) gives a word for it"
                 )
-        before = state.get(_BATCH, self._global_batch)  # earlier versions did not save it
-        if before != self._global_batch and not self._rank:
-            say(_OTHER_BATCH.format(now=self._global_batch, before=before))
+        before = global_batch_of(state) or self.global_batch
+        if before != self.global_batch and not self._rank:
+            say(_OTHER_BATCH.format(now=self.global_batch, before=before))
 
     def _expect_not_read(self) -> None:
         if self._read_ahead:
@@ -130,6 +132,11 @@ class PositionedSampler(Sampler[list[int]]):
                 "cannot resume sampling: an iterator was made before attach() and has read ahead from the beginning; "
                 "make the DataLoader's iterator after attach()"
             )
+
+
+def global_batch_of(state: Mapping[str, Any]) -> int | None:
+    """Samples that a step took when a sampler's position was saved; None of earlier versions, which did not say."""
+    return state.get(_BATCH)
 
 
 def _consumed(sampler: PositionedSampler) -> int:
@@ -189,7 +196,7 @@ class ResumableBatchSampler(PositionedSampler):
             raise ValueError(f"cannot sample: length {length}")
         if tail not in get_args(Tail):
             raise ValueError(f"cannot sample: tail is {tail!r}; allowed are {', '.join(map(repr, get_args(Tail)))}")
-        if tail == "drop" and length < self._global_batch:
+        if tail == "drop" and length < self.global_batch:
             raise ValueError(
                 f"cannot sample: {length} samples do not fill a batch of {batch_size} on {world_size} ranks "
                 "(with tail='carry' it is filled from the next epoch)"
@@ -222,7 +229,7 @@ class ResumableBatchSampler(PositionedSampler):
 
         What is skipped counts; where the tail is carried, another epoch may have one batch less.
         """
-        batches, left = divmod(self._order.length, self._global_batch)
+        batches, left = divmod(self._order.length, self.global_batch)
         return batches + (left > 0 and self._tail != "drop")
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -245,13 +252,13 @@ class ResumableBatchSampler(PositionedSampler):
     def _following(self, position: _Position) -> tuple[_Position, int]:
         """The same of the batch at `position`, skipped or not."""
         left = self._order.length - position.offset
-        if left >= self._global_batch:
-            return position, self._global_batch
+        if left >= self.global_batch:
+            return position, self.global_batch
         if self._tail == "drop":
-            return replace(position, epoch=position.epoch + 1, offset=0), self._global_batch
+            return replace(position, epoch=position.epoch + 1, offset=0), self.global_batch
         if self._tail == "keep" and left >= self._world_size:
             return position, left
-        return position, self._global_batch
+        return position, self.global_batch
 
     def _after(self, start: _Position, count: int) -> _Position:
         epochs, offset = divmod(start.offset + count, self._order.length)

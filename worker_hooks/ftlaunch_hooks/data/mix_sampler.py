@@ -76,7 +76,7 @@ class ResumableMixSampler(PositionedSampler):
 
     def advance(self) -> None:
         """One global batch has been consumed."""
-        self._done = self._next(self._done) + self._global_batch
+        self._done = self._next(self._done) + self.global_batch
 
     def count_on(self, consumed: int) -> None:
         """See PositionedSampler."""
@@ -87,7 +87,7 @@ class ResumableMixSampler(PositionedSampler):
         """Where the next batch begins that is not skipped."""
         before = self._counted
         while skipped_samples.after(self._skipped, before + done) != before + done:
-            done += self._global_batch
+            done += self.global_batch
         return done
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -96,7 +96,7 @@ class ResumableMixSampler(PositionedSampler):
         done = self._done
         while True:
             done = self._next(done)
-            begin, end = (done + part for part in self._share(self._global_batch))
+            begin, end = (done + part for part in self._share(self.global_batch))
             taken, then = self._taken(begin), self._taken(end)
             parts = [
                 iter(order.read(first, last - first))
@@ -105,7 +105,7 @@ class ResumableMixSampler(PositionedSampler):
             numbers = [self._cycle[sample % len(self._cycle)] for sample in range(begin, end)]
             indices = [self._first[number] + next(parts[number]) for number in numbers]
             yield self._batch(indices, self._counted + begin)
-            done += self._global_batch
+            done += self.global_batch
 
     def _taken(self, done: int) -> list[int]:
         """Samples of each data set, `done` samples after the first cycle began."""

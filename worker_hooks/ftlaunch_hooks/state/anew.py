@@ -2,7 +2,8 @@
 
 The script gives a word with the name of such an object, and the word is saved. What was saved under another word, or
 under none, is not restored: the object begins as the script made it. What was saved under the same word is restored, so
-that the same script resumes after a kill like any other. This is MindSpore Transformers' incremental resume training.
+that the same script resumes after a kill like any other. A schedule goes on at the position of the old one, which is
+rescaled where a step takes another number of samples. This is MindSpore Transformers' incremental resume training.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, ReduceLROnPlateau
 
-from ftlaunch_hooks.data.batch_sampler import PositionedSampler
+from ftlaunch_hooks.data.batch_sampler import PositionedSampler, global_batch_of
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.parts import few
 from ftlaunch_hooks.tensors.json_codec import Json, StateError
@@ -42,24 +43,50 @@ class Anew:
         """The objects that begin anew where `state` is resumed."""
         return {name for name, word in self._words.items() if state.get(name, {}).get(_WORD) != word}
 
-    def plan(self, state: Mapping[str, Json], consumed: int, *, tell: bool) -> list[Callable[[], None]]:
+    def plan(self, state: Mapping[str, Json], step: int, consumed: int, *, tell: bool) -> list[Callable[[], None]]:
         """What has these objects begin, once the others are restored.
 
-        consumed: samples, when it was saved. tell: say it, on one rank. Raises StateError where one cannot begin.
+        step, consumed: steps and samples, when it was saved. tell: say it, on one rank. Raises StateError where one
+        cannot begin.
         """
         begins = []
         for name in sorted(self.names(state)):
             target, how = self._objects[name], "as the script made it"
             if isinstance(target, LRScheduler):
-                position = _saved_position(name, state.get(name))
+                position, why = self._position(name, state, step)
                 begins.append(_moved_on(name, target, position))
-                how = f"at position {position}: from here on learning rates are those of the new schedule"
+                how = f"at position {position}{why}: from here on learning rates are those of the new schedule"
             elif isinstance(target, PositionedSampler):
                 target.count_on(consumed)
                 how = f"at its first sample; samples are counted on from {consumed}"
             if tell:
                 say(f"`{name}` begins anew ({self._words[name]}), {how}; what was saved of it is not restored")
         return begins
+
+    def _position(self, name: str, state: Mapping[str, Json], step: int) -> tuple[int, str]:
+        """Where a new schedule begins, and why there: at the same share of the data that the old one had reached.
+
+        One that does not count the job's steps (it may count epochs) keeps its position.
+        """
+        position = _saved_position(name, state.get(name))
+        before, now = self._global_batches(state)
+        if before == now or not position:
+            return position, ""
+        if position != step:
+            return position, f", which is not rescaled, as it does not count the {step} steps of the job"
+        return position * before // now, f" ({position} steps of {before} samples are as many of {now})"
+
+    def _global_batches(self, state: Mapping[str, Json]) -> tuple[int, int]:
+        """Samples that a step took when `state` was saved, and takes now; alike where the samplers tell of no change.
+
+        So they are where several samplers tell of different ones: each has said so.
+        """
+        pairs = set()
+        for name, target in self._objects.items():
+            saved = (state.get(name) or {}).get("state")
+            if isinstance(target, PositionedSampler) and isinstance(saved, dict) and (before := global_batch_of(saved)):
+                pairs.add((before, target.global_batch))
+        return pairs.pop() if len(pairs) == 1 else (1, 1)
 
 
 def _saved_position(name: str, tree: Json) -> int:

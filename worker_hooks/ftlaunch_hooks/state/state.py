@@ -172,7 +172,7 @@ class RankState:
         if gradients.NAME in state:
             other_ranks = saved.world_size != self.world_size
             loads.append(self._gradients.plan(state[gradients.NAME], lookup, values_only=other_ranks))
-        loads += self._anew.plan(state, saved.consumed_samples, tell=self.rank == 0)
+        loads += self._anew.plan(state, saved.step, saved.consumed_samples, tell=self.rank == 0)
         for load in loads:
             load()
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.

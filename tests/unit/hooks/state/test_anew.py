@@ -60,13 +60,48 @@ def test_a_schedule_is_where_it_would_be_had_it_been_the_first_one(kind: str) ->
     expected, new = SCHEDULES[kind](first), SCHEDULES[kind](second)
     for _ in range(12):
         expected.step()
-    [move] = Anew({"schedule": "2"}, {"schedule": new}).plan({"schedule": {"state": {"last_epoch": 12}}}, 0, tell=False)
+    [move] = Anew({"schedule": "2"}, {"schedule": new}).plan(
+        {"schedule": {"state": {"last_epoch": 12}}}, 0, 0, tell=False
+    )
     second.param_groups[0].update(lr=7.0, initial_lr=9.0)
     move()
     for _ in range(8):
         assert second.param_groups[0] | {"params": 0} == first.param_groups[0] | {"params": 0}
         expected.step()
         new.step()
+
+
+def scheduler_of(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")
+@pytest.mark.parametrize(
+    ("batch", "step", "begins", "told"),
+    [
+        (4, 12, 12, "at position 12: from here"),
+        (8, 12, 6, "at position 6 (12 steps of 4 samples are as many of 8): from here"),
+        (3, 12, 16, "at position 16 (12 steps of 4 samples are as many of 3): from here"),
+        (8, 60, 12, "at position 12, which is not rescaled, as it does not count the 60 steps of the job: from here"),
+    ],
+    ids=["as before", "larger", "smaller", "counts epochs"],
+)
+def test_a_position_is_rescaled_where_a_step_takes_other_samples(
+    batch: int, step: int, begins: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
+    new = scheduler_of(optimizer)
+    sampler = ResumableBatchSampler(100, batch, rank=0, world_size=1)
+    state: dict[str, Any] = {
+        "schedule": {"state": {"last_epoch": 12}},
+        "sampler": {"state": ResumableBatchSampler(100, 4, rank=0, world_size=1).state_dict()},
+    }
+    anew = Anew({"schedule": "2"}, {"schedule": new, "sampler": sampler})
+    [move] = anew.plan(state, step, 4 * step, tell=True)
+    move()
+    assert new.last_epoch == begins
+    assert optimizer.param_groups[0]["lr"] == 0.5**begins
+    assert f"`schedule` begins anew (2), {told}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["ReduceLROnPlateau", "ChainedScheduler"])
@@ -77,9 +112,9 @@ def test_a_schedule_without_a_position_is_refused(kind: str) -> None:
     new = make([torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)] if kind == "ChainedScheduler" else optimizer)
     anew = Anew({"schedule": "2"}, {"schedule": new})
     with pytest.raises(StateError, match=f"a {kind} cannot be moved to a position"):
-        anew.plan({"schedule": {"state": {"last_epoch": 12}}}, 0, tell=False)
+        anew.plan({"schedule": {"state": {"last_epoch": 12}}}, 0, 0, tell=False)
     with pytest.raises(StateError, match="what was saved of it says no position"):
-        anew.plan({"schedule": {"state": {}}}, 0, tell=False)
+        anew.plan({"schedule": {"state": {}}}, 0, 0, tell=False)
 
 
 def batches_of(length: int) -> ResumableBatchSampler:
