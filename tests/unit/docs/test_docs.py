@@ -152,6 +152,8 @@ def test_the_dependencies_have_reasons() -> None:
     wanted = [re.split(r"[<>=~ \[]", asked)[0] for asked in project["dependencies"]]
     table = read("docs/architecture.md").partition("## Dependencies")[2]
     assert sorted(re.findall(r"^\| ([\w-]+) \| [a-zA-Z]", table, re.MULTILINE)[1:]) == sorted(wanted)
+    extras = set(re.findall(r"\(the extra `([\w-]+)`\)", table))
+    assert extras == project["optional-dependencies"].keys() - {"example", "dev", "kubernetes", "frameworks"}
 
 
 def test_decisions_are_numbered_and_say_what_was_decided() -> None:

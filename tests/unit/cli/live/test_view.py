@@ -47,8 +47,8 @@ def test_steps_of_a_script_without_attach_are_those_that_were_seen() -> None:
 
 
 def test_lines_fit_eighty_columns_and_command_no_terminal() -> None:
-    long = rank(1023, step=123_456_789, phase="checkpoint", beat_age=4000.0, step_seconds=3000.0, pid=4_194_304)
-    shown = picture(long, memory={1023: 1000 << 30}, free=0)
+    long = rank(1023, step=123_456_789, phase="checkpoint", beat_age=35999.0, step_seconds=600.0, pid=4_194_304)
+    shown = picture(long, memory={1023: 999 << 30}, free=0)
     [row] = rank_rows(shown)
     assert len(rank_line(row, several=False)) <= 78 - 2  # beside the mark of the chosen one
     assert rank_line(row, several=False).index("no beat") == rank_head(several=False).index("note")
