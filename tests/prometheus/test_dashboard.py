@@ -7,24 +7,16 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.harness import FtJob
-from tests.support.prometheus import NO_PROMETHEUS, PROMETHEUS, Prometheus, train, url_of
+from tests.support.prometheus import NO_PROMETHEUS, PROMETHEUS, Prometheus, dashboard, train, url_of
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(PROMETHEUS is None, reason=NO_PROMETHEUS)]
 
-DASHBOARD = Path(__file__).parents[2] / "configs/grafana/ftlaunch.json"
 # Queries that give nothing in a job with one killed rank, and why.
 EMPTY: dict[str, str] = {}
-
-
-def dashboard() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(DASHBOARD.read_text())
-    return content
 
 
 def expressions() -> Iterator[tuple[str, str]]:
