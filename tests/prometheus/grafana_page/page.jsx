@@ -1,11 +1,10 @@
 // Draws a dashboard's JSON with Grafana's components: window.draw({dashboard, prometheus, variables, from, to, step}).
-import '@fontsource/inter/400.css';
-import '@fontsource/inter/500.css';
 import './page.css';
 import { createTheme, dateTime, ThemeContext } from '@grafana/data';
 import { GlobalStyles, PanelChrome } from '@grafana/ui';
+import { flushSync } from 'react-dom';
 import { createRoot } from 'react-dom/client';
-import { answersOf, filledIn } from './answers';
+import { answersOf } from './answers';
 import { configured } from './fields';
 import { PANELS } from './panels';
 
@@ -21,17 +20,23 @@ function placeOf({ x, y, w, h }) {
 }
 
 function Panel({ panel, frames = [], error, range }) {
-  const place = placeOf(panel.gridPos);
+  const { width, height, ...corner } = placeOf(panel.gridPos);
   const Kind = PANELS[panel.type];
   const filled = frames.some(({ fields }) => fields[1].values.some((value) => value !== null));
-  const inside = (width, height) =>
-    filled ? <Kind {...{ panel, frames, range, width, height }} timeZone={TIME_ZONE} /> : <div className="empty">No data</div>;
+  const inside = (innerWidth, innerHeight) =>
+    filled ? (
+      <Kind {...{ panel, frames, range }} width={innerWidth} height={innerHeight} timeZone={TIME_ZONE} />
+    ) : (
+      <div className="empty">No data</div>
+    );
   return (
-    <section className="panel" data-panel={panel.id} data-error={error} data-filled={filled} style={place}>
+    <section className="panel" data-panel={panel.id} data-error={error} data-filled={filled} style={corner}>
       {panel.type === 'row' ? (
-        <h2 className="row">{panel.title}</h2>
+        <h2 className="heading">{panel.title}</h2>
       ) : (
-        <PanelChrome {...place} title={panel.title} description={panel.description} statusMessage={error}>{inside}</PanelChrome>
+        <PanelChrome {...{ width, height }} title={panel.title} description={panel.description} statusMessage={error}>
+          {inside}
+        </PanelChrome>
       )}
     </section>
   );
@@ -46,17 +51,20 @@ async function answered(panel, asked) {
   }
 }
 
+/** Put the styles into the page, and wait for the fonts that they name: what is drawn on a canvas gets no later ones. */
+async function styled(render) {
+  flushSync(() => render(<GlobalStyles />));
+  await Promise.all([400, 500].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
+}
+
 window.draw = async (asked) => {
   const [from, to] = [dateTime(asked.from * 1000), dateTime(asked.to * 1000)];
   const range = { from, to, raw: { from, to } };
   const panels = await Promise.all(asked.dashboard.panels.map((panel) => answered(panel, asked)));
-  await Promise.all([400, 500].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
   const bottom = Math.max(...asked.dashboard.panels.map(({ gridPos }) => gridPos.y + gridPos.h));
   document.body.style.height = `${bottom * (CELL + MARGIN)}px`;
-  createRoot(document.body).render(
-    <ThemeContext.Provider value={theme}>
-      <GlobalStyles />
-      {panels.map((one) => <Panel key={one.panel.id} range={range} {...one} />)}
-    </ThemeContext.Provider>
-  );
+  const root = createRoot(document.body.appendChild(document.createElement('main')));
+  const render = (content) => root.render(<ThemeContext.Provider value={theme}>{content}</ThemeContext.Provider>);
+  await styled(render);
+  render([<GlobalStyles key="styles" />, ...panels.map((one) => <Panel key={one.panel.id} range={range} {...one} />)]);
 };

@@ -1,5 +1,7 @@
 // The kinds of panels of the dashboard. All but the state timeline are drawn by @grafana/ui.
-import { dateTimeFormat, getDisplayValueAlignmentFactors, getFieldDisplayName, getFieldDisplayValues } from '@grafana/data';
+import {
+  dateTimeFormat, getDisplayValueAlignmentFactors, getFieldDisplayName, getFieldDisplayValues,
+} from '@grafana/data';
 import { BarGauge, BigValue, TimeSeries, useTheme2, VizRepeater } from '@grafana/ui';
 import { settingsOf } from './fields';
 
@@ -42,27 +44,31 @@ function StatPanel(props) {
 }
 
 function BarGaugePanel(props) {
-  const { displayMode, orientation } = props.panel.options;
+  const { orientation, reduceOptions, ...how } = props.panel.options;
   const draw = ({ value, ...rest }) => (
-    <BarGauge {...rest} {...{ displayMode, orientation }} field={value.field} display={value.view?.getFieldDisplayProcessor(value.colIndex)} value={value.display} showUnfilled />
+    <BarGauge
+      {...rest}
+      {...how}
+      field={value.field}
+      display={value.view.getFieldDisplayProcessor(value.colIndex)}
+      value={value.display}
+    />
   );
   return <Values {...props} orientation={orientation} itemSpacing={8} minVizHeight={16} draw={draw} />;
 }
 
-/** From when until when a field has which value, as shares of the time that is shown. */
-function stretches([{ values: times, config }, { values, display }], range) {
-  const [from, to] = [range.from.valueOf(), range.to.valueOf()];
-  const share = (at) => (Math.min(at, to) - from) / (to - from);
+/** How long a field has which value, as shares of the time that is shown. */
+function stretches({ values, display }) {
   const found = [];
-  times.forEach((at, index) => {
+  values.forEach((value, index) => {
     const last = found.at(-1);
-    const end = share(at + config.interval);
-    if (last?.value === values[index]) last.end = end;
-    else found.push({ value: values[index], begin: share(at), end, ...display(values[index]) });
+    if (last?.value === value) last.end = (index + 1) / values.length;
+    else found.push({ value, begin: index / values.length, end: (index + 1) / values.length, ...display(value) });
   });
-  return found;
+  return found.filter(({ value }) => value !== null);
 }
 
+const percent = (share) => `${100 * share}%`;
 const TICKS = [0.1, 0.3, 0.5, 0.7, 0.9];
 
 function StateTimelinePanel({ frames, range, timeZone, height }) {
@@ -73,8 +79,8 @@ function StateTimelinePanel({ frames, range, timeZone, height }) {
         <div className="state" key={frame.refId}>
           <span>{getFieldDisplayName(frame.fields[1], frame, frames)}</span>
           <div>
-            {stretches(frame.fields, range).map(({ begin, end, color, text }) => (
-              <i key={begin} title={text} style={{ left: `${100 * begin}%`, width: `${100 * (end - begin)}%`, background: color }} />
+            {stretches(frame.fields[1]).map(({ begin, end, color, text }) => (
+              <i key={begin} title={text} style={{ left: percent(begin), width: percent(end - begin), background: color }} />
             ))}
           </div>
         </div>
@@ -83,7 +89,9 @@ function StateTimelinePanel({ frames, range, timeZone, height }) {
         <span />
         <div>
           {TICKS.map((share) => (
-            <b key={share} style={{ left: `${100 * share}%` }}>{dateTimeFormat(when(share), { format: 'HH:mm:ss', timeZone })}</b>
+            <b key={share} style={{ left: percent(share) }}>
+              {dateTimeFormat(when(share), { format: 'HH:mm:ss', timeZone })}
+            </b>
           ))}
         </div>
       </div>
