@@ -6,6 +6,8 @@ const filledIn = (text, variables) =>
 
 const nameOf = (legend, labels) => legend.replace(/\{\{\s*(\w+)\s*\}\}/g, (_, label) => labels[label] ?? '');
 
+const range = (from, to, step) => Array.from({ length: (to - from) / step + 1 }, (_, index) => from + index * step);
+
 /** A series at each of the times; null where it has no number. */
 function frameOf(target, { metric, value, values = [value] }, times) {
   const numbers = times.map(() => null);
@@ -33,7 +35,7 @@ async function framesOf(target, { prometheus, variables, from, to, step }) {
   const [path, fields] = target.instant
     ? ['query', { query, time: to }]
     : ['query_range', { query, start: from, end: to, step }];
-  const times = target.instant ? [to] : Array.from({ length: (to - from) / step + 1 }, (_, index) => from + index * step);
+  const times = target.instant ? [to] : range(from, to, step);
   const answer = await (await fetch(`${prometheus}/api/v1/${path}?${new URLSearchParams(fields)}`)).json();
   if (answer.status !== 'success') throw new Error(`${query}: ${answer.error}`);
   return answer.data.result.map((series) => frameOf(target, series, times));

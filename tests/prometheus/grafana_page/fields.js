@@ -5,8 +5,8 @@ const THRESHOLDS = { mode: 'absolute', steps: [{ value: null, color: 'green' }, 
 const COLOR = { timeseries: { mode: 'palette-classic' } };
 const CUSTOM = {
   axisPlacement: 'auto', axisSoftMax: undefined, barAlignment: 0, barWidthFactor: 0.6, drawStyle: 'line',
-  fillOpacity: 0, gradientMode: 'none', lineInterpolation: 'linear', lineWidth: 1, pointSize: 5, showPoints: 'auto', spanNulls: false,
-  stacking: { mode: 'none', group: 'A' },
+  fillOpacity: 0, gradientMode: 'none', lineInterpolation: 'linear', lineWidth: 1, pointSize: 5, showPoints: 'auto',
+  spanNulls: false, stacking: { mode: 'none', group: 'A' },
 };
 const COMMON = ['color', 'decimals', 'displayName', 'mappings', 'max', 'min', 'noValue', 'thresholds', 'unit'];
 

@@ -51,7 +51,7 @@ async function answered(panel, asked) {
   }
 }
 
-/** Put the styles into the page, and wait for the fonts that they name: what is drawn on a canvas gets no later ones. */
+/** Put the styles into the page, and wait for the fonts that they name: a canvas takes no later ones. */
 async function styled(render) {
   flushSync(() => render(<GlobalStyles />));
   await Promise.all([400, 500].map((weight) => document.fonts.load(`${weight} 12px Inter`)));

@@ -80,7 +80,11 @@ function StateTimelinePanel({ frames, range, timeZone, height }) {
           <span>{getFieldDisplayName(frame.fields[1], frame, frames)}</span>
           <div>
             {stretches(frame.fields[1]).map(({ begin, end, color, text }) => (
-              <i key={begin} title={text} style={{ left: percent(begin), width: percent(end - begin), background: color }} />
+              <i
+                key={begin}
+                title={text}
+                style={{ left: percent(begin), width: percent(end - begin), background: color }}
+              />
             ))}
           </div>
         </div>
