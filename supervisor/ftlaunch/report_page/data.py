@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.history.journal import STRANGE, TOO_LONG, TORN
+from ftlaunch.history.lines.numbers import ODD
 from ftlaunch.history.report_view import LEDGER, ending, entry_sentences
 from ftlaunch.history.story import HistoryEntry
 from ftlaunch.report_page import evidence
 from ftlaunch.report_page.gathering.kept_incidents import KeptIncident
-from ftlaunch.report_page.gathering.numbers import ODD
 from ftlaunch.report_page.gathering.walk import Walk
 from ftlaunch.report_page.words import SafeText
 
@@ -24,7 +24,6 @@ _WHY_LEFT_OUT = {
     TORN: "is torn: it is no whole JSON",
     TOO_LONG: "is longer than 16 MiB",
     STRANGE: "holds no event",
-    ODD: "holds something else where a number is meant",
 }
 
 
@@ -85,7 +84,7 @@ class _Gathered:
             "job": self._job(),
             "notes": self._notes(),
             "ledger": [
-                {"name": name, "meaning": meaning, "seconds": round(story.seconds[name], 3)}
+                {"name": name, "meaning": meaning, "seconds": round(story.seconds[name], 3), "share": self._share(name)}
                 for name, meaning in LEDGER.items()
             ],
             "effective": story.effective,
@@ -99,6 +98,12 @@ class _Gathered:
             "incidents": [self._incident(kept) for kept in walk.incidents.kept()],
             "folded": walk.incidents.folded(),
         }
+
+    def _share(self, name: str) -> float:
+        """Of the wall time, as `ftctl report` takes it: not rounded, so that one thing has one figure."""
+        story = self._walk.story
+        total = story.end - story.begin
+        return story.seconds[name] / total if total > 0 else 0.0
 
     def _job(self) -> dict[str, Any]:
         walk, story, words = self._walk, self._walk.story, self._words
@@ -116,7 +121,7 @@ class _Gathered:
             "attempts": story.attempts,
             "incidents": walk.incidents.count,
             "checkpoints": story.checkpoints,
-            "reached": walk.reached,
+            "reached": -1 if walk.newest_step.step is None else walk.newest_step.step,
             "steps_made": story.steps_made,
             "steps_lost": story.steps_lost,
             "step_seconds": story.step_seconds,
@@ -132,8 +137,11 @@ class _Gathered:
         notes = []
         for why, count in walk.dropped.items():
             lines = "1 line of the journal is left out: it" if count == 1 else f"{count} lines are left out: each"
-            if count:
+            if count and why in _WHY_LEFT_OUT:
                 notes.append(f"{lines} {_WHY_LEFT_OUT[why]}.")
+        if odd := walk.dropped[ODD]:
+            lines = "1 line" if odd == 1 else f"{odd} lines"
+            notes.append(f"Of {lines} of the journal a field is left out: it holds something else than its name means.")
         if walk.incidents.folded():
             kept = len(walk.incidents.kept())
             notes.append(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ftlaunch.history.story import Incident
+from ftlaunch.history.story import USEFUL, Incident, Story
 
 NEWEST = COSTLIEST = 60
 _OF_THE_JOURNAL = ("cause", "signature", "step", "delay", "action", "trace", "restarts_left", "hang_restarts_left")
@@ -27,6 +27,8 @@ class KeptIncident:
     more: Mapping[str, Any] = field(compare=False)
     run: int = field(compare=False)
     """in which run of the supervisor; 1 is the first"""
+    trained: float = field(compare=False)
+    """seconds of training before it: the steps that it lost cannot have taken more"""
     until: float | None = field(default=None, compare=False)
     """when the next incident came, or the journal ended; None: not yet"""
 
@@ -39,7 +41,7 @@ class KeptIncident:
         away = incident.recovered_after
         if away is None:
             away = max((self.until or incident.at) - incident.at, incident.resumed_after or 0.0)
-        return (incident.seen_after or 0.0) + away + (incident.steps_lost or 0) * step_seconds
+        return (incident.seen_after or 0.0) + away + min((incident.steps_lost or 0) * step_seconds, self.trained)
 
 
 @dataclass
@@ -60,12 +62,12 @@ class KeptIncidents:
         self._costliest: list[KeptIncident] = []
         self._folded: dict[str, FoldedKind] = {}
 
-    def add(self, incident: Incident, fields: Mapping[str, Any], run: int, step_seconds: float) -> None:
-        """One more. step_seconds: what a step takes, as far as that is known by now."""
+    def add(self, incident: Incident, fields: Mapping[str, Any], story: Story, step_seconds: float) -> None:
+        """One more. story: as far as it is known by now. step_seconds: what a step takes, by what is known by now."""
         self.count += 1
         self.end(incident.at)
         more = {name: fields.get(name) for name in _OF_THE_JOURNAL}
-        self._newest.append(KeptIncident(0.0, self.count, incident, more, run))
+        self._newest.append(KeptIncident(0.0, self.count, incident, more, story.runs, story.seconds[USEFUL]))
         if len(self._newest) <= NEWEST:
             return
         old = self._newest.popleft()

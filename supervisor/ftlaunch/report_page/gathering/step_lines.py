@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ftlaunch.history.lines.numbers import by_rank
 from ftlaunch.history.timeline import Moment
 from ftlaunch.report_page.gathering.lanes import Line
-from ftlaunch.report_page.gathering.numbers import by_rank
 
 MOST_RANKS = 8
 """ranks that `progress` names one by one; of more it names the lowest, the median and the highest value"""

@@ -40,7 +40,8 @@ function clock(seconds, parts = "full") {
 }
 
 const zone = () => new Date().toLocaleTimeString("en", { timeZoneName: "short" }).split(" ").pop();
-const share = (part, whole) => (whole > 0 ? `${((100 * part) / whole).toFixed(2)} %` : "0 %");
+const percent = (part) => `${(100 * part).toFixed(2)} %`;
+const share = (part, whole) => percent(whole > 0 ? part / whole : 0);
 const short = (value) => (value === null || value === undefined ? "not known" : String(Number(value.toPrecision(4))));
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 

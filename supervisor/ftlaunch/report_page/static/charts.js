@@ -4,16 +4,16 @@ function drawLedger() {
   const bar = svg("svg", { viewBox: "0 0 1000 34", height: 34, preserveAspectRatio: "none", role: "img", "aria-label": `Where ${duration(total)} went; the table below tells the same` });
   let x = 0;
   for (const row of ledger) {
-    const part = total > 0 ? (1000 * row.seconds) / total : 0;
+    const part = 1000 * row.share;
     const box = svg("rect", { class: `c${CLASSES.indexOf(row.name)}`, x, y: 0, width: part, height: 34 });
-    box.addEventListener("pointermove", (event) => tip(event, `${row.name}: ${duration(row.seconds)}, ${share(row.seconds, total)}`));
+    box.addEventListener("pointermove", (event) => tip(event, `${row.name}: ${duration(row.seconds)}, ${percent(row.share)}`));
     box.addEventListener("pointerleave", (event) => tip(event, ""));
     bar.append(box);
     x += part;
   }
   $("ledger-bar").replaceChildren(bar);
   const shown = ledger.filter((row) => row.seconds > 0 || row.name === "useful" || row.name === "lost");
-  rows($("ledger"), shown.map((row) => [[label(row.name), "t"], [row.meaning], [duration(row.seconds), "n"], [share(row.seconds, total), "n"]]));
+  rows($("ledger"), shown.map((row) => [[label(row.name), "t"], [row.meaning], [duration(row.seconds), "n"], [percent(row.share), "n"]]));
   if (effective === null) $("ledger").querySelector("tbody").append(el("tr", {}, el("td", { colspan: 4 }, "The effective training time is not known: the ranks do not say their steps.")));
 }
 

@@ -16,7 +16,7 @@ function drawHeader() {
 function drawFigures() {
   const { job, effective, end: until } = state.data;
   const figures = [
-    ["Effective training time", effective === null ? "not known" : `${(100 * effective).toFixed(2)} %`], ["Wall time", duration(until)],
+    ["Effective training time", effective === null ? "not known" : percent(effective)], ["Wall time", duration(until)],
     ["Ranks", job.ranks.toLocaleString("en")], ["Newest step noted", job.reached >= 0 ? job.reached.toLocaleString("en") : "not known"],
     ["Step", job.step_seconds === null ? "not known" : duration(job.step_seconds)], ["Incidents", job.incidents.toLocaleString("en")],
     ["Steps made again", job.steps_lost.toLocaleString("en")], ["Attempts", job.attempts.toLocaleString("en")],
