@@ -12,7 +12,7 @@ from ftlaunch.history.story import USEFUL, Incident, Story
 
 NEWEST = COSTLIEST = 60
 _OF_THE_JOURNAL = ("cause", "signature", "step", "delay", "action", "trace", "restarts_left", "hang_restarts_left")
-_MOST_KINDS = 40
+_MOST_KINDS, _LONGEST_KIND = 40, 200
 
 
 @dataclass(order=True)
@@ -97,7 +97,7 @@ class KeptIncidents:
         return True
 
     def _fold(self, kept: KeptIncident) -> None:
-        kind = kept.incident.kind
+        kind = kept.incident.kind[:_LONGEST_KIND]
         if kind not in self._folded and len(self._folded) >= _MOST_KINDS:
             kind = "others"
         folded = self._folded.setdefault(kind, FoldedKind())

@@ -11,6 +11,7 @@ from ftlaunch.report_page.gathering.lanes import Line
 MOST_RANKS = 8
 """ranks that `progress` names one by one; of more it names the lowest, the median and the highest value"""
 _ORDER = ("lowest", "median", "highest")
+MOST_LINES = MOST_RANKS + len(_ORDER)
 
 
 class StepLines:
@@ -20,7 +21,8 @@ class StepLines:
         self.newest: dict[str, list[tuple[int, float]]] = {"loss": [], "step_seconds": []}
         """ranks and values of the newest step that said them"""
         self._lines: dict[str, dict[str, Line]] = {"loss": {}, "step_seconds": {}}
-        self._ranks = 0
+        self.cut = False
+        """the journal names more ranks than there are lines"""
 
     def take(self, moment: Moment) -> None:
         """A `progress` of the journal."""
@@ -31,8 +33,10 @@ class StepLines:
                 self.newest[name] = pairs
             for number, (rank, value) in enumerate(pairs):
                 key = _ORDER[number] if moment.fields.get("of") and number < len(_ORDER) else f"rank {rank}"
-                if key in lines or len(lines) < MOST_RANKS + len(_ORDER):
+                if key in lines or len(lines) < MOST_LINES:
                     lines.setdefault(key, Line()).add(moment.wall, step, value)
+                else:
+                    self.cut = True
 
     def told(self, zero: float) -> dict[str, Any]:
         """JSON-ready: of loss and step time the lines by name, and the newest values by rank."""
