@@ -170,6 +170,7 @@ class _Gathered:
             "recovered_after": _rounded(incident.recovered_after),
             "steps_lost": incident.steps_lost,
             "cost": _rounded(kept.cost(walk.story.step_seconds or 0.0)),
+            "phases": _phases(kept),
             "trace": words.lines(str(kept.more.get("trace") or ""), 40),
             "log": evidence.log_excerpt(self._log_dir, incident, words, stale=stale),
             "autopsy": evidence.autopsy(self._run_dir, incident, kept.more.get("cause"), words),
@@ -184,6 +185,12 @@ def _sentence(entry: HistoryEntry) -> str:
     if entry.what == "memory_reduced":
         return f"memory has less room for snapshots than was asked for: {entry.fields.get('slots')} slots"
     return "; ".join(entry_sentences(entry))
+
+
+def _phases(kept: KeptIncident) -> list[tuple[str, float]]:
+    """The phases of a restart and their seconds; they begin with the last completed step."""
+    told = [(phase.name, round(phase.end - phase.begin, 3)) for phase in kept.phases]
+    return [("detecting", round(kept.incident.seen_after or 0.0, 3)), *told[1:]] if told else []
 
 
 def _rounded(value: float | None) -> float | None:

@@ -41,6 +41,20 @@ def test_an_incident_in_full(tmp_path: Path) -> None:
     assert data["attempts"] == [[1, 100, 1, 0, 0, 0, ""], [101, 1000, 1, 1, 1, 0, ""]]
 
 
+def test_the_phases_of_a_restart_add_up_to_its_time(tmp_path: Path) -> None:
+    incident, started_again, resumed, recovered = failed(100, 90)
+    exits = [at(100.5, "rank_exited", rank=rank, step=90) for rank in range(2)]
+    again = at(started_again[0] + 1, "attempt_started", pids=None, seconds=0.7)
+    made = run_dir(tmp_path, [*started(), incident, *exits, again, resumed, recovered, *failed(200, 99)[:1], END])
+    first, second = page_data(made)["incidents"]
+    assert first["phases"] == [
+        ("detecting", 0.5), ("killing", 0.5), ("planning", 0.8), ("spawning", 0.7), ("loading", 6.0),
+        ("first step", 2.0),
+    ]  # fmt: skip
+    assert sum(seconds for _, seconds in first["phases"]) == first["seen_after"] + first["recovered_after"]
+    assert second["phases"] == [("detecting", 0.5), ("killing", 0.0)]
+
+
 def test_an_incident_without_a_new_step_costs_until_the_next_one(tmp_path: Path) -> None:
     """Taken out: of three hangs in a row, of which each took half a minute to be seen, each cost four seconds."""
     first = failed(100, 90)[:3]  # resumed, and no new step

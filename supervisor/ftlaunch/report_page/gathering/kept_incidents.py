@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ftlaunch.history.story import USEFUL, Incident, Story
+from ftlaunch.metrics.traces.phases import RestartPhase
 
 NEWEST = COSTLIEST = 60
 _OF_THE_JOURNAL = ("cause", "signature", "step", "delay", "action", "trace", "restarts_left", "hang_restarts_left")
@@ -31,6 +32,8 @@ class KeptIncident:
     """seconds of training before it: the steps that it lost cannot have taken more"""
     until: float | None = field(default=None, compare=False)
     """when the next incident came, or the journal ended; None: not yet"""
+    phases: Sequence[RestartPhase] = field(default=(), compare=False)
+    """of the restart that followed; empty: it is not over, or its supervisor was killed"""
 
     def cost(self, step_seconds: float) -> float:
         """Seconds that did not train because of it: until the first new step, and the steps that were made again.
@@ -80,6 +83,11 @@ class KeptIncidents:
         """The next incident came, or the journal ended, at that time."""
         if self._newest and self._newest[-1].until is None:
             self._newest[-1].until = at
+
+    def restarted(self, phases: Sequence[RestartPhase]) -> None:
+        """What the restart after the newest incident consisted of."""
+        if self._newest:
+            self._newest[-1].phases = phases
 
     def fold_one(self, step_seconds: float) -> bool:
         """Keep one fewer: the one that has cost least; False where none is left."""

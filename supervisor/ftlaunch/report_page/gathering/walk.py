@@ -13,6 +13,7 @@ from ftlaunch.history.lines.newest_step import NewestStep
 from ftlaunch.history.lines.numbers import is_number, sound
 from ftlaunch.history.story import HistoryEntry, Incident
 from ftlaunch.history.timeline import Moment, stream_moments
+from ftlaunch.metrics.traces.phases import RestartPhases
 from ftlaunch.report_page.gathering.columns import Columns
 from ftlaunch.report_page.gathering.kept_incidents import KeptIncidents
 from ftlaunch.report_page.gathering.lanes import Bars, Spans
@@ -49,6 +50,7 @@ class Walk:
         """attempt and rank that were started again alone"""
         self._open: tuple[float, int] | None = None  # begin and number of the attempt that runs
         self._left: float | None = None  # when it was last seen to end
+        self._phases = RestartPhases()
         self._teller = Teller(_is_hooked(run_dir), self._spend)
         self.moments = 0
         for moment in stream_moments(sound(event, self.dropped) for event in stream_events(run_dir, self.dropped)):
@@ -66,6 +68,9 @@ class Walk:
         story = self._teller.story
         if story.steps_lost > before:
             self.columns.lose(moment.wall, story.steps_lost - before)
+        if RestartPhases.hears(moment.event):
+            for restart in self._phases.hear(moment.fields):
+                self.incidents.restarted(restart.phases)
         for entry in story.entries:
             if isinstance(entry, Incident):
                 self.incidents.add(entry, moment.fields, story, self._teller.mean_step or 0.0)
