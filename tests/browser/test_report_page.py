@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +158,143 @@ def test_printed_it_is_open(report: Path, browser_page: BrowserPages) -> None:
     assert page.locator("details[open]").count() == 0
 
 
-def test_nothing_stands_in_the_way_of_a_screen_reader(report: Path, browser_page: BrowserPages) -> None:
+@pytest.mark.parametrize(("name", "size", "dark"), LOOKS)
+def test_nothing_stands_in_the_way_of_a_screen_reader(
+    report: Path, browser_page: BrowserPages, name: str, size: Any, dark: bool
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    for dark in (False, True):
-        page = browser_page(report.as_uri(), dark=dark, bypass_csp=True)
-        page.locator("#open-all").click()
-        found = axe.Axe().run(page).response["violations"]
-        assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found] == []
+    page = browser_page(report.as_uri(), size=size, dark=dark, bypass_csp=True)
+    page.locator("#open-all").click()
+    page.evaluate("() => { for (const one of document.querySelectorAll('details')) one.open = true; }")
+    found = axe.Axe().run(page).response["violations"]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found] == []
+
+
+def test_printed_on_paper_it_is_open(report: Path, tmp_path: Path, browser_page: BrowserPages) -> None:
+    """A real PDF, as the browser prints it: the end of the log, the autopsy and the tables stand in it."""
+    if not shutil.which("pdftotext"):
+        pytest.skip("needs pdftotext: apt-get install poppler-utils")
+    page = browser_page(report.as_uri())
+    sees(page, "all of it")
+    page.pdf(path=tmp_path / "page.pdf", format="A4")
+    text = subprocess.run(["pdftotext", "-layout", tmp_path / "page.pdf", "-"], check=True, capture_output=True).stdout
+    words = " ".join(text.decode().split())
+    for told in ("line one", "ranks 0, 1 wait in all_reduce", "Steps made again", "Table of the checkpoints"):
+        assert told in words, told
+
+
+def test_a_mark_is_reached_by_the_keyboard_and_opens_its_incident(report: Path, browser_page: BrowserPages) -> None:
+    """Taken out (marks were paths that only a mouse could click): there was no link."""
+    page = browser_page(report.as_uri())
+    page.locator("#drawings").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.getAttribute('aria-label')").startswith("incident 1, ")
+    page.keyboard.press("+")  # the drawing is made anew: the focus stays on the same mark
+    sees(page, ", 15 min 0 s")
+    page.keyboard.press("0")
+    sees(page, "all of it")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#incident-1[open]")
+    assert page.evaluate("() => document.activeElement.parentNode.id") == "incident-1"
+
+
+def test_marks_that_are_one_say_how_many_they_are(tmp_path: Path, browser_page: BrowserPages) -> None:
+    """Taken out: of incidents that were close to each other one was drawn, and nothing told of the others."""
+    close = [event for n in range(5) for event in failed(20_000 + 20 * n, n, sentence=f"failure {n}")]
+    made = run_dir(tmp_path, [*started(), *close, at(40_000, "job_finished", code=0)])
+    write_page(made, made / "report.html")
+    page = browser_page((made / "report.html").as_uri())
+    assert page.locator("#timeline a.mark").count() == 1
+    assert page.locator("#timeline a.mark text").text_content() == "5"
+    assert page.locator("#timeline a.mark").get_attribute("aria-label").startswith("5 incidents here, zoom in")
+    page.locator("#timeline").hover(position={"x": 620, "y": 10})
+    for _ in range(7):
+        page.get_by_role("button", name="Zoom in").click()
+    page.wait_for_function("() => document.querySelectorAll('#timeline a.mark').length === 5")
+
+
+def green(page: Any) -> float:
+    """Which share of the lane of time has the colour of time that trained."""
+    return page.evaluate("""() => {
+      const path = document.querySelector("#timeline path.c0").getAttribute("d").match(/h[\\d.]+v[\\d.]+/g);
+      const area = path.reduce((sum, box) => sum + box.slice(1).split("v").reduce((a, b) => (a - 0.05) * b), 0); // boxes overlap a little
+      return area / (document.querySelector("#timeline .lane").getBBox().width * 22);
+    }""")
+
+
+def test_the_lane_of_time_shows_the_mix_where_a_pixel_has_several_classes(
+    tmp_path: Path, browser_page: BrowserPages
+) -> None:
+    """Taken out (the worst class took the pixel): 2,000 failures made eleven hours red, of which most had trained."""
+    events = [event for n in range(2000) for event in failed(60 + 20 * n, n)]
+    made = run_dir(tmp_path, [*started(), *events, at(40_060, "job_finished", code=0)])
+    write_page(made, made / "report.html")
+    page = browser_page((made / "report.html").as_uri())
+    sees(page, "all of it")
+    shares = {row["name"]: row["share"] for row in page_data(made)["ledger"]}  # which steps count is not seen in it
+    assert green(page) == pytest.approx(shares["useful"] + shares["lost"], abs=0.01)
+
+
+def test_the_phases_of_a_restart_are_drawn_when_there_is_room(report: Path, browser_page: BrowserPages) -> None:
+    page = browser_page(report.as_uri())
+    page.locator("#incident-2 summary").click()
+    sees(page, "loading 7.0 s", "#incident-2")
+    assert page.locator("#timeline rect.p4").count() == 0
+    page.evaluate("() => window.scrollTo(0, 0)")
+    for _ in range(5):
+        page.locator("#drawings").focus()
+        page.keyboard.press("+")
+    sees(page, ", 56 s")
+    assert page.locator("#timeline rect.p4").count() == 2  # one in the lane, one in the legend
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_the_tables_tell_what_the_drawings_show(report: Path, browser_page: BrowserPages, size: Any) -> None:
+    page = browser_page(report.as_uri(), size=size)
+    for table, told in (("times", "useful"), ("loss", "rank 2"), ("step", "rank 0"), ("attempts", "6 min 39 s")):
+        assert page.locator(f"#{table}-table tbody tr").count() == 0  # it is made when it is opened
+        page.locator(f"#{table}-table summary").click()
+        sees(page, told, f"#{table}-table")
+    assert 50 < page.locator("#loss-table tbody tr").count() <= 100
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_table_says_what_it_leaves_out(tmp_path: Path, browser_page: BrowserPages) -> None:
+    events = [event for n in range(1500) for event in failed(60 + 20 * n, n)]
+    made = run_dir(tmp_path, [*started(), *events])
+    write_page(made, made / "report.html")
+    page = browser_page((made / "report.html").as_uri())
+    page.locator("#attempts-table summary").click()
+    sees(page, "The newest 1,000 rows of 1,501.", "#attempts-table .cut")
+
+
+def test_the_end_of_a_log_is_seen(tmp_path: Path, browser_page: BrowserPages) -> None:
+    """Taken out: the box showed the first of the lines, and the last ones, which matter most, had to be looked for."""
+    made = run_dir(tmp_path, [*started(), *failed(500, 240)])
+    log(made, 0, 1, "".join(f"line {n} {'word ' * 20}\n" for n in range(100)))
+    write_page(made, made / "report.html")
+    page = browser_page((made / "report.html").as_uri(), size=PHONE)
+    page.locator("#incident-1 summary").click()
+    sees(page, "line 99", "#incident-1 pre")
+    page.wait_for_function("""() => {
+      const one = document.querySelector("#incident-1 pre");
+      return one.scrollTop > 0 && one.scrollHeight - one.clientHeight - one.scrollTop <= 1;
+    }""")
+
+
+def test_a_hang_shows_the_restarts_that_are_left_after_hangs(tmp_path: Path, browser_page: BrowserPages) -> None:
+    left = {"restarts_left": 1, "hang_restarts_left": 2}
+    events = [*failed(500, 240, kind="hang", **left), *failed(600, 300, **left)]
+    made = run_dir(tmp_path, [*started(), *events])
+    write_page(made, made / "report.html")
+    page = browser_page((made / "report.html").as_uri())
+    page.locator("#open-all").click()
+    sees(page, "Restarts after hangs left2", "#incident-1")
+    sees(page, "Restarts left1", "#incident-2")
+    assert "Restarts left1" not in page.locator("#incident-1").text_content()
+
+
+def test_the_head_says_the_end_once_and_the_zone_of_the_job(report: Path, browser_page: BrowserPages) -> None:
+    page = browser_page(report.as_uri(), timezone_id="Europe/Berlin")
+    assert page.locator("#ending").inner_text() == "(exit code 0)"
+    assert "(GMT+2)" in page.locator("#when").inner_text()  # in September, whenever the page is read
