@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 ODD = "odd"
 """why a field is left out: it holds something else than what its name means"""
 _LARGEST = 1e15
+_REAL = (float, int)  # of JSON; a truth value is none
 _NUMBERS = frozenset(
     {"attempt", "bytes", "code", "delay", "front", "hang_restarts_left", "mono", "node", "own", "place", "rank",
      "ranks", "restarts", "restarts_left", "seconds", "since_progress", "slots", "start_time", "step", "steps_lost"}
@@ -62,7 +63,8 @@ def by_rank(value: object) -> list[tuple[int, float]]:
     """A field of pairs of rank and value, such as `progress.loss`; what is no such pair is left out."""
     rows = value if isinstance(value, list) else []
     return [
-        (row[0], float(row[1]))
+        (row[0], row[1])
         for row in rows
-        if isinstance(row, list) and len(row) == 2 and isinstance(row[0], int) and is_number(row[1])
+        if type(row) is list and len(row) == 2 and type(row[0]) is int and type(row[1]) in _REAL
+        and -_LARGEST < row[1] < _LARGEST
     ]

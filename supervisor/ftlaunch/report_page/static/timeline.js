@@ -10,23 +10,34 @@ function lane(drawing, y, name, height = LANE) {
   drawing.append(svg("rect", { class: "lane", x: margin(), y, width: room(), height }));
 }
 
-// Stretches of time as boxes; those narrower than a pixel share a column, where the worst is seen.
+// Stretches of time as boxes, a path for each kind; those narrower than a pixel share a column, where the worst is seen.
 function boxes(drawing, items, y, height, told) {
-  const x = scale(), left = margin(), right = width() - 6, columns = new Map();
-  const add = (item, at, wide, more) => {
-    const box = svg("rect", { class: item.kind, x: at, y, width: wide, height });
-    box.addEventListener("pointermove", (event) => tip(event, told(item) + more));
-    drawing.append(box);
-  };
+  const x = scale(), left = margin(), right = width() - 6, columns = new Map(), drawn = [], paths = new Map();
   for (const item of items) {
     if (item.to < view.from || item.from > view.to) continue;
     const a = Math.max(x(item.from), left), b = Math.min(x(item.to), right);
-    if (b - a >= 1) { add(item, a, b - a, ""); continue; }
+    if (b - a >= 1) { drawn.push({ item, at: a, wide: b - a, number: 1 }); continue; }
     const column = Math.min(Math.floor(a), right - 2), before = columns.get(column);
-    if (!before || before.item.worst < item.worst) columns.set(column, { item, number: (before ? before.number : 0) + 1 });
+    if (!before || before.item.worst < item.worst) columns.set(column, { item, at: column, wide: 2, number: (before ? before.number : 0) + 1 });
     else before.number += 1;
   }
-  for (const [column, { item, number }] of columns) add(item, column, 2, number > 1 ? `\n(one of ${number} here: zoom in)` : "");
+  drawn.push(...columns.values());
+  for (const { item, at, wide } of drawn) paths.set(item.kind, `${paths.get(item.kind) || ""}M${at.toFixed(2)} ${y}h${wide.toFixed(2)}v${height}h-${wide.toFixed(2)}z`);
+  for (const [kind, d] of paths) drawing.append(svg("path", { class: kind, d }));
+  over(drawing, y, height, (_, at) => {
+    const found = drawn.findLast((one) => one.at <= at && at <= one.at + one.wide);
+    return found ? told(found.item) + (found.number > 1 ? `\n(one of ${found.number} here: zoom in)` : "") : "";
+  });
+}
+
+// One place of a lane that hears the pointer: what is told of the moment, and of the pixel, beneath it.
+function over(drawing, y, height, told) {
+  const place = svg("rect", { class: "over", x: margin(), y, width: room(), height });
+  place.addEventListener("pointermove", (event) => {
+    const at = event.clientX - drawing.getBoundingClientRect().left;
+    tip(event, told(timeAt(at), at));
+  });
+  drawing.append(place);
 }
 
 // --- what the time was -----------------------------------------------------------------------------------------
@@ -59,13 +70,10 @@ function drawMix(drawing, cells, y, height, told) {
     }
   }
   paths.forEach((d, kind) => { if (d) drawing.append(svg("path", { class: `c${kind}`, d })); });
-  const over = svg("rect", { class: "over", x: margin(), y, width: room(), height });
-  over.addEventListener("pointermove", (event) => {
-    const at = timeAt(event.clientX - drawing.getBoundingClientRect().left);
+  over(drawing, y, height, (at) => {
     const cell = cells.find((one) => one.to > at);
-    tip(event, cell ? told(cell, at) : "");
+    return cell ? told(cell, at) : "";
   });
-  drawing.append(over);
 }
 
 function mixOf({ from, to, seconds }) {
