@@ -44,6 +44,11 @@ class StepLines:
     def told(self, zero: float) -> dict[str, Any]:
         """JSON-ready: of loss and step time the lines by name, and the newest values by rank."""
         return {
-            name: {"lines": {key if isinstance(key, str) else f"rank {key}": line.told(zero) for key, line in lines.items()}, "newest": self.newest[name]}
+            name: {
+                "lines": {
+                    key if isinstance(key, str) else f"rank {key}": line.told(zero) for key, line in lines.items()
+                },
+                "newest": self.newest[name],
+            }
             for name, lines in self._lines.items()
         }

@@ -41,7 +41,7 @@ function body(element, one) {
   const since = (seconds) => (seconds === null ? null : duration(seconds));
   const lost = one.steps_lost === null ? null : count(one.steps_lost, "step");
   element.append(facts([
-    ["Cause", one.cause], ["Decided", [one.verdict, one.action && one.action !== one.verdict && `(${one.action})`, one.delay ? `after ${duration(one.delay)}` : ""].filter(Boolean).join(" ")],
+    ["Cause", one.sentence.startsWith(one.cause) ? "" : one.cause], ["Decided", [one.verdict, one.action && one.action !== one.verdict && `(${one.action})`, one.delay ? `after ${duration(one.delay)}` : ""].filter(Boolean).join(" ")],
     one.kind === "hang" ? ["Restarts after hangs left", one.hang_restarts_left] : ["Restarts left", one.restarts_left], ["Step", one.step], ["Seen", one.seen_after === null ? null : `${duration(one.seen_after)} after the last completed step`],
     ["Resumed", one.resumed_after === null ? null : `at step ${one.resumed_step} from ${one.source || "nothing"}, after ${since(one.resumed_after)}`],
     ["First new step", one.recovered_after === null ? null : `after ${since(one.recovered_after)}`],

@@ -52,7 +52,7 @@ function drawNow() {
 
 // Round moments within what is shown, for the axis.
 function ticks(most) {
-  const steps = [0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 28800, 43200, 86400, 172800, 604800];
+  const steps = [0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 28800, 43200, 86400, 172800, 604800];
   const length = view.to - view.from;
   const step = steps.find((one) => length / one <= most) || 604800 * Math.ceil(length / 604800 / most);
   const found = [];
@@ -68,7 +68,7 @@ function ticks(most) {
 
 function axis(drawing, top, bottom, labels) {
   const x = scale();
-  for (const [at, text] of ticks(Math.max(2, Math.floor(room() / (width() < 520 ? 66 : 95))))) {
+  for (const [at, text] of ticks(Math.max(2, Math.floor(room() / (width() < 520 ? 60 : 95))))) {
     drawing.append(svg("line", { class: "rule", x1: x(at), x2: x(at), y1: top, y2: bottom }));
     if (labels) drawing.append(svg("text", { x: x(at), y: bottom + 13, "text-anchor": x(at) > width() - 30 ? "end" : "middle" }, text));
   }
