@@ -1,4 +1,4 @@
-"""What the page of a job costs: a month with a million events and ten thousand incidents, and 16,384 ranks.
+"""What the page of a job costs: of months with many notes or many incidents, of 16,384 ranks, and near its limit.
 
     python scripts/bench_page.py [--runs 3]
 
@@ -19,6 +19,7 @@ import tempfile
 import time
 import timeit
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,53 +32,87 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 Event = dict[str, Any]
 
 
-def life(seconds: float, ranks: int, incidents: int) -> Iterator[tuple[float, Event]]:
-    """The events of a job, each with its time: failures at even distances, a note each minute, ten minutes a save."""
+@dataclass(frozen=True)
+class Case:
+    """A job whose page is measured."""
+
+    name: str
+    ranks: int
+    incidents: int
+    seconds: float
+    each: float = 60.0
+    """seconds between two notes of losses and step times: a job writes one each 10 to 60"""
+    wide: bool = False
+    """texts and logs are as long as a page takes them"""
+
+
+CASES = (
+    Case("a quiet hour, 8 ranks", 8, 2, 3600.0),
+    Case("a month, 8 ranks, a note each 10 s, 300 incidents", 8, 300, MONTH, 10.0),
+    Case("a month, 64 ranks, 10,000 incidents", 64, 10_000, MONTH),
+    Case("a week, 16,384 ranks, 58 incidents", 16_384, 58, WEEK),
+    Case("the worst: a million notes of 8 ranks", 8, 10, MONTH, MONTH / 1e6),
+    Case("a page near its limit: 2,000 incidents, long texts", 8, 2000, MONTH, wide=True),
+)
+
+
+def life(case: Case) -> Iterator[tuple[float, Event]]:
+    """The events of a job, each with its time: failures at even distances, notes between them, ten minutes a save."""
+    ranks, shown = case.ranks, case.ranks if case.ranks <= 8 else 3
     yield 0.0, {"event": "job_started", "job_id": "bench", "pid": 1, "start_time": 0, "host": "a", "ranks": ranks,
                 "command": ["train.py"], "killed_at": None}  # fmt: skip
     yield 1.0, {"event": "attempt_started", "pids": list(range(ranks)), "port": 1}
     yield 20.0, {"event": "resumed", "step": 0, "source": None, "steps_lost": None, "seconds": None}
-    step, each, minute = 0, seconds / (incidents + 1), 0
-    for number in range(incidents):
-        at = (number + 1) * each
-        while 60.0 * (minute + 1) < at - 30:
-            minute += 1
-            step += 30
-            pairs = [[rank, 2.0 + 8.0 / (1 + minute / 1000) + rank / 100] for rank in range(min(ranks, 3))]
+    step, between, note, saved = 0, case.seconds / (case.incidents + 1), 0, 0
+    for number in range(case.incidents + 1):
+        at = (number + 1) * between
+        while case.each * (note + 1) < at - 30:
+            note += 1
+            now, step = case.each * note, int(case.each * note / 2)
+            pairs = [[rank, 2.0 + 8.0 / (1 + now / 60_000) + rank / 100] for rank in range(shown)]
             told = {"loss": pairs, "step_seconds": [[rank, 2.0 + rank / 50] for rank, _ in pairs]}
-            yield 60.0 * minute, {"event": "progress", "step": step, **told, "of": ranks}
-            if minute % 10 == 0:
-                saved = {"why": "interval", "bytes": 1 << 40, "seconds": 42.0, "health": "normal", "path": "/c"}
-                yield 60.0 * minute, {"event": "checkpoint_committed", "step": step, **saved}
-        yield at, {"event": "incident", "cause": f"rank {number % ranks} was killed by SIGKILL after step {step}",
-                   "kind": "killed", "rank": number % ranks, "step": step, "verdict": "restart", "delay": 0.0,
-                   "sentence": f"rank {number % ranks} was killed by SIGKILL after step {step}; restarting now",
-                   "signature": "killed", "action": "restart", "since_progress": 1.0, "restarts_left": 3,
-                   "trace": "Traceback (most recent call last):\n  <b>x</b>", "autopsy": None}  # fmt: skip
-        for rank in range(ranks):
-            yield at + 0.5, {"event": "rank_exited", "rank": rank, "pid": rank, "code": -9, "signal": "SIGKILL",
-                             "step": step}  # fmt: skip
-        yield at + 1, {"event": "attempt_started", "pids": list(range(ranks)), "port": 1}
-        yield at + 5, {"event": "resumed", "step": step, "source": "memory", "steps_lost": 2, "seconds": 5.0}
-        yield at + 8, {"event": "recovered", "step": step + 1, "seconds": 8.0}
-    yield seconds, {"event": "job_finished", "code": 0, "restarts": incidents}
+            yield now, {"event": "progress", "step": step, **told, "of": ranks if ranks > 8 else None}
+            if now - saved >= 600:
+                saved, health = now, "normal" if number % 10 else "abnormal"
+                yield now, {"event": "checkpoint_committed", "step": step, "why": "interval", "bytes": 1 << 40,
+                            "seconds": 42.0, "health": health, "path": "/c"}  # fmt: skip
+                yield now, {"event": "checkpoint_deleted", "step": max(step - 3000, 0), "keep": 5}
+        if number < case.incidents:
+            yield from failure(case, number, at, step)
+    yield case.seconds, {"event": "job_finished", "code": 0, "restarts": case.incidents}
 
 
-def write(run_dir: Path, ranks: int, incidents: int, seconds: float, fill: int) -> int:
-    """A run dir with such a journal, of `fill` events at least; returns how many."""
+def failure(case: Case, number: int, at: float, step: int) -> Iterator[tuple[float, Event]]:
+    """A rank is killed, and the job goes on."""
+    rank, words = number % case.ranks, 300 if case.wide else 0
+    sentence = f"rank {rank} was killed by SIGKILL after step {step}" + " <more> of it" * words
+    yield at, {"event": "incident", "cause": sentence, "kind": "killed", "rank": rank, "step": step,
+               "verdict": "restart", "delay": 0.0, "sentence": f"{sentence}; restarting now", "signature": "killed",
+               "action": "restart", "since_progress": 1.0, "restarts_left": 3,
+               "trace": "Traceback (most recent call last):\n" + "  <b>some <i>line</i> of it</b>\n" * (1 + words),
+               "autopsy": None}  # fmt: skip
+    for one in range(case.ranks):
+        yield at + 0.5, {"event": "rank_exited", "rank": one, "pid": one, "code": -9, "signal": "SIGKILL", "step": step}
+    yield at + 1, {"event": "attempt_started", "pids": list(range(case.ranks)), "port": 1}
+    yield at + 5, {"event": "resumed", "step": step, "source": "memory", "steps_lost": 2, "seconds": 5.0}
+    yield at + 8, {"event": "recovered", "step": step + 1, "seconds": 8.0}
+
+
+def write(run_dir: Path, case: Case) -> int:
+    """A run dir with such a journal; returns how many events it has."""
     run_dir.mkdir()
     count, attempt = 0, 0
     with (run_dir / "events.jsonl").open("w") as file:
-        for at, event in life(seconds, ranks, incidents):
+        for at, event in life(case):
             attempt += event["event"] == "attempt_started" and at > 1
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(1_790_000_000 + at))
-            count += 1
-            if event["event"] == "job_finished":
-                for _ in range(fill - count):
-                    deleted = {"event": "checkpoint_deleted", "step": 1, "keep": 5}
-                    file.write(json.dumps({"t": stamp, "mono": at, "attempt": attempt, **deleted}) + "\n")
-                    count += 1
             file.write(json.dumps({"t": stamp, "mono": at, "attempt": attempt, **event}) + "\n")
+            count += 1
+    for attempt in range(case.incidents if case.wide else 0):
+        log = run_dir / f"logs/attempt_{attempt}/rank_{attempt % case.ranks}.log"
+        log.parent.mkdir(parents=True)
+        log.write_text("a line of a log, with <signs> that <grow> when <they> are encoded " * 2 + "\n")
+        log.write_text(log.read_text() * 100)
     return count
 
 
@@ -137,18 +172,14 @@ def main() -> None:
     print("| journal | events | MiB | seconds | peak MiB | page, KiB | opened, seconds |")
     print("| --- " * 7 + "|")
     with tempfile.TemporaryDirectory(prefix="bench-page-") as place:
-        for name, ranks, incidents, seconds, fill in (
-            ("a quiet hour, 8 ranks", 8, 2, 3600.0, 0),
-            ("a month, 64 ranks, 10,000 incidents", 64, 10_000, MONTH, 1_000_000),
-            ("a week, 16,384 ranks, 58 incidents", 16_384, 58, WEEK, 0),
-        ):
-            run_dir = Path(place, str(ranks))
-            events = write(run_dir, ranks, incidents, seconds, fill)
+        for number, case in enumerate(CASES):
+            run_dir = Path(place, str(number))
+            events = write(run_dir, case)
             figures = [made(run_dir) for _ in range(runs)]
             page = run_dir / "report.html"
             times = [found for _ in range(runs) if (found := opened(page)) is not None]
             cells = [
-                name, f"{events:,}", f"{(run_dir / 'events.jsonl').stat().st_size / 2**20:.0f}",
+                case.name, f"{events:,}", f"{(run_dir / 'events.jsonl').stat().st_size / 2**20:.0f}",
                 f"{statistics.median(took for took, _ in figures):.2f}", f"{max(peak for _, peak in figures):.0f}",
                 f"{page.stat().st_size / 1024:.0f}", f"{statistics.median(times):.2f}" if times else "not measured",
             ]  # fmt: skip

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +158,58 @@ def test_printed_it_is_open(report: Path, browser_page: BrowserPages) -> None:
     assert page.locator("details[open]").count() == 0
 
 
-def test_nothing_stands_in_the_way_of_a_screen_reader(report: Path, browser_page: BrowserPages) -> None:
+@pytest.mark.parametrize(("name", "size", "dark"), LOOKS)
+def test_nothing_stands_in_the_way_of_a_screen_reader(
+    report: Path, browser_page: BrowserPages, name: str, size: Any, dark: bool
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    for dark in (False, True):
-        page = browser_page(report.as_uri(), dark=dark, bypass_csp=True)
-        page.locator("#open-all").click()
-        found = axe.Axe().run(page).response["violations"]
-        assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found] == []
+    page = browser_page(report.as_uri(), size=size, dark=dark, bypass_csp=True)
+    page.locator("#open-all").click()
+    page.evaluate("() => { for (const one of document.querySelectorAll('details')) one.open = true; }")
+    found = axe.Axe().run(page).response["violations"]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found] == []
+
+
+def test_printed_on_paper_it_is_open(report: Path, tmp_path: Path, browser_page: BrowserPages) -> None:
+    """A real PDF, as the browser prints it: the end of the log, the autopsy and the tables stand in it."""
+    if not shutil.which("pdftotext"):
+        pytest.skip("needs pdftotext: apt-get install poppler-utils")
+    page = browser_page(report.as_uri())
+    sees(page, "all of it")
+    page.pdf(path=tmp_path / "page.pdf", format="A4")
+    text = subprocess.run(["pdftotext", "-layout", tmp_path / "page.pdf", "-"], check=True, capture_output=True).stdout
+    words = " ".join(text.decode().split())
+    for told in ("line one", "ranks 0, 1 wait in all_reduce", "Steps made again", "Table of the checkpoints"):
+        assert told in words, told
+
+
+def test_the_end_of_a_log_is_seen(tmp_path: Path, browser_page: BrowserPages) -> None:
+    """Taken out: the box showed the first of the lines, and the last ones, which matter most, had to be looked for."""
+    made = run_dir(tmp_path, [*started(), *failed(500, 240)])
+    log(made, 0, 1, "".join(f"line {n} {'word ' * 20}\n" for n in range(100)))
+    write_page(made, made / "report.html")
+    page = browser_page((made / "report.html").as_uri(), size=PHONE)
+    page.locator("#incident-1 summary").click()
+    sees(page, "line 99", "#incident-1 pre")
+    page.wait_for_function("""() => {
+      const one = document.querySelector("#incident-1 pre");
+      return one.scrollTop > 0 && one.scrollHeight - one.clientHeight - one.scrollTop <= 1;
+    }""")
+
+
+def test_a_hang_shows_the_restarts_that_are_left_after_hangs(tmp_path: Path, browser_page: BrowserPages) -> None:
+    left = {"restarts_left": 1, "hang_restarts_left": 2}
+    events = [*failed(500, 240, kind="hang", **left), *failed(600, 300, **left)]
+    made = run_dir(tmp_path, [*started(), *events])
+    write_page(made, made / "report.html")
+    page = browser_page((made / "report.html").as_uri())
+    page.locator("#open-all").click()
+    sees(page, "Restarts after hangs left2", "#incident-1")
+    sees(page, "Restarts left1", "#incident-2")
+    assert "Restarts left1" not in page.locator("#incident-1").text_content()
+
+
+def test_the_head_says_the_end_once_and_the_zone_of_the_job(report: Path, browser_page: BrowserPages) -> None:
+    page = browser_page(report.as_uri(), timezone_id="Europe/Berlin")
+    assert page.locator("#ending").inner_text() == "(exit code 0)"
+    assert "(GMT+2)" in page.locator("#when").inner_text()  # in September, whenever the page is read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from typing import Any
 
 from tests.support.ctl import BEATS
@@ -33,6 +34,41 @@ def test_a_job_with_a_killed_rank_ends_with_its_page(job: FtJob) -> None:
     assert list(took) == ["rank 0", "rank 1"]
     assert [at for at, *_ in took["rank 0"]] == sorted(at for at, *_ in took["rank 0"])
     job.assert_clean()
+
+
+def test_a_job_that_fails_ends_with_its_page(job: FtJob) -> None:
+    job.start(*PAGE, "--max-restarts", "0", script=BEATS, args=("500", "0.01"), env={"FAULT": "1 5"})
+    assert job.wait() != 0
+    assert job.stderr.splitlines()[-1] == f"ftlaunch: the report for a browser is {job.run_dir}/report.html"
+    data = shown(job)
+    assert data["job"]["state"] == "failed"
+    [incident] = data["incidents"]
+    assert (incident["rank"], incident["kind"], incident["verdict"]) == (1, "killed", "give up")
+    assert data["job"]["ending"].startswith("failed (exit code ")
+    job.assert_clean()
+
+
+def test_the_page_of_a_run_before_is_put_aside_when_the_job_goes_on(job: FtJob) -> None:
+    """Taken out: `report.html` said "stopped" of a job that trained. Removed instead: a killed run left no page."""
+    page, aside = job.run_dir / "report.html", job.run_dir / "report.before.html"
+    job.start(*PAGE, script=BEATS, args=("100000", "0.01"))
+    job.wait_event("resumed")
+    job.supervisor.send_signal(signal.SIGTERM)
+    job.wait()
+    assert shown(job)["job"]["state"] == "stopped"
+    stopped = page.read_bytes()
+
+    job.start(*PAGE, script=BEATS, args=("100000", "0.01"))
+    job.wait_event("resumed", 2)
+    assert not page.exists()
+    job.supervisor.kill()  # at once: no page is written at its end
+    job.supervisor.wait()
+    assert aside.read_bytes() == stopped
+
+    job.start(*PAGE, script=BEATS, args=("5", "0.01"))
+    assert job.wait() == 0, job.stderr
+    assert (shown(job)["job"]["state"], shown(job)["job"]["runs"]) == ("finished", 3)
+    assert not aside.exists()
 
 
 def test_a_page_that_cannot_be_written_is_a_sentence(job: FtJob) -> None:

@@ -44,6 +44,24 @@ def test_the_page_goes_where_it_is_wanted(tmp_path: Path) -> None:
     assert not (tmp_path / "runs/a/report.html").exists()
 
 
+def test_the_report_of_an_odd_journal_is_that_of_the_page(tmp_path: Path) -> None:
+    """Taken out (`sound` in `ftctl report`): it ended in a traceback, over a step that is null and bytes as text."""
+    odd = [
+        {"t": "2031-01-01T00:00:00Z", "mono": 900, "attempt": 0, "event": "resumed", "step": None},
+        {"t": "2031-01-01T00:00:00Z", "mono": 901, "attempt": 0, "event": "progress", "step": None},
+        {"t": "2031-01-01T00:00:00Z", "mono": 902, "attempt": 0, "event": "incident", "step": "x", "kind": "killed"},
+        {"t": "2031-01-01T00:00:00Z", "mono": 903, "attempt": 0, "event": "checkpoint_committed", "bytes": "many"},
+    ]
+    run = journal(tmp_path / "run", started(), *odd)
+    code, out, error = ftctl("report", run, "--json", cwd=tmp_path)
+    assert (code, error) == (0, "")
+    assert ftctl("report", run, cwd=tmp_path)[0] == 0
+    assert ftctl("report", run, "--html", cwd=tmp_path)[0] == 0
+    told, data = json.loads(out), shown(run / "report.html")
+    assert len(told["incidents"]) == data["job"]["incidents"] == 1
+    assert told["effective"] == data["effective"]
+
+
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     run = journal(tmp_path / "run", started())
     empty = tmp_path / "empty"

@@ -9,8 +9,8 @@ from typing import Any
 from ftlaunch.dashboard.growing_journal import GrowingJournal
 from ftlaunch.dashboard.run_state import RunState
 from ftlaunch.history import goodput
+from ftlaunch.history.lines.numbers import sound
 from ftlaunch.history.timeline import moments
-from ftlaunch.report_page.gathering.numbers import sound
 from ftlaunch.report_page.words import SafeText
 
 _OVER = ("done", "stopped", "failed")
@@ -45,7 +45,7 @@ class IndexRow:
 
     def _begin(self) -> None:
         self._tail, self._state = GrowingJournal(self._run_dir), RunState(self._run_dir)
-        self._events: list[dict[str, Any]] = []
+        self._events: list[Mapping[str, Any]] = []
         self._files, self._forgot = 1, False
 
     def look(self) -> dict[str, Any]:
@@ -70,12 +70,11 @@ class IndexRow:
                 self._begin()
                 return self._read()
             self._state.hear(event)
-            if (checked := sound(event)) is not None:
-                self._keep(checked)
+            self._keep(sound(event))
             new = True
         return new
 
-    def _keep(self, event: dict[str, Any]) -> None:
+    def _keep(self, event: Mapping[str, Any]) -> None:
         """Of steps that follow each other with nothing between only the newest is kept: the story is the same."""
         last = self._events[-1] if self._events else {}
         if event["event"] == last.get("event") == "progress" and event.get("attempt") == last.get("attempt"):
@@ -88,7 +87,7 @@ class IndexRow:
         return {
             "job_id": words.line(story.job_id, 200),
             "ranks": story.ranks,
-            "step": self._state.step if isinstance(self._state.step, int) else None,
+            "step": self._state.step,
             "goodput": story.effective,
             "incidents": len(story.incidents),
             "incident": "" if last is None else words.line(last.sentence, 300),

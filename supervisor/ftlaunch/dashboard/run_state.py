@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.history.lines.newest_step import NewestStep
 from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run
 
-_STEPS = ("progress", "recovered", "resumed")
 _STATES = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
 
 
@@ -21,22 +21,25 @@ class RunState:
         self._start: Mapping[str, Any] | None = None
         self._end: Mapping[str, Any] | None = None
         self._stopping = ""  # who asked for it
-        self.step: object = None
-        """the newest that the journal tells"""
+        self._newest_step = NewestStep()
         self.newest: object = None
         """when it was written last: the journal's stamp"""
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take one event in."""
         name, self.newest = event["event"], event.get("t")
+        self._newest_step.hear(str(name), event)
         if name == "job_started":
             self._start, self._end, self._stopping = event, None, ""
         elif name in _STATES:
             self._end = event
         elif name == "stop_requested":
             self._stopping = str(event.get("by"))
-        elif name in _STEPS:
-            self.step = event.get("step")
+
+    @property
+    def step(self) -> int | None:
+        """The newest step that is known to be complete; None: the journal tells of none."""
+        return self._newest_step.step
 
     def told(self) -> tuple[str, str]:
         """The state in a word, and a sentence. Looks whether the supervisor lives, where it is on this machine."""

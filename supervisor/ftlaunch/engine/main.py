@@ -33,7 +33,7 @@ from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.checkpoints import CheckpointUnfinished
 from ftlaunch.reporting.events.job import JobStarted, StartRefused
 from ftlaunch.reporting.events.ranks import ForkServerNews
-from ftlaunch.reporting.page_at_end import page_at_end
+from ftlaunch.reporting.page_at_end import page_at_end, put_page_aside
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.reporting.sinks import ServiceSink
 from ftlaunch.reporting.terminal import Terminal
@@ -114,6 +114,8 @@ def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> in
     reporter.tell(JobStarted(spec, *told))
     for step in workspace.checkpoints.unfinished:
         reporter.tell(CheckpointUnfinished(step))
+    if page_stays := put_page_aside(spec.run_dir):
+        reporter.say(page_stays)
     reporter.say(messages.opening(spec, spec.run_dir))
     if anew:
         reporter.say(anew)

@@ -62,10 +62,13 @@ def read_events(run_dir: Path) -> list[dict[str, Any]]:
     return list(stream_events(run_dir))
 
 
-def stream_events(run_dir: Path, dropped: Counter[str] | None = None) -> Iterator[dict[str, Any]]:
+def stream_events(
+    run_dir: Path, dropped: Counter[str] | None = None, containing: bytes = b""
+) -> Iterator[dict[str, Any]]:
     """The whole lines of a run's journal, one after another: a journal of any length is never in memory as a whole.
 
-    dropped: counts the lines that are left out, by the reason. Raises OSError at the first line.
+    dropped: counts the lines that are left out, by the reason. containing: lines without these bytes are passed over.
+    Raises OSError at the first line.
     """
     left_out: Counter[str] = Counter() if dropped is None else dropped
     with (run_dir / EVENTS).open("rb") as file:
@@ -74,6 +77,8 @@ def stream_events(run_dir: Path, dropped: Counter[str] | None = None) -> Iterato
                 left_out[TOO_LONG] += 1
                 while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
                     pass
+                continue
+            if containing not in line:
                 continue
             try:
                 event = json.loads(line.decode(errors="replace"))

@@ -9,23 +9,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.history.journal import STRANGE, TOO_LONG, TORN
 from ftlaunch.history.report_view import LEDGER, ending, entry_sentences
 from ftlaunch.history.story import HistoryEntry
 from ftlaunch.report_page import evidence
 from ftlaunch.report_page.gathering.kept_incidents import KeptIncident
-from ftlaunch.report_page.gathering.numbers import ODD
 from ftlaunch.report_page.gathering.walk import Walk
+from ftlaunch.report_page.notes import notes
 from ftlaunch.report_page.words import SafeText
 
 MOST_BYTES = 4_500_000
 """of the data, as they stand in the page"""
-_WHY_LEFT_OUT = {
-    TORN: "is torn: it is no whole JSON",
-    TOO_LONG: "is longer than 16 MiB",
-    STRANGE: "holds no event",
-    ODD: "holds something else where a number is meant",
-}
 
 
 class NoEvents(Exception):
@@ -41,11 +34,12 @@ def page_data(run_dir: Path) -> dict[str, Any]:
     if not walk.moments:
         raise NoEvents(f"the journal in {run_dir} has no whole event")
     words = SafeText([str(word) for word in _list(walk.start.get("command"))])
-    data = _Gathered(run_dir, walk, words).data()
+    gathered = _Gathered(run_dir, walk, words)
+    data = gathered.data()
     while len(encoded(data)) > MOST_BYTES and walk.incidents.fold_one(walk.story.step_seconds or 0.0):
         for _ in range(len(data["incidents"]) // 4):
             walk.incidents.fold_one(walk.story.step_seconds or 0.0)
-        data = _Gathered(run_dir, walk, words).data()
+        data = gathered.data()
     return data
 
 
@@ -69,6 +63,7 @@ class _Gathered:
     def __init__(self, run_dir: Path, walk: Walk, words: SafeText) -> None:
         self._run_dir, self._walk, self._words = run_dir, walk, words
         self._zero = walk.story.begin
+        self._told: dict[int, dict[str, Any]] = {}  # incidents by their numbers
         said = Path(str(walk.start.get("log_dir") or run_dir / "logs"))
         moved = str(walk.start.get("run_dir")) != str(run_dir.resolve())
         self._log_dir = run_dir / "logs" if moved and not said.is_dir() else said
@@ -83,22 +78,28 @@ class _Gathered:
             "begin": round(zero, 3),
             "end": round(story.end - zero, 3),
             "job": self._job(),
-            "notes": self._notes(),
+            "notes": notes(walk),
             "ledger": [
-                {"name": name, "meaning": meaning, "seconds": round(story.seconds[name], 3)}
+                {"name": name, "meaning": meaning, "seconds": round(story.seconds[name], 3), "share": self._share(name)}
                 for name, meaning in LEDGER.items()
             ],
             "effective": story.effective,
             "columns": walk.columns.told(story.seconds, story.step_seconds),
             "spans": walk.spans.told(zero),
             "attempts": walk.attempts.told(zero),
-            "checkpoints": [[*bar[:6], self._words.line(bar[6], 200)] for bar in walk.checkpoints.told(zero)],
+            "checkpoints": [[*bar[:6], self._words.line(bar[6], 100)] for bar in walk.checkpoints.told(zero)],
             "nodes": self._nodes(),
             "steps": walk.lines.told(zero),
             "history": {"rows": self._history(), "left_out": self._left_out()},
-            "incidents": [self._incident(kept) for kept in walk.incidents.kept()],
-            "folded": walk.incidents.folded(),
+            "incidents": [self._incident_once(kept) for kept in walk.incidents.kept()],
+            "folded": [row | {"kind": self._words.line(row["kind"], 100)} for row in walk.incidents.folded()],
         }
+
+    def _share(self, name: str) -> float:
+        """Of the wall time, as `ftctl report` takes it: not rounded, so that one thing has one figure."""
+        story = self._walk.story
+        total = story.end - story.begin
+        return story.seconds[name] / total if total > 0 else 0.0
 
     def _job(self) -> dict[str, Any]:
         walk, story, words = self._walk, self._walk.story, self._words
@@ -116,7 +117,7 @@ class _Gathered:
             "attempts": story.attempts,
             "incidents": walk.incidents.count,
             "checkpoints": story.checkpoints,
-            "reached": walk.reached,
+            "reached": -1 if walk.newest_step.step is None else walk.newest_step.step,
             "steps_made": story.steps_made,
             "steps_lost": story.steps_lost,
             "step_seconds": story.step_seconds,
@@ -125,24 +126,6 @@ class _Gathered:
             "ending": words.line(over if walk.end is None else ending(walk.end), 1000),
             "zone": datetime.fromtimestamp(self._zero).astimezone().strftime("%Z"),
         }
-
-    def _notes(self) -> list[str]:
-        """What the page lacks, in sentences."""
-        walk = self._walk
-        notes = []
-        for why, count in walk.dropped.items():
-            lines = "1 line of the journal is left out: it" if count == 1 else f"{count} lines are left out: each"
-            if count:
-                notes.append(f"{lines} {_WHY_LEFT_OUT[why]}.")
-        if walk.incidents.folded():
-            kept = len(walk.incidents.kept())
-            notes.append(
-                f"{walk.incidents.count} incidents happened: the newest and the most costly {kept} are told in full,"
-                " the others are counted by their kind."
-            )
-        if walk.spans.told(self._zero) is None:
-            notes.append(f"The timeline is drawn in columns of {walk.columns.width:g} s." if walk.columns else "")
-        return notes
 
     def _nodes(self) -> dict[str, Any]:
         told = self._walk.nodes.told(self._zero)
@@ -156,6 +139,12 @@ class _Gathered:
     def _left_out(self) -> int:
         walk = self._walk
         return walk.entries - len(walk.first_entries) - len(walk.newest_entries)
+
+    def _incident_once(self, kept: KeptIncident) -> dict[str, Any]:
+        """Files are read once, however often the data are made."""
+        if kept.number not in self._told:
+            self._told[kept.number] = self._incident(kept)
+        return self._told[kept.number]
 
     def _incident(self, kept: KeptIncident) -> dict[str, Any]:
         walk, words, incident = self._walk, self._words, kept.incident
@@ -181,6 +170,7 @@ class _Gathered:
             "recovered_after": _rounded(incident.recovered_after),
             "steps_lost": incident.steps_lost,
             "cost": _rounded(kept.cost(walk.story.step_seconds or 0.0)),
+            "phases": _phases(kept),
             "trace": words.lines(str(kept.more.get("trace") or ""), 40),
             "log": evidence.log_excerpt(self._log_dir, incident, words, stale=stale),
             "autopsy": evidence.autopsy(self._run_dir, incident, kept.more.get("cause"), words),
@@ -195,6 +185,12 @@ def _sentence(entry: HistoryEntry) -> str:
     if entry.what == "memory_reduced":
         return f"memory has less room for snapshots than was asked for: {entry.fields.get('slots')} slots"
     return "; ".join(entry_sentences(entry))
+
+
+def _phases(kept: KeptIncident) -> list[tuple[str, float]]:
+    """The phases of a restart and their seconds; they begin with the last completed step."""
+    told = [(phase.name, round(phase.end - phase.begin, 3)) for phase in kept.phases]
+    return [("detecting", round(kept.incident.seen_after or 0.0, 3)), *told[1:]] if told else []
 
 
 def _rounded(value: float | None) -> float | None:

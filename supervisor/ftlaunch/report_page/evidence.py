@@ -60,6 +60,10 @@ def autopsy(run_dir: Path, incident: Incident, cause: object, words: SafeText) -
     told["verdict"] = words.line(verdict)
     ranks = sorted(rank for rank, path in found if path.stat().st_size < _MOST_BYTES)
     shown = sorted({*ranks[:MOST_DUMPS], *({incident.rank} & set(ranks))})
+    graph = wait_graph(incident.rank, {rank: read_dump(directory, rank) for rank in shown}, words)
+    notes = []
     if len(found) > len(shown):
-        told["note"] = f"{len(shown)} of {len(found)} ranks are drawn"
-    return told | wait_graph(incident.rank, {rank: read_dump(directory, rank) for rank in shown}, words)
+        notes.append(f"{len(shown)} of {len(found)} ranks are looked at: the lowest, and the culprit")
+    if undrawn := graph.pop("undrawn"):
+        notes.append(f"{undrawn} of them {'does' if undrawn == 1 else 'do'} something else than those drawn")
+    return told | graph | {"note": "; ".join(notes)}

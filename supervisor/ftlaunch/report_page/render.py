@@ -11,7 +11,7 @@ from typing import Any
 
 from ftlaunch.report_page.data import encoded
 
-_SCRIPTS = ("base.js", "view.js", "timeline.js", "charts.js", "incidents.js", "page.js")
+_SCRIPTS = ("base.js", "view.js", "timeline.js", "charts.js", "tables.js", "incidents.js", "page.js")
 _STATIC = files("ftlaunch.report_page") / "static"
 
 

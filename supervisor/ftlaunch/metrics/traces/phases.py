@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ftlaunch.history.lines.numbers import is_number
 from ftlaunch.history.timeline import moments
 
 Line = Mapping[str, Any]
@@ -49,9 +50,11 @@ class RestartPhases:
     def hear(self, line: Line) -> list[RestartTrace]:
         """Take a line; returns the restart that it completes, if it does."""
         handler = self._hears.get(str(line.get("event")))
-        if handler is None or not (found := moments([line])):
+        if handler is None or not is_number(line.get("mono")):
             return []
         if line["event"] == "job_started":
+            if not (found := moments([line])):
+                return []
             self._ahead = found[0].wall - float(line["mono"])
         return handler(self, line, self._ahead + float(line["mono"]))
 
@@ -105,6 +108,11 @@ class RestartPhases:
         if (opened := self._open) is not None and not opened.spawned:
             opened.end("killing", opened.last_exit)
         return self._close({"job_failed": "the job was given up"}.get(line["event"], "the job ended before a new step"))
+
+    @classmethod
+    def hears(cls, event: str) -> bool:
+        """Whether a line of that event says something of phases."""
+        return event in cls._hears
 
     _hears: Mapping[str, Callable[[RestartPhases, Line, float], list[RestartTrace]]] = {
         "job_started": _on_job_started,

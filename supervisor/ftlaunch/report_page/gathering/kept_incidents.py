@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ftlaunch.history.story import Incident
+from ftlaunch.history.story import USEFUL, Incident, Story
+from ftlaunch.metrics.traces.phases import RestartPhase
 
 NEWEST = COSTLIEST = 60
 _OF_THE_JOURNAL = ("cause", "signature", "step", "delay", "action", "trace", "restarts_left", "hang_restarts_left")
-_MOST_KINDS = 40
+_MOST_KINDS, _LONGEST_KIND = 40, 200
 
 
 @dataclass(order=True)
@@ -27,8 +28,12 @@ class KeptIncident:
     more: Mapping[str, Any] = field(compare=False)
     run: int = field(compare=False)
     """in which run of the supervisor; 1 is the first"""
+    trained: float = field(compare=False)
+    """seconds of training before it: the steps that it lost cannot have taken more"""
     until: float | None = field(default=None, compare=False)
     """when the next incident came, or the journal ended; None: not yet"""
+    phases: Sequence[RestartPhase] = field(default=(), compare=False)
+    """of the restart that followed; empty: it is not over, or its supervisor was killed"""
 
     def cost(self, step_seconds: float) -> float:
         """Seconds that did not train because of it: until the first new step, and the steps that were made again.
@@ -39,7 +44,7 @@ class KeptIncident:
         away = incident.recovered_after
         if away is None:
             away = max((self.until or incident.at) - incident.at, incident.resumed_after or 0.0)
-        return (incident.seen_after or 0.0) + away + (incident.steps_lost or 0) * step_seconds
+        return (incident.seen_after or 0.0) + away + min((incident.steps_lost or 0) * step_seconds, self.trained)
 
 
 @dataclass
@@ -60,12 +65,12 @@ class KeptIncidents:
         self._costliest: list[KeptIncident] = []
         self._folded: dict[str, FoldedKind] = {}
 
-    def add(self, incident: Incident, fields: Mapping[str, Any], run: int, step_seconds: float) -> None:
-        """One more. step_seconds: what a step takes, as far as that is known by now."""
+    def add(self, incident: Incident, fields: Mapping[str, Any], story: Story, step_seconds: float) -> None:
+        """One more. story: as far as it is known by now. step_seconds: what a step takes, by what is known by now."""
         self.count += 1
         self.end(incident.at)
         more = {name: fields.get(name) for name in _OF_THE_JOURNAL}
-        self._newest.append(KeptIncident(0.0, self.count, incident, more, run))
+        self._newest.append(KeptIncident(0.0, self.count, incident, more, story.runs, story.seconds[USEFUL]))
         if len(self._newest) <= NEWEST:
             return
         old = self._newest.popleft()
@@ -78,6 +83,11 @@ class KeptIncidents:
         """The next incident came, or the journal ended, at that time."""
         if self._newest and self._newest[-1].until is None:
             self._newest[-1].until = at
+
+    def restarted(self, phases: Sequence[RestartPhase]) -> None:
+        """What the restart after the newest incident consisted of."""
+        if self._newest:
+            self._newest[-1].phases = phases
 
     def fold_one(self, step_seconds: float) -> bool:
         """Keep one fewer: the one that has cost least; False where none is left."""
@@ -95,7 +105,7 @@ class KeptIncidents:
         return True
 
     def _fold(self, kept: KeptIncident) -> None:
-        kind = kept.incident.kind
+        kind = kept.incident.kind[:_LONGEST_KIND]
         if kind not in self._folded and len(self._folded) >= _MOST_KINDS:
             kind = "others"
         folded = self._folded.setdefault(kind, FoldedKind())

@@ -81,26 +81,35 @@ class Line:
     def __init__(self) -> None:
         self._points: list[tuple[float, int, float, float]] = []
         self._each = 1  # values in one point
-        self._open = 0  # values in the newest point
+        self._open = 0  # values in the point that is not full yet
+        self._at, self._step, self._low, self._high = 0.0, 0, 0.0, 0.0  # of that point
 
     def add(self, at: float, step: int, value: float) -> None:
         """One more value."""
-        if self._open:
-            time, _, low, high = self._points[-1]
-            self._points[-1] = time, step, min(low, value), max(high, value)
-        else:
-            self._points.append((at, step, value, value))
-        self._open = (self._open + 1) % self._each
-        if len(self._points) >= MOST_POINTS and not self._open:
-            pairs = [self._points[n : n + 2] for n in range(0, len(self._points), 2)]
-            self._points = [
-                (pair[0][0], pair[-1][1], min(p[2] for p in pair), max(p[3] for p in pair)) for pair in pairs
-            ]
-            self._each *= 2
+        if not self._open:
+            self._at, self._low, self._high = at, value, value
+        elif value < self._low:
+            self._low = value
+        elif value > self._high:
+            self._high = value
+        self._step = step
+        self._open += 1
+        if self._open == self._each:
+            self._points.append((self._at, step, self._low, self._high))
+            self._open = 0
+            if len(self._points) >= MOST_POINTS:
+                self._merge()
+
+    def _merge(self) -> None:
+        pairs = [self._points[n : n + 2] for n in range(0, len(self._points), 2)]
+        self._points = [(pair[0][0], pair[-1][1], min(p[2] for p in pair), max(p[3] for p in pair)) for pair in pairs]
+        self._each *= 2
 
     def told(self, zero: float) -> list[list[float]]:
         """Seconds after `zero`, step, lowest and highest value of each point."""
-        return [[round(at - zero, 1), step, _short(low), _short(high)] for at, step, low, high in self._points]
+        newest = [(self._at, self._step, self._low, self._high)] if self._open else []
+        points = [*self._points, *newest]
+        return [[round(at - zero, 1), step, _short(low), _short(high)] for at, step, low, high in points]
 
 
 def _short(value: float) -> float:

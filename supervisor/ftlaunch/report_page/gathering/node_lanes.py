@@ -6,8 +6,7 @@ from typing import Any
 
 from ftlaunch.history.timeline import Moment
 
-MOST_NODES = 64
-_MOST_STAYS = 1000
+MOST_NODES, MOST_STAYS = 64, 1000
 STANDBY = -1
 """in the place of a place: the node stands by"""
 
@@ -16,8 +15,8 @@ class NodeLanes:
     """Of the journal's `node_joined`, `node_placed` and `node_left`; a job of one node has none of them."""
 
     def __init__(self) -> None:
-        self.count = 0
-        """nodes that have come; one that comes again counts again"""
+        self.arrivals_left_out = self.stays_left_out = 0
+        """how often a node came that has no lane; stays that the lanes lack"""
         self._rows: dict[int, dict[str, Any]] = {}  # by the number that the head gives to a node
         self._open: dict[int, tuple[float, int]] = {}  # since when a node is at its place
         self._stays = 0
@@ -38,11 +37,11 @@ class NodeLanes:
             self._end_all(moment.wall)
 
     def _join(self, node: int, moment: Moment) -> None:
-        self.count += 1
         self._move(node, moment.wall, None)
         host = str(moment.fields.get("host") or moment.fields.get("address") or "")[:100]
         row = next((row for row in self._rows.values() if row["host"] == host and row["free"]), None)
         if row is None and len({id(row) for row in self._rows.values()}) >= MOST_NODES:
+            self.arrivals_left_out += 1
             return
         self._rows[node] = row or {"host": host, "stays": [], "free": True}
         self._rows[node]["free"] = False
@@ -53,9 +52,11 @@ class NodeLanes:
         before, row = self._open.pop(node, None), self._rows.get(node)
         if row is None:
             return
-        if before is not None and self._stays < _MOST_STAYS:
+        if before is not None and self._stays < MOST_STAYS:
             row["stays"].append((before[0], at, before[1]))
             self._stays += 1
+        elif before is not None:
+            self.stays_left_out += 1
         if place is not None:
             self._open[node] = at, place
         else:
@@ -77,4 +78,4 @@ class NodeLanes:
             }
             for row in rows
         ]
-        return {"count": self.count, "rows": lanes, "cut": self._stays >= _MOST_STAYS}
+        return {"rows": lanes}

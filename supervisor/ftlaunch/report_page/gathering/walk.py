@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ftlaunch.history.goodput import Teller
-from ftlaunch.history.journal import EVENTS, stream_events
+from ftlaunch.history.journal import stream_events
+from ftlaunch.history.lines.newest_step import NewestStep
+from ftlaunch.history.lines.numbers import is_number, sound
 from ftlaunch.history.story import HistoryEntry, Incident
 from ftlaunch.history.timeline import Moment, stream_moments
+from ftlaunch.metrics.traces.phases import RestartPhases
 from ftlaunch.report_page.gathering.columns import Columns
 from ftlaunch.report_page.gathering.kept_incidents import KeptIncidents
 from ftlaunch.report_page.gathering.lanes import Bars, Spans
 from ftlaunch.report_page.gathering.node_lanes import NodeLanes
-from ftlaunch.report_page.gathering.numbers import ODD, sound
 from ftlaunch.report_page.gathering.step_lines import StepLines
 
 FIRST_ENTRIES, NEWEST_ENTRIES = 20, 180
-_RESUMED = re.compile(rb'"event": ?"resumed"')
 _SPOKEN = ("rank_slow", "rank_slow_over", "unsound", "rolled_back", "memory_reduced")  # entries besides the teller's
-_REACHED = ("progress", "resumed", "recovered", "checkpoint_committed")  # all ranks had completed their `step`
 _GRADES = {"checkpoint_committed": 0, "abnormal": 1, "checkpoint_failed": 2, "checkpoint_rejected": 3}
 """how much a checkpoint is worth a look"""
-_PIECE, _OVERLAP = 1 << 20, 64  # bytes
 
 
 class Walk:
@@ -41,8 +39,7 @@ class Walk:
         self.first_entries: list[HistoryEntry] = []
         self.newest_entries: deque[HistoryEntry] = deque(maxlen=NEWEST_ENTRIES)
         self.entries = 0
-        self.reached = -1
-        """the newest step that is known to be complete"""
+        self.newest_step = NewestStep()
         self.start: Mapping[str, Any] = {}
         """the newest job_started"""
         self.end: Mapping[str, Any] | None = None
@@ -53,9 +50,10 @@ class Walk:
         """attempt and rank that were started again alone"""
         self._open: tuple[float, int] | None = None  # begin and number of the attempt that runs
         self._left: float | None = None  # when it was last seen to end
-        self._teller = Teller(_is_hooked(run_dir / EVENTS), self._spend)
+        self._phases = RestartPhases()
+        self._teller = Teller(_is_hooked(run_dir), self._spend)
         self.moments = 0
-        for moment in stream_moments(_sound(stream_events(run_dir, self.dropped), self.dropped)):
+        for moment in stream_moments(sound(event, self.dropped) for event in stream_events(run_dir, self.dropped)):
             self._take(moment)
         self.story = self._teller.close()
         self._end_attempt(self.story.end)
@@ -70,17 +68,20 @@ class Walk:
         story = self._teller.story
         if story.steps_lost > before:
             self.columns.lose(moment.wall, story.steps_lost - before)
+        if RestartPhases.hears(moment.event):
+            for restart in self._phases.hear(moment.fields):
+                self.incidents.restarted(restart.phases)
         for entry in story.entries:
             if isinstance(entry, Incident):
-                self.incidents.add(entry, moment.fields, story.runs, self._teller.mean_step or 0.0)
+                self.incidents.add(entry, moment.fields, story, self._teller.mean_step or 0.0)
                 self.columns.incident(entry.at)
             else:
                 self._enter(entry)
         story.entries.clear()
         if moment.event in _SPOKEN:
             self._enter(HistoryEntry(moment.wall, moment.event, moment.attempt, dict(moment.fields)))
-        if moment.event in _REACHED:
-            self.reached = max(self.reached, int(moment.fields.get("step", -1)))
+        if moment.event in NewestStep.EVENTS:
+            self.newest_step.hear(moment.event, moment.fields)
         if (take := _TAKES.get(moment.event)) is not None:
             take(self, moment)
         self.nodes.take(moment)
@@ -159,21 +160,9 @@ _TAKES: Mapping[str, Callable[[Walk, Moment], None]] = {
 }
 
 
-def _sound(events: Iterator[dict[str, Any]], dropped: Counter[str]) -> Iterator[dict[str, Any]]:
-    """Those whose numbers are numbers: a journal may be of another version, or of somebody else."""
-    for event in events:
-        if (checked := sound(event)) is not None:
-            yield checked
-        else:
-            dropped[ODD] += 1
-
-
-def _is_hooked(path: Path) -> bool:
-    """Whether the ranks say their steps: some line tells of a resume. Raises OSError."""
-    with path.open("rb") as file:
-        rest = b""
-        while piece := file.read(_PIECE):
-            if _RESUMED.search(rest + piece):
-                return True
-            rest = piece[-_OVERLAP:]
-    return False
+def _is_hooked(run_dir: Path) -> bool:
+    """Whether the ranks say their steps: some event tells of a resume. Raises OSError."""
+    return any(
+        event["event"] == "resumed" and is_number(event.get("mono")) and is_number(event.get("attempt"))
+        for event in stream_events(run_dir, containing=b'"resumed"')
+    )

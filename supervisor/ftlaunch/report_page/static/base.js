@@ -1,5 +1,6 @@
 // What all drawings use: elements made of text only, and how times and numbers are written.
 const CLASSES = ["useful", "lost", "detecting", "restarting", "starting", "stopping", "down", "unknown"];
+const STACKED = [0, 1, 2, 3, 4, 5, 7, 6]; // the classes, from the bottom of a stack to its top
 const SVG = "http://www.w3.org/2000/svg";
 const state = { data: null };
 const $ = (id) => document.getElementById(id);
@@ -39,8 +40,10 @@ function clock(seconds, parts = "full") {
   return parts === "exact" ? exact : `${day} ${exact}`;
 }
 
-const zone = () => new Date().toLocaleTimeString("en", { timeZoneName: "short" }).split(" ").pop();
-const share = (part, whole) => (whole > 0 ? `${((100 * part) / whole).toFixed(2)} %` : "0 %");
+// Of that moment: a job of the summer is told in the summer's time, whenever it is read.
+const zone = (seconds) => new Date((state.data.begin + seconds) * 1000).toLocaleTimeString("en", { timeZoneName: "short" }).split(" ").pop();
+const percent = (part) => `${(100 * part).toFixed(2)} %`;
+const share = (part, whole) => percent(whole > 0 ? part / whole : 0);
 const short = (value) => (value === null || value === undefined ? "not known" : String(Number(value.toPrecision(4))));
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 

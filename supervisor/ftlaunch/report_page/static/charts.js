@@ -4,54 +4,44 @@ function drawLedger() {
   const bar = svg("svg", { viewBox: "0 0 1000 34", height: 34, preserveAspectRatio: "none", role: "img", "aria-label": `Where ${duration(total)} went; the table below tells the same` });
   let x = 0;
   for (const row of ledger) {
-    const part = total > 0 ? (1000 * row.seconds) / total : 0;
+    const part = 1000 * row.share;
     const box = svg("rect", { class: `c${CLASSES.indexOf(row.name)}`, x, y: 0, width: part, height: 34 });
-    box.addEventListener("pointermove", (event) => tip(event, `${row.name}: ${duration(row.seconds)}, ${share(row.seconds, total)}`));
+    box.addEventListener("pointermove", (event) => tip(event, `${row.name}: ${duration(row.seconds)}, ${percent(row.share)}`));
     box.addEventListener("pointerleave", (event) => tip(event, ""));
     bar.append(box);
     x += part;
   }
   $("ledger-bar").replaceChildren(bar);
   const shown = ledger.filter((row) => row.seconds > 0 || row.name === "useful" || row.name === "lost");
-  rows($("ledger"), shown.map((row) => [[label(row.name), "t"], [row.meaning], [duration(row.seconds), "n"], [share(row.seconds, total), "n"]]));
+  rows($("ledger"), shown.map((row) => [[label(row.name), "t"], [row.meaning], [duration(row.seconds), "n"], [percent(row.share), "n"]]));
   if (effective === null) $("ledger").querySelector("tbody").append(el("tr", {}, el("td", { colspan: 4 }, "The effective training time is not known: the ranks do not say their steps.")));
 }
 
 const label = (name) => el("span", {}, el("span", { class: `swatch c${CLASSES.indexOf(name)}`, "aria-hidden": "true" }), name);
 
-// The columns within what is shown, merged until each has some pixels.
-function columnsShown() {
-  const { seconds, width: each } = state.data.columns;
-  const first = Math.max(Math.floor(view.from / each), 0), last = Math.min(Math.ceil(view.to / each), seconds.length);
-  const merged = Math.max(1, Math.ceil((last - first) / Math.max(40, Math.floor((width() - margin()) / 4))));
-  const found = [];
+// The columns from one to another, merged until they are no more than so many.
+function mergedColumns(first, last, most) {
+  const { seconds, width: each } = state.data.columns, merged = Math.max(1, Math.ceil((last - first) / most)), found = [];
   for (let at = first; at < last; at += merged) {
-    const sums = CLASSES.map((_, kind) => seconds.slice(at, Math.min(at + merged, last)).reduce((sum, row) => sum + row[kind], 0));
-    found.push({ from: at * each, to: Math.min(Math.min(at + merged, last) * each, end()), seconds: sums });
+    const sums = new Array(CLASSES.length).fill(0), until = Math.min(at + merged, last);
+    for (let column = at; column < until; column += 1) seconds[column].forEach((part, kind) => { sums[kind] += part; });
+    found.push({ from: at * each, to: Math.min(until * each, end()), seconds: sums });
   }
   return found;
 }
 
+// Those within what is shown, of some pixels each.
+function columnsShown() {
+  const { seconds, width: each } = state.data.columns;
+  return mergedColumns(Math.max(Math.floor(view.from / each), 0), Math.min(Math.ceil(view.to / each), seconds.length), Math.max(40, Math.floor(room() / 4)));
+}
+
 drawers.push(function drawGoodput() {
   const height = 130, bottom = height - 18, x = scale();
-  const one = drawing("goodput", height, "Share of the time that trained, over time, and as a line the share since the beginning");
+  const one = drawing("goodput", height, "Share of the time that trained, over time, and as a line the share since the beginning; the table of the time tells the same");
   for (const [part, text] of [[0, "0 %"], [0.5, "50 %"], [1, "100 %"]]) one.append(svg("text", { x: 0, y: Math.max(bottom - part * (bottom - 4), 10) }, text));
   axis(one, 4, bottom, true);
-  const order = [0, 1, 2, 3, 4, 5, 7, 6];
-  for (const column of columnsShown()) {
-    const total = column.seconds.reduce((sum, part) => sum + part, 0);
-    if (total <= 0) continue;
-    const a = Math.max(x(column.from), margin()), b = Math.min(x(column.to), width() - 6);
-    let y = bottom;
-    for (const kind of order) {
-      const high = (column.seconds[kind] / total) * (bottom - 4);
-      if (high <= 0) continue;
-      y -= high;
-      const box = svg("rect", { class: `c${kind}`, x: a, y, width: Math.max(b - a - (b - a > 4 ? 0.5 : 0), 0.6), height: high });
-      box.addEventListener("pointermove", (event) => tip(event, `${CLASSES[kind]}: ${share(column.seconds[kind], total)}\n${clock(column.from)} to ${clock(column.to)}`));
-      one.append(box);
-    }
-  }
+  drawMix(one, columnsShown(), 4, bottom - 4, mixOf);
   drawShare(one, x, bottom);
 });
 
@@ -64,7 +54,7 @@ function drawShare(one, x, bottom) {
     const at = Math.min((column + 1) * each, end());
     if (total > 0 && at >= view.from && at <= view.to) points.push(`${x(at).toFixed(1)},${(bottom - (useful / total) * (bottom - 4)).toFixed(1)}`);
   });
-  if (points.length > 1) one.append(svg("polyline", { class: "sum", points: points.join(" ") }));
+  if (points.length > 1) one.append(svg("polyline", { class: "sum", "pointer-events": "none", points: points.join(" ") }));
 }
 
 const NOT_RECORDED = {
@@ -73,15 +63,17 @@ const NOT_RECORDED = {
 };
 const COLOURS = ["--l0", "--l1", "--l2", "--l3", "--l4", "--l5", "--l6", "--l7"];
 
+const linesOf = (name) => Object.entries(state.data.steps[name].lines);
+
 function drawLines(place, name, told, fromZero) {
-  const all = Object.entries(state.data.steps[name].lines);
+  const all = linesOf(name);
   $(`${place}-none`).textContent = all.length ? "" : NOT_RECORDED[name];
   if (!all.length) return $(place).replaceChildren();
   const shown = all.map(([key, points], number) => [key, points.filter(([at], n) => (points[n + 1] ? points[n + 1][0] : at) >= view.from && (n ? points[n - 1][0] : at) <= view.to), COLOURS[number % COLOURS.length]]);
   const values = shown.flatMap(([, points]) => points.flatMap(([, , low, high]) => [low, high]));
   const least = fromZero ? 0 : Math.min(...values), most = Math.max(...values), room = most - least || Math.abs(most) || 1;
   const height = 150, bottom = height - 18, x = scale(), y = (value) => bottom - 4 - ((value - least) / room) * (bottom - 14);
-  const one = drawing(place, height, `${name === "loss" ? "Loss" : "Step time"} over time; the table below has the newest values`);
+  const one = drawing(place, height, `${name === "loss" ? "Loss" : "Step time"} over time; the table of it below tells the same`);
   axis(one, 4, bottom, true);
   if (values.length) for (const value of [least, least + room / 2, least + room]) one.append(svg("text", { x: 0, y: y(value) + 4 }, told(value)));
   const inside = svg("svg", { x: margin(), y: 0, width: width() - margin() - 6, height: bottom });

@@ -4,15 +4,15 @@ const made = new Map(); // number -> the element, and the JSON that it was made 
 function drawIncidentList() {
   const { incidents, folded, job } = state.data;
   const wanted = [...incidents].reverse().map((one) => {
-    const json = JSON.stringify([one, state.data.begin]), before = made.get(one.number);
-    if (before && before.json === json) return before.element;
+    const before = made.get(one.number), known = before && before.begin === state.data.begin;
+    if (known && JSON.stringify(before.one) === JSON.stringify(one)) return before.element;
     const element = before ? before.element : el("details", { class: "incident", id: `incident-${one.number}` }, el("summary"));
     element.querySelector("summary").replaceChildren(...head(one));
     for (const old of [...element.children].slice(1)) old.remove();
     element.dataset.drawn = "";
     element.ontoggle = () => { if (element.open) body(element, one); };
     if (element.open) body(element, one);
-    made.set(one.number, { json, element });
+    made.set(one.number, { one, begin: state.data.begin, element });
     return element;
   });
   const list = $("incident-list"), keep = new Set(wanted);
@@ -41,18 +41,32 @@ function body(element, one) {
   const since = (seconds) => (seconds === null ? null : duration(seconds));
   const lost = one.steps_lost === null ? null : count(one.steps_lost, "step");
   element.append(facts([
-    ["Cause", one.cause], ["Decided", [one.verdict, one.action && one.action !== one.verdict && `(${one.action})`, one.delay ? `after ${duration(one.delay)}` : ""].filter(Boolean).join(" ")],
-    ["Restarts left", one.restarts_left], ["Step", one.step], ["Seen", one.seen_after === null ? null : `${duration(one.seen_after)} after the last completed step`],
+    ["Cause", one.sentence.startsWith(one.cause) ? "" : one.cause], ["Decided", [one.verdict, one.action && one.action !== one.verdict && `(${one.action})`, one.delay ? `after ${duration(one.delay)}` : ""].filter(Boolean).join(" ")],
+    one.kind === "hang" ? ["Restarts after hangs left", one.hang_restarts_left] : ["Restarts left", one.restarts_left], ["Step", one.step], ["Seen", one.seen_after === null ? null : `${duration(one.seen_after)} after the last completed step`],
     ["Resumed", one.resumed_after === null ? null : `at step ${one.resumed_step} from ${one.source || "nothing"}, after ${since(one.resumed_after)}`],
     ["First new step", one.recovered_after === null ? null : `after ${since(one.recovered_after)}`],
     ["Steps made again", lost], ["Cost", `${duration(one.cost)}: until the first new step, and the steps made again`],
   ]));
+  if (one.phases.length) phasesOf(element, one);
   if (one.autopsy) autopsyOf(element, one);
   if (one.trace.length) element.append(el("h3", {}, one.autopsy ? "Where it stood" : "Its last words"), el("pre", { tabindex: 0 }, one.trace.join("\n")));
   if (one.log) {
     element.append(el("h3", {}, `End of the log of rank ${one.rank}`), el("p", { class: "quiet" }, one.log.path));
     element.append(one.log.lines.length ? el("pre", { tabindex: 0 }, one.log.lines.join("\n")) : el("p", { class: "quiet" }, one.log.note));
   }
+  for (const text of element.querySelectorAll("pre")) text.scrollTop = text.scrollHeight; // the last lines matter most
+}
+
+// The restart in its phases, each as long as it took, with the figures.
+function phasesOf(element, one) {
+  const total = one.phases.reduce((sum, [, seconds]) => sum + seconds, 0), bar = svg("svg", { viewBox: "0 0 1000 14", height: 14, preserveAspectRatio: "none", role: "img", "aria-label": "The phases of the restart; the list below tells the same" });
+  let x = 0;
+  for (const [name, seconds] of one.phases) {
+    const part = total > 0 ? (1000 * seconds) / total : 0;
+    bar.append(svg("rect", { class: `p${PHASES.indexOf(name)}`, x, y: 0, width: part, height: 14 }));
+    x += part;
+  }
+  element.append(el("h3", {}, "The restart in its phases"), bar, el("ul", { class: "legend" }, ...one.phases.map(([name, seconds]) => key(`p${PHASES.indexOf(name)}`, `${name} ${duration(seconds)}`))));
 }
 
 function autopsyOf(element, one) {

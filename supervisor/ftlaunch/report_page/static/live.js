@@ -50,7 +50,7 @@
     if (live.state) {
       $("state").textContent = live.state;
       $("state").className = state.className;
-      $("ending").textContent = live.sentence;
+      $("ending").textContent = window.ftlaunch.afterState(live.state, live.sentence);
     }
     $("made").textContent = `Kept up to date by ftctl dashboard from ${shown.job.run_dir}.`;
     bar.classList.toggle("lost", lostSince !== null || live.state === "gone");

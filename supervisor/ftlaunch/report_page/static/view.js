@@ -6,13 +6,14 @@ const drawers = [];
 
 const end = () => Math.max(state.data.end, LEAST_SHOWN);
 const width = () => Math.max($("drawings").clientWidth - 20, 240);
-const margin = () => (width() < 520 ? 62 : MARGIN);
+const margin = () => (width() < 520 ? 76 : MARGIN);
+const room = () => width() - margin() - 6; // pixels of a drawing that are time
 const scale = () => {
   const left = margin();
-  const each = (width() - left - 6) / (view.to - view.from);
+  const each = room() / (view.to - view.from);
   return (seconds) => left + (seconds - view.from) * each;
 };
-const timeAt = (x) => view.from + ((x - margin()) / (width() - margin() - 6)) * (view.to - view.from);
+const timeAt = (x) => view.from + ((x - margin()) / room()) * (view.to - view.from);
 
 function show(from, to) {
   const whole = end();
@@ -51,7 +52,7 @@ function drawNow() {
 
 // Round moments within what is shown, for the axis.
 function ticks(most) {
-  const steps = [0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800];
+  const steps = [0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 28800, 43200, 86400, 172800, 604800];
   const length = view.to - view.from;
   const step = steps.find((one) => length / one <= most) || 604800 * Math.ceil(length / 604800 / most);
   const found = [];
@@ -67,14 +68,14 @@ function ticks(most) {
 
 function axis(drawing, top, bottom, labels) {
   const x = scale();
-  for (const [at, text] of ticks(Math.max(2, Math.floor((width() - margin()) / 95)))) {
+  for (const [at, text] of ticks(Math.max(2, Math.floor(room() / (width() < 520 ? 60 : 95))))) {
     drawing.append(svg("line", { class: "rule", x1: x(at), x2: x(at), y1: top, y2: bottom }));
     if (labels) drawing.append(svg("text", { x: x(at), y: bottom + 13, "text-anchor": x(at) > width() - 30 ? "end" : "middle" }, text));
   }
 }
 
-function drawing(place, height, label) {
-  const one = svg("svg", { viewBox: `0 0 ${width()} ${height}`, height, role: "img", "aria-label": label });
+function drawing(place, height, label, role = "img") {
+  const one = svg("svg", { viewBox: `0 0 ${width()} ${height}`, height, role, "aria-label": label });
   $(place).replaceChildren(one);
   return one;
 }
