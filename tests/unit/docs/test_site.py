@@ -104,6 +104,22 @@ def test_every_sentence_of_troubleshooting_stands_in_the_code() -> None:
     )
 
 
+# refusals of ftctl that say all that could be written of them: the system's own words follow
+SAY_IT_ALL = {
+    "cannot ask job {}: {}",
+    "cannot show job {}: {}: {}",
+    "cannot show logs of job {}: {}: {}",
+    "job {} is not running: {}",
+}
+
+
+def test_every_refusal_of_ftctl_stands_in_troubleshooting() -> None:
+    quoted = _QUOTED.findall((ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"))
+    refused = set(sentences.refusals())
+    assert len(refused) > 25
+    assert {one for one in refused if not any(sentences.quotes(words, one) for words in quoted)} == SAY_IT_ALL
+
+
 def test_a_sentence_that_is_not_in_the_code_is_found() -> None:
     assert sentences.stands_in_the_code("cannot resume: no checkpoint in ... is usable (see its quarantine/)")
     assert not sentences.stands_in_the_code("cannot resume: no snapshot in ... is usable (see its quarantine/)")
