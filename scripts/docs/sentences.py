@@ -44,7 +44,7 @@ def stands_in_the_code(quoted: str) -> bool:
 
 
 def refusals() -> Iterator[str]:
-    """The sentences with which `ftctl` refuses: of each `raise Cannot(...)` and `raise CannotFind(...)` that has one."""
+    """The sentences with which `ftctl` refuses: those of each `raise Cannot(...)` and `raise CannotFind(...)`."""
     top = SOURCES["ftlaunch"]
     for path in [*sorted((top / "cli").rglob("*.py")), top / "history/runs.py"]:
         for node in ast.walk(ast.parse(path.read_bytes())):
