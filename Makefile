@@ -25,12 +25,13 @@ STAMP := $(VENV)/.installed
 GPU_WHEELS := hatchling packaging pathspec pluggy trove-classifiers click psutil pyyaml safetensors xxhash nvidia-ml-py \
     numpy pytest iniconfig pygments pytest-timeout pytest-xdist execnet hypothesis attrs sortedcontainers setuptools wheel pip
 ASKED := $(VENV)/.asked
+GRAFANA_PAGE := build/grafana_page
 # Not the file named above: the user's own, from the command line or the environment.
 OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics prometheus gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics prometheus grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -108,6 +109,13 @@ slurm: $(STAMP)  ## run jobs under a real Slurm, with nodes made of namespaces (
 
 prometheus: $(STAMP)  ## scrape jobs with a real Prometheus, run the dashboard's queries, test the alerts (apt-get install prometheus)
 	$(BIN)/python -m pytest --durations=5 tests/prometheus $(PYTEST_ARGS)
+
+grafana-picture: $(STAMP)  ## draw the dashboard for Grafana with Grafana's components, for the docs (npm, chromium, prometheus; two minutes)
+	mkdir -p $(GRAFANA_PAGE)
+	cp tests/prometheus/grafana_page/* $(GRAFANA_PAGE)
+	cd $(GRAFANA_PAGE) && npm install --ignore-scripts --no-audit --no-fund --loglevel=error && npm run --silent build
+	$(BIN)/python -m pip install -q "playwright>=1.50"
+	FT_SHOTS=docs/images $(BIN)/python -m pytest tests/prometheus/test_grafana_page.py $(PYTEST_ARGS)
 
 bench-metrics: $(STAMP)  ## measure a scrape at 1,024 ranks, the exporter, and the supervisor with and without it (two minutes)
 	$(BIN)/python scripts/bench_metrics

@@ -35,6 +35,22 @@ def test_the_command_starts_without_psutil_and_as_a_module() -> None:
         assert answer.stderr == "ftlaunch: cannot use `--keep 0`: it must be a whole number, 1 or more\n"
 
 
+def test_the_engine_starts_without_what_few_jobs_need() -> None:
+    """Each of them takes a tenth of a MiB or more, which every supervisor would hold for as long as its job runs."""
+    modules = {
+        "concurrent.futures",
+        "decimal",
+        "difflib",
+        "logging",
+        "prometheus_client",
+        "rich",
+        "statistics",
+        "zipfile",
+    }
+    code = f"import sys, ftlaunch.cli.launch, ftlaunch.engine.main; print(sorted({modules} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60) == "[]\n"
+
+
 def test_attach_can_be_imported_without_what_torch_imports_for_compiling() -> None:
     """A plain rank would wait a second for it. Tried: it fails where a module of the hooks makes an optimizer."""
     code = "import sys; import ftlaunch_hooks.job.attaching; print('torch._dynamo' in sys.modules)"

@@ -20,9 +20,16 @@ from tests.support.waiting import wait_for
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
 NO_PROMETHEUS = "there is no Prometheus here (apt-get install prometheus)"
+DASHBOARD = Path(__file__).parents[2] / "configs/grafana/ftlaunch.json"
 BEATS = JOBS / "beats.py"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 Labels = dict[str, str]
+
+
+def dashboard() -> dict[str, Any]:
+    """The dashboard for Grafana."""
+    content: dict[str, Any] = json.loads(DASHBOARD.read_text())
+    return content
 
 
 def start(
@@ -97,23 +104,24 @@ class Prometheus:
             "scrape_configs": [{"job_name": "ftlaunch", "static_configs": [{"targets": targets}]}],
         }
         (home / "prometheus.yml").write_text(yaml.safe_dump(config))
-        self._address = f"127.0.0.1:{free_port()}"
+        address = f"127.0.0.1:{free_port()}"
+        self.url = f"http://{address}"
         assert PROMETHEUS is not None
         command = [PROMETHEUS, f"--config.file={home}/prometheus.yml", f"--storage.tsdb.path={home}/data",
-                   f"--web.listen-address={self._address}", "--log.level=warn"]  # fmt: skip
+                   f"--web.listen-address={address}", "--log.level=warn"]  # fmt: skip
         with (home / "log").open("w") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         wait_for(self._ready, "Prometheus")
 
     def _ready(self) -> bool:
         try:
-            return bool(get(f"http://{self._address}/-/ready")[1])
+            return bool(get(f"{self.url}/-/ready")[1])
         except OSError:
             return False
 
     def ask(self, path: str, **fields: str) -> Any:
         """The data of an answer of its API. Fails with what it says of a query that it refuses."""
-        where = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(fields)}"
+        where = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(fields)}"
         try:
             answer = json.loads(get(where)[1])
         except urllib.error.HTTPError as error:

@@ -6,7 +6,6 @@ shape, and are not taken.
 
 from __future__ import annotations
 
-import zipfile
 from enum import Enum
 from pathlib import Path
 
@@ -36,4 +35,6 @@ def format_of(path: Path) -> Format | None:
         return None
     if path.suffix == ".safetensors":
         return Format.SAFETENSORS
+    import zipfile  # noqa: PLC0415 - few jobs begin with a checkpoint of another library; the supervisor stays small
+
     return Format.TORCH if path.suffix in _TORCH_SUFFIXES or zipfile.is_zipfile(path) else None

@@ -7,7 +7,6 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +81,8 @@ def verify(directory: Path, threads: int | None = None, advance: Advance = ignor
     Raises Damaged with the first thing found wrong, OSError when storage does not answer (which says nothing about
     the checkpoint).
     """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - the saver verifies; the supervisor stays small
+
     metadata = examine(directory)  # cheap things first
     files: Mapping[str, Mapping[str, Any]] = metadata["files"]
     work = [
