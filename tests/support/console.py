@@ -102,7 +102,8 @@ class Console:
             (self.work / block.comments["file"]).write_text(block.text)
             return
         if "with" in block.comments:
-            self._bring(*block.comments["with"].split(" = "))
+            for file in block.comments["with"].split(", "):
+                self._bring(*file.split(" = "))
         if "second terminal" in block.comments:
             for command in block.commands:
                 self._run(block, command)

@@ -3,7 +3,7 @@
 A comment stands directly above a block:
 
     <!-- file: NAME -->             a block of text: this file is there before the next command
-    <!-- with: NAME = PATH -->      this file of the repository, or the block `file: NAME` of a page, is there
+    <!-- with: NAME = PATH, ... --> these files of the repository, or the block `file: NAME` of a page, are there
     <!-- not run: REASON -->        the block cannot run here
     <!-- second terminal -->        typed while the last command of the block before goes on
     <!-- until Ctrl-C -->           each command goes on, having shown that, until Ctrl-C is pressed
