@@ -100,9 +100,9 @@ chaos: $(STAMP)  ## a thousand random SIGKILLs, every restore compared (ten minu
 chaos-nodes: $(STAMP)  ## the same over machines made of namespaces, which are lost as well (as root; two hours)
 	$(BIN)/python scripts/chaos/nodes.py
 
-browser: $(STAMP)  ## open the dashboard in a real browser, offline (Debian's chromium; one minute)
+browser: $(STAMP)  ## open the dashboard, and the site, in a real browser, offline (Debian's chromium; two minutes)
 	$(BIN)/python -m pip install -q "starlette>=0.40" "uvicorn>=0.30" "httpx>=0.27" "playwright>=1.50" "axe-playwright-python>=0.1.4"
-	$(BIN)/python -m pytest --durations=10 tests/browser $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m browser --durations=10 tests $(PYTEST_ARGS)
 
 slurm: $(STAMP)  ## run jobs under a real Slurm, with nodes made of namespaces (as root; ten minutes)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/slurm $(PYTEST_ARGS)

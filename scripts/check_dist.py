@@ -3,8 +3,9 @@
     make check-dist
 
 An environment gets what the package declares, which is no torch: commands work without one, and the hooks say what they
-lack. Then it sees the torch of the environment that runs this file, and a job is killed and goes on. `pipx install` and
-`uv tool install` of the wheel are tried with programs that are installed for it.
+lack. Then it sees the torch of the environment that runs this file, and a job is killed and goes on; with the wheel all
+that docs/tutorial.md tells people to type is typed, to a survived kill and its report. `pipx install` and `uv tool
+install` of the wheel are tried with programs that are installed for it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+
+from tests.support.console import Console  # noqa: E402
 
 PACKAGES = ("ftlaunch", "ftlaunch_contract", "ftlaunch_hooks", "ftlaunch_mindspore", "ftlaunch_ray")
 INSTALLED = (*(f"{package}/py.typed" for package in PACKAGES), "ftlaunch/fault_rules.yaml")
@@ -41,6 +47,7 @@ FILES = """
 from importlib.metadata import files
 print(*files("ftlaunch"), sep="\\n")
 """
+IMPORTS_TORCH = "import torch\n"
 TINY = """
 import os, pathlib
 pathlib.Path(f"rank-{os.environ['RANK']}-of-{os.environ['WORLD_SIZE']}").touch()
@@ -130,6 +137,10 @@ def use(archive: Path, version: str, home: Path, binaries: Path) -> None:
     told = run(home, python, "-c", WITHOUT_TORCH).strip()
     if "has no torch; install" not in told:
         _refuse(archive, [f"without torch the hooks say {told!r}"])
+    (home / "imports.py").write_text(IMPORTS_TORCH, encoding="utf-8")
+    told = run(home, str(binaries / "ftlaunch"), "imports.py", code=1)
+    if "pip install 'ftlaunch[torch]'`); giving up" not in told:
+        _refuse(archive, [f"a job whose script finds no torch is given up with {told!r}"])
     (home / "tiny.py").write_text(TINY, encoding="utf-8")
     run(home, str(binaries / "ftlaunch"), "--nproc-per-node", "2", "tiny.py")
     ranks = sorted(path.name for path in home.glob("rank-*"))
@@ -151,6 +162,23 @@ def train(archive: Path, home: Path, binaries: Path) -> None:
     said = run(home, str(binaries / "ftlaunch"), "--nproc-per-node", "2", "--memory-interval", "1", "trains.py")
     if "trained in attempt 1" not in said:
         _refuse(archive, [f"a job that was killed once and has ended with 0 said {said!r}"])
+    if archive.suffix == ".whl":
+        follow_tutorial(archive, home / "tutorial", binaries)
+
+
+def follow_tutorial(archive: Path, home: Path, binaries: Path) -> None:
+    """Type all that the tutorial tells people to type behind its installation, and look for the kill in the report."""
+    home.mkdir()
+    console = Console(home, f"FT_TEST={archive.name}-{os.getpid()}", binaries, _environment())
+    try:
+        console.follow(ROOT / "docs/tutorial.md")
+        report = (console.work / "runs/tutorial-killed/report.html").read_text(encoding="utf-8")
+    except AssertionError as error:
+        _refuse(archive, [str(error)])
+    finally:
+        console.dispose()
+    if "rank 1 was killed by SIGKILL" not in report:
+        _refuse(archive, ["the report of the tutorial's job does not tell of the kill"])
 
 
 def check_tools(wheel: Path, version: str) -> str:
@@ -174,27 +202,31 @@ def check_tools(wheel: Path, version: str) -> str:
     return f"{wheel.name}: installed with pipx and with uv in {time.monotonic() - begin:.1f} s, both without torch"
 
 
-def run(home: Path, *command: str, variables: Mapping[str, str] | None = None) -> str:
-    """Run a command in `home`, without this checkout's environment; returns what it prints. Its failure ends all.
+def run(home: Path, *command: str, variables: Mapping[str, str] | None = None, code: int = 0) -> str:
+    """Run a command in `home`, without this checkout's environment; returns what it prints, its errors too if it fails.
 
-    variables: for its environment, besides.
+    variables: for its environment, besides. code: the exit code that it must have: another one ends all.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     done = subprocess.run(
         command,
         cwd=home,
-        env={**environment, **(variables or {})},
+        env={**_environment(), **(variables or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        said = f"{done.stdout}{done.stderr}"
+    said = f"{done.stdout}{done.stderr}"
+    if done.returncode != code:
         sys.exit(
             f"{said}cannot go on: `{' '.join(command)}` ended with exit code {done.returncode}; its words are above"
         )
-    return done.stdout
+    return said if code else done.stdout
+
+
+def _environment() -> dict[str, str]:
+    """The variables of this process, but for those of its own environment of Python."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
 
 
 def _tracked() -> list[str]:

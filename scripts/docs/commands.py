@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 import click
 
+from ftlaunch.cli.asking import NO
 from ftlaunch.cli.ctl import command
+from ftlaunch.cli.options import OPTIONS
+from ftlaunch.cli.options import command as launcher
+from ftlaunch_contract.protocol import EXIT_DONE, EXIT_USAGE
+
+_INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
+_EXITS = {
+    EXIT_DONE: "done",
+    NO: "the answer is no: the job is not running or did not stop, something had to stay; a check, a rehearsal or a"
+    " checkpoint that was verified has failed",
+    EXIT_USAGE: "bad usage or job spec, or no such run",
+    _INTERRUPTED: "interrupted by Ctrl-C; a job that was asked to stop still does",
+}
+
+
+def exit_table() -> str:
+    """The exit codes of `ftctl`."""
+    return "\n".join(["| code | means |", "| --- | --- |", *(f"| {code} | {said} |" for code, said in _EXITS.items())])
+
+
+def bare_options() -> str:
+    """The options of `ftlaunch` that no key of a job spec has."""
+    context = click.Context(launcher, info_name="ftlaunch")
+    options = [one for one in launcher.get_params(context) if isinstance(one, click.Option) and one.name not in OPTIONS]
+    rows = [f"| {', '.join(f'`{name}`' for name in one.opts)} | {_cell(_plain(one.help or ''))} |" for one in options]
+    return "\n".join(["| option | what it says |", "| --- | --- |", *rows])
 
 
 def reference() -> str:
@@ -42,7 +69,7 @@ def _row(option: click.Option, context: click.Context) -> str:
 
 def _plain(text: str) -> str:
     """Help in paragraphs of one line each, but for those in which click keeps the lines apart (marked by \\b)."""
-    return "\n\n".join(_paragraph(part) for part in text.split("\n\n"))
+    return "\n\n".join(_paragraph(part) for part in inspect.cleandoc(text).split("\n\n"))
 
 
 def _paragraph(text: str) -> str:

@@ -26,6 +26,7 @@ STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
     ("README.md", "frameworks"): frameworks.table,
     ("docs/architecture.md", "folders"): house.table,
     ("docs/guide/spec.md", "options"): lists.options,
+    ("docs/guide/spec.md", "bare options"): commands.bare_options,
     ("docs/guide/journal.md", "events"): journal.table,
     ("docs/guide/metrics.md", "metrics"): metrics.table,
     ("docs/guide/without-supervisor.md", "environment"): lists.environment,
@@ -34,6 +35,7 @@ STRETCHES: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/guide/zoo.md", "shapes"): zoo.table,
     ("docs/glossary.md", "words"): lists.words,
     ("docs/reference/commands.md", "commands"): commands.reference,
+    ("docs/reference/commands.md", "exit codes"): commands.exit_table,
     ("docs/reference/environment.md", "variables"): variables.table,
     ("docs/reference/exit-codes.md", "exit codes"): lists.exit_table,
 }

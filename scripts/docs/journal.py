@@ -10,6 +10,7 @@ from house import SOURCES
 
 # fields that a class hands on without naming them
 _HANDED_ON = {"warm_parent": ["state", "pid", "status", "why"]}
+_FIRST = ("job", "ranks", "nodes", "incidents", "checkpoints")  # how the page begins
 
 
 class Told(NamedTuple):
@@ -32,9 +33,9 @@ def table() -> str:
 
 
 def events() -> Iterator[Told]:
-    """Every class with a name for the journal, in the order of the files: job, ranks, nodes, incidents, checkpoints."""
-    for file in ("job", "ranks", "nodes", "incidents", "checkpoints"):
-        path = SOURCES["ftlaunch"] / "reporting/events" / f"{file}.py"
+    """Every class with a name for the journal: those of the files that `_FIRST` names, then those of the others."""
+    found = sorted((SOURCES["ftlaunch"] / "reporting/events").glob("*.py"))
+    for path in sorted(found, key=lambda path: _FIRST.index(path.stem) if path.stem in _FIRST else len(_FIRST)):
         classes = {node.name: node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)}
         for node in classes.values():
             if name := _name(node):

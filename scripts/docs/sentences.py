@@ -13,6 +13,8 @@ from functools import cache
 from house import ROOT, SOURCES
 
 _HOLE = "{}"
+_REFUSED = {"Cannot": "", "CannotFind": "cannot find the run: "}
+"""what raises a refusal, and the words before it on the terminal"""
 
 
 @cache
@@ -37,6 +39,27 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 def stands_in_the_code(quoted: str) -> bool:
     """Whether the product can print a sentence that a page quotes; `...` there stands for values, or for more words."""
-    parts = [re.escape(part.strip()) for part in " ".join(quoted.split()).split("...")]
-    wanted = re.compile(".*".join(parts))
+    wanted = _pattern(quoted)
     return any(wanted.search(sentence.replace(_HOLE, "...")) for sentence in sentences())
+
+
+def refusals() -> Iterator[str]:
+    """The sentences with which `ftctl` refuses: those of each `raise Cannot(...)` and `raise CannotFind(...)`."""
+    top = SOURCES["ftlaunch"]
+    for path in [*sorted((top / "cli").rglob("*.py")), top / "history/runs.py"]:
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
+                begin = _REFUSED.get(node.exc.func.id)
+                said = node.exc.args[0] if node.exc.args else None
+                if begin is not None and isinstance(said, ast.Constant | ast.JoinedStr):
+                    yield begin + " ".join("".join(_texts(said)).split())
+
+
+def quotes(quoted: str, sentence: str) -> bool:
+    """Whether a page that quotes so means this sentence, which has `{}` for values."""
+    return _pattern(quoted).match(sentence.replace(_HOLE, "...")) is not None
+
+
+def _pattern(quoted: str) -> re.Pattern[str]:
+    parts = [re.escape(part.strip()) for part in " ".join(quoted.split()).split("...")]
+    return re.compile(".*".join(parts))

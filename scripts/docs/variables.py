@@ -38,11 +38,23 @@ _GIVEN = {
     "PYTHONPATH": "begins with the folder of the adapters' import hook, with `auto_attach`",
 }
 _READ = {
+    "XDG_STATE_HOME": "where [the list of jobs](../guide/daemon.md#the-list-of-jobs) is; `~/.local/state` where it is"
+    " not set",
+    "TERM": "`dumb`, or nothing: `ftctl top` and progress are shown in plain lines",
+    "PATH": "where a program of the spec is looked for",
     "FTLAUNCH_TOKEN": "the secret by which nodes know each other where they share no run dir, 16 characters or more;"
     " `-`: a line of standard input. Never given to ranks",
     "FTLAUNCH_ETCD_USER": "by which etcd knows a job, where etcd asks. Never given to ranks",
     "FTLAUNCH_ETCD_PASSWORD": "likewise",
     "CUDA_VISIBLE_DEVICES": "which GPUs `--nproc-per-node gpu` counts",
+    "NOTIFY_SOCKET": "where systemd is told that the service is ready, alive, stopping, and how it is"
+    " ([systemd](../guide/daemon.md#systemd)). Never given to ranks",
+    "WATCHDOG_USEC, WATCHDOG_PID": "how often systemd wants a sign of life, and of which process. Never given to ranks",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT": "where traces go, unless `traces` of the spec"
+    " says it ([metrics and traces](../guide/metrics.md)). OpenTelemetry itself reads its other variables, such as"
+    " OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_SERVICE_NAME": "the name of the service in traces; `ftlaunch` where it is not set",
+    "_FTLAUNCH_COMPLETE, _FTCTL_COMPLETE": "set by the shell that completes words ([`ftctl completion`](commands.md))",
     "RAY_ADDRESS": "which Ray cluster `python -m ftlaunch_ray` uses",
     "SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_JOB_NUM_NODES, SLURM_NNODES": "whether this is a step of several"
     " nodes with one task on each, and of how many",
@@ -90,4 +102,4 @@ def _given_in_the_code() -> set[str]:
 
 def described() -> set[str]:
     """Every variable that the page names."""
-    return set(re.findall(r"`([A-Z][A-Z0-9_]+)`", table()))
+    return set(re.findall(r"`(_?[A-Z][A-Z0-9_]+)`", table()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -37,8 +38,10 @@ def _read(path: Path) -> TrainingShape:
 
 
 def table() -> str:
-    """A row a shape; the name leads to the script."""
-    lines = ["| shape | what it is | promise |", "| --- | --- | --- |"]
+    """How many shapes there are, and a row for each; the name leads to the script."""
+    promises = Counter(shape.promise for shape in shapes())
+    counts = f"{promises['Exact']} exact, {promises['Refused']} refused, {promises['Said']} said"
+    lines = [f"{promises.total()} shapes: {counts}.", "", "| shape | what it is | promise |", "| --- | --- | --- |"]
     for shape in shapes():
         link = f"[{shape.name}](../../{(SHAPES / shape.name).relative_to(ROOT).as_posix()}.py)"
         lines.append(f"| {link} | {shape.what} | {_promise(shape)} |".replace("\n", " "))

@@ -57,3 +57,15 @@ def test_it_is_given_up_at_once(job: FtJob, where: str, error: str, committed: i
         [committed] if committed > 0 else []
     )
     job.assert_clean()
+
+
+def test_a_script_that_finds_no_torch_is_given_up_at_once_with_the_remedy(job: FtJob) -> None:
+    """Taken out: without its rule in configs/fault_rules.yaml it is tried again, and nothing says how to get torch."""
+    script = job.home / "train.py"
+    script.write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")  # what import says
+    job.start("--no-warm", script=script, args=(), ranks=1)
+    assert job.wait() == 1, job.stderr
+    (incident,) = job.events("incident")
+    assert (incident["verdict"], incident["kind"]) == ("give up", "no-torch")
+    assert "or `pip install 'ftlaunch[torch]'`); giving up: it would come again" in incident["sentence"]
+    job.assert_clean()

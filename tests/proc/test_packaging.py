@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -83,3 +84,11 @@ def test_the_first_check_that_fails_ends_them(tmp_path: Path) -> None:
     passed = [f"ci: make {target}{end}" for target in ("setup", "lint", "docs") for end in ("", " passed")]
     assert told == [*passed, "ci: make test"]
     assert done.stderr.startswith("ci: make test failed with exit code 2 after ")
+
+
+def test_what_is_said_of_the_checks_is_what_they_run() -> None:
+    said = re.findall(r"^\.ci/run +(.*): what", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
+    runs = re.findall(
+        r"^(?:step|for target in) ([a-z -]+)", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert said == [", ".join(word for words in runs for word in words.split())]

@@ -62,6 +62,7 @@ def pages(site: Path) -> dict[Path, Read]:
     return {page: Read(page) for page in site.rglob("*.html")}
 
 
+@pytest.mark.long
 def test_no_page_loads_anything_from_another_host(site: Path, pages: dict[Path, Read]) -> None:
     assert len(pages) > 150
     foreign = {where for read in pages.values() for where in read.loads if urlsplit(where).netloc}
@@ -75,6 +76,7 @@ def test_no_page_loads_anything_from_another_host(site: Path, pages: dict[Path, 
     assert not any('class="mermaid"' in page.read_text(encoding="utf-8") for page in pages), "it is fetched when shown"
 
 
+@pytest.mark.long
 def test_every_link_within_the_site_leads_somewhere(site: Path, pages: dict[Path, Read]) -> None:
     broken = []
     for page, read in pages.items():
@@ -90,11 +92,13 @@ def test_every_link_within_the_site_leads_somewhere(site: Path, pages: dict[Path
     assert broken == []
 
 
+@pytest.mark.long
 def test_what_lies_outside_of_docs_is_in_the_site(site: Path) -> None:
     assert "another rank has not come" in (site / "source/configs/fault_rules.yaml.html").read_text()
     assert "keeps a PyTorch training job alive" in (site / "index.html").read_text()
 
 
+@pytest.mark.long
 def test_the_index_of_the_search_is_in_the_site(site: Path) -> None:
     index = (site / "search/search_index.js").read_text(encoding="utf-8").removeprefix("var __index = ")
     places = {entry["location"] for entry in json.loads(index)["docs"]}
@@ -121,6 +125,7 @@ def clone(tmp_path: Path) -> Path:
     return home
 
 
+@pytest.mark.long
 def test_a_broken_link_or_anchor_ends_the_build(clone: Path, tmp_path: Path) -> None:
     with (clone / "docs/api.md").open("a") as page:
         page.write("\n[gone](guide/gone.md) and [nowhere](guide/spec.md#nowhere-at-all)\n")
@@ -130,6 +135,7 @@ def test_a_broken_link_or_anchor_ends_the_build(clone: Path, tmp_path: Path) -> 
     assert "nowhere-at-all" in done.stderr
 
 
+@pytest.mark.long
 def test_a_guide_that_no_section_names_appears(clone: Path, tmp_path: Path) -> None:
     (clone / "docs/guide/a-new-one.md").write_text("# A new one\n\nSee [the table](../../configs/fault_rules.yaml).\n")
     done = build(clone, tmp_path / "site")
@@ -160,6 +166,7 @@ def requests_of(site: Path) -> Iterator[list[str]]:
     yield asked
 
 
+@pytest.mark.browser
 def test_the_search_works_from_files_and_asks_no_other_host(requests_of: list[str]) -> None:
     assert any("search_index.js" in address for address in requests_of)
     assert [address for address in requests_of if not address.startswith(("file:", "data:", "blob:"))] == []

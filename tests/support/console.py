@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from tests.support.console_blocks import ROOT, Block, Command, blocks, joined, p
 from tests.support.leftovers import carriers
 from tests.support.waiting import wait_for
 
-LONGEST = 240.0  # seconds: of one command
+LONGEST = 600.0  # seconds: of one command; on an idle machine none needs a tenth of it
+_INTERRUPTED = 130  # exit code
 
 
 @dataclass
@@ -41,6 +43,11 @@ class Shell:
 
         wait_for(there, self._told("to show it"), LONGEST)
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C, which ends this command."""
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(LONGEST) in (0, _INTERRUPTED), self._told("has not ended by Ctrl-C")
+
     def end(self) -> None:
         """Wait for the end, which must be a good one, with the output that the page shows."""
         try:
@@ -61,12 +68,24 @@ class Shell:
 
 
 class Console:
-    """The terminals of somebody who does what a page says."""
+    """The terminals of somebody who does what a page says, with a home and a list of jobs of their own."""
 
-    def __init__(self, directory: Path, tag: str) -> None:
+    def __init__(
+        self, directory: Path, tag: str, binaries: Path = Path(sys.executable).parent,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:  # fmt: skip
+        """tag: NAME=VALUE, a variable by which what is left alive is found. binaries: where the commands are.
+
+        environ: the variables that the terminals begin with.
+        """
         self.directory, self.tag = directory, tag
-        self.work = directory / "work"
+        self.work, home = directory / "work", directory / "home"
         self.work.mkdir()
+        home.mkdir()
+        name, _, value = tag.partition("=")
+        path = f"{binaries}{os.pathsep}{environ['PATH']}"
+        self._environment = {**environ, "PATH": path, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"),
+                             name: value}  # fmt: skip
         self._shells: list[Shell] = []
         self._first: Shell | None = None
 
@@ -83,7 +102,8 @@ class Console:
             (self.work / block.comments["file"]).write_text(block.text)
             return
         if "with" in block.comments:
-            self._bring(*block.comments["with"].split(" = "))
+            for file in block.comments["with"].split(", "):
+                self._bring(*file.split(" = "))
         if "second terminal" in block.comments:
             for command in block.commands:
                 self._run(block, command)
@@ -101,17 +121,19 @@ class Console:
 
     def _run(self, block: Block, command: Command) -> None:
         shell = self._start(block, command)
+        if "until Ctrl-C" in block.comments:
+            shell.show(command.shown)
+            shell.interrupt()
+            return
         shell.shown.append(command.shown)
         shell.end()
 
     def _start(self, block: Block, command: Command) -> Shell:
         log = self.directory / f"output_{len(self._shells)}"
-        name, _, value = self.tag.partition("=")
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         with log.open("wb") as file:
             process = subprocess.Popen(
                 ["bash", "-c", command.line], cwd=self.work, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                env={**os.environ, "PATH": path, name: value},
+                env=self._environment,
             )  # fmt: skip
         self._shells.append(Shell(block.place, command, process, log))
         return self._shells[-1]

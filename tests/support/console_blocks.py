@@ -3,9 +3,10 @@
 A comment stands directly above a block:
 
     <!-- file: NAME -->             a block of text: this file is there before the next command
-    <!-- with: NAME = PATH -->      this file of the repository, or the block `file: NAME` of a page, is there
+    <!-- with: NAME = PATH, ... --> these files of the repository, or the block `file: NAME` of a page, are there
     <!-- not run: REASON -->        the block cannot run here
     <!-- second terminal -->        typed while the last command of the block before goes on
+    <!-- until Ctrl-C -->           each command goes on, having shown that, until Ctrl-C is pressed
 
 A block without a command, behind one of a second terminal, is what the first terminal goes on to show.
 """
@@ -21,7 +22,7 @@ _BLOCK = re.compile(
     r"(?P<comments>(?:^ *<!--(?:(?!-->).)*-->\n+)*)^(?P<indent> *)```(?P<kind>\w+)\n(?P<text>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
 )
-_COMMENT = re.compile(r"<!-- (file|with|not run|second terminal)(?:: (.*?))? -->", re.DOTALL)
+_COMMENT = re.compile(r"<!-- (file|with|not run|second terminal|until Ctrl-C)(?:: (.*?))? -->", re.DOTALL)
 _UNIT = r"(?: (?:us|ms|s|min|h|d|[KMGT]iB|bytes)\b)"
 _NUMBER = re.compile(rf"\d[\d,]*(?:\.\d+)?{_UNIT}?(?: \d+{_UNIT})*")
 

@@ -26,9 +26,10 @@ COMM = "comm"  # the class of victims: ranks that failed because another rank ha
 TIMEOUT = "comm-timeout"  # likewise, because another rank did not come
 _VICTIMS = {TIMEOUT: 1, COMM: 2}  # the greater, the less it says of the beginning
 AT_START = "exception-at-start"
+NO_TORCH = "no-torch"  # no restart installs it
 NOT_THE_MACHINES = frozenset({
     COMM, TIMEOUT,  # victims
-    "exception", AT_START, "exit", "left-early", "numerical", "gpu-memory", "host-memory",  # the script's
+    "exception", AT_START, NO_TORCH, "exit", "left-early", "numerical", "gpu-memory", "host-memory",  # the script's
     "disk", "port", "preempted", "resume",  # nobody's, or nobody knows whose
 })  # fmt: skip
 """classes of failures that say nothing of the machine on which they began"""
@@ -81,7 +82,7 @@ def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
     sentence = f"rank {evidence.rank} {what} {where}{meaning}"
     signature = f"{rule.kind}:{detail}"
     told = rule.kind, evidence.rank, evidence.step, sentence, signature, shortened(trace), rule.action
-    return Cause(*told, final=evidence.final)
+    return Cause(*told, final=evidence.final or rule.kind == NO_TORCH)
 
 
 def first_cause(evidences: Sequence[Evidence], rules: Sequence[FaultRule]) -> Cause:

@@ -36,6 +36,11 @@ stopped
     ```console
     $ sbatch job.sh
     ```
+
+<!-- until Ctrl-C -->
+```console
+$ ftctl dashboard
+```
 """
 
 
@@ -43,7 +48,7 @@ def test_a_page_is_read_block_by_block(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(console_blocks, "ROOT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    file, first, second, more, last = blocks(page)
+    file, first, second, more, cluster, last = blocks(page)
     assert (file.kind, file.comments["file"], file.text) == ("python", "train.py", "print(1)\n")
     assert [(one.line, one.shown) for one in first.commands] == [
         ("ftlaunch \\\n    train.py", "step 10"),
@@ -52,7 +57,8 @@ def test_a_page_is_read_block_by_block(tmp_path, monkeypatch) -> None:
     assert first.comments["with"] == "job.yaml = configs/train_gpt.yaml"
     assert "second terminal" in second.comments
     assert (more.commands, more.more) == ((), "stopped")
-    assert (last.reason, last.commands[0].line) == ("needs a cluster, and two machines", "sbatch job.sh")
+    assert "until Ctrl-C" in last.comments
+    assert (cluster.reason, cluster.commands[0].line) == ("needs a cluster, and two machines", "sbatch job.sh")
     assert first.place == "page.md:9"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
@@ -14,7 +16,7 @@ from ftlaunch.cli.options import command
 from ftlaunch.health.time_limits import BOUNDS
 from ftlaunch.notify.client import DeliveryOutcome
 from ftlaunch.policy.states import JobState
-from ftlaunch.reporting.events import checkpoints, incidents, job, nodes, ranks
+from ftlaunch.reporting import events
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.job import NotifyFailed, StopAnnounced
 from ftlaunch.spec.keys import default
@@ -130,7 +132,8 @@ def test_the_exit_codes_are_those_of_the_contract() -> None:
 
 
 def test_the_journal_page_lists_every_event_with_its_fields() -> None:
-    kinds = [kind for module in (job, ranks, nodes, incidents, checkpoints) for kind in vars(module).values()]
+    modules = [importlib.import_module(f"{events.__name__}.{found.name}") for found in iter_modules(events.__path__)]
+    kinds = [kind for module in modules for kind in vars(module).values()]
     defined = {kind.name: kind for kind in kinds
                if isinstance(kind, type) and issubclass(kind, JobEvent) and kind.name}  # fmt: skip
     read_off = {event.name: event.fields for event in journal.events()}
@@ -154,6 +157,13 @@ def test_the_dependencies_have_reasons() -> None:
     assert sorted(re.findall(r"^\| ([\w-]+) \| [a-zA-Z]", table, re.MULTILINE)[1:]) == sorted(wanted)
     extras = set(re.findall(r"\(the extra `([\w-]+)`\)", table))
     assert extras == project["optional-dependencies"].keys() - {"example", "dev", "kubernetes", "frameworks"}
+
+
+def test_what_the_pages_have_pip_install_is_an_extra() -> None:
+    asked = [names for page in PAGES for names in re.findall(r"(?:ftlaunch|\.)\[([a-z,]+)\]'", page.read_text("utf-8"))]
+    assert len(asked) > 5
+    extras = house.tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]
+    assert {extra for names in asked for extra in names.split(",")} <= extras.keys()
 
 
 def test_decisions_are_numbered_and_say_what_was_decided() -> None:

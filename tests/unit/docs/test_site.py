@@ -11,6 +11,7 @@ from tests.support.console_blocks import ROOT, blocks
 
 sys.path.insert(0, str(ROOT / "scripts/docs"))
 
+import house
 import sentences
 import variables
 
@@ -52,6 +53,11 @@ def test_a_block_in_a_list_is_indented_by_four_and_ends_with_an_empty_line(page:
 def test_no_code_holds_an_escaped_bar(page: Path) -> None:
     spans = re.findall(r"`([^`\n]+)`", _FENCE.sub("", page.read_text(encoding="utf-8")))
     assert [span for span in spans if "\\|" in span] == [], "MkDocs shows the backslash: write <code>A&#124;B</code>"
+
+
+def test_no_page_holds_a_control_character() -> None:
+    """Click marks lines that are to be kept apart with a backspace in the help of a command."""
+    assert [name_of(page) for page in PAGES if re.search(r"[\x00-\x08\x0b-\x1f]", page.read_text("utf-8"))] == []
 
 
 # --- the site -----------------------------------------------------------------------------------------------
@@ -98,15 +104,50 @@ def test_every_sentence_of_troubleshooting_stands_in_the_code() -> None:
     )
 
 
+# refusals of ftctl that say all that could be written of them: the system's own words follow
+SAY_IT_ALL = {
+    "cannot ask job {}: {}",
+    "cannot show job {}: {}: {}",
+    "cannot show logs of job {}: {}: {}",
+    "job {} is not running: {}",
+}
+
+
+def test_every_refusal_of_ftctl_stands_in_troubleshooting() -> None:
+    quoted = _QUOTED.findall((ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"))
+    refused = set(sentences.refusals())
+    assert len(refused) > 25
+    assert {one for one in refused if not any(sentences.quotes(words, one) for words in quoted)} == SAY_IT_ALL
+
+
 def test_a_sentence_that_is_not_in_the_code_is_found() -> None:
     assert sentences.stands_in_the_code("cannot resume: no checkpoint in ... is usable (see its quarantine/)")
     assert not sentences.stands_in_the_code("cannot resume: no snapshot in ... is usable (see its quarantine/)")
     assert not sentences.stands_in_the_code("cannot resume: no checkpoint at ... is usable")
 
 
+# texts of the code that look like variables of the environment, and are none that anybody sets for ftlaunch
+NO_VARIABLES = {
+    "DCP_SHARDING_INFO", "DCP_VERSION", "F8_E4M3", "F8_E5M2", "F8_E8M0",  # of formats of files
+    "FOR_ITER", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD", "LOAD_ATTR",
+    "LOAD_METHOD", "RAISE_VARARGS", "RETURN_CONST", "RETURN_VALUE",  # of Python's bytecode
+    "MULTI_CPU", "MULTI_GPU", "STRICT_SPREAD", "_KERNEL_SEED", "_MEM_FORMAT_ENCODING",  # of other libraries
+    "SC_CLK_TCK", "SC_OPEN_MAX", "SC_PAGE_SIZE",  # of sysconf
+    "JE_ARROW_MALLOC_CONF", "MKL_NUM_THREADS",  # how the fork server keeps libraries from starting threads
+    "RAY_RAYLET_PID",  # Ray's own, by which an agent finds the raylet that it watches
+}  # fmt: skip
+
+
 def test_every_variable_of_the_product_is_described() -> None:
     """Those of the spec's keys and of the contract are generated; these are read by name in the code."""
-    wanted = re.compile(r"(?:FTLAUNCH|SLURM|RAY|PET)_[A-Z_]+")
-    internal = {"RAY_RAYLET_PID"}  # Ray's own, by which an agent finds the raylet that it watches
+    wanted = re.compile(r"_?[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
     found = {name for name in sentences.sentences() if wanted.fullmatch(name)}
-    assert found - internal - variables.described() == set()
+    assert found - variables.described() == NO_VARIABLES
+
+
+def test_every_variable_of_one_word_is_described() -> None:
+    """Without a `_` only its place tells a variable from another text: `environ["RANK"]`, `os.environ.get("TERM")`."""
+    asked = re.compile(r"""environ(?:\.get\(|\.pop\(|\[)"([A-Z]+)\"""")
+    code = "".join(path.read_text("utf-8") for source in house.SOURCES.values() for path in source.rglob("*.py"))
+    assert len(set(asked.findall(code))) > 2
+    assert set(asked.findall(code)) - variables.described() == set()

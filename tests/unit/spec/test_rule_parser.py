@@ -69,6 +69,10 @@ EXAMPLES = [
     ("preempted", Facts(signal="SIGTERM")),
     ("killed", Facts(signal="SIGKILL")),
     ("killed", failed("RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly")),
+    ("no-torch", failed("ModuleNotFoundError: No module named 'torch'", before_first_step=True)),
+    ("no-torch", failed("ImportError: cannot use ftlaunch_hooks.attach: /usr/bin/python has no torch; install the build"
+                        " that you train with, or `pip install 'ftlaunch[torch]'`", before_first_step=True)),
+    ("exception-at-start", failed("ModuleNotFoundError: No module named 'torchdata'", before_first_step=True)),
     ("exception-at-start", failed("NameError: name 'x' is not defined", before_first_step=True)),
     ("exception-at-start",
      Facts(exit=2, log="train.py: error: unrecognized arguments: --lrr", before_first_step=True)),
