@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Generic, Protocol, TypeVar
 
-from ftlaunch.history.journal import EVENTS
+from ftlaunch.dashboard.run_state import RunState
+from ftlaunch.history.journal import TOO_LONG, parsed
+from ftlaunch.report_page.run_files import open_journal
 
 _BLOCK = 1 << 20  # bytes
 _LONGEST = 16 << 20  # bytes of a line; what is longer is passed over
@@ -18,38 +20,97 @@ class GrowingJournal:
     """Of one run dir."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / EVENTS
+        self._run_dir = run_dir
         self._file = 0, 0  # device and inode
         self._offset = 0
         self._rest, self._passing = b"", False  # the line that has no end yet; it is too long, and passed over
         self.files = 0
         """how many journals there were, one in the place of the other: what came before a new one counts no more"""
+        self.dropped: Counter[str] = Counter()
+        """lines of this journal that hold no event, by the reason"""
 
     def appended(self) -> Iterator[dict[str, Any]]:
         """The events since the last call. A last line without its end is read when that is written. Raises OSError."""
-        with self._path.open("rb") as file:
+        with open_journal(self._run_dir) as file:
             found = os.fstat(file.fileno())
             if self._file != (found.st_dev, found.st_ino) or found.st_size < self._offset:
                 self._file, self._offset = (found.st_dev, found.st_ino), 0
                 self._rest, self._passing = b"", False
+                self.dropped.clear()
                 self.files += 1
             file.seek(self._offset)
             for line in self._lines(file):
-                if (event := _event(line)) is not None:
+                event = parsed(line)
+                if isinstance(event, dict):
                     yield event
+                else:
+                    self.dropped[event] += bool(line.strip())
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
         while block := file.read(_BLOCK):
             self._offset += len(block)
             *lines, rest = (self._rest + block).split(b"\n")
             yield from lines[self._passing :]
-            self._passing = (self._passing and not lines) or len(rest) > _LONGEST
+            too_long = len(rest) > _LONGEST
+            self.dropped[TOO_LONG] += too_long
+            self._passing = (self._passing and not lines) or too_long
             self._rest = b"" if self._passing else rest
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
-    try:
-        event = json.loads(line.decode(errors="replace"))
-    except (ValueError, RecursionError):
-        return None  # torn by a crash
-    return event if isinstance(event, dict) and "event" in event else None
+class Hears(Protocol):
+    """What is made of the events of a journal."""
+
+    @property
+    def resumed(self) -> bool:
+        """Some event tells of a resume."""
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Take one in."""
+
+
+Heard = TypeVar("Heard", bound=Hears)
+
+
+class FollowedJournal(Generic[Heard]):
+    """The journal of a run dir, the state of the job, and what is made of the events, always of all of them."""
+
+    def __init__(self, run_dir: Path, make: Callable[[bool], Heard]) -> None:
+        """make: begins anew; it is told whether the ranks say their steps, which a first resume shows."""
+        self._run_dir, self._make = run_dir, make
+        self._begin(hooked=False)
+
+    def _begin(self, *, hooked: bool) -> None:
+        self._journal, self._hooked = GrowingJournal(self._run_dir), hooked
+        self.state, self.heard = RunState(self._run_dir), self._make(hooked)
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Lines that hold no event, by the reason."""
+        return self._journal.dropped
+
+    def read(self) -> bool:
+        """Take in what was appended; whether there was something. Raises OSError.
+
+        After anything else goes wrong, the journal is read from its beginning: events were taken in by one part alone.
+        """
+        try:
+            return self._read()
+        except OSError:
+            raise
+        except Exception:
+            self._begin(hooked=False)
+            raise
+
+    def _read(self) -> bool:
+        new = False
+        for event in self._journal.appended():
+            if self._journal.files > 1:
+                self._begin(hooked=False)
+                return self._read()
+            self.state.hear(event)
+            self.heard.hear(event)
+            new = True
+            if self.heard.resumed and not self._hooked:
+                self._begin(hooked=True)
+                return self._read()
+        return new

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from ftlaunch.dashboard.growing_journal import GrowingJournal
-from ftlaunch.dashboard.run_state import RunState
-from ftlaunch.history import goodput
-from ftlaunch.history.timeline import moments
+from ftlaunch.dashboard.growing_journal import FollowedJournal
+from ftlaunch.history.goodput import Teller
+from ftlaunch.history.story import Incident, Story
+from ftlaunch.history.timeline import TimeLine
 from ftlaunch.report_page.gathering.numbers import sound
 from ftlaunch.report_page.words import SafeText
-
-_OVER = ("done", "stopped", "failed")
 
 
 class IndexRows:
@@ -36,62 +37,80 @@ class IndexRows:
 
 
 class IndexRow:
-    """One run dir. Of a job that is over only the row is kept; should its journal grow, it is read anew."""
+    """One run dir."""
 
     def __init__(self, name: str, run_dir: Path) -> None:
-        self._name, self._run_dir = name, run_dir
+        self._run_dir = run_dir
+        raw = os.fsencode(name)
+        shown = SafeText([]).line(raw.decode(errors="replace"), 300)
+        self._named = {"name": shown, "link": f"run/{quote(raw, safe='')}/"}
+        self._journal = FollowedJournal(run_dir, _StorySoFar)
         self._told: dict[str, Any] = {}
-        self._begin()
-
-    def _begin(self) -> None:
-        self._tail, self._state = GrowingJournal(self._run_dir), RunState(self._run_dir)
-        self._events: list[dict[str, Any]] = []
-        self._files, self._forgot = 1, False
 
     def look(self) -> dict[str, Any]:
-        """The row now, JSON-ready."""
+        """The row now, JSON-ready; one that cannot be made says why."""
         try:
-            new = self._read()
+            return self._look()
         except OSError as error:
-            why = f"cannot read its journal: {str(error.strerror).lower()}"
-            return {**self._told, "name": self._name, "state": "unreadable", "sentence": why}
+            return self._unreadable(f"cannot read its journal: {str(error.strerror).lower()}")
+        except Exception as error:
+            # The last line of defence: a journal is other people's, and one of them must not keep the others away.
+            logging.getLogger(__name__).exception("the row of %s", self._run_dir)
+            return self._unreadable(f"cannot read its journal: {type(error).__name__}: {error}")
+
+    def _look(self) -> dict[str, Any]:
+        new = self._journal.read()
+        state = self._journal.state
         if new:
-            self._told = self._tell()
-        state, sentence = self._state.told()
-        if state in _OVER:
-            self._events, self._forgot = [], True
-        return {**self._told, "name": self._name, "state": state, "sentence": SafeText([]).line(sentence, 300)}
+            step = state.step if isinstance(state.step, int) else None
+            self._told = self._journal.heard.told() | {"step": step}
+        word, sentence = state.told()
+        return {**self._told, **self._named, "state": word, "sentence": SafeText([]).line(sentence, 300)}
 
-    def _read(self) -> bool:
-        """Whether there is something new."""
-        new = False
-        for event in self._tail.appended():
-            if self._forgot or self._tail.files != self._files:
-                self._begin()
-                return self._read()
-            self._state.hear(event)
-            if (checked := sound(event)) is not None:
-                self._keep(checked)
-            new = True
-        return new
+    def _unreadable(self, why: str) -> dict[str, Any]:
+        return {**self._told, **self._named, "state": "unreadable", "sentence": SafeText([]).line(why, 300)}
 
-    def _keep(self, event: dict[str, Any]) -> None:
-        """Of steps that follow each other with nothing between only the newest is kept: the story is the same."""
-        last = self._events[-1] if self._events else {}
-        if event["event"] == last.get("event") == "progress" and event.get("attempt") == last.get("attempt"):
-            self._events.pop()
-        self._events.append(event)
 
-    def _tell(self) -> dict[str, Any]:
-        story, words = goodput.tell(moments(self._events)), SafeText([])
-        last = story.incidents[-1] if story.incidents else None
+class _StorySoFar:
+    """What a row tells of the events, in the room of one of them."""
+
+    def __init__(self, hooked: bool) -> None:
+        self._line, self._teller = TimeLine(), Teller(hooked)
+        self._incidents, self._last = 0, ""
+
+    @property
+    def resumed(self) -> bool:
+        """Some event tells of a resume."""
+        return self._line.resumed
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Take one in. One whose numbers are none is left out."""
+        if (checked := sound(event)) is None:
+            return
+        for moment in self._line.take(checked):
+            self._teller.hear(moment)
+            self._count(self._teller.story)
+
+    def _count(self, story: Story) -> None:
+        for entry in story.entries:
+            if isinstance(entry, Incident):
+                self._incidents, self._last = self._incidents + 1, entry.sentence
+        story.entries.clear()
+
+    def told(self) -> dict[str, Any]:
+        """The cells of the row, as if the journal ended here."""
+        teller, words = self._teller.copied(), SafeText([])
+        for moment in self._line.held:
+            teller.hear(moment)
+        story = teller.close()
+        more = story.incidents
+        last = more[-1].sentence if more else self._last
         return {
             "job_id": words.line(story.job_id, 200),
             "ranks": story.ranks,
-            "step": self._state.step if isinstance(self._state.step, int) else None,
             "goodput": story.effective,
-            "incidents": len(story.incidents),
-            "incident": "" if last is None else words.line(last.sentence, 300),
+            "incidents": self._incidents + len(more),
+            "incident": words.line(last, 300),
             "begin": story.begin,
             "newest": story.end,
         }

@@ -10,6 +10,7 @@ from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run
 
 _STEPS = ("progress", "recovered", "resumed")
+_LONGEST_STAMP = 50
 _STATES = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
 
 
@@ -23,12 +24,13 @@ class RunState:
         self._stopping = ""  # who asked for it
         self.step: object = None
         """the newest that the journal tells"""
-        self.newest: object = None
+        self.newest: str | None = None
         """when it was written last: the journal's stamp"""
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take one event in."""
-        name, self.newest = event["event"], event.get("t")
+        name, stamp = event["event"], event.get("t")
+        self.newest = stamp if isinstance(stamp, str) and len(stamp) < _LONGEST_STAMP else None
         if name == "job_started":
             self._start, self._end, self._stopping = event, None, ""
         elif name in _STATES:
@@ -37,6 +39,11 @@ class RunState:
             self._stopping = str(event.get("by"))
         elif name in _STEPS:
             self.step = event.get("step")
+
+    @property
+    def ends_of_run(self) -> list[Mapping[str, Any]]:
+        """The events that began and ended the newest run of the supervisor; those that are there."""
+        return [event for event in (self._start, self._end) if event is not None]
 
     def told(self) -> tuple[str, str]:
         """The state in a word, and a sentence. Looks whether the supervisor lives, where it is on this machine."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.history.journal import STRANGE, TOO_LONG, TORN
+from ftlaunch.history.journal import STRANGE, TOO_LONG, TORN, stream_events
 from ftlaunch.history.report_view import LEDGER, ending, entry_sentences
 from ftlaunch.history.story import HistoryEntry
 from ftlaunch.report_page import evidence
 from ftlaunch.report_page.gathering.kept_incidents import KeptIncident
 from ftlaunch.report_page.gathering.numbers import ODD
-from ftlaunch.report_page.gathering.walk import Walk
+from ftlaunch.report_page.gathering.walk import Walk, walked
+from ftlaunch.report_page.run_files import RunFiles
 from ftlaunch.report_page.words import SafeText
 
 MOST_BYTES = 4_500_000
@@ -33,11 +35,15 @@ class NoEvents(Exception):
 
 
 def page_data(run_dir: Path) -> dict[str, Any]:
-    """What the page shows of a run dir. Times are seconds after `begin`, which is seconds of the epoch.
+    """What the page shows of a run dir. The journal is read as a stream. Raises OSError and NoEvents."""
+    return data_of(run_dir, walked(partial(stream_events, run_dir)))
 
-    The journal is read as a stream. Raises OSError where it cannot be read, and NoEvents.
+
+def data_of(run_dir: Path, walk: Walk) -> dict[str, Any]:
+    """What the page shows of a walk that is closed. Times are seconds after `begin`, which is seconds of the epoch.
+
+    Logs and autopsies are read. Raises NoEvents.
     """
-    walk = Walk(run_dir)
     if not walk.moments:
         raise NoEvents(f"the journal in {run_dir} has no whole event")
     words = SafeText([str(word) for word in _list(walk.start.get("command"))])
@@ -69,9 +75,7 @@ class _Gathered:
     def __init__(self, run_dir: Path, walk: Walk, words: SafeText) -> None:
         self._run_dir, self._walk, self._words = run_dir, walk, words
         self._zero = walk.story.begin
-        said = Path(str(walk.start.get("log_dir") or run_dir / "logs"))
-        moved = str(walk.start.get("run_dir")) != str(run_dir.resolve())
-        self._log_dir = run_dir / "logs" if moved and not said.is_dir() else said
+        self._files, self._log_dir = RunFiles(run_dir), _log_dir(run_dir, walk.start)
 
     def data(self) -> dict[str, Any]:
         """All of it."""
@@ -123,7 +127,6 @@ class _Gathered:
             "ended": story.ended,
             "state": "open" if walk.end is None else str(walk.end.get("event", "")).removeprefix("job_")[:20],
             "ending": words.line(over if walk.end is None else ending(walk.end), 1000),
-            "zone": datetime.fromtimestamp(self._zero).astimezone().strftime("%Z"),
         }
 
     def _notes(self) -> list[str]:
@@ -182,9 +185,19 @@ class _Gathered:
             "steps_lost": incident.steps_lost,
             "cost": _rounded(kept.cost(walk.story.step_seconds or 0.0)),
             "trace": words.lines(str(kept.more.get("trace") or ""), 40),
-            "log": evidence.log_excerpt(self._log_dir, incident, words, stale=stale),
-            "autopsy": evidence.autopsy(self._run_dir, incident, kept.more.get("cause"), words),
+            "log": evidence.log_excerpt(self._files, self._log_dir, incident, words, stale=stale),
+            "autopsy": evidence.autopsy(self._files, self._run_dir, incident, kept.more.get("cause"), words),
         }
+
+
+def _log_dir(run_dir: Path, start: Mapping[str, Any]) -> Path:
+    """Where the logs are: as the journal says, or in the run dir, which may have been moved."""
+    if not start.get("log_dir"):
+        return run_dir / "logs"
+    said, then = (os.path.normpath(str(start.get(name) or ".")) for name in ("log_dir", "run_dir"))
+    if Path(said).is_relative_to(then):
+        return run_dir / Path(said).relative_to(then)
+    return Path(said) if os.path.isdir(said) else run_dir / "logs"  # noqa: PTH112, a Path raises for a name too long
 
 
 def _sentence(entry: HistoryEntry) -> str:
