@@ -12,6 +12,7 @@ from ftlaunch.dashboard.growing_journal import FollowedJournal
 from ftlaunch.history.runs import Run
 from ftlaunch.report_page.data import NoEvents, data_of
 from ftlaunch.report_page.gathering.walk import Walk
+from ftlaunch.report_page.run_files import RunFiles
 from ftlaunch.report_page.words import SafeText
 
 
@@ -22,6 +23,8 @@ class LiveRun:
         """listed: it is one of several that an index shows."""
         self.run_dir, self._listed = run_dir, listed
         self._journal = FollowedJournal(run_dir, lambda hooked: Walk(hooked=hooked))
+        self._start: Mapping[str, Any] = {}
+        self._files = RunFiles(run_dir)
         self._newest: object = None
         self._due = False  # there is more in the journal than on the page
         self.data: dict[str, Any] | None = None
@@ -60,7 +63,9 @@ class LiveRun:
             return {}
         walk = self._journal.heard.closed()
         walk.dropped = walk.dropped + self._journal.dropped
-        self.data = data_of(self.run_dir, walk)
+        if walk.start is not self._start:  # what is a secret stands in the command, too
+            self._start, self._files = walk.start, RunFiles(self.run_dir)
+        self.data = data_of(self.run_dir, walk, self._files)
         self._due = False
         return self.data
 

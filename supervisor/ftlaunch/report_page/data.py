@@ -36,22 +36,22 @@ class NoEvents(Exception):
 
 def page_data(run_dir: Path) -> dict[str, Any]:
     """What the page shows of a run dir. The journal is read as a stream. Raises OSError and NoEvents."""
-    return data_of(run_dir, walked(partial(stream_events, run_dir)))
+    return data_of(run_dir, walked(partial(stream_events, run_dir)), RunFiles(run_dir))
 
 
-def data_of(run_dir: Path, walk: Walk) -> dict[str, Any]:
+def data_of(run_dir: Path, walk: Walk, files: RunFiles) -> dict[str, Any]:
     """What the page shows of a walk that is closed. Times are seconds after `begin`, which is seconds of the epoch.
 
-    Logs and autopsies are read. Raises NoEvents.
+    files: of the run dir; logs and autopsies are read of them. Raises NoEvents.
     """
     if not walk.moments:
         raise NoEvents(f"the journal in {run_dir} has no whole event")
     words = SafeText([str(word) for word in _list(walk.start.get("command"))])
-    data = _Gathered(run_dir, walk, words).data()
+    data = _Gathered(run_dir, walk, words, files).data()
     while len(encoded(data)) > MOST_BYTES and walk.incidents.fold_one(walk.story.step_seconds or 0.0):
         for _ in range(len(data["incidents"]) // 4):
             walk.incidents.fold_one(walk.story.step_seconds or 0.0)
-        data = _Gathered(run_dir, walk, words).data()
+        data = _Gathered(run_dir, walk, words, files).data()
     return data
 
 
@@ -72,10 +72,10 @@ def encoded(data: Mapping[str, Any]) -> bytes:
 class _Gathered:
     """What a walk has found, in the words of the page."""
 
-    def __init__(self, run_dir: Path, walk: Walk, words: SafeText) -> None:
+    def __init__(self, run_dir: Path, walk: Walk, words: SafeText, files: RunFiles) -> None:
         self._run_dir, self._walk, self._words = run_dir, walk, words
         self._zero = walk.story.begin
-        self._files, self._log_dir = RunFiles(run_dir), _log_dir(run_dir, walk.start)
+        self._files, self._log_dir = files, _log_dir(run_dir, walk.start)
 
     def data(self) -> dict[str, Any]:
         """All of it."""

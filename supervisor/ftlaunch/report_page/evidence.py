@@ -37,7 +37,7 @@ def log_excerpt(
         told["note"] = "a later process has written to this log since: its end is not of this incident"
         return told
     try:
-        told["lines"] = words.lines(files.text(path, _LOG_BYTES, end=True), LOG_LINES)
+        told["lines"] = files.made_of(path, lambda text: words.lines(text, LOG_LINES), _LOG_BYTES, end=True)
     except FileNotFoundError:
         return {**told, "note": "it is not there (any more)"}
     except OSError as error:
@@ -56,20 +56,31 @@ def autopsy(
     told: dict[str, Any] = {"path": words.line(directory, 500), "note": "", "verdict": "", "groups": [], "edges": []}
     if not _ATTEMPT.fullmatch(name):
         return {**told, "note": "the journal names no directory of an autopsy"}
+    about = incident.rank, str(cause).strip()
     try:
-        verdict = files.text(directory / "verdict.txt", _MOST_BYTES).strip()
-        found = [int(match[1]) for path in directory.iterdir() if (match := _STACK.fullmatch(path.name))]
+        return files.made_of(
+            directory / "verdict.txt",
+            lambda verdict: told | _drawn(files, directory, about, verdict.strip(), words),
+            _MOST_BYTES,
+            also=about,
+        )
     except OSError as error:
         return {**told, "note": f"{_refusal(error)}; the newest ten of a job are kept"}
-    if verdict != str(cause).strip():
-        return {**told, "note": "the files there are of another hang, which had an attempt of the same number"}
-    told["verdict"] = words.line(verdict)
-    shown = sorted({*sorted(found)[:MOST_DUMPS], *({incident.rank} & set(found))})
+
+
+def _drawn(files: RunFiles, directory: Path, about: tuple[int, str], verdict: str, words: SafeText) -> dict[str, Any]:
+    """Verdict, groups and edges, or a note. about: the rank and the cause of the incident. Raises OSError."""
+    rank, cause = about
+    if verdict != cause:
+        return {"note": "the files there are of another hang, which had an attempt of the same number"}
+    told: dict[str, Any] = {"verdict": words.line(verdict)}
+    found = [int(match[1]) for path in directory.iterdir() if (match := _STACK.fullmatch(path.name))]
+    shown = sorted({*sorted(found)[:MOST_DUMPS], *({rank} & set(found))})
     if len(found) > len(shown):
         told["note"] = f"{len(shown)} of {len(found)} ranks are drawn"
     read = partial(files.text, most=_MOST_BYTES)
     try:
-        return told | wait_graph(incident.rank, {rank: read_dump(directory, rank, read) for rank in shown}, words)
+        return told | wait_graph(rank, {one: read_dump(directory, one, read) for one in shown}, words)
     except (AttributeError, KeyError, TypeError, ValueError):  # JSON of other kinds than an autopsy writes
         return {**told, "note": "the files there are not as an autopsy writes them"}
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar, cast
 
 from ftlaunch.history.journal import EVENTS
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+Made = TypeVar("Made")
+_MOST_MADE = 1000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -27,6 +30,7 @@ class RunFiles:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
+        self._made: dict[tuple[Path, Hashable], tuple[tuple[int, ...], Any]] = {}
 
     def open(self, path: Path) -> BinaryIO:
         """Open a file below the run dir; of another place, which the journal names, one that lies in `attempt_N/`.
@@ -47,12 +51,35 @@ class RunFiles:
             raise PermissionError(errno.EPERM, "It belongs to another user than the journal", str(path))
         return file
 
-    def text(self, path: Path, most: int, *, end: bool = False) -> str:
-        """At most so many bytes of a file, from its beginning or its end, as text. Raises OSError."""
+    def made_of(
+        self, path: Path, make: Callable[[str], Made], most: int, *, end: bool = False, also: Hashable = ()
+    ) -> Made:
+        """What `make` makes of the text that `text` would give, made again only when the file has changed.
+
+        also: what else it is made of. Raises OSError.
+        """
         with self.open(path) as file:
-            if end:
-                file.seek(max(file.seek(0, os.SEEK_END) - most, 0))
-            return file.read(most).decode(errors="replace")
+            found = os.fstat(file.fileno())
+            now = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+            state, made = self._made.get((path, also), ((), None))
+            if state != now:
+                made = make(_text(file, most, end=end))
+                if len(self._made) >= _MOST_MADE:
+                    self._made.clear()
+                self._made[path, also] = now, made
+        return cast("Made", made)
+
+    def text(self, path: Path, most: int) -> str:
+        """At most so many bytes of a file from its beginning, as text. Raises OSError."""
+        with self.open(path) as file:
+            return _text(file, most)
+
+
+def _text(file: BinaryIO, most: int, *, end: bool = False) -> str:
+    """At most so many bytes from the file's beginning, or from its end. Raises OSError."""
+    if end:
+        file.seek(max(file.seek(0, os.SEEK_END) - most, 0))
+    return file.read(most).decode(errors="replace")
 
 
 def _opened(name: str, base: str, folders: tuple[str, ...]) -> BinaryIO:
