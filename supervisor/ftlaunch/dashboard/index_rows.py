@@ -46,6 +46,7 @@ class IndexRow:
         self._named = {"name": shown, "link": f"run/{quote(raw, safe='')}/"}
         self._journal = FollowedJournal(run_dir, _StorySoFar)
         self._told: dict[str, Any] = {}
+        self._logged = ""  # why the row could not be made
 
     def look(self) -> dict[str, Any]:
         """The row now, JSON-ready; one that cannot be made says why."""
@@ -55,8 +56,11 @@ class IndexRow:
             return self._unreadable(f"cannot read its journal: {str(error.strerror).lower()}")
         except Exception as error:
             # The last line of defence: a journal is other people's, and one of them must not keep the others away.
-            logging.getLogger(__name__).exception("the row of %s", self._run_dir)
-            return self._unreadable(f"cannot read its journal: {type(error).__name__}: {error}")
+            why = f"{type(error).__name__}: {error}"
+            if why != self._logged:
+                logging.getLogger(__name__).exception("the row of %s cannot be made", self._run_dir)
+            self._logged = why
+            return self._unreadable(f"cannot read its journal: {why}")
 
     def _look(self) -> dict[str, Any]:
         new = self._journal.read()

@@ -25,6 +25,7 @@ class LiveRun:
         self._journal = FollowedJournal(run_dir, lambda hooked: Walk(hooked=hooked))
         self._start: Mapping[str, Any] = {}
         self._files = RunFiles(run_dir)
+        self._logged = ""  # why a page could not be made
         self._newest: object = None
         self._due = False  # there is more in the journal than on the page
         self.data: dict[str, Any] | None = None
@@ -48,8 +49,11 @@ class LiveRun:
             }
         except Exception as error:
             # The last line of defence: a journal is other people's, and its page must say that it stands still.
-            logging.getLogger(__name__).exception("the page of %s", self.run_dir)
-            return {"live": self._live("unreadable", f"{self._at()}: {type(error).__name__}: {error}")}
+            why = f"{type(error).__name__}: {error}"
+            if why != self._logged:
+                logging.getLogger(__name__).exception("the page of %s cannot be made", self.run_dir)
+            self._logged = why
+            return {"live": self._live("unreadable", f"{self._at()}: {why}")}
         self._newest = self._journal.state.newest
         return {**found, "live": self._live(*self._journal.state.told())}
 
