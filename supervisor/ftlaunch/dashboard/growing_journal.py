@@ -13,6 +13,7 @@ from ftlaunch.history.journal import TOO_LONG, parsed
 from ftlaunch.report_page.run_files import open_journal
 
 _BLOCK = 1 << 20  # bytes
+_HEAD = 200  # bytes: a file system gives the inode of a file that was deleted to the next one
 _LONGEST = 16 << 20  # bytes of a line; what is longer is passed over
 
 
@@ -22,6 +23,7 @@ class GrowingJournal:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._file = 0, 0  # device and inode
+        self._head = b""  # its first bytes, with the time at which it was begun
         self._offset = 0
         self._rest, self._passing = b"", False  # the line that has no end yet; it is too long, and passed over
         self.files = 0
@@ -33,11 +35,15 @@ class GrowingJournal:
         """The events since the last call. A last line without its end is read when that is written. Raises OSError."""
         with open_journal(self._run_dir) as file:
             found = os.fstat(file.fileno())
-            if self._file != (found.st_dev, found.st_ino) or found.st_size < self._offset:
-                self._file, self._offset = (found.st_dev, found.st_ino), 0
+            same = self._file == (found.st_dev, found.st_ino) and file.read(len(self._head)) == self._head
+            if not same or found.st_size < self._offset:
+                self._file, self._offset, self._head = (found.st_dev, found.st_ino), 0, b""
                 self._rest, self._passing = b"", False
                 self.dropped.clear()
                 self.files += 1
+            if len(self._head) < _HEAD:
+                file.seek(0)
+                self._head = file.read(_HEAD)
             file.seek(self._offset)
             for line in self._lines(file):
                 event = parsed(line)

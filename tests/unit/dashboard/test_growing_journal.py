@@ -66,6 +66,16 @@ def test_another_journal_in_its_place_is_told_from_its_beginning(tmp_path: Path)
     assert tail.files == 3
 
 
+def test_another_journal_in_the_same_inode_is_another_one(tmp_path: Path) -> None:
+    """Taken out: of a run dir that was made anew the first line was passed over."""
+    tail = GrowingJournal(tmp_path)
+    append(tmp_path, line(1))
+    assert steps(tail) == [1]
+    (tmp_path / "events.jsonl").write_bytes(line(2) + line(3))  # the same inode, and longer
+    assert steps(tail) == [2, 3]
+    assert tail.files == 2
+
+
 def test_a_line_that_is_too_long_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing_journal, "_BLOCK", 10)
     monkeypatch.setattr(growing_journal, "_LONGEST", 100)
