@@ -135,3 +135,13 @@ def test_a_clock_that_is_far_off_makes_a_page_all_the_same(tmp_path: Path, stamp
         assert page_data(made)["job"]["id"] == "far"
     except NoEvents:
         assert not stamp.endswith("Z"), "a time without a zone that this machine's clock cannot have"
+
+
+def test_a_node_that_is_asked_to_leave_stands_in_the_history(tmp_path: Path) -> None:
+    """Its `node` is a place or a host. Taken out: the line was left out as one whose number is none."""
+    asked = [at(20, "drain_requested", node="1", by="ftctl drain"), at(21, "drain_requested", node="host-b", by="me")]
+    data = page_data(run_dir(tmp_path, [*started(), *asked]))
+    told = [row[2] for row in data["history"]["rows"]]
+    assert "asked to let a node leave, node 1: ftctl drain" in told
+    assert "asked to let a node leave, node host-b: me" in told
+    assert data["notes"] == []

@@ -12,7 +12,7 @@ _NUMBERS = frozenset(
     {"attempt", "bytes", "code", "delay", "front", "hang_restarts_left", "mono", "node", "own", "place", "rank",
      "ranks", "restarts_left", "seconds", "since_progress", "start_time", "step", "steps_lost"}
 )  # fmt: skip
-_LISTS = {"ranks_killed": "ranks"}  # where the name means a list
+_OTHERS = {"ranks_killed": "ranks", "drain_requested": "node"}  # where the name means a list, and a place or a host
 
 
 def sound(event: dict[str, Any]) -> dict[str, Any] | None:
@@ -20,11 +20,11 @@ def sound(event: dict[str, Any]) -> dict[str, Any] | None:
 
     A number is neither a text nor infinite, nor beyond what a clock or a disk can count.
     """
-    lists, empty = _LISTS.get(str(event["event"])), False
+    other, empty = _OTHERS.get(str(event["event"])), False
     for name in event.keys() & _NUMBERS:
         value = event[name]
         empty = empty or value is None
-        if value is not None and name != lists and not is_number(value):
+        if value is not None and name != other and not is_number(value):
             return None
     killed = event.get("killed_at")
     if killed is not None and not (
