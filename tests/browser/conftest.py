@@ -73,7 +73,7 @@ class Window:
         return found
 
     def picture(self, name: str, **how: Any) -> None:
-        """A screenshot for the docs, where FT_PICTURES names a folder for them."""
+        """A screenshot for the docs, where FT_PICTURES names a folder for them, as `make pictures` does."""
         if folder := os.environ.get("FT_PICTURES"):
             self.page.screenshot(path=Path(folder) / name, **how)
 

@@ -63,12 +63,28 @@ def test_a_rank_is_killed_and_the_page_tells_without_reload(job: FtJob, serve: S
     page.locator(".incident summary").first.click()
     assert window.violations() == []
     page.locator(".incident summary").first.click()
-    page.set_viewport_size({"width": 1200, "height": 1250})
-    page.evaluate("window.scrollTo(0, 0)")
-    window.picture("dashboard.png")
     end(job)
     page.locator(".live-bar .state", has_text="stopped").wait_for()
     assert page.get_by_role("button", name="Stop the job").is_disabled()
+
+
+def test_the_picture_of_the_guide(job: FtJob, serve: Serve, window: Window) -> None:
+    """docs/images/dashboard.png is made here, by `make pictures`: timeline and incident are in it."""
+    train(job)
+    window.open(serve("--dir", job.home), f"run/{job.run_dir.name}/")
+    os.kill(job.pids()[1], signal.SIGKILL)
+    job.wait_event("recovered")
+    wait_for(lambda: len(job.events("checkpoint_committed")) > 3, "training that goes on")
+    page = window.page
+    page.locator(".incident", has_text="cost").wait_for()
+    page.set_viewport_size({"width": 1200, "height": 1250})
+    incident, timeline = page.locator(".incident").first.bounding_box(), page.locator("#timeline").bounding_box()
+    assert incident is not None
+    assert timeline is not None
+    page.set_viewport_size({"width": 1200, "height": int(incident["y"] + incident["height"]) + 30})
+    assert timeline["y"] + timeline["height"] < incident["y"]
+    window.picture("dashboard.png")
+    end(job)
 
 
 def test_stop_asks_first_and_the_journal_says_who(job: FtJob, serve: Serve, window: Window) -> None:

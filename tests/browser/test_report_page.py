@@ -104,7 +104,7 @@ def test_it_is_seen_as_it_was(
 
 
 def test_the_picture_of_the_guide(tmp_path: Path, shots: Path, browser_page: BrowserPages) -> None:
-    """docs/images/report.png is made here: FT_PICTURES=docs/images."""
+    """docs/images/report.png is made here: `make pictures`."""
     page = browser_page(a_run(tmp_path, "demo").as_uri(), size=(1100, 1420))
     sees(page, "all of it")
     page.screenshot(path=shots / "report.png")
