@@ -66,6 +66,7 @@ class Client:
 
     def __init__(self) -> None:
         self.heard: dict[str, float] = {}
+        self.awaited = "?"
         self.ready = asyncio.Event()
 
     async def read(self, client: httpx.AsyncClient, path: str) -> None:
@@ -74,10 +75,8 @@ class Client:
                 if not line.startswith("data: "):
                     continue
                 self.ready.set()
-                at = time.monotonic()
-                if b'"incidents":' in line.encode():
-                    for incident in json.loads(line[6:])["incidents"]:
-                        self.heard.setdefault(incident["sentence"], at)
+                if self.awaited in line:  # a hundred clients that took JSON apart would measure themselves
+                    self.heard.setdefault(self.awaited, time.monotonic())
 
 
 async def measured(one: Dashboard, journal: Journal, count: int, rounds: int) -> None:
@@ -92,7 +91,10 @@ async def measured(one: Dashboard, journal: Journal, count: int, rounds: int) ->
         first = time.monotonic() - opened
         delays, began, used = [], time.monotonic(), processor_time(one.process.pid)
         for _ in range(rounds):
-            sentence, told = journal.tell(), time.monotonic()
+            sentence, told = f"incident {journal.step + 1} of the benchmark", time.monotonic()
+            for client in clients:
+                client.awaited = sentence
+            journal.tell()
             while not all(sentence in client.heard for client in clients):
                 await asyncio.sleep(0.005)
             delays += [client.heard[sentence] - told for client in clients]
@@ -121,10 +123,10 @@ async def listed(one: Dashboard) -> None:
         opened = time.monotonic()
         async with session.stream("GET", "news") as response:
             async for line in response.aiter_lines():
-                if line.startswith("data: "):
+                if line.startswith("data: ") and '"state": "reading"' not in line:
                     break
     size = memory_of(one.process.pid) / 2**20
-    print(f"all jobs: first message after {time.monotonic() - opened:.1f} s; then {size:.0f} MiB", flush=True)
+    print(f"all jobs: the row was there after {time.monotonic() - opened:.1f} s; then {size:.0f} MiB", flush=True)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ class GrowingJournal:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
+        self.size = 0
+        """bytes, at the last call"""
         self._file = 0, 0  # device and inode
         self._head = b""  # its first bytes, with the time at which it was begun
         self._offset = 0
@@ -31,8 +34,11 @@ class GrowingJournal:
         self.dropped: Counter[str] = Counter()
         """lines of this journal that hold no event, by the reason"""
 
-    def appended(self) -> Iterator[dict[str, Any]]:
-        """The events since the last call. A last line without its end is read when that is written. Raises OSError."""
+    def appended(self, most: int = sys.maxsize) -> Iterator[dict[str, Any]]:
+        """The events since the last call. A last line without its end is read when that is written. Raises OSError.
+
+        most: bytes after which it is enough for this call.
+        """
         with open_journal(self._run_dir) as file:
             found = os.fstat(file.fileno())
             same = self._file == (found.st_dev, found.st_ino) and file.read(len(self._head)) == self._head
@@ -45,15 +51,17 @@ class GrowingJournal:
                 file.seek(0)
                 self._head = file.read(_HEAD)
             file.seek(self._offset)
-            for line in self._lines(file):
+            self.size = found.st_size
+            for line in self._lines(file, most):
                 event = parsed(line)
                 if isinstance(event, dict):
                     yield event
                 else:
                     self.dropped[event] += bool(line.strip())
 
-    def _lines(self, file: BinaryIO) -> Iterator[bytes]:
-        while block := file.read(_BLOCK):
+    def _lines(self, file: BinaryIO, most: int) -> Iterator[bytes]:
+        until = self._offset + most
+        while self._offset < until and (block := file.read(_BLOCK)):
             self._offset += len(block)
             *lines, rest = (self._rest + block).split(b"\n")
             yield from lines[self._passing :]
@@ -61,6 +69,11 @@ class GrowingJournal:
             self.dropped[TOO_LONG] += too_long
             self._passing = (self._passing and not lines) or too_long
             self._rest = b"" if self._passing else rest
+
+    @property
+    def was_read(self) -> int:
+        """Bytes of it that were read."""
+        return self._offset
 
 
 class Hears(Protocol):
@@ -94,29 +107,35 @@ class FollowedJournal(Generic[Heard]):
         """Lines that hold no event, by the reason."""
         return self._journal.dropped
 
-    def read(self) -> bool:
-        """Take in what was appended; whether there was something. Raises OSError.
+    @property
+    def lag(self) -> tuple[int, int] | None:
+        """Bytes that were read, and bytes that there were, where `read` has left a rest."""
+        journal = self._journal
+        return (journal.was_read, journal.size) if journal.was_read < journal.size else None
+
+    def read(self, most: int = sys.maxsize) -> bool:
+        """Take in what was appended, of many bytes `most`; whether there was something. Raises OSError.
 
         After anything else goes wrong, the journal is read from its beginning: events were taken in by one part alone.
         """
         try:
-            return self._read()
+            return self._read(most)
         except OSError:
             raise
         except Exception:
             self._begin(hooked=False)
             raise
 
-    def _read(self) -> bool:
+    def _read(self, most: int) -> bool:
         new = False
-        for event in self._journal.appended():
+        for event in self._journal.appended(most):
             if self._journal.files > 1:
                 self._begin(hooked=False)
-                return self._read()
+                return self._read(most)
             self.state.hear(event)
             self.heard.hear(event)
             new = True
             if self.heard.resumed and not self._hooked:
                 self._begin(hooked=True)
-                return self._read()
+                return self._read(most)
         return new

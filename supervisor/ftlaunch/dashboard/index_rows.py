@@ -16,6 +16,8 @@ from ftlaunch.history.timeline import TimeLine
 from ftlaunch.report_page.gathering.numbers import sound
 from ftlaunch.report_page.words import SafeText
 
+_PORTION = 4 << 20  # bytes of a journal that one look reads: a long one must not keep the rows of others away
+
 
 class IndexRows:
     """Of one directory."""
@@ -46,6 +48,7 @@ class IndexRow:
         self._named = {"name": shown, "link": f"run/{quote(raw, safe='')}/"}
         self._journal = FollowedJournal(run_dir, _StorySoFar)
         self._told: dict[str, Any] = {}
+        self._due = False  # the journal has told more than the row
         self._logged = ""  # why the row could not be made
 
     def look(self) -> dict[str, Any]:
@@ -63,9 +66,14 @@ class IndexRow:
             return self._unreadable(f"cannot read its journal: {why}")
 
     def _look(self) -> dict[str, Any]:
-        new = self._journal.read()
+        self._due = self._journal.read(_PORTION) or self._due
         state = self._journal.state
-        if new:
+        if (lag := self._journal.lag) is not None:
+            read, there = (size >> 20 for size in lag)
+            sentence = f"its journal is long: {read} of {there} MiB are read"
+            return {**self._told, **self._named, "state": "reading", "sentence": sentence}
+        if self._due:
+            self._due = False
             step = state.step if isinstance(state.step, int) else None
             self._told = self._journal.heard.told() | {"step": step}
         word, sentence = state.told()

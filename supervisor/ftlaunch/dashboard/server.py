@@ -36,6 +36,7 @@ _OWN = files("ftlaunch.dashboard") / "static"
 _LIVE = files("ftlaunch.report_page") / "static"
 _TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html"}
 _LONGEST_COMMAND = 2000  # bytes
+_PATIENCE = 2.0  # seconds that a browser waits for the newest page; of a long journal the first takes longer
 _LAST_WORDS = 1  # seconds for answers under way once it is told to end; news have no end of their own
 
 
@@ -82,7 +83,8 @@ class _Pages:
         if found is None:
             return _unknown(request)
         run, watcher = found
-        await asyncio.to_thread(watcher.look_once)
+        if run.data is not None or not watcher.looking:
+            await asyncio.wait({asyncio.create_task(asyncio.to_thread(watcher.look_once))}, timeout=_PATIENCE)
         if run.data is None:
             return _static("waiting.html")
         document = await asyncio.to_thread(render, run.data, live=True)

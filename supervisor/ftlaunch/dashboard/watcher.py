@@ -102,6 +102,11 @@ class PageWatcher:
             return dict(self._found)
 
     @property
+    def looking(self) -> bool:
+        """A look is under way."""
+        return self._looking.locked()
+
+    @property
     def watched(self) -> bool:
         """Somebody looks."""
         return self._watch is not None and self._watch.viewers > 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ftlaunch.dashboard import growing_journal, index_rows
 from ftlaunch.dashboard.index_rows import IndexRows
 from ftlaunch.history import goodput
 from ftlaunch.history.journal import read_events
@@ -142,12 +143,31 @@ def test_a_long_journal_takes_the_room_of_a_short_one(tmp_path: Path, rows: Inde
     rows_of(rows)
     tracemalloc.start()
     write(tmp_path / "a", *({**incident("x" * 200, step), "step": step} for step in range(20_000)))
-    row = rows_of(rows)["a"]
+    while (row := rows_of(rows)["a"])["state"] == "reading":
+        pass
     kept, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert row["incidents"] == 20_000
     assert kept < 1 << 20, "bytes"
     assert most < 40 << 20, "bytes; a journal is read in pieces"
+
+
+def test_a_long_journal_keeps_no_other_row_away(
+    tmp_path: Path, rows: IndexRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken out (a portion a look): the first look took a minute for a million lines, and no row was told meanwhile."""
+    monkeypatch.setattr(growing_journal, "_BLOCK", 1000)
+    monkeypatch.setattr(index_rows, "_PORTION", 1000)
+    write(tmp_path / "a", started(), *({"event": "progress", "step": step} for step in range(200)))
+    write(tmp_path / "b", started("b"))
+    found = rows_of(rows)
+    assert (found["a"]["state"], found["b"]["state"]) == ("reading", "running")
+    assert found["a"]["sentence"] == "its journal is long: 0 of 0 MiB are read"
+    looks = 1
+    while (row := rows_of(rows)["a"])["state"] == "reading":
+        looks += 1
+    assert looks > 5
+    assert (row["state"], row["step"], row["job_id"]) == ("running", 199, "j")
 
 
 def test_run_dirs_come_and_go(tmp_path: Path, rows: IndexRows) -> None:
