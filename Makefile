@@ -31,7 +31,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics prometheus grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -81,7 +81,7 @@ bench-nodes: $(STAMP)  ## measure a job of three machines, made of namespaces, n
 bench-peers: $(STAMP)  ## measure copies to another machine, and a lost one that goes on from them (as root; some minutes)
 	$(BIN)/python scripts/bench_peers
 
-bench-dashboard: $(STAMP)  ## measure ftctl dashboard: delay of its news, and 100 browsers (one minute)
+bench-dashboard: $(STAMP)  ## measure ftctl dashboard: delay of its news, 100 browsers, a journal of a million lines (five minutes)
 	$(BIN)/python scripts/bench_dashboard
 
 bench-frameworks: frameworks  ## measure jobs of Transformers and of Lightning: steps, and restarts next to torchrun (ten minutes)
@@ -103,6 +103,10 @@ chaos-nodes: $(STAMP)  ## the same over machines made of namespaces, which are l
 browser: $(STAMP)  ## open the dashboard, and the site, in a real browser, offline (Debian's chromium; two minutes)
 	$(BIN)/python -m pip install -q "starlette>=0.40" "uvicorn>=0.30" "httpx>=0.27" "playwright>=1.50" "axe-playwright-python>=0.1.4"
 	$(BIN)/python -m pytest -m browser --durations=10 tests $(PYTEST_ARGS)
+
+pictures: $(STAMP)  ## make the pictures of docs/images anew: a job's page, the dashboard, ftctl top (Debian's chromium; one minute)
+	$(BIN)/python -m pip install -q "starlette>=0.40" "uvicorn>=0.30" "httpx>=0.27" "playwright>=1.50" "axe-playwright-python>=0.1.4"
+	FT_PICTURES=$(CURDIR)/docs/images $(BIN)/python -m pytest -k picture_of_the_guide tests/browser tests/proc/test_ctl_top.py $(PYTEST_ARGS)
 
 slurm: $(STAMP)  ## run jobs under a real Slurm, with nodes made of namespaces (as root; ten minutes)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/slurm $(PYTEST_ARGS)

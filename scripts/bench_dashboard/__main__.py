@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -20,6 +21,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.dashboards import Dashboard, memory_of, processor_time
 
+HEADS = (
+    "lines", "browsers", "first message", "delay, median", "longest", "processor time each", "while they come", "quiet",
+    "memory",
+)  # fmt: skip
+
 
 class Journal:
     """Of a job that has trained for a while."""
@@ -27,23 +33,30 @@ class Journal:
     def __init__(self, run_dir: Path, minutes: int) -> None:
         run_dir.mkdir(parents=True)
         self._file = (run_dir / "events.jsonl").open("a", buffering=1)
-        self._begun, self.step = time.time() - 60 * minutes, 0
+        self._begun, self.step, self.lines = time.time() - 60 * minutes, 0, 0
         self._write(0.0, "job_started", job_id="bench", ranks=8, pid=1, start_time=0, run_dir=str(run_dir))
         self._write(1.0, "attempt_started", pids=[], port=1)
         self._write(2.0, "resumed", step=0)
+        pairs = [[rank, 2.0 + rank / 8] for rank in range(3)]
+        self._file.reconfigure(line_buffering=False)
         for minute in range(1, minutes):
-            self._write(60.0 * minute, "progress", step=600 * minute)
+            self._write(60.0 * minute, "progress", step=600 * minute, loss=pairs, step_seconds=pairs, of=8)
+            if minute % 1000 == 0:
+                self.tell(60.0 * minute)
+        self._file.flush()
+        self._file.reconfigure(line_buffering=True)
 
     def _write(self, mono: float, event: str, **fields: object) -> None:
         at = self._begun + mono
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
+        self.lines += 1
         self._file.write(json.dumps({"t": stamp, "mono": mono, "attempt": 0, "event": event, **fields}) + "\n")
 
-    def tell(self) -> str:
-        """One more incident; its sentence."""
+    def tell(self, now: float | None = None) -> str:
+        """One more incident, now or at a second of the job; its sentence."""
         self.step += 1
         sentence = f"incident {self.step} of the benchmark"
-        now = time.time() - self._begun
+        now = time.time() - self._begun if now is None else now
         self._write(now, "incident", rank=0, kind="killed", sentence=sentence, verdict="restart", step=self.step)
         return sentence
 
@@ -53,6 +66,7 @@ class Client:
 
     def __init__(self) -> None:
         self.heard: dict[str, float] = {}
+        self.awaited = "?"
         self.ready = asyncio.Event()
 
     async def read(self, client: httpx.AsyncClient, path: str) -> None:
@@ -61,23 +75,26 @@ class Client:
                 if not line.startswith("data: "):
                     continue
                 self.ready.set()
-                at = time.monotonic()
-                if b'"incidents":' in line.encode():
-                    for incident in json.loads(line[6:])["incidents"]:
-                        self.heard.setdefault(incident["sentence"], at)
+                if self.awaited in line:  # a hundred clients that took JSON apart would measure themselves
+                    self.heard.setdefault(self.awaited, time.monotonic())
 
 
 async def measured(one: Dashboard, journal: Journal, count: int, rounds: int) -> None:
     """Print what `rounds` incidents took to reach `count` browsers, and what the server used meanwhile."""
     clients = [Client() for _ in range(count)]
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=one.at, timeout=120, trust_env=False, limits=limits) as session:
+    async with httpx.AsyncClient(base_url=one.at, timeout=300, trust_env=False, limits=limits) as session:
         await session.get("", params={"token": one.token})
         tasks = [asyncio.create_task(client.read(session, "run/job/news")) for client in clients]
+        opened = time.monotonic()
         await asyncio.gather(*(client.ready.wait() for client in clients))
+        first = time.monotonic() - opened
         delays, began, used = [], time.monotonic(), processor_time(one.process.pid)
         for _ in range(rounds):
-            sentence, told = journal.tell(), time.monotonic()
+            sentence, told = f"incident {journal.step + 1} of the benchmark", time.monotonic()
+            for client in clients:
+                client.awaited = sentence
+            journal.tell()
             while not all(sentence in client.heard for client in clients):
                 await asyncio.sleep(0.005)
             delays += [client.heard[sentence] - told for client in clients]
@@ -92,28 +109,44 @@ async def measured(one: Dashboard, journal: Journal, count: int, rounds: int) ->
         await asyncio.gather(*tasks, return_exceptions=True)
     size = memory_of(one.process.pid) / 2**20
     print(
-        f"| {count} | {1000 * statistics.median(delays):.0f} ms | {1000 * max(delays):.0f} ms |"
+        f"| {journal.lines:,} | {count} | {first:.1f} s"
+        f" | {1000 * statistics.median(delays):.0f} ms | {1000 * max(delays):.0f} ms |"
         f" {1000 * spent / rounds:.0f} ms | {spent / wall:.1%} | {idle:.1%} | {size:.0f} MiB |",
         flush=True,
     )
+
+
+async def listed(one: Dashboard) -> None:
+    """Print what the page of all jobs costs besides."""
+    async with httpx.AsyncClient(base_url=one.at, timeout=300, trust_env=False) as session:
+        await session.get("", params={"token": one.token})
+        opened = time.monotonic()
+        async with session.stream("GET", "news") as response:
+            async for line in response.aiter_lines():
+                if line.startswith("data: ") and '"state": "reading"' not in line:
+                    break
+    size = memory_of(one.process.pid) / 2**20
+    print(f"all jobs: the row was there after {time.monotonic() - opened:.1f} s; then {size:.0f} MiB", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--minutes", type=int, default=600, help="that the job has trained: a line of its journal each")
+    parser.add_argument("--long", type=int, default=1_000_000, help="the same of a second journal")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder) / "runs" / "job", args.minutes)
-        one = Dashboard(Path(folder), "--dir", "runs")
-        print(f"a journal of {args.minutes} lines, {args.rounds} incidents")
-        heads = "browsers", "delay, median", "longest", "processor time each", "while they come", "quiet", "memory"
-        print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}")
-        try:
-            for count in (1, 100):
-                asyncio.run(measured(one, journal, count, args.rounds))
-        finally:
-            one.close()
+    print(f"{args.rounds} incidents, load {os.getloadavg()[0]:.1f}")
+    print(f"| {' | '.join(HEADS)} |\n|{' --- |' * len(HEADS)}")
+    for minutes in (args.minutes, args.long):
+        with tempfile.TemporaryDirectory() as folder:
+            journal = Journal(Path(folder) / "runs" / "job", minutes)
+            one = Dashboard(Path(folder), "--dir", "runs")
+            try:
+                for count in (1, 100):
+                    asyncio.run(measured(one, journal, count, args.rounds))
+                asyncio.run(listed(one))
+            finally:
+                one.close()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,7 @@ QUIET = (
     "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP rebound.example 127.0.0.1",
 )  # fmt: skip
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]}
-EXPECTED = ("Failed to load resource", "net::ERR_")
-"""what Chromium itself says of an answer that is a refusal, or none"""
+WIDE, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}  # pixels
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,12 +40,14 @@ class Window:
 
     def __init__(self, page: Page) -> None:
         self.page, self.complaints = page, list[str]()
+        self.expected: tuple[str, ...] = ()
+        """parts of complaints that a test brings about"""
         page.set_default_timeout(DEADLINE * 1000)
         page.on("console", lambda message: self._hear(message.type, message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
     def _hear(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning") and not any(expected in text for expected in EXPECTED):
+        if kind in ("error", "warning") and not any(expected in text for expected in self.expected):
             self.complaints.append(text)
 
     def open(self, dashboard: Dashboard, path: str = "") -> None:
@@ -59,16 +60,21 @@ class Window:
     def violations(self) -> list[str]:
         """What axe-core finds against the rules for people who see little, or use a keyboard or a reader."""
         found: list[str] = []
-        for scheme in ("light", "dark"):
-            self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            for violation in Axe().run(self.page, options=RULES).response["violations"]:
-                found += [f"{scheme} {violation['id']}: {node['html']}" for node in violation["nodes"]]
+        for size in (PHONE, WIDE):
+            self.page.set_viewport_size(size)  # type: ignore[arg-type]
+            for scheme in ("light", "dark"):
+                self.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+                for violation in Axe().run(self.page, options=RULES).response["violations"]:
+                    nodes = violation["nodes"]
+                    found += [f"{size['width']} {scheme} {violation['id']}: {node['html']}" for node in nodes]
+            if self.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                found.append(f"{size['width']}: the page is wider than the window")
         self.page.emulate_media(color_scheme="light")
         return found
 
     def picture(self, name: str, **how: Any) -> None:
-        """A screenshot for the docs, where FT_SCREENSHOTS names a folder for them."""
-        if folder := os.environ.get("FT_SCREENSHOTS"):
+        """A screenshot for the docs, where FT_PICTURES names a folder for them, as `make pictures` does."""
+        if folder := os.environ.get("FT_PICTURES"):
             self.page.screenshot(path=Path(folder) / name, **how)
 
 
@@ -76,7 +82,7 @@ class Window:
 def window() -> Iterator[Window]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        window = Window(browser.new_page(viewport={"width": 1200, "height": 900}))
+        window = Window(browser.new_page(viewport=WIDE))
         yield window
         browser.close()
         assert window.complaints == []
@@ -87,8 +93,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Dashboard]]:
     """Starts a dashboard."""
     found: list[Dashboard] = []
 
-    def start(*words: str | Path) -> Dashboard:
-        found.append(Dashboard(tmp_path, *words))
+    def start(*words: str | Path, within: Sequence[str] = ()) -> Dashboard:
+        found.append(Dashboard(tmp_path, *words, within=within))
         return found[-1]
 
     yield start

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.browser.conftest import Window
+from tests.browser.conftest import PHONE, WIDE, Window
 from tests.support.ctl import journal, start, started
 from tests.support.dashboards import Dashboard, news
 from tests.support.harness import JOBS, FtJob
@@ -60,11 +60,28 @@ def test_a_rank_is_killed_and_the_page_tells_without_reload(job: FtJob, serve: S
     page.locator(".incident summary").first.click()
     assert window.violations() == []
     page.locator(".incident summary").first.click()
-    page.evaluate("window.scrollTo(0, 0)")
-    window.picture("dashboard.png")
     end(job)
     page.locator(".live-bar .state", has_text="stopped").wait_for()
     assert page.get_by_role("button", name="Stop the job").is_disabled()
+
+
+def test_the_picture_of_the_guide(job: FtJob, serve: Serve, window: Window) -> None:
+    """docs/images/dashboard.png is made here, by `make pictures`: timeline and incident are in it."""
+    train(job)
+    window.open(serve("--dir", job.home), f"run/{job.run_dir.name}/")
+    os.kill(job.pids()[1], signal.SIGKILL)
+    job.wait_event("recovered")
+    wait_for(lambda: len(job.events("checkpoint_committed")) > 3, "training that goes on")
+    page = window.page
+    page.locator(".incident", has_text="cost").wait_for()
+    page.set_viewport_size({"width": 1200, "height": 1250})
+    incident, timeline = page.locator(".incident").first.bounding_box(), page.locator("#timeline").bounding_box()
+    assert incident is not None
+    assert timeline is not None
+    page.set_viewport_size({"width": 1200, "height": int(incident["y"] + incident["height"]) + 30})
+    assert timeline["y"] + timeline["height"] < incident["y"]
+    window.picture("dashboard.png")
+    end(job)
 
 
 def test_stop_asks_first_and_the_journal_says_who(job: FtJob, serve: Serve, window: Window) -> None:
@@ -110,6 +127,10 @@ def test_the_run_dir_is_removed_while_its_page_is_open(tmp_path: Path, serve: Se
     one = serve("--dir", "runs")
     window.open(one, "run/a/")
     page = window.page
+    (run_dir / "events.jsonl").rename(run_dir / "kept")
+    os.mkfifo(run_dir / "events.jsonl")
+    page.get_by_role("status").filter(has_text="The journal cannot be read now").wait_for()
+    page.locator("#ending", has_text="it is no regular file").wait_for()
     shutil.rmtree(run_dir)
     page.get_by_role("status").filter(has_text="The run dir is gone").wait_for()
     assert page.locator("#history tbody tr").count() == 2, "the last state stays"
@@ -127,6 +148,7 @@ def test_a_dashboard_that_ends_is_told_and_another_one_in_its_place_taken(
     one = serve("--dir", "runs", "--token-file", "t")
     one.token = "a-token-that-is-long-enough"
     window.open(one, "run/a/")
+    window.expected = ("net::ERR_CONNECTION_REFUSED", "net::ERR_INCOMPLETE_CHUNKED_ENCODING")
     one.close()
     page = window.page
     page.get_by_role("status").filter(has_text="No connection to the dashboard since").wait_for()
@@ -149,12 +171,35 @@ def test_jobs_come_into_the_index_by_themselves_and_names_stay_text(
     start(job)
     page.locator("tr", has_text=job.job_id).filter(has_text="running").wait_for()
     assert window.violations() == []
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    table = page.get_by_role("region", name="Table of the jobs")
+    assert table.evaluate("table => table.scrollWidth <= table.clientWidth"), "no column is out of sight"
+    cell = page.get_by_role("row").filter(has_text=job.job_id).get_by_role("cell").nth(4)
+    assert cell.evaluate("cell => getComputedStyle(cell, '::before').content") == '"Ranks"'
+    window.picture("dashboard_phone.png")
+    page.set_viewport_size(WIDE)  # type: ignore[arg-type]
     window.picture("dashboard_jobs.png")
     page.get_by_role("link", name=evil).click()
     page.get_by_role("heading", name=evil).wait_for()
     assert page.locator("img").count() == 0
     page.locator(".live-bar .state", has_text="killed").wait_for()
     end(job)
+
+
+def test_a_run_dir_without_an_event_waits_and_becomes_the_page(tmp_path: Path, serve: Serve, window: Window) -> None:
+    """Taken out: a page with a dot on it, for ever."""
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    (tmp_path / "runs" / "a" / "events.jsonl").touch()
+    one = serve("--dir", "runs")
+    window.open(one)
+    page = window.page
+    page.get_by_role("link", name="a", exact=True).click()
+    page.get_by_role("status").filter(has_text="the journal has no whole event yet").wait_for()
+    assert window.violations() == []
+    shutil.rmtree(tmp_path / "runs" / "a")
+    journal(tmp_path / "runs" / "a", started("late", ranks=1))
+    page.get_by_role("heading", name="late").wait_for()
+    page.get_by_role("link", name="All jobs").wait_for()
 
 
 class Silent(http.server.SimpleHTTPRequestHandler):
@@ -166,7 +211,9 @@ class Silent(http.server.SimpleHTTPRequestHandler):
 def elsewhere(tmp_path: Path) -> Iterator[str]:
     """The address of another site: pages of a server of its own."""
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "index.html").write_text("<!doctype html><title>another site</title>")
+    (tmp_path / "site" / "index.html").write_text(
+        "<!doctype html><title>another site</title><link rel=icon href=data:,>"
+    )
     handler = functools.partial(Silent, directory=str(tmp_path / "site"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -184,6 +231,7 @@ def test_wrong_token_wrong_host_and_another_site_are_refused(
     job.wait_step(3)
     one = serve("--dir", job.home)
     page = window.page
+    window.expected = ("status of 403", "net::ERR_FAILED", "net::ERR_BLOCKED_BY_RESPONSE.NotSameOrigin")
     page.goto(f"{one.at}?token=wrong")
     assert "the token is missing or wrong" in page.inner_text("body")
     page.goto(f"http://rebound.example:{one.port}/?token={one.token}")

@@ -1,6 +1,6 @@
 """report.html in a real browser, without a network: what people see, and do with keys, wheel and printer.
 
-FT_SHOTS=FOLDER keeps the screenshots; else they go with the test.
+FT_PICTURES=FOLDER keeps the screenshots; else they go with the test.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def report(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shots(tmp_path: Path) -> Path:
-    folder = Path(os.environ.get("FT_SHOTS", tmp_path / "shots"))
+    folder = Path(os.environ.get("FT_PICTURES", tmp_path / "shots"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -106,7 +106,7 @@ def test_it_is_seen_as_it_was(
 
 
 def test_the_picture_of_the_guide(tmp_path: Path, shots: Path, browser_page: BrowserPages) -> None:
-    """docs/images/report.png is made here: FT_SHOTS=docs/images."""
+    """docs/images/report.png is made here: `make pictures`."""
     page = browser_page(a_run(tmp_path, "demo").as_uri(), size=(1100, 1420))
     sees(page, "all of it")
     page.screenshot(path=shots / "report.png")

@@ -173,11 +173,11 @@ async def look(job: FtJob, folder: Path | None) -> str:
 
 
 def test_the_picture_of_the_guide(job: FtJob) -> None:
-    """FTLAUNCH_PICTURES names the folder that it is written to."""
+    """FT_PICTURES names the folder that it is written to."""
     import asyncio
 
     start(job, seconds=0.1, FAULT="1 30")
     job.wait_step(3)
-    folder = os.environ.get("FTLAUNCH_PICTURES")
+    folder = os.environ.get("FT_PICTURES")
     drawn = asyncio.run(asyncio.wait_for(look(job, Path(folder) if folder else None), 90))
     assert "incident" in drawn

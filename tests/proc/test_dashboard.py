@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shutil
@@ -216,3 +217,27 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(tmp_path: Path, monke
     code, out, err = ftctl("dashboard", cwd=tmp_path)
     assert (code, out) == (1, "")
     assert err == "ftctl: cannot serve a dashboard: no_such_module is missing; `pip install 'ftlaunch[dashboard]'`\n"
+
+
+def test_who_asked_is_whose_connection_it_is(job: FtJob, opened: list[Dashboard]) -> None:
+    """Taken out (proxy_headers=False): `by` was what the header said."""
+    start(job)
+    job.wait_step(3)
+    opened.append(one := Dashboard(job.home, job.run_dir))
+    with one.client() as client:
+        forged = {"x-forwarded-for": "10.9.9.9-boss<b>", "x-forwarded-proto": "https", "forwarded": "for=10.9.9.9"}
+        client.headers.update(forged)
+        assert order(client, f"run/{job.run_dir.name}/do", do="stop").status_code == 200
+    job.wait()
+    assert job.events("stop_requested")[0]["by"] == f"dashboard of {getpass.getuser()}, asked from 127.0.0.1"
+
+
+def test_cookies_of_other_servers_lock_nobody_out(tmp_path: Path, opened: list[Dashboard]) -> None:
+    """Taken out (a parser that gives up at the first odd one): 403 with the right token."""
+    old_job(tmp_path / "runs" / "a")
+    opened.append(one := Dashboard(tmp_path, "--dir", "runs"))
+    with one.client() as client:
+        ours = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    for odd in ('prefs={"a":1}', "x=[1]", "a b=c", "=", "caf\xe9=1", "a=b=c", ",;,"):
+        headers = {"cookie": f"{odd}; {ours}; {odd}".encode("latin-1")}
+        assert httpx.get(f"{one.at}run/a/", headers=headers, trust_env=False).status_code == 200, odd

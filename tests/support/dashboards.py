@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ _LINK = re.compile(r"(http://\S+?:(\d+)/)(\?token=(\S+))?")
 class Dashboard:
     """One, as a process of its own. `client` has been let in."""
 
-    def __init__(self, home: Path, *words: str | Path) -> None:
+    def __init__(self, home: Path, *words: str | Path, within: Sequence[str] = ()) -> None:
+        """within: a command that becomes the one that it is given, in other surroundings."""
         self._said = home / f"dashboard_{len(list(home.glob('dashboard_*')))}"
-        command = [sys.executable, "-m", "ftlaunch.cli.ctl", "dashboard", *map(str, words)]
+        command = [*within, sys.executable, "-m", "ftlaunch.cli.ctl", "dashboard", *map(str, words)]
         with self._said.open("w") as file:
             self.process = subprocess.Popen(command, cwd=home, stdout=file, stderr=subprocess.STDOUT)
         match = wait_for(self._link, f"the link of the dashboard: {self.said}")

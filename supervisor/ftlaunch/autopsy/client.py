@@ -89,12 +89,18 @@ class Autopsy:
             self.error = f"cannot write {self.directory}: {error.strerror}"
 
 
-def read_dump(directory: Path, rank: int) -> RankDump:
-    """What an autopsy has collected of a rank, read from its directory; what cannot be read stays unknown."""
-    base = directory / f"rank_{rank}"
-    stack = _text(base.with_name(f"{base.name}.stack.txt")).partition("\n--- child ")[0]
-    facts = _json(base.with_name(f"{base.name}.proc.json"))
-    recorder = _json(base.with_name(f"{base.name}.flight.json"))
+def _whole(path: Path) -> str:
+    return path.read_text(errors="replace")
+
+
+def read_dump(directory: Path, rank: int, read: Callable[[Path], str] = _whole) -> RankDump:
+    """What an autopsy has collected of a rank, read from its directory; what cannot be read stays unknown.
+
+    read: the text of a file; may raise OSError.
+    """
+    stack = _text(directory / f"rank_{rank}.stack.txt", read).partition("\n--- child ")[0]
+    facts = _json(directory / f"rank_{rank}.proc.json", read)
+    recorder = _json(directory / f"rank_{rank}.flight.json", read)
     return rank_dump.read(rank, stack, facts or {}, recorder)
 
 
@@ -126,16 +132,16 @@ def _remove(directory: Path) -> None:
     directory.rmdir()
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, read: Callable[[Path], str]) -> str:
     try:
-        return path.read_text(errors="replace")
+        return read(path)
     except OSError:  # not written, or not readable: what the file would say stays unknown
         return ""
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def _json(path: Path, read: Callable[[Path], str]) -> dict[str, Any] | None:
     try:
-        value = json.loads(_text(path))
-    except ValueError:
+        value = json.loads(_text(path, read))
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

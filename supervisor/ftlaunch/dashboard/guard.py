@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -38,7 +38,7 @@ class Guard:
         headers = Headers(scope=scope)
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         linked = dict(query).get(TOKEN)
-        token = _cookies(headers).get(self._access.cookie, "") if linked is None else linked
+        token = cookie_parser(headers.get("cookie", "")).get(self._access.cookie, "") if linked is None else linked
         refusal = self._access.refused(scope["method"], headers, token)
 
         async def sending(message: Message) -> None:
@@ -66,10 +66,3 @@ class Guard:
         response = HTMLResponse(_ENTERED.format(query=rest.replace("&", "&amp;")))
         response.set_cookie(self._access.cookie, self._access.token, httponly=True, samesite="strict", path="/")
         return response
-
-
-def _cookies(headers: Headers) -> dict[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}

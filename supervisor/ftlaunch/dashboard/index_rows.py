@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from ftlaunch.dashboard.growing_journal import GrowingJournal
-from ftlaunch.dashboard.run_state import RunState
-from ftlaunch.history import goodput
+from ftlaunch.dashboard.growing_journal import FollowedJournal
+from ftlaunch.history.goodput import Teller
 from ftlaunch.history.lines.numbers import sound
-from ftlaunch.history.timeline import moments
+from ftlaunch.history.story import Incident, Story
+from ftlaunch.history.timeline import TimeLine
 from ftlaunch.report_page.words import SafeText
 
-_OVER = ("done", "stopped", "failed")
+_PORTION = 4 << 20  # bytes of a journal that one look reads: a long one must not keep the rows of others away
 
 
 class IndexRows:
@@ -36,61 +39,87 @@ class IndexRows:
 
 
 class IndexRow:
-    """One run dir. Of a job that is over only the row is kept; should its journal grow, it is read anew."""
+    """One run dir."""
 
     def __init__(self, name: str, run_dir: Path) -> None:
-        self._name, self._run_dir = name, run_dir
+        self._run_dir = run_dir
+        raw = os.fsencode(name)
+        shown = SafeText([]).line(raw.decode(errors="replace"), 300)
+        self._named = {"name": shown, "link": f"run/{quote(raw, safe='')}/"}
+        self._journal = FollowedJournal(run_dir, _StorySoFar)
         self._told: dict[str, Any] = {}
-        self._begin()
-
-    def _begin(self) -> None:
-        self._tail, self._state = GrowingJournal(self._run_dir), RunState(self._run_dir)
-        self._events: list[Mapping[str, Any]] = []
-        self._files, self._forgot = 1, False
+        self._due = False  # the journal has told more than the row
+        self._logged = ""  # why the row could not be made
 
     def look(self) -> dict[str, Any]:
-        """The row now, JSON-ready."""
+        """The row now, JSON-ready; one that cannot be made says why."""
         try:
-            new = self._read()
+            return self._look()
         except OSError as error:
-            why = f"cannot read its journal: {str(error.strerror).lower()}"
-            return {**self._told, "name": self._name, "state": "unreadable", "sentence": why}
-        if new:
-            self._told = self._tell()
-        state, sentence = self._state.told()
-        if state in _OVER:
-            self._events, self._forgot = [], True
-        return {**self._told, "name": self._name, "state": state, "sentence": SafeText([]).line(sentence, 300)}
+            return self._unreadable(f"cannot read its journal: {str(error.strerror).lower()}")
+        except Exception as error:
+            # The last line of defence: a journal is other people's, and one of them must not keep the others away.
+            why = f"{type(error).__name__}: {error}"
+            if why != self._logged:
+                logging.getLogger(__name__).exception("the row of %s cannot be made", self._run_dir)
+            self._logged = why
+            return self._unreadable(f"cannot read its journal: {why}")
 
-    def _read(self) -> bool:
-        """Whether there is something new."""
-        new = False
-        for event in self._tail.appended():
-            if self._forgot or self._tail.files != self._files:
-                self._begin()
-                return self._read()
-            self._state.hear(event)
-            self._keep(sound(event))
-            new = True
-        return new
+    def _look(self) -> dict[str, Any]:
+        self._due = self._journal.read(_PORTION) or self._due
+        state = self._journal.state
+        if (lag := self._journal.lag) is not None:
+            read, there = (size >> 20 for size in lag)
+            sentence = f"its journal is long: {read} of {there} MiB are read"
+            return {**self._told, **self._named, "state": "reading", "sentence": sentence}
+        if self._due:
+            self._due = False
+            self._told = self._journal.heard.told() | {"step": state.step}
+        word, sentence = state.told()
+        return {**self._told, **self._named, "state": word, "sentence": SafeText([]).line(sentence, 300)}
 
-    def _keep(self, event: Mapping[str, Any]) -> None:
-        """Of steps that follow each other with nothing between only the newest is kept: the story is the same."""
-        last = self._events[-1] if self._events else {}
-        if event["event"] == last.get("event") == "progress" and event.get("attempt") == last.get("attempt"):
-            self._events.pop()
-        self._events.append(event)
+    def _unreadable(self, why: str) -> dict[str, Any]:
+        return {**self._told, **self._named, "state": "unreadable", "sentence": SafeText([]).line(why, 300)}
 
-    def _tell(self) -> dict[str, Any]:
-        story, words = goodput.tell(moments(self._events)), SafeText([])
-        last = story.incidents[-1] if story.incidents else None
+
+class _StorySoFar:
+    """What a row tells of the events, in the room of one of them."""
+
+    def __init__(self, hooked: bool) -> None:
+        self._line, self._teller = TimeLine(), Teller(hooked)
+        self._incidents, self._last = 0, ""
+
+    @property
+    def resumed(self) -> bool:
+        """Some event tells of a resume."""
+        return self._line.resumed
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Take one in."""
+        for moment in self._line.take(sound(event)):
+            self._teller.hear(moment)
+            self._count(self._teller.story)
+
+    def _count(self, story: Story) -> None:
+        for entry in story.entries:
+            if isinstance(entry, Incident):
+                self._incidents, self._last = self._incidents + 1, entry.sentence
+        story.entries.clear()
+
+    def told(self) -> dict[str, Any]:
+        """The cells of the row, as if the journal ended here."""
+        teller, words = self._teller.copied(), SafeText([])
+        for moment in self._line.held:
+            teller.hear(moment)
+        story = teller.close()
+        more = story.incidents
+        last = more[-1].sentence if more else self._last
         return {
             "job_id": words.line(story.job_id, 200),
             "ranks": story.ranks,
-            "step": self._state.step,
             "goodput": story.effective,
-            "incidents": len(story.incidents),
-            "incident": "" if last is None else words.line(last.sentence, 300),
+            "incidents": self._incidents + len(more),
+            "incident": words.line(last, 300),
             "begin": story.begin,
             "newest": story.end,
         }

@@ -10,6 +10,7 @@ from ftlaunch.history.lines.newest_step import NewestStep
 from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run
 
+_LONGEST_STAMP = 50
 _STATES = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
 
 
@@ -22,13 +23,14 @@ class RunState:
         self._end: Mapping[str, Any] | None = None
         self._stopping = ""  # who asked for it
         self._newest_step = NewestStep()
-        self.newest: object = None
+        self.newest: str | None = None
         """when it was written last: the journal's stamp"""
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take one event in."""
-        name, self.newest = event["event"], event.get("t")
-        self._newest_step.hear(str(name), event)
+        name, stamp = event["event"], event.get("t")
+        self.newest = stamp if isinstance(stamp, str) and len(stamp) < _LONGEST_STAMP else None
+        self._newest_step.hear(name, event)
         if name == "job_started":
             self._start, self._end, self._stopping = event, None, ""
         elif name in _STATES:
@@ -40,6 +42,11 @@ class RunState:
     def step(self) -> int | None:
         """The newest step that is known to be complete; None: the journal tells of none."""
         return self._newest_step.step
+
+    @property
+    def ends_of_run(self) -> list[Mapping[str, Any]]:
+        """The events that began and ended the newest run of the supervisor; those that are there."""
+        return [event for event in (self._start, self._end) if event is not None]
 
     def told(self) -> tuple[str, str]:
         """The state in a word, and a sentence. Looks whether the supervisor lives, where it is on this machine."""

@@ -10,6 +10,9 @@ from ftlaunch.dashboard.live_run import LiveRun
 from ftlaunch.dashboard.watcher import PageWatcher
 from ftlaunch.history.runs import runs_in
 
+KEPT = 8
+"""pages that nobody looks at any more and whose last state is kept"""
+
 
 class RunsShown:
     """One run dir, or all of a directory, whichever come and go."""
@@ -38,7 +41,12 @@ class RunsShown:
 
     def watched(self, name: str, run_dir: Path) -> tuple[LiveRun, PageWatcher]:
         """What is known of a run, and its watcher: the same for all who look at it."""
-        if name not in self._watched:
+        found = self._watched.pop(name, None)
+        if found is None:
             run = LiveRun(run_dir, listed=self.every)
-            self._watched[name] = run, PageWatcher(run.look)
-        return self._watched[name]
+            found = run, PageWatcher(run.look)
+        self._watched[name] = found  # the newest at the end
+        unseen = [name for name, (_, watcher) in self._watched.items() if not watcher.watched]
+        for old in unseen[:-KEPT]:
+            del self._watched[old]
+        return found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from importlib.resources import files
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 import uvicorn
 from starlette.applications import Starlette
@@ -23,17 +24,19 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ftlaunch.dashboard.access import Access
-from ftlaunch.dashboard.commands import CannotCommand, Commands
+from ftlaunch.dashboard.commands import CannotCommand, Commands, Newest
 from ftlaunch.dashboard.guard import Guard
 from ftlaunch.dashboard.live_run import LiveRun
 from ftlaunch.dashboard.runs_shown import RunsShown
 from ftlaunch.dashboard.watcher import PageWatcher
+from ftlaunch.history.runs import Run
 from ftlaunch.report_page.render import render
 
 _OWN = files("ftlaunch.dashboard") / "static"
 _LIVE = files("ftlaunch.report_page") / "static"
 _TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html"}
 _LONGEST_COMMAND = 2000  # bytes
+_PATIENCE = 2.0  # seconds that a browser waits for the newest page; of a long journal the first takes longer
 _LAST_WORDS = 1  # seconds for answers under way once it is told to end; news have no end of their own
 
 
@@ -47,6 +50,7 @@ def application(access: Access, shown: RunsShown, commands: Commands) -> ASGIApp
         Route("/news", pages.index_news),
         Route("/run/{name}/", pages.run),
         Route("/run/{name}/live.js", lambda _: _static("live.js")),
+        Route("/run/{name}/waiting.js", lambda _: _static("waiting.js")),
         Route("/run/{name}/news", pages.run_news),
         Route("/run/{name}/nodes", pages.nodes),
         Route("/run/{name}/do", pages.do, methods=["POST"]),
@@ -68,7 +72,7 @@ class _Pages:
         if self._shown.every:
             return _static("index.html")
         (name,) = await asyncio.to_thread(self._shown.there)
-        return RedirectResponse(f"/run/{quote(name, safe='')}/", 303)
+        return RedirectResponse(f"/run/{quote(os.fsencode(name), safe='')}/", 303)
 
     async def index_news(self, request: Request) -> Response:
         return _news(self._shown.index)
@@ -79,9 +83,10 @@ class _Pages:
         if found is None:
             return _unknown(request)
         run, watcher = found
-        await asyncio.to_thread(watcher.look_once)
+        if run.data is not None or not watcher.looking:
+            await asyncio.wait({asyncio.create_task(asyncio.to_thread(watcher.look_once))}, timeout=_PATIENCE)
         if run.data is None:
-            return PlainTextResponse(f"{run.trouble}.\n", 404)
+            return _static("waiting.html")
         document = await asyncio.to_thread(render, run.data, live=True)
         return HTMLResponse(document, headers={"content-security-policy": "frame-ancestors 'none'"})
 
@@ -91,7 +96,7 @@ class _Pages:
 
     async def nodes(self, request: Request) -> Response:
         """The nodes that may leave a job of several."""
-        return await self._asked(request, lambda run: {"nodes": self._commands.nodes(run.run_dir)})
+        return await self._asked(request, lambda newest: {"nodes": self._commands.nodes(newest)})
 
     async def do(self, request: Request) -> Response:
         """Stop, save, or let a node leave."""
@@ -104,19 +109,26 @@ class _Pages:
         except (ValueError, RecursionError):
             return PlainTextResponse("the command is no JSON\n", 400)
         address = request.client.host if request.client else "an unknown address"
-        return await self._asked(request, lambda run: {"done": self._commands.do(run.run_dir, asked, address)})
+        return await self._asked(request, lambda newest: {"done": self._commands.do(newest, asked, address)})
 
-    async def _asked(self, request: Request, ask: Callable[[LiveRun], dict[str, object]]) -> Response:
+    async def _asked(self, request: Request, ask: Callable[[Newest], dict[str, object]]) -> Response:
         found = await self._find(request)
         if found is None:
             return _unknown(request)
+        run, watcher = found
+
+        def newest() -> Run:
+            watcher.look_once()
+            return run.run
+
         try:
-            return JSONResponse(await asyncio.to_thread(ask, found[0]))
+            return JSONResponse(await asyncio.to_thread(ask, newest))
         except CannotCommand as refusal:
             return JSONResponse({"error": str(refusal)}, 409)
 
     async def _find(self, request: Request) -> tuple[LiveRun, PageWatcher] | None:
-        name = request.path_params["name"]
+        # Names of run dirs are bytes; what the router gives is text, in which bytes that are no UTF-8 are lost.
+        name = os.fsdecode(unquote_to_bytes(request.scope["raw_path"].split(b"/")[2]))
         run_dir = await asyncio.to_thread(self._shown.find, name)
         return None if run_dir is None else self._shown.watched(name, run_dir)
 
@@ -146,5 +158,6 @@ def serve(app: ASGIApp, listening: socket.socket, ready: Callable[[], None]) -> 
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none",
         timeout_graceful_shutdown=_LAST_WORDS,
+        proxy_headers=False,  # anybody can write such a header: who asks is whose connection it is
     )  # fmt: skip
     Server(config).run(sockets=[listening])

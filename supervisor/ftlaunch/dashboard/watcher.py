@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 LOOK = 0.25
@@ -20,6 +21,14 @@ Look = Callable[[], Mapping[str, Any]]
 """The parts of the page that may have changed, JSON-ready, by name. It may read files: it runs in a thread."""
 
 
+@dataclass
+class _Watch:
+    """Looks that go on for some browsers. After a look that has failed another watch takes its place."""
+
+    task: asyncio.Task[None]
+    viewers: int = 0
+
+
 class PageWatcher:
     """Of one page. A browser that is slow gets the newest and misses what lies between: nothing is queued for it."""
 
@@ -30,29 +39,27 @@ class PageWatcher:
         self._version = 0
         self._messages: dict[int, bytes] = {}  # the version a browser has seen -> what it is sent now
         self._changed = asyncio.Condition()
-        self._viewers = 0
-        self._task: asyncio.Task[None] | None = None
+        self._watch: _Watch | None = None
 
     async def messages(self) -> AsyncIterator[bytes]:
         """Server-sent events for one browser: first all parts, then those that have changed."""
-        self._viewers += 1
-        if self._task is None:
-            self._task = asyncio.create_task(self._watch())
-        task, seen = self._task, 0
+        if self._watch is None or self._watch.task.done():
+            self._watch = _Watch(asyncio.create_task(self._look_on()))
+        watch, seen = self._watch, 0
+        watch.viewers += 1
         try:
             while True:
                 if self._version > seen:
                     message, seen = self._message(seen), self._version
                     yield message
-                elif task.done():
-                    await task  # raises what it failed of: the connection ends, and the browser makes another
-                elif not await self._changes(seen, task):
+                elif watch.task.done():
+                    await watch.task  # raises what it failed of: the connection ends, and the browser makes another
+                elif not await self._changes(seen, watch.task):
                     yield b": alive\n\n"
         finally:
-            self._viewers -= 1
-            if not self._viewers or task.done():
-                task.cancel()
-                self._task = None
+            watch.viewers -= 1
+            if not watch.viewers:
+                watch.task.cancel()
 
     async def _changes(self, seen: int, task: asyncio.Task[None]) -> bool:
         async def wait() -> bool:
@@ -70,16 +77,22 @@ class PageWatcher:
             self._messages[seen] = f"{''.join(new)}}}\n\n".encode()
         return b'data: {"now":%.3f' % time.time() + self._messages[seen]
 
-    async def _watch(self) -> None:
+    async def _look_on(self) -> None:
+        first = True  # it may read a long journal; those that follow read what was appended
         try:
             while True:
-                began = time.monotonic()
-                await self._publish(await asyncio.to_thread(self.look_once))
-                took = time.monotonic() - began
-                await asyncio.sleep(max(LOOK, took / SHARE - took))
+                found, used = await asyncio.to_thread(self._timed_look)
+                await self._publish(found)
+                await asyncio.sleep(LOOK if first else max(LOOK, used / SHARE - used))
+                first = False
         finally:
             async with self._changed:
                 self._changed.notify_all()
+
+    def _timed_look(self) -> tuple[Mapping[str, str], float]:
+        """What was found, and the seconds of a processor's time that it took."""
+        began = time.thread_time()
+        return self.look_once(), time.thread_time() - began
 
     def look_once(self) -> Mapping[str, str]:
         """Look now, in the thread of the caller; browsers hear of it at the next look. All parts as JSON."""
@@ -87,6 +100,16 @@ class PageWatcher:
             for name, part in self._look().items():
                 self._found[name] = json.dumps(part)
             return dict(self._found)
+
+    @property
+    def looking(self) -> bool:
+        """A look is under way."""
+        return self._looking.locked()
+
+    @property
+    def watched(self) -> bool:
+        """Somebody looks."""
+        return self._watch is not None and self._watch.viewers > 0
 
     async def _publish(self, found: Mapping[str, str]) -> None:
         changed = {name: text for name, text in found.items() if self._parts.get(name, (0, ""))[1] != text}

@@ -7,6 +7,8 @@ dir may hold several runs of the supervisor, and a run may lack its end: it was 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from ftlaunch.history.story import (
@@ -50,10 +52,14 @@ def tell(moments: Sequence[Moment]) -> Story:
     return teller.close()
 
 
+def _nobody(name: str, begin: float, end: float) -> None:
+    pass
+
+
 class Teller:
     """Walks along the events; at any time it knows into which class the time since the last turn falls."""
 
-    def __init__(self, hooked: bool, spent: Spent = lambda name, begin, end: None) -> None:
+    def __init__(self, hooked: bool, spent: Spent = _nobody) -> None:
         """hooked: the ranks say their steps, so that training can be told from starting. spent: told of all time."""
         self._hooked, self._spent = hooked, spent
         self.story = Story()
@@ -94,6 +100,13 @@ class Teller:
             story.seconds[LOST] = lost
             story.seconds[USEFUL] -= lost
         return story
+
+    def copied(self, spent: Spent = _nobody) -> Teller:
+        """Another one that knows the same, without entries: it can be closed while this one hears on."""
+        other = copy(self)
+        other._spent, other._exits = spent, dict(self._exits)
+        other.story = replace(self.story, entries=[], seconds=dict(self.story.seconds))
+        return other
 
     # --- time -----------------------------------------------------------------------------------------
 
@@ -171,6 +184,7 @@ class Teller:
 
     def _on_resumed(self, moment: Moment) -> None:
         step, source = moment.fields.get("step", 0), moment.fields.get("source")
+        source = None if source is None else str(source)
         lost = moment.fields.get("steps_lost")
         if lost is None and self._reached is not None:
             lost = max(self._reached - step, 0)
@@ -205,10 +219,10 @@ class Teller:
             at=moment.wall,
             attempt=moment.attempt,
             rank=fields.get("rank", -1),
-            kind=fields.get("kind", ""),
-            sentence=fields.get("sentence") or fields.get("cause", ""),
-            verdict=fields.get("verdict", ""),
-            autopsy=fields.get("autopsy"),
+            kind=str(fields.get("kind", "")),
+            sentence=str(fields.get("sentence") or fields.get("cause", "")),
+            verdict=str(fields.get("verdict", "")),
+            autopsy=None if fields.get("autopsy") is None else str(fields["autopsy"]),
         )
         if self._class == USEFUL:
             progress = max(moment.wall - fields.get("since_progress", 0.0), self._since)

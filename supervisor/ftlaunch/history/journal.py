@@ -15,7 +15,7 @@ from ftlaunch_contract.files import atomic
 EVENTS = "events.jsonl"
 LONGEST_LINE = 16 << 20  # bytes: eight times what 100,000 ranks fill in one event
 TORN, TOO_LONG, STRANGE = "torn", "too long", "no event"
-"""why a line is left out: a crash has torn it, it is longer than LONGEST_LINE, it is JSON and no event"""
+"""why a line is left out: a crash has torn it, it is longer than LONGEST_LINE, it is JSON and no event with a name"""
 
 
 class Journal:
@@ -62,13 +62,10 @@ def read_events(run_dir: Path) -> list[dict[str, Any]]:
     return list(stream_events(run_dir))
 
 
-def stream_events(
-    run_dir: Path, dropped: Counter[str] | None = None, containing: bytes = b""
-) -> Iterator[dict[str, Any]]:
+def stream_events(run_dir: Path, dropped: Counter[str] | None = None) -> Iterator[dict[str, Any]]:
     """The whole lines of a run's journal, one after another: a journal of any length is never in memory as a whole.
 
-    dropped: counts the lines that are left out, by the reason. containing: lines without these bytes are passed over.
-    Raises OSError at the first line.
+    dropped: counts the lines that are left out, by the reason. Raises OSError at the first line.
     """
     left_out: Counter[str] = Counter() if dropped is None else dropped
     with (run_dir / EVENTS).open("rb") as file:
@@ -78,14 +75,17 @@ def stream_events(
                 while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
                     pass
                 continue
-            if containing not in line:
-                continue
-            try:
-                event = json.loads(line.decode(errors="replace"))
-            except (ValueError, RecursionError):
-                left_out[TORN] += bool(line.strip())
-                continue
-            if isinstance(event, dict) and "event" in event:
+            event = parsed(line)
+            if isinstance(event, dict):
                 yield event
             else:
-                left_out[STRANGE] += 1
+                left_out[event] += bool(line.strip())
+
+
+def parsed(line: bytes) -> dict[str, Any] | str:
+    """The event of a line; what holds none gives the reason, TORN or STRANGE. An event has a text as its name."""
+    try:
+        event = json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return TORN
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else STRANGE

@@ -123,7 +123,7 @@ def entry_sentences(entry: HistoryEntry) -> Iterator[str]:
 def _started(fields: Mapping[str, Any]) -> str:
     text = "started" if not fields.get("down") else f"started again, {duration(fields['down'])} later"
     if fields.get("source"):
-        text += f"; resumed at step {fields['resumed']} from {fields['source']}"
+        text += f"; resumed at step {fields.get('resumed')} from {fields['source']}"
         if fields.get("steps_lost") is not None:
             text += f", {_count(fields['steps_lost'], 'step')} lost"
     return text
@@ -138,6 +138,8 @@ def ending(event: Mapping[str, Any] | None) -> str:
         return f"done {code}"
     if event["event"] == "job_stopped":
         step = event.get("step", -1)
+        if not isinstance(step, int):
+            return f"stopped {code}; the journal does not say which step is saved"
         return f"stopped {code}, " + (f"step {step} is saved" if step >= 0 else "there was nothing to save")
     return f"failed {code}: {event.get('sentence')}"
 

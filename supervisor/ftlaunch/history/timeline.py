@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import isfinite
@@ -32,47 +32,60 @@ def moments(events: Iterable[Mapping[str, Any]]) -> list[Moment]:
 
 def stream_moments(events: Iterable[Mapping[str, Any]]) -> Iterator[Moment]:
     """The same, one after another: what is kept meanwhile are the moments between a start and its first attempt."""
-    held: list[Moment] = []
-    first = True
-    for moment in _on_one_line(events):
-        if moment.event == "job_started" and not first:
-            yield from held
-            held = [moment]
-        elif held and moment.event == "attempt_adopted":
-            # a head that takes up ranks which run is no run of its own
-            yield replace(held[0], event="head_replaced")
-            yield from held[1:]
-            held = []
-            yield moment
-        elif held and (moment.event == "attempt_started" or len(held) >= _MOST_HELD):
-            yield from held
-            held = []
-            yield moment
-        elif held:
-            held.append(moment)
-        else:
-            yield moment
-        first = False
-    yield from held
-
-
-def _on_one_line(events: Iterable[Mapping[str, Any]]) -> Iterator[Moment]:
-    shift: float | None = None  # from the run's monotonic clock to the line
-    newest: float | None = None
+    line = TimeLine()
     for event in events:
+        yield from line.take(event)
+    yield from line.held
+
+
+class TimeLine:
+    """Puts events on the line as they come."""
+
+    def __init__(self) -> None:
+        self.held: list[Moment] = []
+        """a start and what came after it, until the first attempt says whether it is a run of its own"""
+        self.resumed = False
+        """some moment tells of a resume"""
+        self._first = True
+        self._shift: float | None = None  # from the run's monotonic clock to the line
+        self._newest: float | None = None
+
+    def take(self, event: Mapping[str, Any]) -> Sequence[Moment]:
+        """The moments that are known now, in order."""
+        moment = self._placed(event)
+        if moment is None:
+            return ()
+        before, first, self._first = self.held, self._first, False
+        self.resumed = self.resumed or moment.event == "resumed"
+        if moment.event == "job_started" and not first:
+            self.held = [moment]
+            return before
+        if not before:
+            return (moment,)
+        if moment.event == "attempt_adopted":
+            # a head that takes up ranks which run is no run of its own
+            self.held = []
+            return [replace(before[0], event="head_replaced"), *before[1:], moment]
+        if moment.event == "attempt_started" or len(before) >= _MOST_HELD:
+            self.held = []
+            return [*before, moment]
+        before.append(moment)
+        return ()
+
+    def _placed(self, event: Mapping[str, Any]) -> Moment | None:
         try:
             mono, attempt = float(event["mono"]), int(event["attempt"])
-            anew = shift is None or event["event"] == "job_started"
+            anew = self._shift is None or event["event"] == "job_started"
             wall = _epoch(str(event["t"])) if anew else 0.0  # only there it counts
         except (KeyError, TypeError, ValueError, OverflowError):
-            continue
+            return None
         if not isfinite(mono):
-            continue
-        newest = wall if newest is None else newest
-        if shift is None or anew:
-            shift = max(wall, newest) - mono
-        newest = max(mono + shift, newest)
-        yield Moment(newest, str(event["event"]), attempt, event)
+            return None
+        newest = wall if self._newest is None else self._newest
+        if self._shift is None or anew:
+            self._shift = max(wall, newest) - mono
+        self._newest = max(mono + self._shift, newest)
+        return Moment(self._newest, str(event["event"]), attempt, event)
 
 
 def _epoch(stamp: str) -> float:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.history.journal import stream_events
 from ftlaunch.history.report_view import LEDGER, ending, entry_sentences
 from ftlaunch.history.story import HistoryEntry
 from ftlaunch.report_page import evidence
 from ftlaunch.report_page.gathering.kept_incidents import KeptIncident
-from ftlaunch.report_page.gathering.walk import Walk
+from ftlaunch.report_page.gathering.walk import Walk, walked
 from ftlaunch.report_page.notes import notes
+from ftlaunch.report_page.run_files import RunFiles
 from ftlaunch.report_page.words import SafeText
 
 MOST_BYTES = 4_500_000
@@ -26,15 +29,19 @@ class NoEvents(Exception):
 
 
 def page_data(run_dir: Path) -> dict[str, Any]:
-    """What the page shows of a run dir. Times are seconds after `begin`, which is seconds of the epoch.
+    """What the page shows of a run dir. The journal is read as a stream. Raises OSError and NoEvents."""
+    return data_of(run_dir, walked(partial(stream_events, run_dir)), RunFiles(run_dir))
 
-    The journal is read as a stream. Raises OSError where it cannot be read, and NoEvents.
+
+def data_of(run_dir: Path, walk: Walk, files: RunFiles) -> dict[str, Any]:
+    """What the page shows of a walk that is closed. Times are seconds after `begin`, which is seconds of the epoch.
+
+    files: of the run dir; logs and autopsies are read of them. Raises NoEvents.
     """
-    walk = Walk(run_dir)
     if not walk.moments:
         raise NoEvents(f"the journal in {run_dir} has no whole event")
     words = SafeText([str(word) for word in _list(walk.start.get("command"))])
-    gathered = _Gathered(run_dir, walk, words)
+    gathered = _Gathered(run_dir, walk, words, files)
     data = gathered.data()
     while len(encoded(data)) > MOST_BYTES and walk.incidents.fold_one(walk.story.step_seconds or 0.0):
         for _ in range(len(data["incidents"]) // 4):
@@ -60,13 +67,11 @@ def encoded(data: Mapping[str, Any]) -> bytes:
 class _Gathered:
     """What a walk has found, in the words of the page."""
 
-    def __init__(self, run_dir: Path, walk: Walk, words: SafeText) -> None:
+    def __init__(self, run_dir: Path, walk: Walk, words: SafeText, files: RunFiles) -> None:
         self._run_dir, self._walk, self._words = run_dir, walk, words
         self._zero = walk.story.begin
         self._told: dict[int, dict[str, Any]] = {}  # incidents by their numbers
-        said = Path(str(walk.start.get("log_dir") or run_dir / "logs"))
-        moved = str(walk.start.get("run_dir")) != str(run_dir.resolve())
-        self._log_dir = run_dir / "logs" if moved and not said.is_dir() else said
+        self._files, self._log_dir = files, _log_dir(run_dir, walk.start)
 
     def data(self) -> dict[str, Any]:
         """All of it."""
@@ -124,7 +129,6 @@ class _Gathered:
             "ended": story.ended,
             "state": "open" if walk.end is None else str(walk.end.get("event", "")).removeprefix("job_")[:20],
             "ending": words.line(over if walk.end is None else ending(walk.end), 1000),
-            "zone": datetime.fromtimestamp(self._zero).astimezone().strftime("%Z"),
         }
 
     def _nodes(self) -> dict[str, Any]:
@@ -172,9 +176,19 @@ class _Gathered:
             "cost": _rounded(kept.cost(walk.story.step_seconds or 0.0)),
             "phases": _phases(kept),
             "trace": words.lines(str(kept.more.get("trace") or ""), 40),
-            "log": evidence.log_excerpt(self._log_dir, incident, words, stale=stale),
-            "autopsy": evidence.autopsy(self._run_dir, incident, kept.more.get("cause"), words),
+            "log": evidence.log_excerpt(self._files, self._log_dir, incident, words, stale=stale),
+            "autopsy": evidence.autopsy(self._files, self._run_dir, incident, kept.more.get("cause"), words),
         }
+
+
+def _log_dir(run_dir: Path, start: Mapping[str, Any]) -> Path:
+    """Where the logs are: as the journal says, or in the run dir, which may have been moved."""
+    if not start.get("log_dir"):
+        return run_dir / "logs"
+    said, then = (os.path.normpath(str(start.get(name) or ".")) for name in ("log_dir", "run_dir"))
+    if Path(said).is_relative_to(then):
+        return run_dir / Path(said).relative_to(then)
+    return Path(said) if os.path.isdir(said) else run_dir / "logs"  # noqa: PTH112, a Path raises for a name too long
 
 
 def _sentence(entry: HistoryEntry) -> str:

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from ftlaunch.dashboard.commands import CannotCommand, Commands
+from ftlaunch.dashboard.commands import CannotCommand, Commands, Newest
+from ftlaunch.history.runs import Run
+
+
+def newest() -> Run:
+    return Run(Path("run"), [])
 
 
 class Job:
@@ -17,7 +22,7 @@ class Job:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
 
-    def ask(self, run_dir: Path, request: dict[str, Any]) -> Mapping[str, Any]:
+    def ask(self, newest: Newest, request: dict[str, Any]) -> Mapping[str, Any]:
         self.asked.append(request)
         nodes = [{"place": 0, "host": "a", "address": "10.0.0.1"}, {"place": None, "host": "b", "address": "10.0.0.2"}]
         return {"ok": True, "done": "the node leaves", "nodes": nodes}
@@ -33,7 +38,7 @@ class Job:
 )
 def test_the_job_is_told_who_asks(asked: object, request_: dict[str, Any]) -> None:
     job = Job()
-    assert Commands(job.ask, "alice").do(Path("run"), asked, "10.0.0.9")
+    assert Commands(job.ask, "alice").do(newest, asked, "10.0.0.9")
     assert job.asked == [request_ | {"why": "dashboard of alice, asked from 10.0.0.9"}]
 
 
@@ -45,10 +50,10 @@ def test_the_job_is_told_who_asks(asked: object, request_: dict[str, Any]) -> No
 def test_anything_else_is_refused(asked: object) -> None:
     job = Job()
     with pytest.raises(CannotCommand, match="known are `stop`, `save`, and `drain` with a node"):
-        Commands(job.ask, "alice").do(Path("run"), asked, "10.0.0.9")
+        Commands(job.ask, "alice").do(newest, asked, "10.0.0.9")
     assert not job.asked
 
 
 def test_of_the_nodes_place_and_host_are_told() -> None:
-    found = Commands(Job().ask, "alice").nodes(Path("run"))
+    found = Commands(Job().ask, "alice").nodes(newest)
     assert found == [{"place": 0, "host": "a"}, {"place": None, "host": "b"}]

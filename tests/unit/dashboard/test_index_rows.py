@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ftlaunch.dashboard import growing_journal, index_rows
 from ftlaunch.dashboard.index_rows import IndexRows
 from ftlaunch.history import goodput
 from ftlaunch.history.journal import read_events
@@ -106,6 +108,66 @@ def test_bad_journals_are_rows_too(tmp_path: Path, rows: IndexRows) -> None:
     }  # fmt: skip
     assert "is a directory" in found["folder"]["sentence"]
     assert "\x1b" not in json.dumps(found, ensure_ascii=False)
+
+
+def test_one_bad_run_dir_keeps_no_other_away(tmp_path: Path, rows: IndexRows) -> None:
+    """Taken out, one by one: a name that is no text and a step that is no number were TypeErrors, and no row was told;
+    a FIFO (opened without O_NONBLOCK) held the index for ever."""
+    write(tmp_path / "good", started())
+    write(tmp_path / "nameless", started(), {"event": []}, {"event": None})
+    for number, step in enumerate((None, "x", [], {}, 1e300)):
+        write(tmp_path / f"stopped{number}", started(), {"event": "job_stopped", "code": 75, "step": step})
+    (tmp_path / "fifo").mkdir()
+    os.mkfifo(tmp_path / "fifo/events.jsonl")
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link/events.jsonl").symlink_to(tmp_path / "good/events.jsonl")
+    found = rows_of(rows)
+    assert (found["good"]["state"], found["nameless"]["state"]) == ("running", "running")
+    assert {found[f"stopped{number}"]["state"] for number in range(5)} == {"stopped"}
+    assert "does not say which step" in found["stopped0"]["sentence"]
+    assert (found["fifo"]["state"], found["link"]["state"]) == ("unreadable", "unreadable")
+    assert "it is no regular file" in found["fifo"]["sentence"]
+    assert "it is a symbolic link" in found["link"]["sentence"]
+
+
+def test_a_name_that_is_no_text_has_a_link_all_the_same(tmp_path: Path, rows: IndexRows) -> None:
+    write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff%")), started())
+    (row,) = rows.look()["rows"]
+    assert (row["name"], row["link"]) == ("a\ufffd%", "run/a%FF%25/")
+    json.dumps(row, ensure_ascii=False).encode()
+
+
+def test_a_long_journal_takes_the_room_of_a_short_one(tmp_path: Path, rows: IndexRows) -> None:
+    """Taken out (all events were kept): 228 MiB for 100,000 lines, and all of them were told again at each line."""
+    write(tmp_path / "a", started(), {"event": "attempt_started"}, {"event": "resumed", "step": 0})
+    rows_of(rows)
+    tracemalloc.start()
+    write(tmp_path / "a", *({**incident("x" * 200, step), "step": step} for step in range(20_000)))
+    while (row := rows_of(rows)["a"])["state"] == "reading":
+        pass
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert row["incidents"] == 20_000
+    assert kept < 1 << 20, "bytes"
+    assert most < 40 << 20, "bytes; a journal is read in pieces"
+
+
+def test_a_long_journal_keeps_no_other_row_away(
+    tmp_path: Path, rows: IndexRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken out (a portion a look): the first look took a minute for a million lines, and no row was told meanwhile."""
+    monkeypatch.setattr(growing_journal, "_BLOCK", 1000)
+    monkeypatch.setattr(index_rows, "_PORTION", 1000)
+    write(tmp_path / "a", started(), *({"event": "progress", "step": step} for step in range(200)))
+    write(tmp_path / "b", started("b"))
+    found = rows_of(rows)
+    assert (found["a"]["state"], found["b"]["state"]) == ("reading", "running")
+    assert found["a"]["sentence"] == "its journal is long: 0 of 0 MiB are read"
+    looks = 1
+    while (row := rows_of(rows)["a"])["state"] == "reading":
+        looks += 1
+    assert looks > 5
+    assert (row["state"], row["step"], row["job_id"]) == ("running", 199, "j")
 
 
 def test_run_dirs_come_and_go(tmp_path: Path, rows: IndexRows) -> None:

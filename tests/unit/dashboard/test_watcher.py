@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -135,6 +136,66 @@ def test_a_silent_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> N
         messages = PageWatcher(Looked(step=0)).messages()
         await told(messages)
         assert await asyncio.wait_for(messages.__anext__(), WAIT) == b": alive\n\n"
+        await messages.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(scene())
+
+
+def test_after_a_failed_look_no_watch_is_left_behind() -> None:
+    """Taken out (one count of viewers for all tasks): looks went on when the last browser had left."""
+
+    class Broken(Exception):
+        pass
+
+    async def scene() -> None:
+        looked, fails = Looked(step=0), [False]
+
+        def look() -> Mapping[str, Any]:
+            if fails[0]:
+                fails[0] = False
+                raise Broken
+            return looked()
+
+        watcher = PageWatcher(look)
+        old = [watcher.messages() for _ in range(2)]
+        for browser in old:
+            await told(browser)
+        fails[0] = True
+        with pytest.raises(Broken):
+            await told(old[0])
+        new = watcher.messages()
+        assert await told(new) == {"step": 0}
+        with pytest.raises(Broken):
+            await told(old[1])
+        newest = watcher.messages()
+        assert await told(newest) == {"step": 0}
+        for browser in (new, newest):
+            await browser.aclose()  # type: ignore[attr-defined]
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), WAIT)
+        assert not watcher.watched
+        assert len(left) == 1, "the two have shared a watch"
+
+    asyncio.run(scene())
+
+
+def test_a_long_first_look_does_not_delay_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first may read a long journal. Taken out: a journal of a million lines was told of a minute late."""
+    monkeypatch.setattr(watching, "SHARE", 1e-4)
+
+    async def scene() -> None:
+        looked = Looked(step=0)
+
+        def look() -> Mapping[str, Any]:
+            began = time.thread_time()
+            while not looked.looks and time.thread_time() - began < 0.05:
+                pass
+            return looked()
+
+        messages = PageWatcher(look).messages()
+        await told(messages)
+        looked.parts = {"step": 1}
+        assert await told(messages) == {"step": 1}
         await messages.aclose()  # type: ignore[attr-defined]
 
     asyncio.run(scene())

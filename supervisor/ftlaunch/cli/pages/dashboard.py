@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +20,7 @@ from ftlaunch.cli.asking import Cannot, NotRunning, ask_job
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.report_view import ending
-from ftlaunch.history.runs import RUNS, CannotFind, find, load
+from ftlaunch.history.runs import RUNS, CannotFind, Run, locate
 
 _NEEDS = ("starlette", "uvicorn")
 _LOOPBACK = "127.0.0.1"
@@ -50,7 +51,7 @@ def dashboard(
         raise click.UsageError("--dir and RUN exclude each other")
     if name is None and directory is None and RUNS.is_dir():
         directory = RUNS
-    place = find(name).run_dir if directory is None else directory
+    place = locate(name) if directory is None else directory
     beyond = not _is_loopback(address)
     if beyond and token_file is None:
         raise Cannot(
@@ -113,14 +114,17 @@ def _token_in(path: Path) -> str:
     return token
 
 
-def _ask(run_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """The answer of the job in a run dir, asked as `ftctl stop` asks. Raises CannotCommand."""
+def _ask(newest: Callable[[], Run], request: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a job, asked as `ftctl stop` asks. Raises CannotCommand."""
     from ftlaunch.dashboard.commands import CannotCommand  # noqa: PLC0415
 
     try:
-        run = load(run_dir)
-        return ask_job(run, None, request)
+        return ask_job(newest(), None, request)
     except NotRunning:
-        raise CannotCommand(f"the job is not running: {ending(load(run_dir).end)}") from None
+        raise CannotCommand(f"the job is not running: {ending(newest().end)}") from None
     except (Cannot, CannotFind) as refusal:
         raise CannotCommand(str(refusal)) from refusal
+    except OSError as error:
+        raise CannotCommand(f"cannot ask the job: {str(error.strerror).lower()}") from error
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise CannotCommand("cannot ask the job: its journal does not say where it listens") from None

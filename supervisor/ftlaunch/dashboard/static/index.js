@@ -5,6 +5,7 @@
   const FINE = ["done", "stopped", "running"];
   const BAD = ["failed", "killed", "unreadable"];
   const AGAIN = 2000; // milliseconds until a connection that was refused is tried again
+  const HEADS = [...document.querySelectorAll("#jobs th")].map((head) => head.textContent);
   let source = null;
   let told = { rows: [], trouble: "" };
   let ahead = 0; // seconds that the server's clock is ahead of this one
@@ -27,14 +28,25 @@
 
   function cells(row) {
     const link = el("a", "", row.name);
-    link.href = `run/${encodeURIComponent(row.name)}/`;
+    link.href = row.link;
     const kind = FINE.includes(row.state) ? "state fine" : BAD.includes(row.state) ? "state bad" : "state";
     const job = row.job_id && row.job_id !== row.name ? [el("div", "quiet", `job ${row.job_id}`)] : [];
     const said = row.sentence ? [el("div", "quiet", row.sentence)] : [];
     const known = (value) => (value === null || value === undefined ? "not known" : value.toLocaleString("en"));
     const share = row.goodput === null || row.goodput === undefined ? "not known" : `${(100 * row.goodput).toFixed(2)} %`;
-    return el("tr", "", el("td", "name", link, ...job), el("td", "", el("span", kind, row.state), ...said), el("td", "n", known(row.step)),
-      el("td", "n", share), el("td", "n", known(row.ranks)), el("td", "n", known(row.incidents)), el("td", "what", row.incident || ""), el("td", "n quiet", ago(row.newest)));
+    const shown = [["name", link, ...job], ["", el("span", kind, row.state), ...said], ["n", known(row.step)], ["n", share], ["n", known(row.ranks)],
+      ["n", known(row.incidents)], ["what", row.incident || ""], ["n quiet", ago(row.newest)]];
+    const line = el("tr", "", ...shown.map(([look, ...content], number) => cell(HEADS[number], look, content)));
+    line.setAttribute("role", "row");
+    return line;
+  }
+
+  // On a narrow screen the cells stand below each other, each with its head before it; the roles keep them a table there.
+  function cell(head, kind, content) {
+    const made = el("td", kind, el("div", "", ...content));
+    made.dataset.head = head;
+    made.setAttribute("role", "cell");
+    return made;
   }
 
   function draw() {

@@ -21,6 +21,13 @@ class Columns:
         self.incidents: list[int] = []
         self._lost: list[int] = []  # steps that had to be made again, where the job resumed
 
+    def copied(self) -> Columns:
+        """The same columns, which change no more when these do."""
+        other = Columns(self.begin)
+        other.width, other.seconds = self.width, [row.copy() for row in self.seconds]
+        other.incidents, other._lost = self.incidents.copy(), self._lost.copy()
+        return other
+
     def spend(self, name: str, begin: float, end: float) -> None:
         """A stretch of time was of a class."""
         number, at = _NUMBER[name], begin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ftlaunch.history.story import USEFUL, Incident, Story
@@ -64,6 +64,15 @@ class KeptIncidents:
         self._newest: deque[KeptIncident] = deque()
         self._costliest: list[KeptIncident] = []
         self._folded: dict[str, FoldedKind] = {}
+
+    def copied(self) -> KeptIncidents:
+        """The same, to be ended and folded while these go on."""
+        other = KeptIncidents()
+        other.count = self.count
+        other._newest = deque(replace(kept) for kept in self._newest)
+        other._costliest = [replace(kept) for kept in self._costliest]
+        other._folded = {kind: replace(folded) for kind, folded in self._folded.items()}
+        return other
 
     def add(self, incident: Incident, fields: Mapping[str, Any], story: Story, step_seconds: float) -> None:
         """One more. story: as far as it is known by now. step_seconds: what a step takes, by what is known by now."""

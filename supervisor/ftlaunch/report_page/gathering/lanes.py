@@ -15,6 +15,12 @@ class Spans:
     def __init__(self) -> None:
         self._rows: list[tuple[int, float, float]] | None = []
 
+    def copied(self) -> Spans:
+        """The same, which change no more when these do."""
+        other = Spans()
+        other._rows = None if self._rows is None else self._rows.copy()
+        return other
+
     def add(self, name: str, begin: float, end: float) -> None:
         """Time of a class, after what was added before."""
         if self._rows is None:
@@ -53,6 +59,12 @@ class Bars:
 
     def __init__(self) -> None:
         self._bars: list[Bar] = []
+
+    def copied(self) -> Bars:
+        """The same, which change no more when these do."""
+        other = Bars()
+        other._bars = self._bars.copy()
+        return other
 
     def add(self, begin: float, end: float, number: int, rank: int = 0, text: str = "") -> None:
         """One more, after what was added before."""

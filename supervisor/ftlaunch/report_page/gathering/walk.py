@@ -1,18 +1,17 @@
-"""One walk along a journal, from its first line to its last: what the page shows is gathered in bounded room."""
+"""A walk along a journal, from its first line to its newest: what the page shows is gathered in bounded room."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy, deepcopy
 from typing import Any
 
 from ftlaunch.history.goodput import Teller
-from ftlaunch.history.journal import stream_events
 from ftlaunch.history.lines.newest_step import NewestStep
-from ftlaunch.history.lines.numbers import is_number, sound
-from ftlaunch.history.story import HistoryEntry, Incident
-from ftlaunch.history.timeline import Moment, stream_moments
+from ftlaunch.history.lines.numbers import sound
+from ftlaunch.history.story import HistoryEntry, Incident, Story
+from ftlaunch.history.timeline import Moment, TimeLine
 from ftlaunch.metrics.traces.phases import RestartPhases
 from ftlaunch.report_page.gathering.columns import Columns
 from ftlaunch.report_page.gathering.kept_incidents import KeptIncidents
@@ -24,13 +23,14 @@ FIRST_ENTRIES, NEWEST_ENTRIES = 20, 180
 _SPOKEN = ("rank_slow", "rank_slow_over", "unsound", "rolled_back", "memory_reduced")  # entries besides the teller's
 _GRADES = {"checkpoint_committed": 0, "abnormal": 1, "checkpoint_failed": 2, "checkpoint_rejected": 3}
 """how much a checkpoint is worth a look"""
+_MOST_ATTEMPTS = 100_000  # that are remembered, and ranks of one that were started again
 
 
 class Walk:
-    """What a journal says, gathered."""
+    """What the events of a journal say, gathered as they come."""
 
-    def __init__(self, run_dir: Path) -> None:
-        """Read it. Raises OSError."""
+    def __init__(self, *, hooked: bool) -> None:
+        """hooked: the ranks say their steps, see `resumed`."""
         self.dropped: Counter[str] = Counter()
         """lines that could not be understood, by the reason"""
         self.columns: Columns | None = None
@@ -51,13 +51,44 @@ class Walk:
         self._open: tuple[float, int] | None = None  # begin and number of the attempt that runs
         self._left: float | None = None  # when it was last seen to end
         self._phases = RestartPhases()
-        self._teller = Teller(_is_hooked(run_dir), self._spend)
+        self._line, self._teller = TimeLine(), Teller(hooked, self._spend)
         self.moments = 0
-        for moment in stream_moments(sound(event, self.dropped) for event in stream_events(run_dir, self.dropped)):
+
+    @property
+    def resumed(self) -> bool:
+        """Some event tells of a resume: what a walk took before it that is not `hooked` is to be taken anew."""
+        return self._line.resumed
+
+    @property
+    def story(self) -> Story:
+        """As far as it is known."""
+        return self._teller.story
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Take one event of the journal."""
+        for moment in self._line.take(sound(event, self.dropped)):
             self._take(moment)
-        self.story = self._teller.close()
-        self._end_attempt(self.story.end)
-        self.incidents.end(self.story.end)
+
+    def closed(self) -> Walk:
+        """What there was to gather if the journal ended here. This walk goes on, and the other one shares its rest."""
+        other = copy(self)
+        other._teller = self._teller.copied(other._spend)
+        other.columns = None if self.columns is None else self.columns.copied()
+        other.spans, other.attempts, other.checkpoints = (
+            self.spans.copied(), self.attempts.copied(), self.checkpoints.copied()
+        )  # fmt: skip
+        other.incidents, other.nodes = self.incidents.copied(), deepcopy(self.nodes)
+        if self._line.held:
+            other.lines, other.dropped = deepcopy(self.lines), self.dropped.copy()
+            other.first_entries, other.newest_entries = self.first_entries.copy(), self.newest_entries.copy()
+            other.begun_in, other.renewed = self.begun_in.copy(), self.renewed.copy()
+            other.newest_step, other._phases = copy(self.newest_step), deepcopy(self._phases)
+        for moment in self._line.held:
+            other._take(moment)
+        end = other._teller.close().end
+        other._end_attempt(end)
+        other.incidents.end(end)
+        return other
 
     def _take(self, moment: Moment) -> None:
         self.moments += 1
@@ -108,9 +139,10 @@ class Walk:
     def _on_attempt(self, moment: Moment) -> None:
         self._end_attempt(moment.wall if self._left is None else self._left)
         self._open = moment.wall, moment.attempt
+        self.begun_in.pop(moment.attempt, None)
         self.begun_in[moment.attempt] = self._teller.story.runs
-        if len(self.begun_in) > 100_000:
-            del self.begun_in[min(self.begun_in)]
+        if len(self.begun_in) > _MOST_ATTEMPTS:
+            del self.begun_in[next(iter(self.begun_in))]
         self.renewed.clear()
 
     def _end_attempt(self, at: float) -> None:
@@ -127,7 +159,8 @@ class Walk:
         self._end_attempt(moment.wall if self._left is None else self._left)
 
     def _on_renewed(self, moment: Moment) -> None:
-        self.renewed.add((moment.attempt, int(moment.fields.get("rank", -1))))
+        if len(self.renewed) < _MOST_ATTEMPTS:
+            self.renewed.add((moment.attempt, int(moment.fields.get("rank", -1))))
         self._left = None
 
     def _on_progress(self, moment: Moment) -> None:
@@ -160,9 +193,19 @@ _TAKES: Mapping[str, Callable[[Walk, Moment], None]] = {
 }
 
 
-def _is_hooked(run_dir: Path) -> bool:
-    """Whether the ranks say their steps: some event tells of a resume. Raises OSError."""
-    return any(
-        event["event"] == "resumed" and is_number(event.get("mono")) and is_number(event.get("attempt"))
-        for event in stream_events(run_dir, containing=b'"resumed"')
-    )
+def walked(events: Callable[[Counter[str]], Iterator[dict[str, Any]]]) -> Walk:
+    """A walk along a journal that does not grow, closed.
+
+    events: gives all of them from the first; counts the lines that it leaves out. Raises what `events` raises.
+    """
+    walk = Walk(hooked=False)
+    for event in events(walk.dropped):
+        walk.hear(event)
+        if walk.resumed:
+            break
+    else:
+        return walk.closed()
+    walk = Walk(hooked=True)
+    for event in events(walk.dropped):
+        walk.hear(event)
+    return walk.closed()

@@ -4,6 +4,7 @@
   const $ = (id) => document.getElementById(id);
   const shown = JSON.parse($("data").textContent);
   const FINE = ["done", "stopped", "running"];
+  const STANDS_STILL = { gone: "The run dir is gone", unreadable: "The journal cannot be read now", empty: "The journal was emptied" };
   const AGAIN = 2000; // milliseconds until a connection that was refused is tried again
   let live = { state: "", sentence: "", newest: null, nodes: false, listed: false };
   let source = null;
@@ -53,13 +54,13 @@
       $("ending").textContent = window.ftlaunch.afterState(live.state, live.sentence);
     }
     $("made").textContent = `Kept up to date by ftctl dashboard from ${shown.job.run_dir}.`;
-    bar.classList.toggle("lost", lostSince !== null || live.state === "gone");
+    bar.classList.toggle("lost", lostSince !== null || live.state in STANDS_STILL);
     all.hidden = !live.listed;
     buttons.drain.hidden = !live.nodes;
     for (const button of Object.values(buttons)) button.disabled = !open || lostSince !== null;
-    const gone = live.state === "gone" ? "The run dir is gone: this is the last state that was seen." : "";
+    const still = live.state in STANDS_STILL ? `${STANDS_STILL[live.state]}: this is the last state that was seen.` : "";
     const lost = lostSince ? `No connection to the dashboard since ${lostSince.toLocaleTimeString()}: this is the last state.` : "";
-    const said = lost || gone || "live";
+    const said = lost || still || "live";
     if (connection.textContent !== said) connection.textContent = said;
     drawAge();
   }
