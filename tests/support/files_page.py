@@ -21,8 +21,9 @@ def described() -> dict[str, re.Pattern[str]]:
 
 
 def left(run_dir: Path) -> list[str]:
-    """The files of a run dir."""
-    return sorted(file.relative_to(run_dir).as_posix() for file in run_dir.rglob("*") if file.is_file())
+    """The files of a run dir, but for those that are being written."""
+    files = (file for file in run_dir.rglob("*") if file.suffix != ".tmp" and file.is_file())
+    return sorted(file.relative_to(run_dir).as_posix() for file in files)
 
 
 def undescribed(files: Iterable[str]) -> list[str]:
