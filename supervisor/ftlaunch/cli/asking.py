@@ -16,6 +16,8 @@ from ftlaunch_contract.files.kernel_files import open_end
 _LISTENS = 5.0  # seconds within which a living supervisor must listen on its socket
 NO = 1
 """exit code: the answer is no"""
+INTERRUPTED = 130
+"""exit code: Ctrl-C has ended the command, and nothing else"""
 
 
 class Cannot(click.ClickException):
@@ -100,3 +102,9 @@ def end_of_supervisor(run: Run) -> int | None:
     except ProcessLookupError:
         return None
     return pidfd if run.alive else None  # in this order: a living process cannot be replaced under its pidfd
+
+
+def say_that_it_goes_on(run: Run, ways: str = "") -> int:
+    """Of a command that only looks, and that Ctrl-C has ended; returns its exit code. ways: what can be done now."""
+    click.echo(f"ftctl: job {run.job_id} goes on{ways and ': '}{ways}", err=True)
+    return INTERRUPTED

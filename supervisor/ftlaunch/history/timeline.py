@@ -63,7 +63,7 @@ def _on_one_line(events: Iterable[Mapping[str, Any]]) -> Iterator[Moment]:
         try:
             mono, attempt = float(event["mono"]), int(event["attempt"])
             anew = shift is None or event["event"] == "job_started"
-            wall = _epoch(str(event["t"])) if anew else 0.0  # only there it counts
+            wall = epoch_seconds(str(event["t"])) if anew else 0.0  # only there it counts
         except (KeyError, TypeError, ValueError, OverflowError):
             continue
         if not isfinite(mono):
@@ -75,5 +75,6 @@ def _on_one_line(events: Iterable[Mapping[str, Any]]) -> Iterator[Moment]:
         yield Moment(newest, str(event["event"]), attempt, event)
 
 
-def _epoch(stamp: str) -> float:
+def epoch_seconds(stamp: str) -> float:
+    """The time of an event, as its `t` says it. Raises ValueError."""
     return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()
