@@ -99,14 +99,14 @@ def test_status_and_stop_of_a_running_job(job: FtJob) -> None:
 
     code, out, err = ftctl("stop", job.run_dir, cwd=job.home)
     assert (code, err) == (0, "")
+    sentence = f"stopped (exit code 143), there was nothing to save; `ftctl report {job.job_id}` tells what happened"
     assert out.splitlines() == [
         f"job {job.job_id} (pid {job.supervisor.pid}) is asked to stop",
-        f"job {job.job_id}: stopped (exit code 143), there was nothing to save",
+        f"job {job.job_id}: {sentence}",
     ]
     assert job.wait() == 143
     assert job.events("stop_requested")[0]["by"] == "ftctl stop"
 
-    sentence = "stopped (exit code 143), there was nothing to save"
     assert ftctl("status", job.run_dir, cwd=job.home) == (1, f"job {job.job_id} is not running: {sentence}\n", "")
     told = json.loads(ftctl("status", job.run_dir, "--json", cwd=job.home)[1])
     assert (told["running"], told["ended"]["event"]) == (False, "job_stopped")
@@ -188,7 +188,9 @@ def test_report_of_a_supervisor_that_was_killed_and_started_again(job: FtJob) ->
     code, out, _ = ftctl("report", job.run_dir, cwd=job.home)
     assert code == 0
     assert "the journal ends here" in out
-    assert ftctl("status", job.run_dir, cwd=job.home)[1].endswith(f"is not running: {SUPERVISOR_GONE}\n")
+    assert ftctl("status", job.run_dir, cwd=job.home)[1].startswith(
+        f"job {job.job_id} is not running: {SUPERVISOR_GONE}; the same command starts it again, from the"
+    )
     start(job, steps=40, LATE="0.5")
     assert job.wait() == 0
     # It must not take the pages of the dead for its own ranks: those have the same attempt number.
