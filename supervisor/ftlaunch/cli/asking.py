@@ -33,8 +33,11 @@ class NotRunning(Exception):
 def ask_job(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to a request. name: as the user has named the run; of an agent's memory, that agent is asked.
 
-    Raises NotRunning or Cannot.
+    Raises NotRunning or Cannot. A job that would be started again after the stop is not asked to stop.
     """
+    if request["do"] == "stop" and (command := run.start.get("stop_command")) and run.end is None:
+        again = f"systemd would start it again after it; `{command}` stops it for good, and saves its newest step, too"
+        raise Cannot(f"cannot stop job {run.job_id} from here: {again}")
     agents = run.agents
     named = [directory for directory in agents if directory.name == name]
     if named:
