@@ -21,7 +21,8 @@ class NewestRun:
     def __init__(self, run_dir: Path, log_dir: Path) -> None:
         self._log_dir = log_dir
         self._journal = LogReader(run_dir / EVENTS)
-        self._since = 0.0  # seconds of the epoch
+        self.since = 0.0
+        """when the run began, in seconds of the epoch"""
         self._own: set[int] = set()  # numbers of attempts
         self._earlier: set[int] = set()  # the same, of all runs before
         self._begun: dict[int, dict[int, int]] = {}  # by attempt and rank, as the notes say it
@@ -40,7 +41,7 @@ class NewestRun:
         except (ValueError, KeyError, TypeError):
             return  # torn by a crash
         if name == _STARTED:
-            self._since, self._earlier, self._own = at, self._earlier | self._own, set()
+            self.since, self._earlier, self._own = at, self._earlier | self._own, set()
         elif name in _ATTEMPTS:
             self._own.add(attempt)
 
@@ -61,7 +62,7 @@ class NewestRun:
             return 0
         if rank in self._noted(attempt, log.parent):
             return self._begun[attempt][rank]
-        if log.stat().st_mtime < self._since:
+        if log.stat().st_mtime < self.since:
             return None
         del self._begun[attempt]  # each note is written before what it speaks of: by now it is there
         return self._noted(attempt, log.parent).get(rank, 0)
@@ -70,6 +71,6 @@ class NewestRun:
         if attempt not in self._begun:
             known = self._begun[attempt] = {}
             for note in beginnings(folder):
-                if note.begins == "attempt" and note.at >= self._since:
+                if note.begins == "attempt" and note.at >= self.since:
                     known |= note.lengths
         return self._begun[attempt]
