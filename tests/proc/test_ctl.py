@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.support.ctl import ftctl, journal, start, started
 from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
 
 SUPERVISOR_GONE = "its supervisor ended without a word (killed?)"
 
@@ -216,3 +217,35 @@ def test_report_of_a_script_that_does_not_say_its_steps(job: FtJob) -> None:
 
 
 # --- clean ------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_was_stopped_says_that_the_same_command_goes_on(tmp_path: Path) -> None:
+    """And where what it said is; not what an earlier run has said. Tried: without the time it names the old output."""
+    stopped = {"event": "job_stopped", "code": 75, "step": 12}
+    run = journal(tmp_path / "run", started(), stopped)
+    (run / "terminal.log").write_text("ftlaunch: stopped\n")
+    os.utime(run / "terminal.log", (1, 1))
+    says = "stopped (exit code 75), step 12 is saved; the same command goes on from there"
+    more = "`ftctl report j` tells what happened\n"
+    for command, begin in (("status", "job j is"), ("stop", "ftctl: cannot stop job j: it is")):
+        _, out, err = ftctl(command, run, cwd=tmp_path)
+        assert out + err == f"{begin} not running: {says}; {more}"
+    os.utime(run / "terminal.log", (2e9, 2e9))
+    assert ftctl("attach", run, cwd=tmp_path)[2].endswith(f"{says}; what it said is in {run / 'terminal.log'}; {more}")
+
+
+def test_ctrl_c_while_a_job_stops_says_that_it_still_does(job: FtJob) -> None:
+    script, out = job.home / "stays.py", job.home / "said"
+    script.write_text("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('here', flush=True)\n"
+                      "time.sleep(1000)\n")  # fmt: skip
+    job.start("--grace", "5m", script=script, args=(), ranks=1)
+    wait_for(lambda: "here" in job.stdout, "the rank")
+    with out.open("wb") as file:
+        command = [sys.executable, "-m", "ftlaunch.cli.ctl", "stop", str(job.run_dir)]
+        asking = subprocess.Popen(command, stdout=file, stderr=file, cwd=job.home)
+    job.wait_event("stop_requested")
+    wait_for(lambda: "is asked to stop" in out.read_text(), "the wait")
+    asking.send_signal(signal.SIGINT)
+    assert asking.wait(30) == 130
+    says = f"interrupted; job {job.job_id} was asked to stop and still does: `ftctl status {job.job_id}` shows it"
+    assert out.read_text().endswith(f"ftctl: {says}\n")
