@@ -46,6 +46,9 @@ _READ = {
     " `-`: a line of standard input. Never given to ranks",
     "FTLAUNCH_ETCD_USER": "by which etcd knows a job, where etcd asks. Never given to ranks",
     "FTLAUNCH_ETCD_PASSWORD": "likewise",
+    "FTLAUNCH_STOP_COMMAND": "set by a unit of `ftctl systemd`: the command that stops the job for good, as systemd"
+    " starts it again after each end; `ftctl stop` refuses, and names it",
+    "JOURNAL_STREAM": "set by systemd: where it names standard error, lines have priorities",
     "CUDA_VISIBLE_DEVICES": "which GPUs `--nproc-per-node gpu` counts",
     "NOTIFY_SOCKET": "where systemd is told that the service is ready, alive, stopping, and how it is"
     " ([systemd](../guide/daemon.md#systemd)). Never given to ranks",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.support.ctl import ftctl, journal, start, started
 from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
 
 SUPERVISOR_GONE = "its supervisor ended without a word (killed?)"
 
@@ -99,14 +100,14 @@ def test_status_and_stop_of_a_running_job(job: FtJob) -> None:
 
     code, out, err = ftctl("stop", job.run_dir, cwd=job.home)
     assert (code, err) == (0, "")
+    sentence = f"stopped (exit code 143), there was nothing to save; `ftctl report {job.job_id}` tells what happened"
     assert out.splitlines() == [
         f"job {job.job_id} (pid {job.supervisor.pid}) is asked to stop",
-        f"job {job.job_id}: stopped (exit code 143), there was nothing to save",
+        f"job {job.job_id}: {sentence}",
     ]
     assert job.wait() == 143
     assert job.events("stop_requested")[0]["by"] == "ftctl stop"
 
-    sentence = "stopped (exit code 143), there was nothing to save"
     assert ftctl("status", job.run_dir, cwd=job.home) == (1, f"job {job.job_id} is not running: {sentence}\n", "")
     told = json.loads(ftctl("status", job.run_dir, "--json", cwd=job.home)[1])
     assert (told["running"], told["ended"]["event"]) == (False, "job_stopped")
@@ -188,7 +189,9 @@ def test_report_of_a_supervisor_that_was_killed_and_started_again(job: FtJob) ->
     code, out, _ = ftctl("report", job.run_dir, cwd=job.home)
     assert code == 0
     assert "the journal ends here" in out
-    assert ftctl("status", job.run_dir, cwd=job.home)[1].endswith(f"is not running: {SUPERVISOR_GONE}\n")
+    assert ftctl("status", job.run_dir, cwd=job.home)[1].startswith(
+        f"job {job.job_id} is not running: {SUPERVISOR_GONE}; the same command starts it again, from the"
+    )
     start(job, steps=40, LATE="0.5")
     assert job.wait() == 0
     # It must not take the pages of the dead for its own ranks: those have the same attempt number.
@@ -214,3 +217,35 @@ def test_report_of_a_script_that_does_not_say_its_steps(job: FtJob) -> None:
 
 
 # --- clean ------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_was_stopped_says_that_the_same_command_goes_on(tmp_path: Path) -> None:
+    """And where what it said is; not what an earlier run has said. Tried: without the time it names the old output."""
+    stopped = {"event": "job_stopped", "code": 75, "step": 12}
+    run = journal(tmp_path / "run", started(), stopped)
+    (run / "terminal.log").write_text("ftlaunch: stopped\n")
+    os.utime(run / "terminal.log", (1, 1))
+    says = "stopped (exit code 75), step 12 is saved; the same command goes on from there"
+    more = "`ftctl report j` tells what happened\n"
+    for command, begin in (("status", "job j is"), ("stop", "ftctl: cannot stop job j: it is")):
+        _, out, err = ftctl(command, run, cwd=tmp_path)
+        assert out + err == f"{begin} not running: {says}; {more}"
+    os.utime(run / "terminal.log", (2e9, 2e9))
+    assert ftctl("attach", run, cwd=tmp_path)[2].endswith(f"{says}; what it said is in {run / 'terminal.log'}; {more}")
+
+
+def test_ctrl_c_while_a_job_stops_says_that_it_still_does(job: FtJob) -> None:
+    script, out = job.home / "stays.py", job.home / "said"
+    script.write_text("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('here', flush=True)\n"
+                      "time.sleep(1000)\n")  # fmt: skip
+    job.start("--grace", "5m", script=script, args=(), ranks=1)
+    wait_for(lambda: "here" in job.stdout, "the rank")
+    with out.open("wb") as file:
+        command = [sys.executable, "-m", "ftlaunch.cli.ctl", "stop", str(job.run_dir)]
+        asking = subprocess.Popen(command, stdout=file, stderr=file, cwd=job.home)
+    job.wait_event("stop_requested")
+    wait_for(lambda: "is asked to stop" in out.read_text(), "the wait")
+    asking.send_signal(signal.SIGINT)
+    assert asking.wait(30) == 130
+    says = f"interrupted; job {job.job_id} was asked to stop and still does: `ftctl status {job.job_id}` shows it"
+    assert out.read_text().endswith(f"ftctl: {says}\n")

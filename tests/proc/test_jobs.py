@@ -95,7 +95,8 @@ def test_ctrl_c_leaves_the_job_alone(job: FtJob) -> None:
     wait_for(lambda: job.events("job_finished") and not carriers(job.tag), "its end")
     code, said, err = ftctl("attach", str(job.run_dir), cwd=job.home)
     assert (code, said) == (1, "")
-    assert "it is not running: done (exit code 0)" in err
+    more = f"what it said is in {job.run_dir / 'terminal.log'}; `ftctl report {job.job_id}` tells what happened"
+    assert f"it is not running: done (exit code 0); {more}\n" in err
 
 
 def test_a_job_on_a_terminal_says_where_that_is(job: FtJob) -> None:

@@ -14,6 +14,8 @@ import pytest
 from tests.support.ctl import BEATS, ftctl
 from tests.support.harness import FtJob
 
+from ftlaunch.system.control_socket import SOCKET, ask
+
 ANALYZE = shutil.which("systemd-analyze")
 
 
@@ -43,11 +45,15 @@ def test_systemd_takes_the_unit(user: list[str], tmp_path: Path) -> None:
     code, unit, err = ftctl("systemd", "job.yaml", *user, cwd=folder)
     assert (code, err) == (0, "")
     words = [
-        line for line in unit.splitlines() if line.startswith(("TimeoutStop", "Watchdog", "Restart", "User", "Wanted"))
+        line
+        for line in unit.splitlines()
+        if line.startswith(("TimeoutStop", "Watchdog", "Restart", "User", "Wanted", "Standard", "Syslog", "Env"))
     ]
+    manager = "systemctl " if user else "systemctl --user "
     assert words == [
-        *(["User=root"] if user else []), "WatchdogSec=90", "Restart=on-failure", "RestartSec=10",
-        "RestartForceExitStatus=75 143", "RestartPreventExitStatus=1 2", "TimeoutStopSec=645",
+        *(["User=root"] if user else []), "StandardOutput=journal", "SyslogIdentifier=ftlaunch",
+        f'Environment="FTLAUNCH_STOP_COMMAND={manager}stop %n"', "WatchdogSec=90", "Restart=on-failure",
+        "RestartSec=10", "RestartForceExitStatus=75 143", "RestartPreventExitStatus=1 2", "TimeoutStopSec=645",
         "WantedBy=multi-user.target" if user else "WantedBy=default.target",
     ]  # fmt: skip
     if ANALYZE is None:
@@ -66,6 +72,39 @@ def test_a_spec_that_cannot_be_has_no_unit(spec: str, says: str, tmp_path: Path)
     code, out, err = ftctl("systemd", "job.yaml", cwd=tmp_path)
     assert (code, out) == (2, "")
     assert says in err
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("train.py", "cannot write a unit of train.py: it is no job spec; write a job.yaml with `script: train.py`"),
+        ("jb.yaml", "cannot write a unit: there is no jb.yaml; did you mean `job.yaml`?"),
+        ("nothing", "cannot write a unit: there is no nothing\n"),
+    ],
+)
+def test_what_is_no_job_spec_has_no_unit(name: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "job.yaml").write_text("script: train.py\n")
+    code, out, err = ftctl("systemd", name, cwd=tmp_path)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_a_job_that_systemd_starts_again_is_not_stopped_from_elsewhere(job: FtJob) -> None:
+    """By its exit code systemd would start it again, while `ftctl stop` says "stopped". Its ranks stop it as before."""
+    command = "systemctl --user stop ftlaunch-night.service"
+    job.start(script=BEATS, args=("1000000", "0.005"), env={"FTLAUNCH_STOP_COMMAND": command})
+    job.wait_step(1)
+    code, out, err = ftctl("stop", str(job.run_dir), cwd=job.home)
+    assert (code, out) == (1, "")
+    says = f"systemd would start it again after it; `{command}` stops it for good, and saves its newest step, too"
+    assert err == f"ftctl: cannot stop job {job.job_id} from here: {says}\n"
+    assert not job.events("stop_requested")
+    ask(job.memory / SOCKET, {"do": "stop", "why": "SIGTERM to rank 0"})
+    assert job.wait() == 143
+    job.start(script=BEATS, args=("1000000", "0.005"))
+    job.wait_event("attempt_started", 2)
+    assert ftctl("stop", str(job.run_dir), cwd=job.home)[0] == 0
 
 
 def test_a_job_tells_its_manager(job: FtJob, notify: socket.socket) -> None:

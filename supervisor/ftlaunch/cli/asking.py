@@ -16,6 +16,8 @@ from ftlaunch_contract.files.kernel_files import open_end
 _LISTENS = 5.0  # seconds within which a living supervisor must listen on its socket
 NO = 1
 """exit code: the answer is no"""
+INTERRUPTED = 130
+"""exit code: Ctrl-C has ended the command, and nothing else"""
 
 
 class Cannot(click.ClickException):
@@ -31,8 +33,11 @@ class NotRunning(Exception):
 def ask_job(run: Run, name: str | None, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to a request. name: as the user has named the run; of an agent's memory, that agent is asked.
 
-    Raises NotRunning or Cannot.
+    Raises NotRunning or Cannot. A job that would be started again after the stop is not asked to stop.
     """
+    if request["do"] == "stop" and (command := run.start.get("stop_command")) and run.end is None:
+        again = f"systemd would start it again after it; `{command}` stops it for good, and saves its newest step, too"
+        raise Cannot(f"cannot stop job {run.job_id} from here: {again}")
     agents = run.agents
     named = [directory for directory in agents if directory.name == name]
     if named:
@@ -100,3 +105,9 @@ def end_of_supervisor(run: Run) -> int | None:
     except ProcessLookupError:
         return None
     return pidfd if run.alive else None  # in this order: a living process cannot be replaced under its pidfd
+
+
+def say_that_it_goes_on(run: Run, ways: str = "") -> int:
+    """Of a command that only looks, and that Ctrl-C has ended; returns its exit code. ways: what can be done now."""
+    click.echo(f"ftctl: job {run.job_id} goes on{ways and ': '}{ways}", err=True)
+    return INTERRUPTED

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from ftlaunch import __version__
-from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job, end_of_supervisor
+from ftlaunch.cli.asking import INTERRUPTED, NO, Cannot, NotRunning, ask_job, end_of_supervisor
 from ftlaunch.cli.check import check
 from ftlaunch.cli.checkpoints import checkpoints
 from ftlaunch.cli.nodes import drain, nodes
@@ -36,9 +36,8 @@ from ftlaunch.cli.terminal.progress import progress
 from ftlaunch.cli.terminal.top import top
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
-from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import CannotFind, Run, find, memories_of
-from ftlaunch.history.status_view import status_lines
+from ftlaunch.history.status_view import not_running, status_lines
 from ftlaunch.memory import cleanup
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
@@ -57,8 +56,8 @@ def _main(argv: Sequence[str]) -> int:
         _say(f"cannot read the command line: {usage_sentence(error)}; see `{_helping(error)} --help`")
         return EXIT_USAGE
     except click.Abort:
-        _say("interrupted; a job that was asked to stop still does")
-        return 130
+        _say("interrupted")
+        return INTERRUPTED
     except click.ClickException as error:
         _say(error.message)
         return error.exit_code
@@ -125,7 +124,7 @@ def status(name: str | None, as_json: bool) -> int:
         if as_json:
             click.echo(json.dumps({"running": False, "job_id": run.job_id, "ended": run.again().end}, indent=1))
         else:
-            click.echo(printable(f"job {run.job_id} is not running: {ending(run.again().end)}"))
+            click.echo(printable(f"job {run.job_id} is not running: {not_running(run.again())}"))
         return NO
     click.echo(json.dumps({"running": True, **answer}, indent=1) if as_json else "\n".join(status_lines(answer)))
     return 0
@@ -140,7 +139,7 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     run = find(name)
     pidfd = end_of_supervisor(run)
     if pidfd is None and not run.elsewhere and (run.end is not None or not run.agents):
-        raise Cannot(f"cannot stop job {run.job_id}: it is not running: {ending(run.end)}")
+        raise Cannot(f"cannot stop job {run.job_id}: it is not running: {not_running(run)}")
     try:
         ask_job(run, name, {"do": "stop", "why": "ftctl stop"})
         who = f"pid {run.pid}" if pidfd is not None else "by the agent on this machine"
@@ -149,12 +148,17 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
             return 0
     except NotRunning:
         pass  # it has ended by itself meanwhile
-    if not _wait_for_end(run, pidfd, timeout):
+    try:
+        over = _wait_for_end(run, pidfd, timeout)
+    except KeyboardInterrupt:
+        _say(f"interrupted; job {run.job_id} was asked to stop and still does: `ftctl status {run.job_id}` shows it")
+        return INTERRUPTED
+    if not over:
         who = f" (pid {run.pid})" if pidfd is not None else ""
         raise Cannot(f"job {run.job_id}{who} still runs {duration(timeout)} after it was asked to stop")
-    end = run.again().end
-    click.echo(printable(f"job {run.job_id}: {ending(end)}"))
-    return 0 if end is not None and end["event"] in ("job_stopped", "job_finished") else NO
+    run = run.again()
+    click.echo(printable(f"job {run.job_id}: {not_running(run)}"))
+    return 0 if run.end is not None and run.end["event"] in ("job_stopped", "job_finished") else NO
 
 
 def _wait_for_end(run: Run, pidfd: int | None, seconds: float) -> bool:

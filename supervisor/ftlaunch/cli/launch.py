@@ -16,8 +16,10 @@ from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.job_token import with_lines
+from ftlaunch.system.systemd.journald import Priority, leads_to_journal, with_priority
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_STOPPED, EXIT_USAGE
 
+_STDERR = 2
 COMPLETE = "_FTLAUNCH_COMPLETE"
 """the variable by which a shell asks for completion, see `ftctl completion`"""
 Begun = Callable[[], None]
@@ -133,7 +135,7 @@ def _say_notes(request: Request) -> None:
     """Tell of options that are accepted, and have an effect in torchrun which they do not have here."""
     for name, key in OPTIONS.items():
         if key.note and (name in request.flags or any(variable in os.environ for variable in key.env)):
-            _say(f"`--{name.replace('_', '-')}` has no effect: {key.note}")
+            _say(f"`--{name.replace('_', '-')}` has no effect: {key.note}", Priority.WARNING)
 
 
 def _report_bug(error: Exception, spec: JobSpec | None) -> int:
@@ -155,8 +157,10 @@ def _report_bug(error: Exception, spec: JobSpec | None) -> int:
     return EXIT_BUG
 
 
-def _say(sentence: str) -> None:
-    click.echo(f"ftlaunch: {sentence}", err=True)
+def _say(sentence: str, priority: Priority = Priority.ERROR) -> None:
+    line = f"ftlaunch: {sentence}"
+    to_journal = leads_to_journal(_STDERR, os.environ)
+    click.echo(with_priority(line, priority) if to_journal else line, err=True)
 
 
 if __name__ == "__main__":

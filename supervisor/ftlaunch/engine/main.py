@@ -44,7 +44,7 @@ from ftlaunch.system.control_socket import Control
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
-from ftlaunch.system.systemd.notify import ServiceManager
+from ftlaunch.system.systemd.notify import STOP_COMMAND, ServiceManager
 from ftlaunch_contract import protocol
 from ftlaunch_contract.protocol import process_start_time
 
@@ -89,14 +89,14 @@ def _run(
         workspace.leave(keep_memory=workspace.pages.newest_common() != NONE)
         raise refusal from error
     if limited := keeps_logs_short(spec):
-        reporter.say(limited)
+        reporter.complain(limited)
     job_index.note(helpers, job.loop, spec.job_id, spec.run_dir)
     begun()
     code = job.run(manager)
     reporter.tell(job.supervisor.ended(code))
     job.outlets.close()
     if unsaved := job.supervisor.unsaved():
-        reporter.say(unsaved)
+        reporter.complain(unsaved)
     reporter.farewell()
     if page := page_at_end(helpers, spec, job.supervisor.state, storage_answers=job.storage_answers):
         reporter.say(page)
@@ -111,7 +111,7 @@ def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> in
     killed = (reached, time.monotonic() - beat) if reached >= 0 else None
     pid = os.getpid()
     told = workspace.memory_dir, pid, process_start_time(pid), killed, socket.gethostname()
-    reporter.tell(JobStarted(spec, *told))
+    reporter.tell(JobStarted(spec, *told, os.environ.get(STOP_COMMAND)))
     for step in workspace.checkpoints.unfinished:
         reporter.tell(CheckpointUnfinished(step))
     if page_stays := put_page_aside(spec.run_dir):

@@ -1,21 +1,16 @@
-"""What the ranks of a run have printed: which files there are, and their lines as they come."""
+"""What the ranks of a job have printed: which files there are, and their lines as they come."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from ftlaunch.common.formatting import size
 
-_MARKS = "marks.*.jsonl"
 _ATTEMPT, _RANK = re.compile(r"attempt_(\d+)"), re.compile(r"rank_(\d+)\.log")
-Begins = Mapping[tuple[int, int], int]
-"""Offsets in logs, by attempt and rank."""
 _PIECE = 1 << 20  # bytes
 _TAIL = 64 << 10
 
@@ -37,27 +32,6 @@ def _numbers(folder: Path, name: re.Pattern[str]) -> Iterator[int]:
     except OSError:
         return
     yield from (int(match[1]) for match in found if match is not None)
-
-
-def marks_name(first_rank: int) -> str:
-    """The name of the notes of how long logs were: of several nodes each has its own, by the first of its ranks."""
-    return _MARKS.replace("*", str(first_rank))
-
-
-def lengths_at(log_dir: Path, attempt: int, when: float) -> dict[int, int] | None:
-    """How long each log of an attempt was at a time, in seconds of the epoch, or some seconds before: see log_marks.py.
-
-    A rank without a note of that time is not among them. None where there are no notes at all.
-    """
-    notes = sorted((log_dir / f"attempt_{attempt}").glob(_MARKS))
-    known: dict[int, int] = {}
-    for path in notes:
-        for line in path.read_bytes().split(b"\n"):
-            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # torn by a crash
-                told = json.loads(line)
-                if float(told["t"]) <= when:
-                    known |= {int(rank): int(length) for rank, length in told["sizes"].items()}
-    return known if notes else None
 
 
 def start_of_line(path: Path, offset: int) -> int:
@@ -119,23 +93,3 @@ def start_of_last_lines(path: Path, count: int) -> int:
         tail = file.read(end - begin)
     lines = tail.splitlines(keepends=True)
     return end - sum(map(len, lines[-count:]))
-
-
-class Follower:
-    """The lines of all ranks, or some, from the attempt given on, as they are printed."""
-
-    def __init__(self, log_dir: Path, ranks: Collection[int], attempt: int, begins: Begins | None = None) -> None:
-        """ranks: none of them means all. begins: where logs are read from that do not begin with what is asked for."""
-        self._dir, self._ranks, self._attempt, self._begins = log_dir, ranks, attempt, begins or {}
-        self._lines: dict[tuple[int, int], LogReader] = {}  # by attempt and rank
-
-    def read(self, *, last: bool = False) -> Iterator[tuple[int, str]]:
-        """Rank and line of what was printed since. last: nothing more will come. Raises OSError."""
-        there = [attempt for attempt in attempts(self._dir) if attempt >= self._attempt]
-        for attempt in there:
-            over = last or attempt != there[-1]
-            for rank, path in logs_of(self._dir, attempt).items():
-                if not self._ranks or rank in self._ranks:
-                    begin = self._begins.get((attempt, rank), 0)
-                    lines = self._lines.setdefault((attempt, rank), LogReader(path, begin))
-                    yield from ((rank, line) for line in lines.read(last=over))

@@ -1,12 +1,16 @@
-"""What `ftctl status` prints of a running job."""
+"""What `ftctl status` prints: of a running job, and of one that has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ftlaunch.common.formatting import duration, table
 from ftlaunch.history.nodes_view import asked_on
+from ftlaunch.history.report_view import ending
+from ftlaunch.history.runs import Run
+from ftlaunch.history.timeline import epoch_seconds
+from ftlaunch_contract.protocol import EXIT_SAVED
 
 
 def status_lines(answer: Mapping[str, Any]) -> list[str]:
@@ -52,3 +56,30 @@ def _step_of(rank: Mapping[str, Any]) -> str:
 
 def _step(step: int) -> str:
     return str(step) if step >= 0 else "-"
+
+
+def not_running(run: Run) -> str:
+    """How a job has ended that is not running, what goes on with it, and where more stands."""
+    return "; ".join([ending(run.end), *_what_next(run)])
+
+
+def _what_next(run: Run) -> Iterator[str]:
+    end = run.end
+    if end is None:
+        yield "the same command starts it again, from the newest step that is left"
+    elif end["event"] == "job_stopped" and end.get("code") == EXIT_SAVED:
+        yield "the same command goes on from there"
+    if said := _terminal_log(run):
+        yield f"what it said is in {said}"
+    yield f"`ftctl report {run.job_id}` tells what happened"
+
+
+def _terminal_log(run: Run) -> str:
+    """The file with what the newest run has said, where it was detached."""
+    try:
+        since = epoch_seconds(run.start["t"])
+        written = {path.stat().st_mtime: str(path) for path in run.run_dir.glob("terminal*.log")}
+    except (OSError, KeyError, ValueError):
+        return ""
+    newest = max(written, default=0.0)
+    return written[newest] if newest >= since else ""

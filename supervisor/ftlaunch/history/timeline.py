@@ -76,7 +76,7 @@ class TimeLine:
         try:
             mono, attempt = float(event["mono"]), int(event["attempt"])
             anew = self._shift is None or event["event"] == "job_started"
-            wall = _epoch(str(event["t"])) if anew else 0.0  # only there it counts
+            wall = epoch_seconds(str(event["t"])) if anew else 0.0  # only there it counts
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
         if not isfinite(mono):
@@ -88,5 +88,6 @@ class TimeLine:
         return Moment(self._newest, str(event["event"]), attempt, event)
 
 
-def _epoch(stamp: str) -> float:
+def epoch_seconds(stamp: str) -> float:
+    """The time of an event, as its `t` says it. Raises ValueError."""
     return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from ftlaunch.history.logs.notes import Of
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks import environment
@@ -87,8 +88,8 @@ class LocalRanks:
             self.port = self.port or processes.free_port(spec.launch.master_addr)
         except OSError as error:
             raise SpawnFailed(0, f"no port on {spec.launch.master_addr}: {error.strerror}") from error
-        self._start(self._place.ranks, self.attempt)
         self._marks = LogMarks({number: self._log(number) for number in self._place.ranks}, spec.log_max_size)
+        self._start(self._place.ranks, self.attempt, "attempt")
 
     def replace(self, rank: int, due: float) -> None:
         """End one rank and its process group; `refill` starts it again at `due`."""
@@ -107,11 +108,11 @@ class LocalRanks:
             restarts = self._restarts[number] = self._restarts.get(number, self.attempt) + 1
             self.ranks[number].due = None
             self._around.pages[number].vacate()
-            self._start([number], restarts)
+            self._start([number], restarts, "rank")
             yield number, restarts
 
-    def _start(self, numbers: Iterable[int], restarts: int) -> None:
-        """restarts: how many there were before, as the ranks are told."""
+    def _start(self, numbers: Iterable[int], restarts: int, of: Of) -> None:
+        """restarts: how many there were before, as the ranks are told. of: whether they are all ranks here, or one."""
         around, spec, now = self._around, self._around.spec, self._around.clock()
         places = replace(self._place, port=self.port), around.pages.directory, around.control
         orders = {}
@@ -119,6 +120,8 @@ class LocalRanks:
             env = environment.rank_env(spec, around.base_env, number, self.attempt, *places, restarts=restarts)
             orders[number] = ForkOrder(env, self._log(number))
         log_from = {number: size(order.log) for number, order in orders.items()}
+        if self._marks is not None:
+            self._marks.begin(log_from, of)
         with _failing_at(min(orders), "a rank cannot be forked"):
             for number in orders:
                 environment.error_file(spec, self.attempt, number).unlink(missing_ok=True)  # of an earlier run

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ftlaunch.history.journal import Journal
 from ftlaunch.notify.client import DeliveryOutcome, NotifierLink
-from ftlaunch.reporting.events.base import JobEvent, Note
+from ftlaunch.reporting.events.base import Complaint, JobEvent, Note
 from ftlaunch.reporting.events.job import Notified, NotifyFailed
 from ftlaunch.reporting.events.ranks import AttemptStarted
 from ftlaunch.reporting.sinks import JournalSink, NoticeSink, RecoverySink, ReportSink, Sink, TerminalSink
@@ -23,11 +23,11 @@ class Reporter:
         """more: sinks of this place only."""
         self._journal, self._notifier = journal, notifier
         self._sinks: Sequence[Sink] = (
-            JournalSink(journal, self.say),
+            JournalSink(journal, self.complain),
             NoticeSink(notifier),
             TerminalSink(terminal, spec),
-            ReportSink(spec, self.say),
-            RecoverySink(spec, self.say),
+            ReportSink(spec, self.complain),
+            RecoverySink(spec, self.complain),
             *more,
         )
 
@@ -42,6 +42,10 @@ class Reporter:
     def say(self, sentence: str) -> None:
         """A sentence for the terminal."""
         self.tell(Note(sentence))
+
+    def complain(self, sentence: str) -> None:
+        """The same, of something that cannot be done."""
+        self.tell(Complaint(sentence))
 
     def tell_outcomes(self) -> None:
         """Tell what became of notices. Never waits."""

@@ -104,9 +104,9 @@ class TerminalSink:
             paths = {rank: path for rank, (path, _) in logs.items()}
             self._terminal.follow(paths, {rank: begin for rank, (_, begin) in logs.items()})
         for text in event.lines():
-            self._terminal.say(text)
+            self._terminal.say(text, event.priority)
         if sentence := event.sentence():
-            self._terminal.say(PREFIX + sentence)
+            self._terminal.say(PREFIX + sentence, event.priority)
 
 
 class ServiceSink:

@@ -16,6 +16,7 @@ from typing import TextIO
 
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.rank_logs import data_from
+from ftlaunch.system.systemd.journald import LONGEST, Priority, harmless, leads_to_journal, with_priority
 from ftlaunch_contract.files import atomic
 
 _POLL = 0.2  # seconds between looks at the files: soon enough for a reader
@@ -64,6 +65,10 @@ class Terminal:
         self._out = _descriptor(out or sys.stdout)
         self._err = _descriptor(err or sys.stderr)
         self.live = os.isatty(self._out)
+        self._own_to_journal = leads_to_journal(self._err, os.environ)
+        # the variable names one stream, standard error where both are connected
+        self._ranks_to_journal = self._own_to_journal or leads_to_journal(self._out, os.environ)
+        self._longest = LONGEST if self._ranks_to_journal else _LONGEST
         self._said: deque[str] = deque(maxlen=1000)
         self._followed: list[_Followed] = []
         self._lock = threading.Lock()
@@ -74,9 +79,10 @@ class Terminal:
         self._thread = threading.Thread(target=self._follow, name="ftlaunch-terminal", daemon=True)
         self._thread.start()
 
-    def say(self, line: str) -> None:
-        """Show a line of the supervisor's own; never blocks."""
-        self._said.append(printable(line))
+    def say(self, line: str, priority: Priority = Priority.INFO) -> None:
+        """Show a line of the supervisor's own; never blocks. priority: shown where systemd's journal reads it."""
+        line = printable(line)
+        self._said.append(with_priority(line[: LONGEST // 4], priority) if self._own_to_journal else line)
         self._wake.set()
 
     def follow(self, paths: dict[int, Path], begins: Mapping[int, int] | None = None) -> None:
@@ -150,8 +156,10 @@ class Terminal:
         """What to write for a block that was read."""
         shown = []
         lines = (entry.partial + block).split(b"\n")
+        if self._ranks_to_journal:
+            lines = [piece for line in lines for piece in _pieces(harmless(line), self._longest)]
         entry.partial = lines.pop()
-        if len(entry.partial) > _LONGEST:  # who writes without end shall not be waited for
+        if len(entry.partial) > self._longest:  # who writes without end shall not be waited for
             lines.append(entry.partial)
             entry.partial = b""
         for line in lines:
@@ -185,6 +193,10 @@ class Terminal:
             self._taken += 1
         except OSError:
             _silence(self._err)
+
+
+def _pieces(line: bytes, most: int) -> list[bytes]:
+    return [line[begin : begin + most] for begin in range(0, len(line), most)] or [b""]
 
 
 def _descriptor(stream: TextIO | None) -> int:

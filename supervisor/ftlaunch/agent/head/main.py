@@ -160,7 +160,7 @@ def _serve(
     reporter.tell(job.supervisor.ended(code))
     outlets.close()
     if unsaved := job.supervisor.unsaved() or job.kept():
-        reporter.say(unsaved)
+        reporter.complain(unsaved)
     reporter.farewell()
     if page := page_at_end(helpers, world, job.supervisor.state, storage_answers=job.storage_answers):
         reporter.say(page)

@@ -1,12 +1,13 @@
-"""The end of a rank's log, and what the rank prints from then on, through all attempts."""
+"""The end of a rank's log, and what the rank prints from then on, through all attempts and runs of the supervisor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from ftlaunch.common.formatting import printable
-from ftlaunch.history.rank_logs import LogReader, attempts
+from ftlaunch.history.logs.newest_run import NewestRun
+from ftlaunch.history.rank_logs import LogReader
+from ftlaunch.history.runs import Run
 from ftlaunch.ranks.log_files import log_path, size
 
 _END = 128 << 10  # bytes of the first log that are shown
@@ -15,20 +16,24 @@ _END = 128 << 10  # bytes of the first log that are shown
 class RankLog:
     """Of one rank."""
 
-    def __init__(self, log_dir: Path, rank: int) -> None:
-        self._dir, self._rank = log_dir, rank
-        self._attempt = -1
+    def __init__(self, run: Run, rank: int) -> None:
+        self._dir, self._rank = run.log_dir, rank
+        self._newest = NewestRun(run.run_dir, run.log_dir)
+        self._shown = (0.0, -1)  # the run, by its begin, and the attempt
         self._reader: LogReader | None = None
 
     def read(self) -> Iterator[str]:
         """The lines that have come since; a line on each attempt that has begun. Raises OSError."""
-        newest = max((n for n in attempts(self._dir) if log_path(self._dir, n, self._rank).exists()), default=-1)
-        if newest > self._attempt:
-            yield from self._lines(last=True)
-            path = log_path(self._dir, newest, self._rank)
-            begin = max(size(path) - _END, 0) if self._reader is None else 0
-            yield f"--- attempt {newest}: {path}" + (f", the last {size(path) - begin} bytes" if begin else "")
-            self._attempt, self._reader = newest, LogReader(path, begin)
+        self._newest.look()
+        for attempt in self._newest.attempts()[-1:]:
+            path = log_path(self._dir, attempt, self._rank)
+            begin = self._newest.begin(attempt, self._rank, path) if path.exists() else None
+            if begin is not None and (self._newest.since, attempt) > self._shown:
+                yield from self._lines(last=True)
+                length = size(path)
+                begin = max(length - _END, begin) if self._reader is None else begin
+                yield f"--- attempt {attempt}: {path}" + (f", the last {length - begin} bytes" if begin else "")
+                self._shown, self._reader = (self._newest.since, attempt), LogReader(path, begin)
         yield from self._lines()
 
     def _lines(self, *, last: bool = False) -> Iterator[str]:

@@ -11,9 +11,11 @@ import click
 
 from ftlaunch import __version__
 from ftlaunch.cli.check import BadSpec
+from ftlaunch.common.suggestions import did_you_mean
 from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.spec.resolve import resolve
+from ftlaunch.spec.resolve import is_spec_file, resolve
+from ftlaunch.system.systemd.notify import STOP_COMMAND
 from ftlaunch_contract.protocol import EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
 _LONGEST_SAVE = 600.0  # seconds that the last checkpoint may take, besides the grace
@@ -34,6 +36,11 @@ Type=notify
 NotifyAccess=main
 {user}WorkingDirectory={folder}
 ExecStart={command}
+# lines have priorities there: `journalctl {manager}-u {unit} -p err` shows failures
+StandardOutput=journal
+SyslogIdentifier=ftlaunch
+# what `ftctl stop` tells: after a stop of its own the job would be started again
+Environment="{stop_variable}=systemctl {manager}stop %n"
 # ready once the ranks run: those of several nodes wait for each other
 TimeoutStartSec=infinity
 # a supervisor whose loop is stuck is killed, and started again
@@ -58,8 +65,20 @@ WantedBy={target}
 """
 
 
+def _job_spec(_context: click.Context, _param: click.Parameter, name: str) -> str:
+    """The name of a file that is a job spec. Raises BadSpec."""
+    path = Path(name)
+    if not path.exists():
+        there = [str(path.with_name(spec.name)) for spec in path.parent.glob("*") if is_spec_file(spec.name)]
+        raise BadSpec(f"cannot write a unit: there is no {name}{did_you_mean(name, sorted(there))}")
+    if not is_spec_file(name):
+        raise BadSpec(f"cannot write a unit of {name}: it is no job spec; write a job.yaml with `script: {name}` and"
+                      " the options, and name that")  # fmt: skip
+    return name
+
+
 @click.command(short_help="Write the systemd unit of a job.")
-@click.argument("spec", metavar="JOB.yaml", type=click.Path(exists=True, dir_okay=False))
+@click.argument("spec", metavar="JOB.yaml", type=click.Path(dir_okay=False), callback=_job_spec)
 @click.option("--user", "name", metavar="NAME", help="a unit of the system that runs as this user [default: a unit of "
               "your own, for `systemctl --user`]")  # fmt: skip
 def systemd(spec: str, name: str | None) -> int:
@@ -86,6 +105,9 @@ def unit_of(job: JobSpec, spec: Path, folder: Path, user: str | None) -> str:
         if user
         else f"It belongs into ~/.config/systemd/user/{unit}",
         job_id=_literal(job.job_id),
+        unit=unit,
+        stop_variable=STOP_COMMAND,
+        manager="" if user else "--user ",
         user="" if user is None else f"User={user}\n",
         folder=_literal(str(folder)),
         command=" ".join(map(_word, (sys.executable, "-m", "ftlaunch", str(spec)))),

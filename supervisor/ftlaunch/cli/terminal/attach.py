@@ -7,18 +7,17 @@ import sys
 
 import click
 
-from ftlaunch.cli.asking import Cannot, end_of_supervisor
+from ftlaunch.cli.asking import Cannot, end_of_supervisor, say_that_it_goes_on
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.cli.terminal.terminal_log import living_log
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.rank_logs import LogReader, start_of_last_lines
-from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run, find
+from ftlaunch.history.status_view import not_running
 from ftlaunch_contract.files.kernel_files import open_end
 
 _LOOK = 0.2  # seconds between looks at the file
 _LINES = 10  # that were said before
-_INTERRUPTED = 130
 
 
 @click.command(short_help="Show what the terminal of a detached job shows.")
@@ -43,8 +42,7 @@ def attach(name: str | None) -> int:
             sys.stdout.flush()
     except KeyboardInterrupt:
         ways = f"`ftctl attach {run.job_id}` comes back to it, `ftctl stop {run.job_id}` stops it"
-        click.echo(f"ftctl: job {run.job_id} goes on: {ways}", err=True)
-        return _INTERRUPTED
+        return say_that_it_goes_on(run, ways)
     except ProcessLookupError:
         pass  # it has just ended
     except BrokenPipeError:
@@ -60,7 +58,7 @@ def _code_of(run: Run) -> int:
         return int(run.end.get("code", 1))
     if run.elsewhere or run.agents or end_of_supervisor(run) is not None:
         raise Cannot(f"job {run.job_id} goes on without the process whose output this was")
-    raise Cannot(f"job {run.job_id} is not running: {ending(None)}")
+    raise Cannot(f"job {run.job_id} is not running: {not_running(run)}")
 
 
 def _why_not(run: Run) -> str:
@@ -70,4 +68,4 @@ def _why_not(run: Run) -> str:
         return f"its terminal is on {run.elsewhere}; {instead}"
     if end_of_supervisor(run) is not None or (run.end is None and run.agents):
         return f"it was not detached, and its terminal is where it was started (pid {run.pid}); {instead}"
-    return f"it is not running: {ending(run.end)}"
+    return f"it is not running: {not_running(run)}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job
+from ftlaunch.cli.asking import NO, Cannot, NotRunning, ask_job, say_that_it_goes_on
 from ftlaunch.cli.live import plain as plain_lines
 from ftlaunch.cli.live.job_watch import JobWatch, Unanswered
 from ftlaunch.cli.terminal.completion import complete_run
@@ -38,7 +38,10 @@ def top(name: str | None, plain: bool) -> int:
     except NotRunning:
         click.echo(printable(f"job {run.job_id} is not running: {ending(run.again().end)}"))
         return NO
-    said = _in_lines(watch) if plain or _is_plain() else _on_screen(watch, name)
+    try:
+        said = _in_lines(watch) if plain or _is_plain() else _on_screen(watch, name)
+    except KeyboardInterrupt:
+        return say_that_it_goes_on(run)
     if said:
         click.echo(printable(said))
     return 0

@@ -9,23 +9,33 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 HEAD = 1 << 20
 """bytes at the beginning of a log that are kept: versions, settings, the first steps"""
-_BLOCK = 1 << 20  # a hole begins and ends at multiples of it: all file systems can free such
+BEFORE_END = 64 << 10
+"""bytes that are kept before each end of a process: what a diagnosis reads"""
+_BLOCK = 1 << 20  # the hole before the newest bytes ends at multiples of it: all file systems can free such
+_GRAIN = 64 << 10  # the same around the end of a process, of which a log may have many
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def to_punch(length: int, newest: int, done: int) -> tuple[int, int] | None:
-    """Where a hole begins and how long it is, in a file of so many bytes; None while it is not worth one. Pure.
+def to_punch(length: int, newest: int, done: int, ends: Iterable[int] = ()) -> list[tuple[int, int]]:
+    """Where holes begin and how long each is, in a file of so many bytes; none while they are not worth it. Pure.
 
-    newest: bytes at the end that are kept. done: where the hole that is there ends, or 0.
+    newest: bytes at the end that are kept. done: up to where holes were made before, or 0. ends: where a process ended
+    that wrote into the file, and another one went on: BEFORE_END bytes are kept before each, whatever it ended of.
     """
-    begin = max(HEAD, done)
-    end = (length - newest) // _BLOCK * _BLOCK
-    return (begin, end - begin) if end > begin else None
+    begin, end = max(HEAD, done), (length - newest) // _BLOCK * _BLOCK
+    found = []
+    for last in sorted(ends):
+        kept_from, kept_to = (last - BEFORE_END) // _GRAIN * _GRAIN, -(-last // _GRAIN) * _GRAIN
+        if begin < min(kept_from, end):
+            found.append((begin, min(kept_from, end) - begin))
+        begin = max(begin, kept_to)
+    return [*found, (begin, end - begin)] if begin < end else found
 
 
 def punch(fd: int, begin: int, length: int) -> None:

@@ -6,14 +6,13 @@ Lines of ranks have no times: `ftctl logs --since` reads the notes. A thread of 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ftlaunch.history.rank_logs import marks_name
+from ftlaunch.history.logs.notes import LengthNote, Of, beginnings, marks_name
 from ftlaunch.ranks.log_files import size
 from ftlaunch.ranks.logs import holes
 
@@ -33,10 +32,20 @@ class LogMarks:
         self._path = next(iter(logs.values())).parent / marks_name(min(logs))
         self._sizes: dict[int, int] = {}
         self._punched: dict[int, int] = {}
+        self._ends: dict[int, tuple[int, ...]] = {}  # of lives before this one, as ranks began again since
+        self._earlier: dict[int, list[int]] = {}  # the same, as the notes of earlier runs say it
         self._noted = 0.0  # monotonic time until which the notes have had their share
         self._over = threading.Event()
         with contextlib.suppress(RuntimeError):  # no thread can be started: no notes
             threading.Thread(target=self._run, name="ftlaunch-logs", daemon=True).start()
+
+    def begin(self, lengths: Mapping[int, int], of: Of) -> None:
+        """Ranks are about to be started. lengths: of their logs, in which others may have written before."""
+        for rank, length in lengths.items():
+            self._ends[rank] = (*self._ends.get(rank, ()), length)
+        self._sizes = self._sizes | dict(lengths)
+        with contextlib.suppress(OSError):
+            self._append(LengthNote(time.time(), lengths, of))
 
     def end(self) -> None:
         """The ranks have ended: a last look, and no more. Waits for nothing."""
@@ -45,11 +54,18 @@ class LogMarks:
     def _run(self) -> None:
         last = False
         with contextlib.suppress(OSError):
+            self._read_earlier()
             while True:
                 self._look(last)
                 if last:
                     return
                 last = self._over.wait(self._every)
+
+    def _read_earlier(self) -> None:
+        """Raises OSError."""
+        for note in beginnings(self._path.parent) if self._newest is not None else ():
+            for rank in note.lengths.keys() & self._logs.keys():
+                self._earlier.setdefault(rank, []).append(note.lengths[rank])
 
     def _look(self, last: bool) -> None:
         """Raises OSError."""
@@ -60,22 +76,28 @@ class LogMarks:
             self._sizes = sizes
         if self._newest is not None:
             for rank, length in sizes.items():
-                if (hole := holes.to_punch(length, self._newest, self._punched.get(rank, 0))) is not None:
-                    self._punch(rank, *hole)
+                done = self._punched.get(rank, 0)
+                ends = *self._earlier.get(rank, ()), *self._ends.get(rank, ())
+                if found := holes.to_punch(length, self._newest, done, ends):
+                    self._punch(rank, found)
 
     def _note(self, grown: Mapping[int, int]) -> int:
         """Returns how many bytes the note takes."""
         if not grown:
             return 0
-        line = json.dumps({"t": round(time.time(), 3), "sizes": grown}, separators=(",", ":")).encode() + b"\n"
+        return self._append(LengthNote(time.time(), grown))
+
+    def _append(self, note: LengthNote) -> int:
+        line = note.line()
         with self._path.open("ab") as file:
             file.write(line)
         return len(line)
 
-    def _punch(self, rank: int, begin: int, length: int) -> None:
+    def _punch(self, rank: int, found: Sequence[tuple[int, int]]) -> None:
         fd = os.open(self._logs[rank], os.O_WRONLY | os.O_CLOEXEC)
         try:
-            holes.punch(fd, begin, length)
+            for begin, length in found:
+                holes.punch(fd, begin, length)
         finally:
             os.close(fd)
-        self._punched[rank] = begin + length
+        self._punched[rank] = sum(found[-1])

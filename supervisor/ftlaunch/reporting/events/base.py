@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ftlaunch.system.systemd.journald import Priority
+
 
 @dataclass(frozen=True)
 class JobEvent:
@@ -13,6 +15,8 @@ class JobEvent:
 
     name: ClassVar[str] = ""
     """the journal's `event`; empty: the event is for the terminal only"""
+    priority: ClassVar[Priority] = Priority.INFO
+    """of what is said for people, where that goes to systemd's journal"""
 
     def fields(self) -> dict[str, Any]:
         """The journal's fields, JSON-ready."""
@@ -36,3 +40,10 @@ class Note(JobEvent):
     def sentence(self) -> str:
         """The text."""
         return self.text
+
+
+@dataclass(frozen=True)
+class Complaint(Note):
+    """A sentence on what cannot be done; the job goes on without it."""
+
+    priority = Priority.WARNING

@@ -10,6 +10,7 @@ from typing import Any
 from ftlaunch.common.formatting import duration, size
 from ftlaunch.reporting.events.base import JobEvent, Note
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.systemd.journald import Priority
 from ftlaunch_contract.checkpoint import health_mark, initial
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.pages.memory_state import Memory, reduced_memory
@@ -55,6 +56,7 @@ class CheckpointFailed(JobEvent):
     """A step could not be saved."""
 
     name = "checkpoint_failed"
+    priority = Priority.WARNING
     answer: Answer
     directory: str
 
@@ -106,6 +108,7 @@ class SaverDied(JobEvent):
     """The saver is gone and was started again."""
 
     name = "saver_died"
+    priority = Priority.WARNING
     answer: Answer
 
     def fields(self) -> dict[str, Any]:
@@ -130,6 +133,7 @@ class SaverMissing(JobEvent):
     """The saver is gone, and none can be started."""
 
     name = "saver_missing"
+    priority = Priority.WARNING
     why: str | None
 
     def fields(self) -> dict[str, Any]:
@@ -149,6 +153,7 @@ class StorageSilent(JobEvent):
     """The saver has done nothing for a while: it is in a system call that does not come back."""
 
     name = "storage_silent"
+    priority = Priority.WARNING
     seconds: float
     place: Path
     newest: int
@@ -190,6 +195,7 @@ class CheckpointRejected(JobEvent):
     """A checkpoint was refused on the way to the one that the job resumes from."""
 
     name = "checkpoint_rejected"
+    priority = Priority.WARNING
     entry: Answer
     """step, why, and where it lies now"""
     taken: int

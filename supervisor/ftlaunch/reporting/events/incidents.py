@@ -13,6 +13,7 @@ from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.restart_policy import Verdict
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.system.systemd.journald import Priority
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class HangSeen(JobEvent):
     """A rank is over its limit; the autopsy begins."""
 
     name = "hang_seen"
+    priority = Priority.WARNING
     late: Late
     autopsy: Path
     """the directory of the autopsy"""
@@ -45,6 +47,7 @@ class IncidentJudged(JobEvent):
     """A failure, and what was decided about it."""
 
     name = "incident"
+    priority = Priority.ERROR
     cause: Cause
     verdict: Verdict
     reached: int
@@ -95,6 +98,7 @@ class Unsound(JobEvent):
     """Something is wrong with the numbers; where it ends the attempt, an incident follows."""
 
     name = "unsound"
+    priority = Priority.WARNING
     fault: NumericFault
 
     def fields(self) -> dict[str, Any]:
@@ -121,6 +125,7 @@ class RolledBack(JobEvent):
     """It is decided where a job goes on whose numbers had gone wrong."""
 
     name = "rolled_back"
+    priority = Priority.WARNING
     step: int
     """-1: the beginning"""
     aside: str

@@ -16,6 +16,7 @@ from ftlaunch.policy.states import JobState
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.systemd.journald import Priority
 from ftlaunch_contract.protocol import EXIT_SAVED
 
 
@@ -32,6 +33,8 @@ class JobStarted(JobEvent):
     """of a supervisor that was killed: the newest step of its ranks, and the seconds since their newest beat"""
     host: str
     """where the supervisor runs: of several nodes the one that answers `ftctl`"""
+    stop_command: str | None = None
+    """what stops the job for good, where it is a service that is started again after each end"""
 
     def fields(self) -> dict[str, Any]:
         """The job as it was asked for, secrets masked."""
@@ -49,6 +52,7 @@ class JobStarted(JobEvent):
             "checkpoint_dir": str(spec.checkpoint_dir),
             "max_restarts": spec.restarts.max_restarts,
             "max_hang_restarts": spec.restarts.max_hang_restarts,
+            "stop_command": self.stop_command,
             "killed_at": None if killed is None else {"step": killed[0], "ago": round(killed[1], 3)},
         }
 
@@ -139,6 +143,7 @@ class NotifyFailed(Notified):
     """A notice could not be delivered."""
 
     name = "notify_failed"
+    priority = Priority.WARNING
 
     def fields(self) -> dict[str, Any]:
         """What was to be told to whom, and why it was not."""
@@ -171,6 +176,7 @@ class OutletEnded(JobEvent):
     """The process that tells metrics or traces has ended; the job goes on."""
 
     name = "outlet_ended"
+    priority = Priority.WARNING
     what: str
     """metrics or traces"""
     why: str
@@ -242,6 +248,7 @@ class JobFailed(JobEnded):
     """The job was given up, or its last snapshot could not be saved."""
 
     name = "job_failed"
+    priority = Priority.ERROR
     cause: Cause | None
     verdict: Verdict | None
     unsaved: str
@@ -269,6 +276,7 @@ class StartRefused(JobEvent):
     """The supervisor could not start what it needs: the journal ends with the reason."""
 
     name = "job_failed"
+    priority = Priority.ERROR
     code: int
     reason: str
 

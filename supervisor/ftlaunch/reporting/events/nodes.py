@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.system.systemd.journald import Priority
 
 _LONGEST = 200  # characters of what a node says of itself
 
@@ -43,6 +44,7 @@ class NodeLeft(JobEvent):
     """A node is gone: it is lost, or it has left."""
 
     name = "node_left"
+    priority = Priority.WARNING
     node: int
     place: int
     why: str

@@ -15,6 +15,7 @@ from ftlaunch.health.progress import Milestone, News, Recovery, Resumption
 from ftlaunch.health.stragglers import StragglerNews
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.system.systemd.journald import Priority
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import RESTORED_FROM
 
@@ -87,6 +88,8 @@ class RankDying(JobEvent):
 class RankDyingSlowly(JobEvent):
     """The kernel takes its time over a dead rank."""
 
+    priority = Priority.WARNING
+    priority = Priority.WARNING
     rank: int
     seconds: float
 
@@ -117,6 +120,7 @@ class RankCrashedAtEnd(JobEvent):
     """A signal has ended a rank whose script had ended well: no incident."""
 
     name = "rank_crashed_at_end"
+    priority = Priority.WARNING
     rank: int
     signum: int
 
@@ -135,6 +139,7 @@ class RanksKilled(JobEvent):
     """SIGKILL goes out."""
 
     name = "ranks_killed"
+    priority = Priority.WARNING
     ranks: Sequence[int]
     why: str
     """the reason, where that is before the grace is over"""
@@ -234,6 +239,7 @@ class RankSlow(JobEvent):
     """The others wait for a rank at every step."""
 
     name = "rank_slow"
+    priority = Priority.WARNING
     news: StragglerNews
 
     def fields(self) -> dict[str, Any]:
@@ -252,6 +258,7 @@ class RankSlowOver(RankSlow):
     """The others wait for it no more."""
 
     name = "rank_slow_over"
+    priority = Priority.INFO
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from typing import Protocol
 
 READY, STOPPING = "READY=1", "STOPPING=1"
 _ALIVE = "WATCHDOG=1"
+STOP_COMMAND = "FTLAUNCH_STOP_COMMAND"
+"""variable of a service that is started again after each end: the command that stops it for good"""
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 _LONGEST = 400  # characters of a status
 

@@ -12,25 +12,52 @@ from ftlaunch.history.rank_logs import LogReader
 from ftlaunch.ranks.logs import holes
 from ftlaunch.ranks.logs.log_marks import LogMarks
 
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 
 
 @pytest.mark.parametrize(
-    ("length", "newest", "done", "hole"),
+    ("length", "newest", "done", "found"),
     [
-        (0, MIB, 0, None),
-        (2 * MIB, MIB, 0, None),
-        (3 * MIB - 1, MIB, 0, None),
-        (3 * MIB, MIB, 0, (MIB, MIB)),
-        (9 * MIB + 5, 2 * MIB, 0, (MIB, 6 * MIB)),
-        (9 * MIB + 5, 2 * MIB, 7 * MIB, None),
-        (10 * MIB, 2 * MIB, 7 * MIB, (7 * MIB, MIB)),
+        (0, MIB, 0, []),
+        (2 * MIB, MIB, 0, []),
+        (3 * MIB - 1, MIB, 0, []),
+        (3 * MIB, MIB, 0, [(MIB, MIB)]),
+        (9 * MIB + 5, 2 * MIB, 0, [(MIB, 6 * MIB)]),
+        (9 * MIB + 5, 2 * MIB, 7 * MIB, []),
+        (10 * MIB, 2 * MIB, 7 * MIB, [(7 * MIB, MIB)]),
     ],
 )
 def test_the_beginning_and_the_newest_are_kept(
-    length: int, newest: int, done: int, hole: tuple[int, int] | None
+    length: int, newest: int, done: int, found: list[tuple[int, int]]
 ) -> None:
-    assert holes.to_punch(length, newest, done) == hole
+    assert holes.to_punch(length, newest, done) == found
+
+
+@pytest.mark.parametrize(
+    ("ends", "done", "kept"),
+    [
+        ([0], 0, []),
+        ([MIB // 2], 0, []),
+        ([4 * MIB], 0, [(4 * MIB - 64 * KIB, 4 * MIB)]),
+        ([4 * MIB + 1], 0, [(4 * MIB - 64 * KIB, 4 * MIB + 64 * KIB)]),
+        ([6 * MIB, 4 * MIB], 0, [(4 * MIB - 64 * KIB, 4 * MIB), (6 * MIB - 64 * KIB, 6 * MIB)]),
+        ([4 * MIB, 4 * MIB + 10 * KIB], 0, [(4 * MIB - 64 * KIB, 4 * MIB + 64 * KIB)]),
+        ([4 * MIB, 6 * MIB], 5 * MIB, [(6 * MIB - 64 * KIB, 6 * MIB)]),
+        ([8 * MIB], 0, [(8 * MIB - 64 * KIB, 8 * MIB)]),
+        ([8 * MIB + 40 * KIB], 0, [(8 * MIB - 64 * KIB, 8 * MIB)]),
+        ([12 * MIB], 0, []),
+    ],
+)
+def test_what_stands_before_the_end_of_a_process_is_kept(
+    ends: list[int], done: int, kept: list[tuple[int, int]]
+) -> None:
+    """Of a log of 10 MiB whose newest 2 MiB are kept. kept: what no hole covers from the first MiB, or done, on."""
+    found = holes.to_punch(10 * MIB, 2 * MIB, done, ends)
+    edges = [max(MIB, done), *(edge for begin, length in found for edge in (begin, begin + length)), 8 * MIB]
+    gaps = [(begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True) if begin < end]
+    assert gaps == kept
+    for end in ends:
+        assert not any(begin < end and begin + length > end - 64 * KIB for begin, length in found)
 
 
 def test_a_log_that_is_written_to_meanwhile_loses_nothing_of_what_is_kept(tmp_path: Path) -> None:

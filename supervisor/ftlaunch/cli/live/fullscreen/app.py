@@ -105,7 +105,7 @@ class TopScreen(App[str]):
         """Show what the chosen rank prints."""
         rank = self.query_one(RankTable).chosen
         if rank is not None:
-            log = RankLog(self._job.run.log_dir, rank)
+            log = RankLog(self._job.run, rank)
             self.push_screen(LinesScreen(f"log of rank {rank}", lambda: _readable(log), _LOG_LOOK))
 
     def action_stacks(self) -> None:
