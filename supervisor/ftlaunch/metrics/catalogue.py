@@ -19,7 +19,10 @@ class MetricRow(NamedTuple):
     """which values the labels have"""
 
 
-_KINDS = "the classes of the table of faults and of the job's own rules; other"
+_KINDS = (
+    "the classes of the table of faults and of the job's own rules; disk, divergence, node-lost, numerical, resume,"
+    " slow, unknown; other"
+)
 ROWS = (
     MetricRow("ftlaunch_job_info", INFO, "The job: its number is always 1.", ("host", "run_dir", "version")),
     MetricRow("ftlaunch_job_state", GAUGE, "1 for the state that the job is in, 0 for all others.", ("state",),

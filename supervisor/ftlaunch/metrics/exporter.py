@@ -27,6 +27,7 @@ from prometheus_client import write_to_textfile
 from ftlaunch.metrics.reading import Sources
 from ftlaunch.metrics.registry import ReadingCollector
 from ftlaunch.metrics.server import MetricsServer, WrittenPages
+from ftlaunch.policy.cause_kinds import kinds
 from ftlaunch.spec.parsing import rule_parser
 
 _EVERY = 1.0  # seconds between two readings
@@ -35,13 +36,6 @@ _SELDOM = 15.0  # seconds between two readings at most, and between two writings
 _TRIES = 5  # to listen, before it is told that the port is taken: an earlier exporter of the job may just be leaving
 _SWITCH = 0.0005  # seconds after which a scrape need not wait for a reading
 
-_OWN_KINDS = {"disk", "divergence", "numerical", "resume", "slow"}  # of incidents, which no rule gives
-
-
-def _kinds(own: list[str]) -> list[str]:
-    """What incidents may be. own: the classes of the job's own fault rules."""
-    return sorted(_OWN_KINDS | {rule.kind for rule in rule_parser.builtin()} | set(own))
-
 
 class Exporter:
     """Of one job."""
@@ -49,7 +43,7 @@ class Exporter:
     def __init__(self, link: socket.socket, asked: dict[str, Any]) -> None:
         """link: to the supervisor."""
         self._link, self._asked = link, asked
-        self._sources = Sources(Path(asked["run_dir"]), _kinds(asked["kinds"]))
+        self._sources = Sources(Path(asked["run_dir"]), sorted(kinds(rule_parser.builtin(), asked["kinds"])))
         self._supervisor = psutil.Process(os.getppid())
         self._me = psutil.Process()
         self._cost = 0.0  # processor seconds of the newest reading
