@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.contrast import contrast, grey
 from tests.support.ctl import ftctl, journal, start, started
 from tests.support.harness import FtJob
 from tests.support.terminals import Terminal
@@ -81,13 +82,21 @@ def test_it_goes_on_when_the_supervisor_is_killed_and_comes_back(job: FtJob) -> 
         assert "Traceback" not in top.wait_for("the job has ended: stopped")
 
 
-def test_without_colour_no_colour_is_sent(job: FtJob) -> None:
-    """Grey is what is left, and the chosen rank is marked by a sign, too."""
-    start(job, seconds=0.05)
-    job.wait_step(3)
-    with watched(job, NO_COLOR="1") as top:
+@pytest.mark.parametrize("colour", [True, False], ids=["colour", "NO_COLOR"])
+@pytest.mark.parametrize("term", ["xterm-256color", "vt100"])
+def test_an_incident_can_be_read_with_colours_and_without(job: FtJob, term: str, colour: bool) -> None:
+    """Without colours it is bold and reversed: red as a grey had a contrast of 1.5. The chosen rank has a sign, too."""
+    start(job, seconds=0.05, FAULT="1 30")
+    job.wait_event("recovered")
+    with watched(job, TERM=term, **({} if colour else {"NO_COLOR": "1"})) as top:
         assert ">     0 " in top.wait_for(">     0 ")
-        assert b"\x1b[31m" not in top.raw
+        incident = "! incident: rank 1 was killed by SIGKILL"
+        top.wait_for(incident)
+        shown = top.cells(incident)
+        assert min(map(contrast, shown)) >= 4.5, shown
+        assert all(cell.bold and cell.reverse is not colour for cell in shown)
+        assert grey(shown) is not colour
+        assert colour or grey(top.all_cells)
 
 
 def test_a_pipe_gets_lines_until_the_job_ends(job: FtJob, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 import pyte
 
@@ -47,6 +48,21 @@ class Terminal:
     def text(self) -> str:
         """What the screen shows."""
         return "\n".join(line.rstrip() for line in self._screen.display)
+
+    def cells(self, text: str) -> list[Any]:
+        """The cells of the last line that shows a text, where it shows it: each has `fg`, `bg`, `bold` and `reverse`.
+
+        Of a cell in reverse `fg` and `bg` are as they are sent; the screen shows them swapped.
+        """
+        row, line = next((row, line) for row, line in reversed([*enumerate(self._screen.display)]) if text in line)
+        begin = line.index(text)
+        return [self._screen.buffer[row][column] for column in range(begin, begin + len(text))]
+
+    @property
+    def all_cells(self) -> list[Any]:
+        """Every cell of the screen."""
+        return [self._screen.buffer[row][column] for row in range(self._screen.lines)
+                for column in range(self._screen.columns)]  # fmt: skip
 
     def type(self, keys: str) -> None:
         """As if typed."""

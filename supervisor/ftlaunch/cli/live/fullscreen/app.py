@@ -70,6 +70,11 @@ class TopScreen(App[str]):
         """The keys are for the job itself, not for what is shown in front of it."""
         return action not in _KEYS or len(self.screen_stack) == 1
 
+    @property
+    def _grave(self) -> str:
+        """The style of what is wrong. Without colours it has none: of a red only a dark grey would be left."""
+        return "bold reverse" if self.no_color else "bold #ff5f5f"
+
     def on_unmount(self) -> None:
         """Look no more."""
         self._leaving.set()
@@ -93,7 +98,7 @@ class TopScreen(App[str]):
         first.query_one(RankTable).show(rank_rows(picture), several=bool(picture.nodes))
         told = first.query_one("#news", RichLog)
         for news in picture.news:
-            mark, style = ("!", "bold red") if news.grave else (" ", "")
+            mark, style = ("!", self._grave) if news.grave else (" ", "")
             told.write(Text(f"{news.at} {mark} {news.sentence}", style=style))
 
     def action_leave(self) -> None:
