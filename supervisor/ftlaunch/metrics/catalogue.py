@@ -77,6 +77,8 @@ ROWS = (
     MetricRow("ftlaunch_exporter_refreshed_timestamp_seconds", GAUGE, "When these numbers were read."),
     MetricRow("ftlaunch_exporter_refresh_seconds", GAUGE, "Processor time that reading them took."),
     MetricRow("ftlaunch_exporter_scrapes_total", COUNTER, "Scrapes answered until then."),
+    MetricRow("ftlaunch_exporter_skipped_lines_total", COUNTER, "Lines of the journal that were passed over: torn, or "
+        "with a value of an unknown type."),
     MetricRow("ftlaunch_rank_step", GAUGE, "The newest step of a rank.", ("rank",)),
     MetricRow("ftlaunch_rank_step_duration_seconds", GAUGE, "The newest step's duration.", ("rank",)),
     MetricRow("ftlaunch_rank_beat_age_seconds", GAUGE, "Since the rank's last beat.", ("rank",)),

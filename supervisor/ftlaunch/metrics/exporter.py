@@ -66,6 +66,7 @@ class Exporter:
         while self._sources.tally.state and (left := leave_at - time.monotonic()) > 0:
             time.sleep(min(left, _EVERY))
             self._refresh()  # another run of the job may have begun: that one has an exporter of its own
+        self._sources.close()
 
     def _patience(self) -> float:
         return min(max(_EVERY, self._cost / _SHARE), _SELDOM)
@@ -86,6 +87,7 @@ class Exporter:
             "ftlaunch_exporter_refreshed_timestamp_seconds": time.time(),
             "ftlaunch_exporter_refresh_seconds": self._cost,
             "ftlaunch_exporter_scrapes_total": float(self._pages.scrapes),
+            "ftlaunch_exporter_skipped_lines_total": float(self._sources.skipped),
         }
         for name, process in (("supervisor", self._supervisor), ("exporter", self._me)):
             with contextlib.suppress(psutil.Error), process.oneshot():

@@ -106,6 +106,11 @@ class Sources:
         self._mark = (-1, -1, -1)  # attempt, the ranks' newest common step, and what was seen of their optimizers
         self._progressed: float | None = None
 
+    @property
+    def skipped(self) -> int:
+        """Lines of the journal that were passed over."""
+        return self._tail.skipped
+
     def read(self) -> JobReading:
         """Read everything anew. Raises OSError where the journal cannot be read."""
         for line in self._tail.lines():
@@ -118,6 +123,13 @@ class Sources:
         listed = None if nodes is None else nodes.get("nodes")
         reading = JobReading(tally, now, mono, tally.seconds(now), status, listed, ranks, None)
         return reading if over else self._with_progress(reading)
+
+    def close(self) -> None:
+        """Close the journal and the pages."""
+        self._tail.close()
+        for page in self._pages:
+            page.close()
+        self._pages = ()
 
     def _with_progress(self, reading: JobReading) -> JobReading:
         """Note when the newest step was made; what an attempt resumes at is none."""

@@ -42,8 +42,8 @@ def families(reading: JobReading, own: Mapping[str, float], *, by_rank: bool) ->
     start = reading.tally.start
     if start is None:
         return
-    job_id = str(start.get("job_id"))
-    info = (str(start.get("host")), str(start.get("run_dir")), __version__)
+    job_id = _label(start.get("job_id"))
+    info = (_label(start.get("host")), _label(start.get("run_dir")), __version__)
     yield _family(job_id, "ftlaunch_job_info", {info: 1})
     gathered: dict[str, Values] = {**_of_job(reading), **_of_journal(reading), **_of_ranks(reading)}
     gathered |= {name: {(): value} for name, value in own.items()}
@@ -55,6 +55,11 @@ def families(reading: JobReading, own: Mapping[str, float], *, by_rank: bool) ->
         family = HistogramMetricFamily(name, _ROWS[name].says, labels=("job_id",))
         family.add_metric([job_id], distribution.buckets(), distribution.sum)
         yield family
+
+
+def _label(value: object) -> str:
+    """As text that UTF-8 can say: JSON has half characters, too."""
+    return str(value).encode(errors="replace").decode()
 
 
 def _family(job_id: str, name: str, values: Values) -> Metric:
