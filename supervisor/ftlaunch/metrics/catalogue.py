@@ -49,7 +49,8 @@ ROWS = (
     MetricRow("ftlaunch_newest_step", GAUGE, "The newest step; -1: none yet.", ("where",),
         "completed (by all ranks), front (by any), memory (of all ranks), storage"),
     MetricRow("ftlaunch_progress_age_seconds", GAUGE, "Since all ranks have completed a new step, in this attempt "
-        "or an earlier one; there from the first one on."),
+        "or an earlier one of this run; there from the first one on. After another exporter or head has taken over, as "
+        "the journal tells, to the minute, until a new step is seen."),
     MetricRow("ftlaunch_step_duration_seconds", GAUGE, "The ranks' newest steps.", ("across_ranks",),
         "min, median, max"),
     MetricRow("ftlaunch_oldest_beat_age_seconds", GAUGE, "Since the beat of the rank that is silent longest."),

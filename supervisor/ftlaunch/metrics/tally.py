@@ -55,6 +55,9 @@ class Tally:
         self.kinds = (*kinds, OTHER)
         self.start: Line | None = None  # the newest `job_started`
         self.started_at = self.ended_at = self.committed_at = 0.0
+        self.progressed_at = 0.0
+        """when this run of the supervisor, or the head that it has replaced, is known to have made a new step"""
+        self._progressed_before = 0.0  # the same of the run before
         self.attempt = 0
         self.state = ""  # of a job that has ended
         self.runs = self.attempts = self.steps_lost = self.hangs_suspected = 0
@@ -111,6 +114,7 @@ class Tally:
         self.start, self.state = line, ""
         self.runs += 1
         self.started_at = _wall(line)
+        self._progressed_before, self.progressed_at = self.progressed_at, 0.0
         self.left = {"failure": _whole(line, "max_restarts"), "hang": _whole(line, "max_hang_restarts")}
         self.saver_up = self.storage_answers = True
         self.slow = set()
@@ -122,6 +126,10 @@ class Tally:
 
     def _on_adopted(self, line: Line) -> None:
         self.attempt = _whole(line, "attempt")
+        self.progressed_at = max(self.progressed_at, self._progressed_before)  # the ranks have run on
+
+    def _on_progress(self, line: Line) -> None:
+        self.progressed_at = max(self.progressed_at, _wall(line))
 
     def _on_incident(self, line: Line) -> None:
         self._count(self.incidents, line.get("kind"))
@@ -135,6 +143,7 @@ class Tally:
 
     def _on_recovered(self, line: Line) -> None:
         self.to_first_step.add(line.get("seconds"))
+        self._on_progress(line)
 
     def _on_hang_suspected(self, line: Line) -> None:
         self.hangs_suspected += 1
@@ -188,6 +197,7 @@ class Tally:
         "incident": _on_incident,
         "resumed": _on_resumed,
         "recovered": _on_recovered,
+        "progress": _on_progress,
         "hang_suspected": _on_hang_suspected,
         "unsound": _on_unsound,
         "rank_slow": _on_slow,
