@@ -27,6 +27,11 @@ class News:
     """whether something is wrong"""
 
 
+def tells(name: str) -> bool:
+    """Whether events of a name may tell people something."""
+    return name in _TOLD
+
+
 def news_of(event: Event) -> News | None:
     """What a line of the journal tells people; None where that is nothing, or the line cannot be understood."""
     name = str(event["event"])

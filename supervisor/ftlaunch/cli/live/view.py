@@ -69,6 +69,25 @@ _COLUMNS: Sequence[tuple[str, int, bool, Callable[[RankRow], str]]] = (
 )
 
 
+_STATUS = ("state", "attempt", "restarts_left", "max_restarts", "in_memory", "committed", "ranks")
+_RANK = ("rank", "pid", "alive", "phase", "step", "beat_age", "step_seconds")
+_NODE = ("place", "host", "address", "ranks", "isolated", "ready", "here_for", "failures", "silent_for")
+
+
+def lack_of(status: Mapping[str, Any], nodes: object) -> str:
+    """The first thing that answers lack of what is shown here; empty: nothing."""
+    entries: list[tuple[Mapping[str, Any], tuple[str, ...]]] = [(status, _STATUS)]
+    entries += [(rank, _RANK) for rank in _entries(status.get("ranks"))]
+    if not isinstance(nodes, list):
+        return "nodes"
+    entries += [(node, _NODE) for node in _entries(nodes)]
+    return next((name for entry, names in entries for name in names if name not in entry), "")
+
+
+def _entries(found: object) -> list[Mapping[str, Any]]:
+    return [entry if isinstance(entry, Mapping) else {} for entry in found] if isinstance(found, list) else []
+
+
 def rank_head(*, several: bool) -> str:
     """The titles above the lines of ranks. several: the job has several nodes."""
     return _joined([(title, width, left) for title, width, left, _ in _COLUMNS if several or title != "node"], "note")
