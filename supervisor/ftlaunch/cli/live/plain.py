@@ -1,4 +1,4 @@
-"""The job as plain lines: what happens as it comes, and a block where the job's state changes, else every half minute."""
+"""The job as plain lines: what happens as it comes; a block where the state changes, else every half minute."""
 
 from __future__ import annotations
 
