@@ -13,15 +13,9 @@ from tests.support.contrast import contrast, grey
 from tests.support.ctl import ftctl, journal, start, started
 from tests.support.harness import FtJob
 from tests.support.terminals import Terminal
-from tests.support.waiting import wait_for
+from tests.support.top import TOP, watched
 
 pytest.importorskip("textual")
-
-TOP = [sys.executable, "-m", "ftlaunch.cli.ctl", "top"]
-
-
-def watched(job: FtJob, *, lines: int = 24, columns: int = 80, **env: str) -> Terminal:
-    return Terminal([*TOP, str(job.run_dir)], lines, columns, env)
 
 
 def test_a_rank_is_killed_and_the_incident_appears(job: FtJob) -> None:
@@ -47,10 +41,6 @@ def test_keys_show_a_log_stop_the_job_after_a_question_and_leave(job: FtJob) -> 
         top.wait_for("resumed at 0")
         top.type("\x1b")
         top.wait_for("2 ranks: 2 train")
-        top.type("s")  # beats.py has no torch, which brings what is asked for stacks
-        top.wait_for("cannot show the stacks of rank 0: ")
-        top.type("\x1b")
-        top.wait_for("2 ranks: 2 train")
         top.type("x")
         top.wait_for("y: stop it; n: go on")
         top.type("n")
@@ -65,6 +55,18 @@ def test_keys_show_a_log_stop_the_job_after_a_question_and_leave(job: FtJob) -> 
         top.type("q")
         assert top.end() == 0
     assert job.events("stop_requested")[0]["by"] == "ftctl top"
+
+
+def test_ctrl_c_leaves_also_from_what_is_shown_in_front(job: FtJob) -> None:
+    start(job, seconds=0.05)
+    job.wait_step(3)
+    for key in ("", "l"):
+        with watched(job) as top:
+            top.wait_for("2 ranks: 2 train")
+            top.type(key)
+            top.wait_for("resumed at 0" if key else "2 ranks: 2 train")
+            top.type("\x03")
+            assert top.end() == 0
 
 
 def test_it_goes_on_when_the_supervisor_is_killed_and_comes_back(job: FtJob) -> None:
@@ -148,21 +150,6 @@ def test_without_textual_one_sentence_says_how_to_get_it(job: FtJob, tmp_path: P
         said = " ".join(top.text.split())
     assert "Textual is not installed; `pip install 'ftlaunch[top]'` brings it" in said
     assert "Traceback" not in said
-
-
-def test_a_healthy_rank_shows_its_stacks_and_trains_on(job: FtJob) -> None:
-    """In a process with torch: its worker server answers."""
-    pytest.importorskip("torch")
-    from ftlaunch.cli.live.rank_stacks import stacks_of
-
-    job.start("--max-restarts", "0", args=("--out", str(job.out), "--steps", "1000000"))
-    job.wait_step(3)
-    lines = wait_for(lambda: stacks_of(1, [job.memory]), "stacks")
-    assert lines[0].startswith("main thread")
-    assert any("tiny.py" in line for line in lines)
-    reached = job.wait_step(4)["ranks"][1]["step"]
-    job.wait_step(reached + 2)
-    assert not job.events("incident")
 
 
 async def look(job: FtJob, folder: Path | None) -> str:

@@ -67,6 +67,7 @@ class JobWatch:
             self.run.job_id,
             status=status,
             nodes=nodes,
+            here=here,
             memory=self._memory.look(here),
             free=self._memory.free() if here else 0,
             pace=self._pace.look(time.monotonic(), least_step(status["ranks"])),

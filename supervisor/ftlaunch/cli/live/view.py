@@ -28,6 +28,8 @@ class Picture:
     """how the job has ended; empty: it has not"""
     nodes: Sequence[Mapping[str, Any]] = ()
     """of a job of several nodes"""
+    here: Mapping[int, int] = field(default_factory=dict)
+    """rank -> pid, of the living ranks on this machine"""
     memory: Mapping[int, int] = field(default_factory=dict)
     """resident bytes of the processes of ranks, of those on this machine"""
     free: int = 0
