@@ -12,6 +12,7 @@ import pytest
 from tests.support.contrast import contrast, grey
 from tests.support.ctl import ftctl, journal, start, started
 from tests.support.harness import FtJob
+from tests.support.pictures import loaded_by, offline
 from tests.support.terminals import Terminal
 from tests.support.top import TOP, watched
 
@@ -164,7 +165,7 @@ async def look(job: FtJob, folder: Path | None) -> str:
             await pilot.pause(0.1)
         if folder is not None:
             await pilot.pause(3.0)
-            app.save_screenshot("top.svg", str(folder))
+            (folder / "top.svg").write_text(offline(app.export_screenshot()))
     return drawn
 
 
@@ -177,3 +178,7 @@ def test_the_picture_of_the_guide(job: FtJob) -> None:
     folder = os.environ.get("FTLAUNCH_PICTURES")
     drawn = asyncio.run(asyncio.wait_for(look(job, Path(folder) if folder else None), 90))
     assert "incident" in drawn
+    assert ">ftctl top<" in drawn
+    assert loaded_by(drawn), "Textual loads no fonts any more: offline() can go"
+    assert loaded_by(offline(drawn)) == []
+    assert "monospace" in offline(drawn)

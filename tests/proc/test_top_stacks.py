@@ -17,7 +17,10 @@ pytest.importorskip("textual")
 
 def shows(top: Terminal, *texts: str) -> str:
     """Wait until the screen shows all these texts, wherever its lines are wrapped; its words then."""
-    wait_for(lambda: top.take() and all(text in words(top) for text in texts), f"{texts} in\n{top.text}")
+    try:
+        wait_for(lambda: top.take() and all(text in words(top) for text in texts), f"{texts}")
+    except AssertionError as vain:
+        raise AssertionError(f"{vain}:\n{top.text}") from None
     return words(top)
 
 
@@ -103,7 +106,7 @@ def test_a_rank_that_holds_the_interpreters_lock_is_told_of_in_whole_sentences(j
         top.type("s")
         top.wait_for("asking rank 0 ...")
         shows(top, "dump_traceback not answered within 5.0 s: no other thread got the interpreter's lock",
-              "main thread (", "you are asked before")  # fmt: skip
+              "you are asked before", "main thread (")  # fmt: skip
         top.type("s")
         shows(top, "Interrupt rank 0?")
         top.type("y")

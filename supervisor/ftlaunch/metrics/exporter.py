@@ -23,6 +23,7 @@ from typing import Any
 
 import psutil
 from prometheus_client import write_to_textfile
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from ftlaunch.metrics.reading import Sources
 from ftlaunch.metrics.registry import ReadingCollector
@@ -47,8 +48,8 @@ class Exporter:
         self._supervisor = psutil.Process(os.getppid())
         self._me = psutil.Process()
         self._cost = 0.0  # processor seconds of the newest reading
-        self._collector = ReadingCollector(self._sources.read(), {}, by_rank=False)
-        self._pages = WrittenPages(self._collector)
+        self._collector: Collector = CollectorRegistry()  # nothing, until the first reading
+        self._pages = WrittenPages()
         self._server: MetricsServer | None = None
         self._refused = 0  # times in a row that the port could not be had
         self._next_file = 0.0
@@ -57,8 +58,8 @@ class Exporter:
     def run(self) -> None:
         """Serve until the supervisor hangs up, and then for as long as the end is to be seen."""
         while True:
-            self._listen()
             self._refresh()
+            self._listen()
             if select.select([self._link], [], [], self._patience())[0]:
                 break
         self._refresh(last=True)
@@ -78,7 +79,8 @@ class Exporter:
         with contextlib.suppress(OSError):  # the journal may be on storage that comes back
             reading = self._sources.read()
             self._collector = ReadingCollector(reading, self._own(), by_rank=self._asked["ranks"])
-            self._pages.renew(self._collector)
+            if self._asked["port"] is not None:
+                self._pages.renew(self._collector, time.monotonic())
         self._write_file(last)
         self._cost = time.process_time() - began
 

@@ -34,8 +34,8 @@ class StacksScreen(AnswerScreen):
         self._answered = not isinstance(lines, str)
         if not isinstance(lines, str):
             return lines
-        offer = ["", _OFFER] if self._stacks.interruptible else []
-        return [lines, "", *self._stacks.seen(), *offer]
+        offer = [_OFFER] if self._stacks.interruptible else []
+        return [lines, *offer, "", *self._stacks.seen()]
 
     def action_again(self) -> None:
         """Ask once more; a rank that gave no answer is interrupted, once somebody has said yes."""
