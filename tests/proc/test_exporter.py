@@ -93,7 +93,8 @@ def test_an_exporter_that_is_killed_is_started_again_and_has_forgotten_nothing(j
     first.kill()
     ended = job.wait_event("outlet_ended")
     assert (ended["what"], ended["why"], ended["again"]) == ("metrics", "exit status -9", 1.0)
-    assert "cannot tell metrics: exit status -9; trying again in 1.0 s, and the job goes on" in job.stderr
+    said = "cannot tell metrics: exit status -9; trying again in 1.0 s, and the job goes on"
+    wait_for(lambda: said in job.stderr, "the sentence")
     again = url_of(job, 2)
     assert wait_for(lambda: value(again, "ftlaunch_incidents_total", kind="killed"), "the numbers") == 1
     assert len(job.events("incident")) == 1, "training has not noticed"
