@@ -45,7 +45,7 @@ ROWS = (
     MetricRow("ftlaunch_steps_lost_total", COUNTER, "Steps that were made again."),
     MetricRow("ftlaunch_hangs_suspected_total", COUNTER, "How often a rank was over half its limit."),
     MetricRow("ftlaunch_numeric_faults_total", COUNTER, "Faults in losses and replicas.", ("kind",),
-        "nan, spike, divergence"),
+        "nan, spike, divergence, other"),
     MetricRow("ftlaunch_newest_step", GAUGE, "The newest step; -1: none yet.", ("where",),
         "completed (by all ranks), front (by any), memory (of all ranks), storage"),
     MetricRow("ftlaunch_progress_age_seconds", GAUGE, "Since all ranks have completed a new step, in this attempt "
@@ -61,7 +61,7 @@ ROWS = (
     MetricRow("ftlaunch_stragglers", GAUGE, "Ranks that the others wait for at every step."),
     MetricRow("ftlaunch_nodes", GAUGE, "Nodes of a job of several.", ("role",), "placed, standby, isolated"),
     MetricRow("ftlaunch_checkpoints_committed_total", COUNTER, "Checkpoints committed to storage.", ("why",),
-        "interval, stop, incident, request, end"),
+        "interval, stop, incident, request, end, other"),
     MetricRow("ftlaunch_checkpoint_failures_total", COUNTER, "Checkpoints that could not be saved."),
     MetricRow("ftlaunch_checkpoints_rejected_total", COUNTER, "Checkpoints refused on the way to one to resume from."),
     MetricRow("ftlaunch_checkpoint_bytes_total", COUNTER, "Bytes of the checkpoints committed."),

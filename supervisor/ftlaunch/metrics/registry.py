@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from ftlaunch import __version__
 from ftlaunch.metrics.catalogue import COUNTER, HISTOGRAM, INFO, ROWS
 from ftlaunch.metrics.reading import JobReading
-from ftlaunch.metrics.tally import Distribution
+from ftlaunch.metrics.tally import FAULTS, WHYS, Distribution
 from ftlaunch.policy.states import JobState
 
 _ROWS = {row.name: row for row in ROWS}
@@ -111,11 +111,9 @@ def _of_journal(reading: JobReading) -> dict[str, Values]:
         "ftlaunch_restarts_total": {(kind,): tally.restarts[kind] for kind in tally.kinds},
         "ftlaunch_steps_lost_total": {(): tally.steps_lost},
         "ftlaunch_hangs_suspected_total": {(): tally.hangs_suspected},
-        "ftlaunch_numeric_faults_total": {(kind,): tally.faults[kind] for kind in ("nan", "spike", "divergence")},
+        "ftlaunch_numeric_faults_total": {(kind,): tally.faults[kind] for kind in FAULTS},
         "ftlaunch_stragglers": {(): len(tally.slow)},
-        "ftlaunch_checkpoints_committed_total": {
-            (why,): tally.commits[why] for why in ("interval", "stop", "incident", "request", "end")
-        },
+        "ftlaunch_checkpoints_committed_total": {(why,): tally.commits[why] for why in WHYS},
         "ftlaunch_checkpoint_failures_total": {(): tally.save_failures},
         "ftlaunch_checkpoints_rejected_total": {(): tally.rejected},
         "ftlaunch_checkpoint_bytes_total": {(): tally.saved_bytes},

@@ -18,8 +18,10 @@ from ftlaunch.history.timeline import Moment, moments
 RESTART_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 SAVE_BOUNDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 OTHER = "other"
-_WHYS = frozenset({"interval", "stop", "incident", "request", "end"})
-_FAULTS = frozenset({"nan", "spike", "divergence"})
+WHYS = ("interval", "stop", "incident", "request", "end", OTHER)
+"""why a checkpoint was committed"""
+FAULTS = ("nan", "spike", "divergence", OTHER)
+"""kinds of faults in numbers"""
 _ENDS = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
 Line = Mapping[str, Any]
 
@@ -150,7 +152,7 @@ class Tally:
 
     def _on_unsound(self, line: Line) -> None:
         kind = str(line.get("kind"))
-        self.faults[kind if kind in _FAULTS else OTHER] += 1
+        self.faults[kind if kind in FAULTS else OTHER] += 1
 
     def _on_slow(self, line: Line) -> None:
         self.slow.add(_whole(line, "rank", -1))
@@ -160,7 +162,7 @@ class Tally:
 
     def _on_committed(self, line: Line) -> None:
         why = str(line.get("why"))
-        self.commits[why if why in _WHYS else OTHER] += 1
+        self.commits[why if why in WHYS else OTHER] += 1
         self.saved_bytes += _whole(line, "bytes")
         self.save_seconds.add(line.get("seconds"))
         self.committed, self.committed_at = _whole(line, "step", -1), _wall(line)
