@@ -13,16 +13,20 @@ from ftlaunch.cli.live.newest_run import MARKS, event_name, of_newest, parsed
 from ftlaunch.cli.live.news import News, news_of, tells
 from ftlaunch.cli.live.pace import Pace
 from ftlaunch.cli.live.rank_memory import ResidentMemory
-from ftlaunch.cli.live.view import Picture, lack_of, least_step
+from ftlaunch.cli.live.view import JobPast, Picture, lack_of, least_step
+from ftlaunch.history.goodput import HEARD
 from ftlaunch.history.journal import EVENTS
 from ftlaunch.history.rank_logs import LogReader
 from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run
+from ftlaunch.history.story import UNKNOWN, USEFUL
+from ftlaunch.metrics.line_check import sound
+from ftlaunch.metrics.tally import Tally
 
 _KEPT = 200  # events of the past that are told at the beginning
 _LEAST, _MOST = 1.0, 10.0  # seconds between looks
 _SHARE = 200.0  # times as long as an answer has taken: what is asked of a large job's supervisor stays below 0.5 %
-_SLOW = frozenset({"rank_slow", "rank_slow_over", "attempt_started"})  # that say which ranks are waited for
+_HEEDED = MARKS | {"rank_slow", "rank_slow_over"} | (HEARD - {"checkpoint_committed"})  # of which something is kept
 
 
 class Unanswered(Exception):
@@ -48,6 +52,7 @@ class JobWatch:
         self._journal = LogReader(run.run_dir / EVENTS)
         self._pace, self._memory = Pace(), ResidentMemory()
         self._waited_for: set[int] = set()
+        self._tally = Tally(())
         self._kept: int | None = _KEPT  # news of this look at most; None: all of them
 
     def look(self) -> Picture:
@@ -72,6 +77,7 @@ class JobWatch:
             free=self._memory.free() if here else 0,
             pace=self._pace.look(time.monotonic(), least_step(status["ranks"])),
             waited_for=frozenset(self._waited_for),
+            past=self._past(),
             news=news,
         )
 
@@ -96,7 +102,7 @@ class JobWatch:
         told: deque[str] = deque(maxlen=most)
         for line in self._journal.read():
             name = event_name(line)
-            if name in MARKS or name in _SLOW:
+            if name in _HEEDED:
                 self._heed(parsed(line))
             if tells(name):
                 told.append(line)
@@ -106,13 +112,26 @@ class JobWatch:
     def _heed(self, event: Mapping[str, Any] | None) -> None:
         if event is None:
             return
+        if sound(event):
+            self._tally.hear(event)
         name, rank = event["event"], event.get("rank")
         if name in MARKS:
             self.run = Run(self.run.run_dir, of_newest([*self.run.events, event]))
         elif name == "attempt_started":
             self._waited_for.clear()
-        elif isinstance(rank, int):
-            (self._waited_for.add if name == "rank_slow" else self._waited_for.discard)(rank)
+        elif name == "rank_slow" and isinstance(rank, int):
+            self._waited_for.add(rank)
+        elif name == "rank_slow_over" and isinstance(rank, int):
+            self._waited_for.discard(rank)
+
+    def _past(self) -> JobPast | None:
+        tally, now = self._tally, time.time()
+        if tally.start is None:
+            return None
+        seconds = tally.seconds(now)
+        spent = sum(seconds.values()) - seconds[UNKNOWN]
+        goodput = seconds[USEFUL] / spent if spent else None
+        return JobPast(max(now - tally.started_at, 0.0), tally.incidents.total(), goodput)
 
 
 def _pids_here(status: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[int, int]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from ftlaunch.cli.live.job_watch import JobWatch
-from ftlaunch.cli.live.view import Picture, rank_head, rank_line, rank_rows, summary
+from ftlaunch.cli.live.view import Picture, RankLayout, rank_rows, summary
 
 _RANKS = 8  # the worst that are shown
 _EVERY = 30.0  # seconds between blocks of a job whose state does not change
@@ -34,7 +34,7 @@ class PlainLines:
     def of(self, picture: Picture, now: float) -> Iterator[str]:
         """What is said of a picture at a monotonic time; of one with the job's end only what has happened."""
         for news in picture.news:
-            yield f"{news.at} {'! ' if news.grave else ''}{news.sentence}"
+            yield f"{news.at}Z {'! ' if news.grave else ''}{news.sentence}"
         situation = _situation(picture)
         if picture.ended or (situation == self._situation and now < self._next):
             return
@@ -52,9 +52,10 @@ def _situation(picture: Picture) -> object:
 
 
 def _worst(picture: Picture) -> Iterator[str]:
-    rows, several = rank_rows(picture), bool(picture.nodes)
+    rows = rank_rows(picture)
+    layout = RankLayout(rows[:_RANKS], several=bool(picture.nodes), width=None)
     if rows:
-        yield rank_head(several=several)
-    yield from (rank_line(row, several=several) for row in rows[:_RANKS])
+        yield layout.head()
+    yield from (layout.line(row) for row in rows[:_RANKS])
     if len(rows) > _RANKS:
         yield f"and {len(rows) - _RANKS} more"

@@ -79,3 +79,21 @@ def test_an_answer_of_another_version_is_said(tmp_path: Path, answer: dict[str, 
     picture = watch.look()
     assert (picture.status is None) is bool(lacking)
     assert (f" lacks {lacking}: " in picture.silence) is bool(lacking)
+
+
+def test_what_the_journal_adds_up_to_is_told(tmp_path: Path) -> None:
+    step = {"event": "progress", "step": 7}
+    incident = {
+        "event": "incident",
+        "kind": "killed",
+        "rank": 1,
+        "step": 7,
+        "since_progress": 0.5,
+        "verdict": "restart",
+    }
+    lines = [STARTED, {"event": "resumed", "step": 0}, step, incident, {**incident, "step": "x"}]
+    watch = JobWatch(newest_run(written(tmp_path, *lines)), lambda run, request: {**STATUS, "ranks": [RANK]})
+    past = watch.look().past
+    assert past is not None
+    assert past.incidents == 1, "a line with a value of another type is passed over"
+    assert past.seconds == 0.0, "the journal is of the future"

@@ -44,6 +44,6 @@ def test_what_happens_is_told_at_once_and_alone() -> None:
     assert blocks(lines, (0, picture(1))) == [0]
     news = (News("03:04:05", "incident: rank 1 died", grave=True), News("03:04:06", "attempt 1 has begun", grave=False))
     assert list(lines.of(picture(2, news=news), 1)) == [
-        "03:04:05 ! incident: rank 1 died", "03:04:06 attempt 1 has begun",
+        "03:04:05Z ! incident: rank 1 died", "03:04:06Z attempt 1 has begun",
     ]  # fmt: skip
     assert list(lines.of(Picture("j", ended="done", silence="gone"), 2)) == []

@@ -61,7 +61,9 @@ class TopScreen(App[str]):
         """See textual.app."""
         yield Static(id="summary", markup=False)
         yield RankTable()
-        yield RichLog(id="news", wrap=True, markup=False, min_width=1, max_lines=2000)
+        news = RichLog(id="news", wrap=True, markup=False, min_width=1, max_lines=2000)
+        news.border_title = "events (times are UTC)"
+        yield news
         yield Footer()
 
     def on_mount(self) -> None:
