@@ -32,10 +32,22 @@ print("over")
 
 def test_a_terminal_shows_a_bar_that_goes_away() -> None:
     with Terminal([sys.executable, "-c", WORK, "wait"], 24, 80) as terminal:
-        shown = terminal.wait_for("5.2/10.5", "5.0/10.0")
+        shown = terminal.wait_for("5.0 of 10.0 MiB, ")
+        assert "MiB/s" in shown
+        assert "MB" not in shown, "one unit"
         assert "verifying [step] 7\\x1b" in shown
         terminal.type("\n")
         assert "verifying" not in terminal.wait_for("over")
+
+
+def test_counted_work_has_a_rate_and_a_time(tmp_path: Path) -> None:
+    counted = WORK.replace("10 << 20)", '10, "kills")').replace("1 << 20", "1").replace("5 << 20", "5")
+    with Terminal([sys.executable, "-c", counted, "wait"], 24, 80) as terminal:
+        shown = terminal.wait_for("5 of 10 kills, ")
+        assert " kills/s, " in shown
+        assert " s left" in shown
+        terminal.type("\n")
+        terminal.wait_for("over")
 
 
 @pytest.mark.parametrize("columns", [20, 5])
