@@ -3,7 +3,7 @@
     python scripts/bench_metrics        (make bench-metrics)
 
 The ranks of the scrape are pages in memory that one process beats, and a journal: what the exporter reads of a job. The
-supervisor is real, with ranks that make ten steps a second: with nothing that watches it, with metrics, and with all that
+supervisor is real, with ranks that make ten steps a second: with nothing that watches it, with metrics, and with all
 there is at once (see watched_job.py). Prints a table: median, and the range over the rounds.
 """
 
@@ -160,9 +160,8 @@ def main() -> None:
     print("| what | measured | wanted |\n| --- | --- | --- |")
     for row in rows:
         print(f"| {' | '.join(row)} |")
-    print(
-        f"\n{os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}; load before {load:.1f}, after {os.getloadavg()[0]:.1f}"
-    )
+    loads = f"load before {load:.1f}, after {os.getloadavg()[0]:.1f}"
+    print(f"\n{os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}; {loads}")
 
 
 if __name__ == "__main__":

@@ -138,3 +138,17 @@ def test_clean_says_how_far_it_is(tmp_path: Path) -> None:
     finally:
         shutil.rmtree(memory, ignore_errors=True)
     assert not memory.exists()
+
+
+def test_the_saver_says_how_far_its_verifying_is(tmp_path: Path) -> None:
+    """On the terminal of the job, from which its find is waited for."""
+    commit(tmp_path, 5, size=1 << 20)
+    code = (
+        "import sys\nfrom ftlaunch_contract import progress\nprogress._FIRST = progress._EVERY = 0.0\n"
+        "from ftlaunch.checkpoints import saver\nprint(saver.find({'checkpoint_dir': sys.argv[1]})['step'])\n"
+    )
+    done = run(sys.executable, "-c", code, str(tmp_path / "checkpoints"))
+    assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
+    said = f"ftlaunch: verifying checkpoints in {tmp_path / 'checkpoints'}: "
+    assert f"{said}4.0 of 4.0 MiB, " in done.stderr
+    assert f"{said}4.0 MiB in " in done.stderr
