@@ -31,7 +31,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -119,7 +119,10 @@ grafana-picture: $(STAMP)  ## draw the dashboard for Grafana with Grafana's comp
 	cp tests/prometheus/grafana_page/* $(GRAFANA_PAGE)
 	cd $(GRAFANA_PAGE) && npm install --ignore-scripts --no-audit --no-fund --loglevel=error && npm run --silent build
 	$(BIN)/python -m pip install -q "playwright>=1.50"
-	FT_SHOTS=docs/images $(BIN)/python -m pytest tests/prometheus/test_grafana_page.py $(PYTEST_ARGS)
+	FT_PICTURES=$(CURDIR)/docs/images $(BIN)/python -m pytest tests/prometheus/test_grafana_page.py $(PYTEST_ARGS)
+
+bench-digest: $(STAMP)  ## measure ftctl report of 200 journals: time and memory (a minute)
+	$(BIN)/python scripts/bench_digest.py
 
 bench-metrics: $(STAMP)  ## measure a scrape at 1,024 ranks, the exporter, and the supervisor with and without it (two minutes)
 	$(BIN)/python scripts/bench_metrics

@@ -3,7 +3,8 @@
     python scripts/bench_metrics        (make bench-metrics)
 
 The ranks of the scrape are pages in memory that one process beats, and a journal: what the exporter reads of a job. The
-supervisor is real, with idle ranks. Prints a table: median, and the range over the rounds.
+supervisor is real, with ranks that make ten steps a second: with nothing that watches it, with metrics, and with all
+there is at once (see watched_job.py). Prints a table: median, and the range over the rounds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import gzip
 import json
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,22 +24,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import psutil
+import watched_job
+from watched_job import Row, figure
 
 from ftlaunch.history.journal import Journal
 from ftlaunch.memory.pages import Pages
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import Phase
 
-IDLE = "import time\ntime.sleep(100000)\n"
-Row = tuple[str, str, str]
-
-
-def figure(values: list[float], unit: str, digits: int = 1) -> str:
-    """Median and range."""
-    return f"{statistics.median(values):.{digits}f} {unit} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+HEADERS = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encoding": "gzip"}  # of Prometheus
 
 
 @contextmanager
@@ -90,18 +85,16 @@ def exporter(run_dir: Path, ranks: bool) -> Iterator[tuple[psutil.Process, str]]
 
 def scrapes(home: Path, ranks: int, count: int, *, by_rank: bool) -> list[Row]:
     """Time of a scrape as Prometheus makes it (OpenMetrics, gzip), one every 50 ms; size, memory and processor."""
-    headers = {"Accept": "application/openmetrics-text; version=1.0.0", "Accept-Encoding": "gzip"}
     run_dir = home / f"run_{ranks}_{by_rank}"
     run_dir.mkdir()
     times: list[float] = []
     with beating(run_dir, ranks) as job, exporter(job, by_rank) as (process, url):
         time.sleep(3)
+        first = [_scrape(url, HEADERS)[0], _scrape(url, {})[0]]
         before, began = process.cpu_times(), time.monotonic()
         for _ in range(count):
-            at = time.monotonic()
-            with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
-                page = answer.read()
-            times.append((time.monotonic() - at) * 1000)
+            took, page = _scrape(url, HEADERS)
+            times.append(took)
             time.sleep(0.05)
         after, ended = process.cpu_times(), time.monotonic()
         memory = process.memory_info().rss / 2**20
@@ -115,6 +108,11 @@ def scrapes(home: Path, ranks: int, count: int, *, by_rank: bool) -> list[Row]:
     return [
         (f"a scrape, {what}", figure(times, "ms"), f"<= 5; 99 of 100 within {within:.1f} ms"),
         (
+            f"the first scrape, {what}",
+            f"{first[0]:.1f} ms",
+            f"<= 5; the first of text that is not packed {first[1]:.1f} ms",
+        ),
+        (
             f"its size, {what}",
             f"{samples:,} samples, {len(text) / 1024:.0f} KiB, {len(page) / 1024:.0f} KiB packed",
             "",
@@ -122,6 +120,14 @@ def scrapes(home: Path, ranks: int, count: int, *, by_rank: bool) -> list[Row]:
         (f"reading all once, {what}", f"{reading * 1000:.0f} ms of a core", "the newest of its readings"),
         (f"the exporter, {what}", f"{memory:.1f} MiB, {used:.1f} % of a core", "20 scrapes a second meanwhile"),
     ]
+
+
+def _scrape(url: str, headers: dict[str, str]) -> tuple[float, bytes]:
+    """Milliseconds, and the answer."""
+    at = time.monotonic()
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+        page = answer.read()
+    return (time.monotonic() - at) * 1000, page
 
 
 def asked(ranks: int, count: int) -> list[Row]:
@@ -135,32 +141,6 @@ def asked(ranks: int, count: int) -> list[Row]:
     return [(f"the supervisor, {ranks:,} ranks: the newest step in memory, once a reading", figure(times, "ms"), "")]
 
 
-def supervisor(home: Path, ranks: int, rounds: int, seconds: float, *, metrics: bool) -> list[Row]:
-    """Memory and processor time of a supervisor with idle ranks."""
-    spec: dict[str, Any] = {"script": str(home / "idle.py"), "nproc_per_node": ranks, "warm": False}
-    if metrics:
-        spec["metrics"] = {"port": 0, "ranks": True, "linger": "0s"}
-    (home / "idle.py").write_text(IDLE)
-    (home / "job.yaml").write_text(json.dumps(spec))
-    job_id = f"bench-{os.getpid()}-{metrics}"
-    command = [sys.executable, "-m", "ftlaunch", "--run-dir", str(home / job_id), "--job-id", job_id]
-    memory, used = [], []
-    with subprocess.Popen([*command, "job.yaml"], cwd=home, stderr=subprocess.DEVNULL) as process:
-        me = psutil.Process(process.pid)
-        while len(me.children()) < ranks + 1 + metrics:
-            time.sleep(0.05)
-        time.sleep(5.0)
-        for _ in range(rounds):
-            before, began = me.cpu_times(), time.monotonic()
-            time.sleep(seconds)
-            after, ended = me.cpu_times(), time.monotonic()
-            used.append(100 * (after.user + after.system - before.user - before.system) / (ended - began))
-            memory.append(me.memory_info().rss / 2**20)
-        process.terminate()
-    what = f"the supervisor, {ranks} idle ranks, {'with' if metrics else 'without'} metrics"
-    return [(f"{what}: memory", figure(memory, "MiB"), "<= 30"), (what, figure(used, "% of a core", 2), "<= 1")]
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -170,15 +150,18 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8, help="of the supervisor")
     given = parser.parse_args()
     rows: list[Row] = []
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as home:
         for by_rank in (True, False):
             rows += scrapes(Path(home), 1024, given.scrapes, by_rank=by_rank)
         rows += asked(1024, 100)
-        for metrics in (False, True):
-            rows += supervisor(Path(home), given.ranks, given.rounds, given.seconds, metrics=metrics)
+        for on in watched_job.KINDS:
+            rows += watched_job.measured(Path(home), given.ranks, given.rounds, given.seconds, on)
     print("| what | measured | wanted |\n| --- | --- | --- |")
     for row in rows:
         print(f"| {' | '.join(row)} |")
+    loads = f"load before {load:.1f}, after {os.getloadavg()[0]:.1f}"
+    print(f"\n{os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}; {loads}")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ import nodes_job
 import torch
 from machines.namespaces import CannotIsolate, Machines
 
+from ftlaunch.cli.terminal.progress import progress
+
 _KILLS_A_JOB = 20  # then it may run to its end
 PLANS = [
     mayhem.Plan("ddp", "small", 100, 1000),
@@ -62,8 +64,10 @@ def rampage(home: Path, args: argparse.Namespace, total: audit.Tally, asked: Cou
         with Machines(nodes_job.MACHINES) as machines:
             job = nodes_job.NodesMayhem(home, number, plan, oracles[plan.name], dice, machines)
             try:
-                job.run(min(args.kills - total.kills.total(), _KILLS_A_JOB), until)
-                tally = job.judge()
+                kills = min(args.kills - total.kills.total(), _KILLS_A_JOB)
+                with progress(f"job {number}, {plan.name}", kills, "faults") as advance:
+                    job.run(kills, until, advance)
+                    tally = job.judge()
             except mayhem.Broken as why:
                 tally = job.abandon()
                 tally.problems.append(f"{job.out}: {why}")

@@ -22,6 +22,7 @@ from machines.job import NodesJob
 from machines.namespaces import Machine, Machines
 
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.progress import Advance
 from ftlaunch_contract.protocol import memory_root
 
 RANKS, MACHINES = 3, 4  # a rank on each of three, and one that stands by
@@ -73,8 +74,11 @@ class NodesMayhem:
 
     # --- from start to end ------------------------------------------------------------------------------------
 
-    def run(self, kills: int, until: float) -> None:
-        """Kill so often, and until so late (monotonic seconds), then let the job run to its end. Raises Broken."""
+    def run(self, kills: int, until: float, advance: Advance) -> None:
+        """Kill so often, and until so late (monotonic seconds), then let the job run to its end. Raises Broken.
+
+        advance: told of each kill.
+        """
         self._await(self._runs)
         while not self._ended and self.tally.kills.total() < kills and time.monotonic() < until:
             if self.dice.random() > _SURPRISE:
@@ -82,7 +86,9 @@ class NodesMayhem:
             moment = time.monotonic() + self.dice.uniform(0, _HORIZON)
             self._await(lambda: time.monotonic() > moment)  # noqa: B023 - it is called here
             if not self._ended and len(self._back) < MACHINES - 1:
+                before = self.tally.kills.total()
                 self._kill(self.dice.choices(list(TARGETS), list(TARGETS.values()))[0])
+                advance(self.tally.kills.total() - before)
         self._await(lambda: False)
         self._await_agents()
 

@@ -10,6 +10,7 @@ import torch.distributed.checkpoint as dcp
 from tests.support.ctl import ftctl
 from tests.support.harness import JOBS, FtJob
 
+from ftlaunch_contract import progress
 from ftlaunch_contract.checkpoint import layout
 
 SCRIPT = """
@@ -101,3 +102,14 @@ def test_shards_are_put_together(job: FtJob) -> None:
     assert found
     assert all(f'"model.{name}"' in shown for name in found)
     job.assert_clean()
+
+
+def test_it_says_how_far_it_is(trained: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that exports tells of the bytes that it has written."""
+    monkeypatch.setattr(progress, "_FIRST", 0.0)
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    code, said = export(trained, "3", "--to", "torch", str(trained.home / "weights.pt"))
+    assert code == 0, said
+    lines = [line for line in said.splitlines() if line.startswith("exporting: ")]
+    assert lines[-2].startswith("exporting: 432 of 432 B, ")
+    assert lines[-1].startswith("exporting: 432 B in ")

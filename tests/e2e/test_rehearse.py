@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from tests.support.harness import JOBS, TINY
 
 pytestmark = pytest.mark.long
+PROGRESS = re.compile(r"^[a-z ]+: \d+ (of \d+ )?steps(, | in )", re.MULTILINE)
 
 
 def rehearse(home: Path, *words: str, **popen: Any) -> tuple[int, dict[str, Any], str]:
@@ -31,7 +33,9 @@ def left(home: Path) -> list[Path]:
 def test_a_job_with_the_two_lines_survives_everything(tmp_path: Path) -> None:
     script = (str(TINY), "--out", str(tmp_path / "out"), "--steps", "100000", "--step-time", "0.05")
     code, found, stderr = rehearse(tmp_path, "--steps", "30", "--nproc-per-node", "2", *script)
-    assert (code, stderr) == (0, "")
+    assert code == 0, stderr
+    assert [line for line in stderr.splitlines() if not PROGRESS.match(line)] == []
+    assert PROGRESS.search(stderr), "its runs take longer than the five seconds after which progress is told"
     assert [run["fault"] for run in found["runs"]] == [
         "undisturbed", "a rank is killed", "a rank is frozen", "the job is preempted", "storage is full"
     ]  # fmt: skip

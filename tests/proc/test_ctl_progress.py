@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.support.checkpoints import commit
+from tests.support.leftovers import mark
 from tests.support.terminals import Terminal
+
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.protocol import memory_root
 
 pytest.importorskip("rich")
 
@@ -32,10 +37,22 @@ print("over")
 
 def test_a_terminal_shows_a_bar_that_goes_away() -> None:
     with Terminal([sys.executable, "-c", WORK, "wait"], 24, 80) as terminal:
-        shown = terminal.wait_for("5.2/10.5", "5.0/10.0")
+        shown = terminal.wait_for("5.0 of 10.0 MiB, ")
+        assert "MiB/s" in shown
+        assert "MB" not in shown, "one unit"
         assert "verifying [step] 7\\x1b" in shown
-        terminal.type("\n")
+        terminal.type("\x04")  # the end of its input, which the terminal does not echo
         assert "verifying" not in terminal.wait_for("over")
+
+
+def test_counted_work_has_a_rate_and_a_time(tmp_path: Path) -> None:
+    counted = WORK.replace("10 << 20)", '10, "kills")').replace("1 << 20", "1").replace("5 << 20", "5")
+    with Terminal([sys.executable, "-c", counted, "wait"], 24, 80) as terminal:
+        shown = terminal.wait_for("5 of 10 kills, ")
+        assert " kills/s, " in shown
+        assert " s left" in shown
+        terminal.type("\x04")  # the end of its input, which the terminal does not echo
+        terminal.wait_for("over")
 
 
 @pytest.mark.parametrize("columns", [20, 5])
@@ -76,16 +93,62 @@ def test_closed_output_is_no_error(tmp_path: Path) -> None:
     assert "Traceback" not in run("bash", "-c", f"{verify} >&-").stderr
 
 
-def test_verify_says_how_far_it_is(tmp_path: Path) -> None:
-    """Each checkpoint has a total of its own: all of its bytes are counted, once."""
-    commit(tmp_path, 5, size=1 << 20)
+def at_once(*words: str) -> subprocess.CompletedProcess[str]:
+    """ftctl, which says from the first moment on how far it is."""
     code = (
         "import sys\nfrom ftlaunch_contract import progress\nprogress._FIRST = progress._EVERY = 0.0\n"
         "from ftlaunch.cli import ctl\nctl.main(sys.argv[1:])\n"
     )
-    done = run(sys.executable, "-c", code, "checkpoints", str(tmp_path / "checkpoints"), "verify", "--json")
+    return run(sys.executable, "-c", code, *words)
+
+
+def test_verify_says_how_far_it_is(tmp_path: Path) -> None:
+    """Each checkpoint has a total of its own: all of its bytes are counted, once."""
+    commit(tmp_path, 5, size=1 << 20)
+    done = at_once("checkpoints", str(tmp_path / "checkpoints"), "verify", "--json")
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert lines[-2].startswith("verifying step 5: 4.0 of 4.0 MiB, ")
     assert lines[-1].startswith("verifying step 5: 4.0 MiB in ")
     assert '"verified": true' in done.stdout
+
+
+def test_prune_says_how_far_it_is(tmp_path: Path) -> None:
+    """What it keeps is verified before anything is deleted."""
+    for step in (5, 6):
+        commit(tmp_path, step, size=1 << 20)
+    done = at_once("checkpoints", str(tmp_path / "checkpoints"), "prune", "--keep", "1")
+    assert done.returncode == 0, done.stderr
+    assert "verifying step 6: 4.0 of 4.0 MiB, " in done.stderr
+    assert "6" in done.stdout
+
+
+def test_clean_says_how_far_it_is(tmp_path: Path) -> None:
+    """Of a job of which only memory is left; the bytes of its snapshots are counted."""
+    job_id = f"test-{mark()}-clean"
+    memory = memory_root(os.getuid()) / job_id
+    memory.mkdir(parents=True, mode=0o700)
+    try:
+        slot = layout.slot_dir(memory, 0, 0)
+        slot.mkdir()
+        (slot / layout.COMMON).write_bytes(bytes(1 << 20))
+        done = at_once("clean", job_id)
+        assert done.returncode == 0, done.stderr
+        assert f"removing {job_id}: 1.0 of 1.0 MiB" in done.stderr
+    finally:
+        shutil.rmtree(memory, ignore_errors=True)
+    assert not memory.exists()
+
+
+def test_the_saver_says_how_far_its_verifying_is(tmp_path: Path) -> None:
+    """On the terminal of the job, from which its find is waited for."""
+    commit(tmp_path, 5, size=1 << 20)
+    code = (
+        "import sys\nfrom ftlaunch_contract import progress\nprogress._FIRST = progress._EVERY = 0.0\n"
+        "from ftlaunch.checkpoints import saver\nprint(saver.find({'checkpoint_dir': sys.argv[1]})['step'])\n"
+    )
+    done = run(sys.executable, "-c", code, str(tmp_path / "checkpoints"))
+    assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr
+    said = f"ftlaunch: verifying checkpoints in {tmp_path / 'checkpoints'}: "
+    assert f"{said}4.0 of 4.0 MiB, " in done.stderr
+    assert f"{said}4.0 MiB in " in done.stderr

@@ -9,18 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.contrast import contrast, grey
 from tests.support.ctl import ftctl, journal, start, started
 from tests.support.harness import FtJob
+from tests.support.pictures import loaded_by, offline
 from tests.support.terminals import Terminal
-from tests.support.waiting import wait_for
+from tests.support.top import TOP, watched
 
 pytest.importorskip("textual")
-
-TOP = [sys.executable, "-m", "ftlaunch.cli.ctl", "top"]
-
-
-def watched(job: FtJob, *, lines: int = 24, columns: int = 80, **env: str) -> Terminal:
-    return Terminal([*TOP, str(job.run_dir)], lines, columns, env)
 
 
 def test_a_rank_is_killed_and_the_incident_appears(job: FtJob) -> None:
@@ -46,10 +42,6 @@ def test_keys_show_a_log_stop_the_job_after_a_question_and_leave(job: FtJob) -> 
         top.wait_for("resumed at 0")
         top.type("\x1b")
         top.wait_for("2 ranks: 2 train")
-        top.type("s")  # beats.py has no torch, which brings what is asked for stacks
-        top.wait_for("cannot show the stacks of rank 0: ")
-        top.type("\x1b")
-        top.wait_for("2 ranks: 2 train")
         top.type("x")
         top.wait_for("y: stop it; n: go on")
         top.type("n")
@@ -64,6 +56,18 @@ def test_keys_show_a_log_stop_the_job_after_a_question_and_leave(job: FtJob) -> 
         top.type("q")
         assert top.end() == 0
     assert job.events("stop_requested")[0]["by"] == "ftctl top"
+
+
+def test_ctrl_c_leaves_also_from_what_is_shown_in_front(job: FtJob) -> None:
+    start(job, seconds=0.05)
+    job.wait_step(3)
+    for key in ("", "l"):
+        with watched(job) as top:
+            top.wait_for("2 ranks: 2 train")
+            top.type(key)
+            top.wait_for("resumed at 0" if key else "2 ranks: 2 train")
+            top.type("\x03")
+            assert top.end() == 0
 
 
 def test_it_goes_on_when_the_supervisor_is_killed_and_comes_back(job: FtJob) -> None:
@@ -81,13 +85,21 @@ def test_it_goes_on_when_the_supervisor_is_killed_and_comes_back(job: FtJob) -> 
         assert "Traceback" not in top.wait_for("the job has ended: stopped")
 
 
-def test_without_colour_no_colour_is_sent(job: FtJob) -> None:
-    """Grey is what is left, and the chosen rank is marked by a sign, too."""
-    start(job, seconds=0.05)
-    job.wait_step(3)
-    with watched(job, NO_COLOR="1") as top:
+@pytest.mark.parametrize("colour", [True, False], ids=["colour", "NO_COLOR"])
+@pytest.mark.parametrize("term", ["xterm-256color", "vt100"])
+def test_an_incident_can_be_read_with_colours_and_without(job: FtJob, term: str, colour: bool) -> None:
+    """Without colours it is bold and reversed: red as a grey had a contrast of 1.5. The chosen rank has a sign, too."""
+    start(job, seconds=0.05, FAULT="1 30")
+    job.wait_event("recovered")
+    with watched(job, TERM=term, **({} if colour else {"NO_COLOR": "1"})) as top:
         assert ">     0 " in top.wait_for(">     0 ")
-        assert b"\x1b[31m" not in top.raw
+        incident = "! incident: rank 1 was killed by SIGKILL"
+        top.wait_for(incident)
+        shown = top.cells(incident)
+        assert min(map(contrast, shown)) >= 4.5, shown
+        assert all(cell.bold and cell.reverse is not colour for cell in shown)
+        assert grey(shown) is not colour
+        assert colour or grey(top.all_cells)
 
 
 def test_a_pipe_gets_lines_until_the_job_ends(job: FtJob, tmp_path: Path) -> None:
@@ -108,7 +120,7 @@ def test_a_dumb_terminal_and_a_tiny_one(job: FtJob) -> None:
         top.wait_for("2 ranks: 2 train")
         assert b"\x1b[" not in top.raw
     with watched(job, lines=6, columns=20) as top:
-        top.wait_for("job test")
+        top.wait_for("restarts left")
         top.type("q")
         assert top.end() == 0
 
@@ -136,24 +148,9 @@ def test_without_textual_one_sentence_says_how_to_get_it(job: FtJob, tmp_path: P
     code = "import sys; sys.modules['textual'] = None; from ftlaunch.cli import ctl; ctl.main(sys.argv[1:])"
     with Terminal([sys.executable, "-c", code, "top", str(job.run_dir)], 24, 80) as top:
         assert top.end() == 1
-        said = " ".join(top.text.split())
+        said = "".join(top.text.splitlines())  # the terminal breaks lines in the midst of words
     assert "Textual is not installed; `pip install 'ftlaunch[top]'` brings it" in said
     assert "Traceback" not in said
-
-
-def test_a_healthy_rank_shows_its_stacks_and_trains_on(job: FtJob) -> None:
-    """In a process with torch: its worker server answers."""
-    pytest.importorskip("torch")
-    from ftlaunch.cli.live.rank_stacks import stacks_of
-
-    job.start("--max-restarts", "0", args=("--out", str(job.out), "--steps", "1000000"))
-    job.wait_step(3)
-    lines = wait_for(lambda: stacks_of(1, [job.memory]), "stacks")
-    assert lines[0].startswith("main thread")
-    assert any("tiny.py" in line for line in lines)
-    reached = job.wait_step(4)["ranks"][1]["step"]
-    job.wait_step(reached + 2)
-    assert not job.events("incident")
 
 
 async def look(job: FtJob, folder: Path | None) -> str:
@@ -168,7 +165,7 @@ async def look(job: FtJob, folder: Path | None) -> str:
             await pilot.pause(0.1)
         if folder is not None:
             await pilot.pause(3.0)
-            app.save_screenshot("top.svg", str(folder))
+            (folder / "top.svg").write_text(offline(app.export_screenshot()))
     return drawn
 
 
@@ -181,3 +178,7 @@ def test_the_picture_of_the_guide(job: FtJob) -> None:
     folder = os.environ.get("FT_PICTURES")
     drawn = asyncio.run(asyncio.wait_for(look(job, Path(folder) if folder else None), 90))
     assert "incident" in drawn
+    assert ">ftctl top<" in drawn
+    assert loaded_by(drawn), "Textual loads no fonts any more: offline() can go"
+    assert loaded_by(offline(drawn)) == []
+    assert "monospace" in offline(drawn)

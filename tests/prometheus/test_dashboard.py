@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -37,6 +38,24 @@ def substituted(expression: str, job_id: str) -> str:
     return expression
 
 
+def ranged(server: Prometheus, expression: str) -> list[Any]:
+    """The series of an expression over the last minute, as a panel asks for them."""
+    now = time.time()
+    found: list[Any] = server.ask("query_range", query=expression, start=f"{now - 60}", end=f"{now}", step="5")[
+        "result"
+    ]
+    return found
+
+
+def variable_values(server: Prometheus) -> set[str]:
+    """The values of the variable job_id, as Grafana asks for those of `label_values(METRIC, LABEL)`."""
+    [name] = [entry for entry in dashboard()["templating"]["list"] if entry["name"] == "job_id"]
+    asked = name["query"] if isinstance(name["query"], str) else name["query"]["query"]
+    found = re.fullmatch(r"label_values\((.+),\s*(\w+)\)", asked)
+    assert found is not None, asked
+    return set(server.ask(f"label/{found[2]}/values", **{"match[]": found[1]}))
+
+
 def test_every_query_of_the_dashboard_has_an_answer(job: FtJob, prometheus: Callable[..., Prometheus]) -> None:
     """The rank is killed once Prometheus has seen the counters at 0: increases show from then on."""
     train(job, {"ranks": True})
@@ -53,6 +72,9 @@ def test_every_query_of_the_dashboard_has_an_answer(job: FtJob, prometheus: Call
     once = {query: f"count_over_time(({substituted(query, job.job_id)})[5m:500ms])" for _, query in expressions()}
     silent = {query for query, ever in once.items() if not server.query(ever)}
     assert silent == set(EMPTY)
+    over = {query for _, query in expressions() if not ranged(server, substituted(query, job.job_id))}
+    assert over == set(EMPTY), "panels ask for a range"
+    assert job.job_id in variable_values(server)
     assert server.query("ftlaunch_goodput_seconds < 0") == []
     job.supervisor.terminate()
     job.wait()

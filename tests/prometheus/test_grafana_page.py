@@ -1,6 +1,6 @@
 """The dashboard, drawn by Grafana's own components with a real Prometheus' answers, in a real browser.
 
-`make grafana-picture` builds the page. FT_SHOTS=FOLDER keeps the picture; else it goes with the test.
+`make grafana-picture` builds the page. FT_PICTURES=FOLDER keeps the picture; else it goes with the test.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def page_url() -> Iterator[str]:
 
 @pytest.fixture
 def shots(tmp_path: Path) -> Path:
-    folder = Path(os.environ.get("FT_SHOTS", tmp_path / "shots"))
+    folder = Path(os.environ.get("FT_PICTURES", tmp_path / "shots"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -85,7 +85,7 @@ def look(panel: dict[str, Any], drawn: Any) -> None:
 def test_every_panel_is_drawn(
     job: FtJob, prometheus: Callable[..., Prometheus], page_url: str, browser_page: BrowserPages, shots: Path
 ) -> None:
-    """docs/images/grafana.png is made here: FT_SHOTS=docs/images."""
+    """docs/images/grafana.png is made here: FT_PICTURES=docs/images."""
     train(job, {"ranks": True}, FAULT=FAULT)
     server, begin = prometheus(url_of(job)), time.time()
     wait_for(lambda: server.query(f"min(ftlaunch_newest_step) > {LAST}"), f"step {LAST} in Prometheus")

@@ -12,6 +12,7 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 import pyte
 
@@ -48,6 +49,21 @@ class Terminal:
         """What the screen shows."""
         return "\n".join(line.rstrip() for line in self._screen.display)
 
+    def cells(self, text: str) -> list[Any]:
+        """The cells of the last line that shows a text, where it shows it: each has `fg`, `bg`, `bold` and `reverse`.
+
+        Of a cell in reverse `fg` and `bg` are as they are sent; the screen shows them swapped.
+        """
+        row, line = next((row, line) for row, line in reversed([*enumerate(self._screen.display)]) if text in line)
+        begin = line.index(text)
+        return [self._screen.buffer[row][column] for column in range(begin, begin + len(text))]
+
+    @property
+    def all_cells(self) -> list[Any]:
+        """Every cell of the screen."""
+        return [self._screen.buffer[row][column] for row in range(self._screen.lines)
+                for column in range(self._screen.columns)]  # fmt: skip
+
     def type(self, keys: str) -> None:
         """As if typed."""
         os.write(self._fd, keys.encode())
@@ -57,13 +73,13 @@ class Terminal:
         deadline = time.monotonic() + DEADLINE
         while not any(text in self.text for text in texts):
             assert time.monotonic() < deadline, f"waited in vain for {texts}:\n{self.text}"
-            assert self._take() or self._shows(texts), f"it ended without {texts}:\n{self.text}"
+            assert self.take() or self._shows(texts), f"it ended without {texts}:\n{self.text}"
         return self.text
 
     def _shows(self, texts: Sequence[str]) -> bool:
         return any(text in self.text for text in texts)
 
-    def _take(self) -> bool:
+    def take(self) -> bool:
         """Take what the program has written; False once it has closed the terminal."""
         if not select.select([self._fd], [], [], 0.2)[0]:
             return True
@@ -78,6 +94,6 @@ class Terminal:
     def end(self) -> int:
         """Wait for the program's end; its exit code."""
         deadline = time.monotonic() + DEADLINE
-        while self._take():
+        while self.take():
             assert time.monotonic() < deadline, f"it does not end:\n{self.text}"
         return self.process.wait(DEADLINE)

@@ -23,12 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.autopsy import flight_recorder, procfs, stacks, worker_server
+from ftlaunch.memory import stack_file
 from ftlaunch_contract import protocol
 from ftlaunch_contract.protocol import STACKS_SIGNAL
 
-_STACKS = 0.6  # seconds for a process to write its stacks
-_QUIET = 0.05  # seconds without a new line after which stacks are complete
-_POLL = 0.005
 _ANSWER = 0.6  # seconds for a rank's worker server to answer a question
 _SPAN = 0.25  # seconds between two looks at what threads use
 _CHILDREN = 0.8  # seconds for the stacks of children
@@ -95,9 +93,7 @@ class Subject:
         self._into_log(stack)
         if not stack:
             self.process.missing["stack"] = (
-                f"the process did not answer within {_STACKS} s"
-                if self.can_show
-                else "the hooks are not in the process"
+                "the process wrote no stacks in its time" if self.can_show else "the hooks are not in the process"
             )
         self._try_lock()
         time.sleep(max(self._looked + _SPAN - time.monotonic(), 0.0))
@@ -134,19 +130,11 @@ class Subject:
         return ""
 
     def _ask(self, pid: int, tid: int) -> str:
-        begin = _size(self._stacks)
+        begin = stack_file.size(self._stacks)
         if not _signal(pid, tid, STACKS_SIGNAL):
             return ""
         _signal(pid, pid, signal.SIGCONT)
-        until, size, changed = time.monotonic() + _STACKS, begin, time.monotonic()
-        while (now := time.monotonic()) < until and (size == begin or now - changed < _QUIET):
-            time.sleep(_POLL)
-            if (new := _size(self._stacks)) != size:
-                size, changed = new, time.monotonic()
-        with contextlib.suppress(FileNotFoundError), self._stacks.open("rb") as file:
-            file.seek(begin)
-            return file.read(size - begin).decode(errors="replace")
-        return ""
+        return stack_file.added(self._stacks, begin)
 
     def _into_log(self, stack: str) -> None:
         """Append the stacks to the rank's log, where people look first."""
@@ -196,13 +184,6 @@ def _signal(pid: int, tid: int, signum: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _gpus() -> subprocess.Popen[str] | None:

@@ -145,13 +145,19 @@ def below(pid: int, parent_of: dict[int, int]) -> list[int]:
     return sorted(found[1:])
 
 
+def catches_stacks_signal(pid: int) -> bool:
+    """Whether STACKS_SIGNAL is caught by a process, which it would end otherwise. Raises OSError."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(caught >> (STACKS_SIGNAL - 1) & 1)
+
+
 def shows_stacks(pid: int, leader: int) -> bool:
     """Whether a descendant of a rank answers STACKS_SIGNAL as the rank does: it is a fork of the same program."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
-        caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:"))
+        caught = catches_stacks_signal(pid)
         same = Path(f"/proc/{pid}/exe").readlink() == Path(f"/proc/{leader}/exe").readlink()
         same = same and Path(f"/proc/{pid}/cmdline").read_bytes() == Path(f"/proc/{leader}/cmdline").read_bytes()
     except OSError:
         return False
-    return same and bool(caught >> (STACKS_SIGNAL - 1) & 1)
+    return same and caught

@@ -28,6 +28,7 @@ from ftlaunch.cluster.nodes.placed_nodes import PlacedNodes
 from ftlaunch.cluster.nodes.reports import Reports
 from ftlaunch.cluster.older_ranks import OlderRanks
 from ftlaunch.cluster.regrouping import Regrouping
+from ftlaunch.policy.cause_kinds import NODE_LOST
 from ftlaunch.ranks.view import front
 from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch_contract.pages.page import NONE
@@ -126,7 +127,7 @@ class Cluster:
         if place < 0:
             around.say(f"{node.name} is gone: {why}")
             return
-        around.machines.blame(place, "node-lost")
+        around.machines.blame(place, NODE_LOST)
         if self.reports.group is not None:
             for rank in self._places.ranks_of(place):
                 self.reports.group.on_exit(rank, _KILLED, f"{node.name} is lost: {why}")

@@ -1,13 +1,13 @@
-"""Durations as people write them (`90s`, `1h30m`, `500ms`) to seconds and back."""
+"""Durations as people write them (`90s`, `1h30m`, `500ms`, `1w`) to seconds and back."""
 
 from __future__ import annotations
 
 import re
 
-_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}  # milliseconds
+_UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}  # milliseconds
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PARTS = re.compile(
-    rf"(?=\S)(?:(?P<d>{_NUMBER})d)?\s*(?:(?P<h>{_NUMBER})h)?\s*(?:(?P<m>{_NUMBER})m(?!s))?"
+    rf"(?=\S)(?:(?P<w>{_NUMBER})w)?\s*(?:(?P<d>{_NUMBER})d)?\s*(?:(?P<h>{_NUMBER})h)?\s*(?:(?P<m>{_NUMBER})m(?!s))?"
     rf"\s*(?:(?P<s>{_NUMBER})s)?\s*(?:(?P<ms>{_NUMBER})ms)?",
     re.ASCII,
 )
@@ -17,7 +17,7 @@ LONGEST = 3650 * 86400.0
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in `text`: parts in falling order of d, h, m, s, ms, or a plain number of seconds.
+    """Seconds in `text`: parts in falling order of w, d, h, m, s, ms, or a plain number of seconds.
 
     Raises ValueError where it is not a duration, or is one of more than ten years.
     """

@@ -15,6 +15,7 @@ from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.health.progress import Progress
 from ftlaunch.policy import failure_diagnosis, restart_policy
+from ftlaunch.policy.cause_kinds import DISK, DIVERGENCE, NUMERICAL
 from ftlaunch.policy.failure_diagnosis import Cause, Evidence
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.rank import SpawnFailed
@@ -183,12 +184,12 @@ class Incidents:
         if not full:
             return cause
         sentence = f"{cause.sentence}, and could write no error: No space left on device ({full[0]})"
-        return replace(cause, kind="disk", sentence=sentence, signature="disk:full", action="wait")
+        return replace(cause, kind=DISK, sentence=sentence, signature="disk:full", action="wait")
 
     def numbers_wrong(self, attempt: Attempt, fault: NumericFault) -> None:
         """Stop, or go back: going back is judged as any failure, and costs a restart."""
         skipping = self._numbers.end_attempt(fault)
-        kind = "divergence" if fault.kind == "divergence" else "numerical"
+        kind = DIVERGENCE if fault.kind == DIVERGENCE else NUMERICAL
         cause = Cause(kind, fault.rank, fault.step, fault.sentence, f"{kind}:{fault.kind}")
         if fault.act == "rollback":
             where = f"going back to a healthy checkpoint from before step {fault.before}"

@@ -19,6 +19,7 @@ from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.health.progress import AttemptProgress, Progress
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.policy import state_machine
+from ftlaunch.policy.cause_kinds import RESUME
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.states import ENDS, Action, Event, JobState
 from ftlaunch.ranks.rank import Rank, SpawnFailed
@@ -117,7 +118,7 @@ class Supervisor:
 
     def _cannot_resume(self, sentence: str) -> None:
         assert self.attempt is not None
-        self.incidents.give_up(self.attempt, Cause("resume", -1, NONE, sentence, "resume"), sentence)
+        self.incidents.give_up(self.attempt, Cause(RESUME, -1, NONE, sentence, RESUME), sentence)
 
     # --- actions ----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,10 @@ class MetricRow(NamedTuple):
     """which values the labels have"""
 
 
-_KINDS = "the classes of the table of faults and of the job's own rules; other"
+_KINDS = (
+    "the classes of the table of faults and of the job's own rules; disk, divergence, node-lost, numerical, resume,"
+    " slow, unknown; other"
+)
 ROWS = (
     MetricRow("ftlaunch_job_info", INFO, "The job: its number is always 1.", ("host", "run_dir", "version")),
     MetricRow("ftlaunch_job_state", GAUGE, "1 for the state that the job is in, 0 for all others.", ("state",),
@@ -42,11 +45,12 @@ ROWS = (
     MetricRow("ftlaunch_steps_lost_total", COUNTER, "Steps that were made again."),
     MetricRow("ftlaunch_hangs_suspected_total", COUNTER, "How often a rank was over half its limit."),
     MetricRow("ftlaunch_numeric_faults_total", COUNTER, "Faults in losses and replicas.", ("kind",),
-        "nan, spike, divergence"),
+        "nan, spike, divergence, other"),
     MetricRow("ftlaunch_newest_step", GAUGE, "The newest step; -1: none yet.", ("where",),
         "completed (by all ranks), front (by any), memory (of all ranks), storage"),
     MetricRow("ftlaunch_progress_age_seconds", GAUGE, "Since all ranks have completed a new step, in this attempt "
-        "or an earlier one; there from the first one on."),
+        "or an earlier one of this run; there from the first one on. After another exporter or head has taken over, as "
+        "the journal tells, to the minute, until a new step is seen."),
     MetricRow("ftlaunch_step_duration_seconds", GAUGE, "The ranks' newest steps.", ("across_ranks",),
         "min, median, max"),
     MetricRow("ftlaunch_oldest_beat_age_seconds", GAUGE, "Since the beat of the rank that is silent longest."),
@@ -57,7 +61,7 @@ ROWS = (
     MetricRow("ftlaunch_stragglers", GAUGE, "Ranks that the others wait for at every step."),
     MetricRow("ftlaunch_nodes", GAUGE, "Nodes of a job of several.", ("role",), "placed, standby, isolated"),
     MetricRow("ftlaunch_checkpoints_committed_total", COUNTER, "Checkpoints committed to storage.", ("why",),
-        "interval, stop, incident, request, end"),
+        "interval, stop, incident, request, end, other"),
     MetricRow("ftlaunch_checkpoint_failures_total", COUNTER, "Checkpoints that could not be saved."),
     MetricRow("ftlaunch_checkpoints_rejected_total", COUNTER, "Checkpoints refused on the way to one to resume from."),
     MetricRow("ftlaunch_checkpoint_bytes_total", COUNTER, "Bytes of the checkpoints committed."),
@@ -74,6 +78,8 @@ ROWS = (
     MetricRow("ftlaunch_exporter_refreshed_timestamp_seconds", GAUGE, "When these numbers were read."),
     MetricRow("ftlaunch_exporter_refresh_seconds", GAUGE, "Processor time that reading them took."),
     MetricRow("ftlaunch_exporter_scrapes_total", COUNTER, "Scrapes answered until then."),
+    MetricRow("ftlaunch_exporter_skipped_lines_total", COUNTER, "Lines of the journal that were passed over: torn, or "
+        "with a value of an unknown type."),
     MetricRow("ftlaunch_rank_step", GAUGE, "The newest step of a rank.", ("rank",)),
     MetricRow("ftlaunch_rank_step_duration_seconds", GAUGE, "The newest step's duration.", ("rank",)),
     MetricRow("ftlaunch_rank_beat_age_seconds", GAUGE, "Since the rank's last beat.", ("rank",)),

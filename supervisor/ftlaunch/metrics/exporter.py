@@ -23,10 +23,12 @@ from typing import Any
 
 import psutil
 from prometheus_client import write_to_textfile
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from ftlaunch.metrics.reading import Sources
 from ftlaunch.metrics.registry import ReadingCollector
 from ftlaunch.metrics.server import MetricsServer, WrittenPages
+from ftlaunch.policy.cause_kinds import kinds
 from ftlaunch.spec.parsing import rule_parser
 
 _EVERY = 1.0  # seconds between two readings
@@ -35,13 +37,6 @@ _SELDOM = 15.0  # seconds between two readings at most, and between two writings
 _TRIES = 5  # to listen, before it is told that the port is taken: an earlier exporter of the job may just be leaving
 _SWITCH = 0.0005  # seconds after which a scrape need not wait for a reading
 
-_OWN_KINDS = {"disk", "divergence", "numerical", "resume", "slow"}  # of incidents, which no rule gives
-
-
-def _kinds(own: list[str]) -> list[str]:
-    """What incidents may be. own: the classes of the job's own fault rules."""
-    return sorted(_OWN_KINDS | {rule.kind for rule in rule_parser.builtin()} | set(own))
-
 
 class Exporter:
     """Of one job."""
@@ -49,12 +44,12 @@ class Exporter:
     def __init__(self, link: socket.socket, asked: dict[str, Any]) -> None:
         """link: to the supervisor."""
         self._link, self._asked = link, asked
-        self._sources = Sources(Path(asked["run_dir"]), _kinds(asked["kinds"]))
+        self._sources = Sources(Path(asked["run_dir"]), sorted(kinds(rule_parser.builtin(), asked["kinds"])))
         self._supervisor = psutil.Process(os.getppid())
         self._me = psutil.Process()
         self._cost = 0.0  # processor seconds of the newest reading
-        self._collector = ReadingCollector(self._sources.read(), {}, by_rank=False)
-        self._pages = WrittenPages(self._collector)
+        self._collector: Collector = CollectorRegistry()  # nothing, until the first reading
+        self._pages = WrittenPages()
         self._server: MetricsServer | None = None
         self._refused = 0  # times in a row that the port could not be had
         self._next_file = 0.0
@@ -63,8 +58,8 @@ class Exporter:
     def run(self) -> None:
         """Serve until the supervisor hangs up, and then for as long as the end is to be seen."""
         while True:
-            self._listen()
             self._refresh()
+            self._listen()
             if select.select([self._link], [], [], self._patience())[0]:
                 break
         self._refresh(last=True)
@@ -72,6 +67,7 @@ class Exporter:
         while self._sources.tally.state and (left := leave_at - time.monotonic()) > 0:
             time.sleep(min(left, _EVERY))
             self._refresh()  # another run of the job may have begun: that one has an exporter of its own
+        self._sources.close()
 
     def _patience(self) -> float:
         return min(max(_EVERY, self._cost / _SHARE), _SELDOM)
@@ -83,7 +79,8 @@ class Exporter:
         with contextlib.suppress(OSError):  # the journal may be on storage that comes back
             reading = self._sources.read()
             self._collector = ReadingCollector(reading, self._own(), by_rank=self._asked["ranks"])
-            self._pages.renew(self._collector)
+            if self._asked["port"] is not None:
+                self._pages.renew(self._collector, time.monotonic())
         self._write_file(last)
         self._cost = time.process_time() - began
 
@@ -92,6 +89,7 @@ class Exporter:
             "ftlaunch_exporter_refreshed_timestamp_seconds": time.time(),
             "ftlaunch_exporter_refresh_seconds": self._cost,
             "ftlaunch_exporter_scrapes_total": float(self._pages.scrapes),
+            "ftlaunch_exporter_skipped_lines_total": float(self._sources.skipped),
         }
         for name, process in (("supervisor", self._supervisor), ("exporter", self._me)):
             with contextlib.suppress(psutil.Error), process.oneshot():

@@ -1,4 +1,4 @@
-"""Reads a journal that is being written: every whole line once."""
+"""Reads a journal that is being written: every whole line once, and lines that make no sense never."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.history.journal import EVENTS
+from ftlaunch.metrics.line_check import sound
 
 _BLOCK = 1 << 20
 
@@ -20,6 +21,8 @@ class JournalTail:
         self._path = run_dir / EVENTS
         self._file: int | None = None
         self._rest = b""
+        self.skipped = 0
+        """lines that were passed over: torn by a crash, no event, or with a value of a type that nobody awaits"""
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """The events since the last call. Raises OSError; what was read until then is not lost."""
@@ -28,15 +31,22 @@ class JournalTail:
         while block := os.read(self._file, _BLOCK):
             *whole, self._rest = (self._rest + block).split(b"\n")
             for line in whole:
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    continue  # torn by a crash
-                if isinstance(event, dict):
+                if (event := _event(line)) is not None:
                     yield event
+                else:
+                    self.skipped += bool(line.strip())
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """The event of a line; None where the line is none that can be calculated with."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and sound(event) else None

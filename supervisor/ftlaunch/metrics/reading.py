@@ -56,7 +56,8 @@ class JobReading:
     ranks: Sequence[RankReading]
     """those that report in the newest attempt"""
     progressed: float | None
-    """monotonic: when all ranks had completed a new step, in this attempt or an earlier one; None: not seen yet"""
+    """monotonic: when all ranks had completed a new step, in this attempt or an earlier one of this run of the
+    supervisor; None: there was none yet"""
 
     @property
     def completed(self) -> int:
@@ -104,7 +105,13 @@ class Sources:
         self._start: Mapping[str, Any] | None = None  # the run whose pages are mapped
         self._pages: Sequence[Page] = ()
         self._mark = (-1, -1, -1)  # attempt, the ranks' newest common step, and what was seen of their optimizers
+        self._run: Mapping[str, Any] | None = None  # that the newest progress is of
         self._progressed: float | None = None
+
+    @property
+    def skipped(self) -> int:
+        """Lines of the journal that were passed over."""
+        return self._tail.skipped
 
     def read(self) -> JobReading:
         """Read everything anew. Raises OSError where the journal cannot be read."""
@@ -119,15 +126,31 @@ class Sources:
         reading = JobReading(tally, now, mono, tally.seconds(now), status, listed, ranks, None)
         return reading if over else self._with_progress(reading)
 
+    def close(self) -> None:
+        """Close the journal and the pages."""
+        self._tail.close()
+        for page in self._pages:
+            page.close()
+        self._pages = ()
+
     def _with_progress(self, reading: JobReading) -> JobReading:
         """Note when the newest step was made; what an attempt resumes at is none."""
         reached, resumed = reading.completed, max((rank.resumed for rank in reading.ranks), default=-1)
         seen = min((rank.seen for rank in reading.ranks), default=0)
         mark = (reading.tally.attempt, reached, seen)
+        if reading.tally.start is not self._run:
+            self._run, self._progressed = reading.tally.start, None
         if mark != self._mark and (reached > resumed if reached >= 0 else seen > 0):
             self._progressed = max(rank.beat for rank in reading.ranks)
         self._mark = mark
-        return JobReading(**{**vars(reading), "progressed": self._progressed})
+        return JobReading(**{**vars(reading), "progressed": self._newest_progress(reading)})
+
+    def _newest_progress(self, reading: JobReading) -> float | None:
+        """What was seen; before that, in an exporter that has taken the place of another, what the journal tells."""
+        told = reading.tally.progressed_at
+        if self._progressed is not None or not told:
+            return self._progressed
+        return reading.mono - max(reading.now - told, 0.0)
 
     def _ask(self, question: dict[str, Any]) -> Mapping[str, Any] | None:
         if self.tally.start is None:

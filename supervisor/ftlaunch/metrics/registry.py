@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from ftlaunch import __version__
 from ftlaunch.metrics.catalogue import COUNTER, HISTOGRAM, INFO, ROWS
 from ftlaunch.metrics.reading import JobReading
-from ftlaunch.metrics.tally import Distribution
+from ftlaunch.metrics.tally import FAULTS, WHYS, Distribution
 from ftlaunch.policy.states import JobState
 
 _ROWS = {row.name: row for row in ROWS}
@@ -42,8 +42,8 @@ def families(reading: JobReading, own: Mapping[str, float], *, by_rank: bool) ->
     start = reading.tally.start
     if start is None:
         return
-    job_id = str(start.get("job_id"))
-    info = (str(start.get("host")), str(start.get("run_dir")), __version__)
+    job_id = _label(start.get("job_id"))
+    info = (_label(start.get("host")), _label(start.get("run_dir")), __version__)
     yield _family(job_id, "ftlaunch_job_info", {info: 1})
     gathered: dict[str, Values] = {**_of_job(reading), **_of_journal(reading), **_of_ranks(reading)}
     gathered |= {name: {(): value} for name, value in own.items()}
@@ -55,6 +55,11 @@ def families(reading: JobReading, own: Mapping[str, float], *, by_rank: bool) ->
         family = HistogramMetricFamily(name, _ROWS[name].says, labels=("job_id",))
         family.add_metric([job_id], distribution.buckets(), distribution.sum)
         yield family
+
+
+def _label(value: object) -> str:
+    """As text that UTF-8 can say: JSON has half characters, too."""
+    return str(value).encode(errors="replace").decode()
 
 
 def _family(job_id: str, name: str, values: Values) -> Metric:
@@ -106,11 +111,9 @@ def _of_journal(reading: JobReading) -> dict[str, Values]:
         "ftlaunch_restarts_total": {(kind,): tally.restarts[kind] for kind in tally.kinds},
         "ftlaunch_steps_lost_total": {(): tally.steps_lost},
         "ftlaunch_hangs_suspected_total": {(): tally.hangs_suspected},
-        "ftlaunch_numeric_faults_total": {(kind,): tally.faults[kind] for kind in ("nan", "spike", "divergence")},
+        "ftlaunch_numeric_faults_total": {(kind,): tally.faults[kind] for kind in FAULTS},
         "ftlaunch_stragglers": {(): len(tally.slow)},
-        "ftlaunch_checkpoints_committed_total": {
-            (why,): tally.commits[why] for why in ("interval", "stop", "incident", "request", "end")
-        },
+        "ftlaunch_checkpoints_committed_total": {(why,): tally.commits[why] for why in WHYS},
         "ftlaunch_checkpoint_failures_total": {(): tally.save_failures},
         "ftlaunch_checkpoints_rejected_total": {(): tally.rejected},
         "ftlaunch_checkpoint_bytes_total": {(): tally.saved_bytes},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
-from collections.abc import Mapping
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.exposition import gzip_accepted
 from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 _MOST = 16  # scrapes at once; more are refused
 _SLOW = 10.0  # seconds that a client may take
@@ -40,28 +40,42 @@ class Form(NamedTuple):
         return gzip.compress(text, 1) if self.gzipped else text
 
 
-class WrittenPages:
-    """The newest reading in every form that anybody has asked for."""
+USUAL = Form(openmetrics=True, gzipped=True)
+"""what Prometheus asks for"""
+_LATELY = 600.0  # seconds after which nobody is expected to ask for a form again
 
-    def __init__(self, collector: Collector) -> None:
+
+class WrittenPages:
+    """The newest reading in the usual form, and in every other that somebody has asked for lately."""
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._collector = collector
-        self._written: Mapping[Form, bytes] = {}
+        self._collector: Collector = CollectorRegistry()
+        self._written: dict[Form, bytes] = {}
+        self._asked: dict[Form, float] = {}  # monotonic: when somebody has asked for a form last
         self.scrapes = 0
 
-    def renew(self, collector: Collector) -> None:
-        """Write the pages of a new reading."""
-        written = {form: form.write(collector) for form in self._written}
+    def renew(self, collector: Collector, now: float) -> None:
+        """Write the pages of a new reading. now: monotonic."""
+        with self._lock:
+            self._asked = {form: at for form, at in self._asked.items() if now - at < _LATELY}
+            forms = {USUAL, *self._asked}
+        written = {form: form.write(collector) for form in forms}
         with self._lock:
             self._collector, self._written = collector, written
 
-    def get(self, form: Form) -> bytes:
-        """The page in a form; it is written now where nobody has asked for that form before."""
+    def get(self, form: Form, now: float) -> bytes:
+        """The page in a form; where nobody has asked for that form lately it is written now, and nobody else waits."""
         with self._lock:
             self.scrapes += 1
-            if form not in self._written:
-                self._written = {**self._written, form: form.write(self._collector)}
-            return self._written[form]
+            self._asked[form] = now
+            collector, page = self._collector, self._written.get(form)
+        if page is None:
+            page = form.write(collector)
+            with self._lock:
+                if collector is self._collector:
+                    self._written[form] = page
+        return page
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
@@ -115,7 +129,7 @@ class _Scrape(BaseHTTPRequestHandler):
             return
         accepts = self.headers.get("Accept", "")
         form = Form("application/openmetrics-text" in accepts, gzip_accepted(self.headers.get("Accept-Encoding", "")))
-        page = self.server.pages.get(form)
+        page = self.server.pages.get(form, time.monotonic())
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", form.content_type)
         if form.gzipped:

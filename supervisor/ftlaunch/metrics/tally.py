@@ -18,8 +18,10 @@ from ftlaunch.history.timeline import Moment, moments
 RESTART_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 SAVE_BOUNDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 OTHER = "other"
-_WHYS = frozenset({"interval", "stop", "incident", "request", "end"})
-_FAULTS = frozenset({"nan", "spike", "divergence"})
+WHYS = ("interval", "stop", "incident", "request", "end", OTHER)
+"""why a checkpoint was committed"""
+FAULTS = ("nan", "spike", "divergence", OTHER)
+"""kinds of faults in numbers"""
 _ENDS = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
 Line = Mapping[str, Any]
 
@@ -55,6 +57,9 @@ class Tally:
         self.kinds = (*kinds, OTHER)
         self.start: Line | None = None  # the newest `job_started`
         self.started_at = self.ended_at = self.committed_at = 0.0
+        self.progressed_at = 0.0
+        """when this run of the supervisor, or the head that it has replaced, is known to have made a new step"""
+        self._progressed_before = 0.0  # the same of the run before
         self.attempt = 0
         self.state = ""  # of a job that has ended
         self.runs = self.attempts = self.steps_lost = self.hangs_suspected = 0
@@ -111,6 +116,7 @@ class Tally:
         self.start, self.state = line, ""
         self.runs += 1
         self.started_at = _wall(line)
+        self._progressed_before, self.progressed_at = self.progressed_at, 0.0
         self.left = {"failure": _whole(line, "max_restarts"), "hang": _whole(line, "max_hang_restarts")}
         self.saver_up = self.storage_answers = True
         self.slow = set()
@@ -122,6 +128,10 @@ class Tally:
 
     def _on_adopted(self, line: Line) -> None:
         self.attempt = _whole(line, "attempt")
+        self.progressed_at = max(self.progressed_at, self._progressed_before)  # the ranks have run on
+
+    def _on_progress(self, line: Line) -> None:
+        self.progressed_at = max(self.progressed_at, _wall(line))
 
     def _on_incident(self, line: Line) -> None:
         self._count(self.incidents, line.get("kind"))
@@ -135,13 +145,14 @@ class Tally:
 
     def _on_recovered(self, line: Line) -> None:
         self.to_first_step.add(line.get("seconds"))
+        self._on_progress(line)
 
     def _on_hang_suspected(self, line: Line) -> None:
         self.hangs_suspected += 1
 
     def _on_unsound(self, line: Line) -> None:
         kind = str(line.get("kind"))
-        self.faults[kind if kind in _FAULTS else OTHER] += 1
+        self.faults[kind if kind in FAULTS else OTHER] += 1
 
     def _on_slow(self, line: Line) -> None:
         self.slow.add(_whole(line, "rank", -1))
@@ -151,7 +162,7 @@ class Tally:
 
     def _on_committed(self, line: Line) -> None:
         why = str(line.get("why"))
-        self.commits[why if why in _WHYS else OTHER] += 1
+        self.commits[why if why in WHYS else OTHER] += 1
         self.saved_bytes += _whole(line, "bytes")
         self.save_seconds.add(line.get("seconds"))
         self.committed, self.committed_at = _whole(line, "step", -1), _wall(line)
@@ -188,6 +199,7 @@ class Tally:
         "incident": _on_incident,
         "resumed": _on_resumed,
         "recovered": _on_recovered,
+        "progress": _on_progress,
         "hang_suspected": _on_hang_suspected,
         "unsound": _on_unsound,
         "rank_slow": _on_slow,

@@ -21,6 +21,7 @@ from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcess, HelperProcesses, module
 
+_PAGE = "report.html"  # see reporting/page_at_end.py, which lies above
 _MARGIN = 1.0  # seconds that the notifier gets to leave after FAREWELL
 
 
@@ -42,6 +43,7 @@ class NotifierLink:
         """environ: what the ranks inherit; what its secret variables hold is masked."""
         self._targets = spec.notify
         self._job = {"job_id": spec.job_id, "run_dir": str(spec.run_dir), "host": socket.gethostname()}
+        self._page = str(spec.run_dir / _PAGE) if spec.report_page else ""
         self._secrets = secret_values(environ, ()) | secret_values(spec.launch.env, spec.launch.args)
         self._helpers = helpers
         self._process: HelperProcess | None = None
@@ -61,7 +63,8 @@ class NotifierLink:
         kind = KIND_OF.get(line["event"])
         for number, target in enumerate(self._targets):
             if kind is not None and kind in target.on:
-                self._send(kind, number, json.dumps(payload(self._job, line, self._secrets, so_far, target.link)))
+                told = payload(self._job, line, self._secrets, so_far, target.link, self._page)
+                self._send(kind, number, json.dumps(told))
 
     def _send(self, kind: str, number: int, body: str) -> None:
         target = self._targets[number]

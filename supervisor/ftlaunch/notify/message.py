@@ -36,6 +36,8 @@ class SoFar:
     """the first since the job last made progress; None: there is none"""
     incidents: int = 0
     """since then, that one included"""
+    restarts: int = 0
+    """after incidents, of all of this run"""
     lost: int | None = 0
     """steps that were made again because of them; None: not known"""
     source: str | None = None
@@ -57,7 +59,8 @@ def heard(so_far: SoFar, line: Line) -> SoFar:
         return replace(so_far, began=line.get("mono"))
     if event == "incident":
         first = line if so_far.incident is None else so_far.incident
-        return replace(so_far, incident=first, incidents=so_far.incidents + 1)
+        restarts = so_far.restarts + (line.get("verdict") == "restart")
+        return replace(so_far, incident=first, incidents=so_far.incidents + 1, restarts=restarts)
     if event == "resumed" and so_far.incident is not None:
         lost = None if so_far.lost is None or line.get("steps_lost") is None else so_far.lost + line["steps_lost"]
         return replace(so_far, lost=lost, source=line.get("source"), resumed=line.get("step"))
@@ -69,13 +72,15 @@ def heard(so_far: SoFar, line: Line) -> SoFar:
     return so_far
 
 
-def telling(kind: str, job: Mapping[str, str], line: Line, so_far: SoFar, link: str = "") -> Telling:
+def telling(kind: str, job: Mapping[str, str], line: Line, so_far: SoFar, link: str = "", page: str = "") -> Telling:
     """What to tell people of `line`, an event of this kind (see notification.KIND_OF).
 
-    job: job_id, run_dir and host of the supervisor. so_far: before the event. link: a template, see NotifyTarget.
+    job: job_id, run_dir and host of the supervisor. so_far: before the event. link: a template, see NotifyTarget. page:
+    where the report for a browser is written at the end, which is told where there is no link; empty: nowhere.
     """
     title, sentences = _TOLD[kind](line, so_far)
-    told = [*filter(None, sentences), _more(job, link)]
+    report = f"The report for a browser is written to {page}." if page and not link and kind in _ENDS else ""
+    told = [*filter(None, [*sentences, report]), _more(job, link)]
     return Telling(printable(f"{job['job_id']}: {title}"), "\n".join(printable(_clip(one)) for one in told))
 
 
@@ -156,10 +161,33 @@ def _give_up(line: Line, so_far: SoFar) -> _Told:
         [
             f"The job is given up{_ran(line, so_far)}.",
             _sentence(reason),
+            _cost(so_far.restarts, _with_open(so_far, line)),
             state,
             "ftlaunch does not restart it: when the cause is mended, run the same `ftlaunch` command again.",
         ],
     )
+
+
+def _stopped(line: Line, so_far: SoFar) -> _Told:
+    step = line.get("step")
+    goes_on = step is not None and step >= 0
+    return (
+        f"stopped; it goes on from step {step}" if goes_on else "stopped; nothing was saved",
+        [
+            f"The job was asked to stop, and has stopped{_ran(line, so_far)}.",
+            _cost(so_far.restarts, _with_open(so_far, line)),
+            f"The same command goes on from step {step}." if goes_on else "The same command begins anew.",
+        ],
+    )
+
+
+def _with_open(so_far: SoFar, line: Line) -> SoFar:
+    """With the cost of an incident from which the job has not recovered when it ends."""
+    seen, now = (so_far.incident or {}).get("mono"), line.get("mono")
+    if seen is None or now is None:
+        return so_far
+    down = so_far.down + max(now - seen, 0.0)
+    return replace(so_far, down=down, lost_in_all=so_far.lost_in_all + (so_far.lost or 0))
 
 
 def _ran(line: Line, so_far: SoFar) -> str:
@@ -171,7 +199,7 @@ def _cost(restarts: int, so_far: SoFar) -> str:
     if not restarts:
         return "It was not restarted."
     lost = f", and {_count(so_far.lost_in_all, 'step')} had to be made again" if so_far.lost_in_all else ""
-    took = f"; failures have cost {duration(so_far.down)} until the first new steps{lost}" if so_far.down else ""
+    took = f"; failures have cost {duration(so_far.down)} without new steps{lost}" if so_far.down else ""
     return f"It was restarted {_times(restarts)}{took}."
 
 
@@ -199,11 +227,13 @@ def _hang_suspected(line: Line, _: SoFar) -> _Told:
     )
 
 
+_ENDS = frozenset({"done", "give_up", "stopped"})
 _TOLD = {
     "incident": _incident,
     "recovered": _recovered,
     "done": _done,
     "give_up": _give_up,
+    "stopped": _stopped,
     "slow": _slow,
     "hang_suspected": _hang_suspected,
 }

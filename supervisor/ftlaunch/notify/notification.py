@@ -19,6 +19,7 @@ KIND_OF = {
     "recovered": "recovered",
     "job_failed": "give_up",
     "job_finished": "done",
+    "job_stopped": "stopped",
     "rank_slow": "slow",
     "hang_suspected": "hang_suspected",
 }
@@ -26,16 +27,21 @@ _LONGEST = 8000  # characters of one text: of a longer one the end is sent, wher
 
 
 def payload(
-    job: Mapping[str, str], line: Mapping[str, Any], secrets: Collection[str], so_far: SoFar, link: str = ""
+    job: Mapping[str, str],
+    line: Mapping[str, Any],
+    secrets: Collection[str],
+    so_far: SoFar,
+    link: str = "",
+    page: str = "",
 ) -> dict[str, Any]:
     """What is sent for a journalled event of a kind in KIND_OF.
 
-    job: job_id, run_dir and host. so_far, link: see message.telling. The event's own fields keep their names; `text`
-    is one sentence, `title` and `message` are the same with all that a person asks next.
+    job: job_id, run_dir and host. so_far, link, page: see message.telling. The event's own fields keep their names;
+    `text` is one sentence, `title` and `message` are the same with all that a person asks next.
     """
     kind = KIND_OF[line["event"]]
     text = f"{job['job_id']}: {_sentence(kind, line)}"
-    people = telling(kind, job, line, so_far, link)
+    people = telling(kind, job, line, so_far, link, page)
     words = {"notify": kind, "text": text, "title": people.title, "message": people.text}
     told: dict[str, Any] = _clean({**words, **job, **line}, secrets)
     return told
@@ -46,6 +52,9 @@ def _sentence(kind: str, line: Mapping[str, Any]) -> str:
         return f"done; {line.get('restarts', 0)} restarts used"
     if kind == "give_up":
         return f"given up: {line.get('sentence') or line.get('cause') or 'see the journal'}"
+    if kind == "stopped":
+        step = line.get("step", -1)
+        return f"stopped; the same command goes on from step {step}" if step >= 0 else "stopped; nothing was saved"
     if kind == "hang_suspected":
         age, limit = duration(line.get("age", 0.0)), duration(line.get("limit", 0.0))
         return f"rank {line.get('rank')} has made no progress for {age}; at {limit} it counts as hung"

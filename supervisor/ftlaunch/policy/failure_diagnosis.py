@@ -13,6 +13,7 @@ from typing import Any
 
 from ftlaunch.common.formatting import duration, size
 from ftlaunch.common.signal_names import signal_name
+from ftlaunch.policy.cause_kinds import DISK, NODE_LOST, NUMERICAL, RESUME, SLOW
 from ftlaunch.policy.fault_rules import ANY, Facts, FaultRule, first_fitting
 from ftlaunch.policy.tracebacks import TRACEBACK, last_traceback, shortened
 
@@ -29,8 +30,8 @@ AT_START = "exception-at-start"
 NO_TORCH = "no-torch"  # no restart installs it
 NOT_THE_MACHINES = frozenset({
     COMM, TIMEOUT,  # victims
-    "exception", AT_START, NO_TORCH, "exit", "left-early", "numerical", "gpu-memory", "host-memory",  # the script's
-    "disk", "port", "preempted", "resume",  # nobody's, or nobody knows whose
+    "exception", AT_START, NO_TORCH, "exit", "left-early", NUMERICAL, "gpu-memory", "host-memory",  # the script's
+    DISK, "port", "preempted", RESUME,  # nobody's, or nobody knows whose
 })  # fmt: skip
 """classes of failures that say nothing of the machine on which they began"""
 # seconds: an attempt that does not tell its steps and lived so long counts as one that made some
@@ -57,7 +58,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why an attempt failed. `kind` is the class: a word of the rules, or `resume`."""
+    """Why an attempt failed. `kind` is the class: one of cause_kinds.py, or of the rules."""
 
     kind: str
     rank: int
@@ -72,7 +73,7 @@ class Cause:
 def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
     """The cause of one rank's end."""
     if evidence.lost:
-        return _told("node-lost", evidence.rank, evidence.step, evidence.lost, "node-lost", "", rules)
+        return _told(NODE_LOST, evidence.rank, evidence.step, evidence.lost, NODE_LOST, "", rules)
     trace = _trace(evidence)
     facts = _facts(evidence, trace)
     rule = first_fitting(rules, facts)
@@ -115,7 +116,7 @@ def hang(rank: int, step: int, sentence: str, trace: str, rules: Sequence[FaultR
 
 def slow(rank: int, step: int, sentence: str) -> Cause:
     """The cause of a restart because of a slow rank, which stragglers.py has seen, where the job asks for that."""
-    return Cause("slow", rank, step, sentence, "slow")
+    return Cause(SLOW, rank, step, sentence, SLOW)
 
 
 def _told(

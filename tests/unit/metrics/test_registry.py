@@ -103,3 +103,13 @@ def test_names_follow_the_conventions(row: Any) -> None:
 
 def test_names_are_told_once() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+def test_what_nobody_knows_is_told_as_other() -> None:
+    """Taken out by hand: without `other` among the labels such a checkpoint is in no number."""
+    tally = Tally(("hang",))
+    for line in (START, {**START, "event": "checkpoint_committed", "why": "whim"}, {**START, "event": "unsound"}):
+        tally.hear(line)
+    page = told(reading(tally=tally))
+    assert page["ftlaunch_checkpoints_committed_total"]["other",] == 1
+    assert page["ftlaunch_numeric_faults_total"]["other",] == 1

@@ -141,3 +141,14 @@ def test_a_value_at_a_bound_counts_below_it() -> None:
         found.add(seconds)
     buckets = dict(found.buckets())
     assert (buckets["0.1"], buckets["0.5"], buckets["1800.0"], buckets["+Inf"]) == (1, 2, 2, 3)
+
+
+def test_progress_is_known_from_the_journal_and_goes_on_under_another_head() -> None:
+    """Of a run that begins anew, and has made no step yet, none is known."""
+    at = moments([line("progress", 24)])[0].wall
+    assert of(*JOURNAL).progressed_at == at
+    assert of(*JOURNAL, started(40)).progressed_at == 0
+    adopted = of(*JOURNAL, started(40), line("attempt_adopted", 41, 1))
+    assert adopted.progressed_at == at
+    adopted.hear(line("progress", 50, 1, step=20))
+    assert adopted.progressed_at == at + 26

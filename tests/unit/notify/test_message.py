@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from ftlaunch.notify import client
 from ftlaunch.notify.message import SoFar, Telling, heard, telling
+from ftlaunch.reporting import page_at_end
 
 JOB = {"job_id": "gpt", "run_dir": "/runs/gpt", "host": "login-1"}
 MORE = "More: ftctl report /runs/gpt  (on login-1)"
@@ -125,8 +127,7 @@ def test_done() -> None:
         "gpt: done; 2 restarts used",
         text(
             "The job is done; this run has taken 3 h 0 min.",
-            "It was restarted twice; failures have cost 1.4 s until the first new steps, "
-            "and 4 steps had to be made again.",
+            "It was restarted twice; failures have cost 1.4 s without new steps, and 4 steps had to be made again.",
             "The newest step on storage is 100.",
         ),
     )
@@ -137,11 +138,14 @@ def test_done() -> None:
 
 def test_given_up() -> None:
     line = {"event": "job_failed", "mono": 1012.0, "sentence": "rank 3 failed; giving up: no restarts are left"}
-    assert told("give_up", line, STARTED, SAVED) == Telling(
+    assert told(
+        "give_up", line, STARTED, INCIDENT, RESUMED, RECOVERED, SAVED, {**INCIDENT, "mono": 1007.0}, RESUMED
+    ) == Telling(
         "gpt: given up",
         text(
             "The job is given up; this run has taken 12 s.",
             "Rank 3 failed; giving up: no restarts are left.",
+            "It was restarted twice; failures have cost 5.7 s without new steps, and 4 steps had to be made again.",
             "The newest step on storage is 100.",
             "ftlaunch does not restart it: when the cause is mended, run the same `ftlaunch` command again.",
         ),
@@ -151,10 +155,40 @@ def test_given_up() -> None:
         text(
             "The job is given up.",
             "The reason stands in the journal.",
+            "It was not restarted.",
             "This run has saved no step to storage.",
             "ftlaunch does not restart it: when the cause is mended, run the same `ftlaunch` command again.",
         ),
     )
+
+
+def test_stopped() -> None:
+    line = {"event": "job_stopped", "mono": 1012.0, "step": 120, "code": 75}
+    assert told("stopped", line, STARTED, INCIDENT, RESUMED, RECOVERED) == Telling(
+        "gpt: stopped; it goes on from step 120",
+        text(
+            "The job was asked to stop, and has stopped; this run has taken 12 s.",
+            "It was restarted once; failures have cost 700 ms without new steps, and 2 steps had to be made again.",
+            "The same command goes on from step 120.",
+        ),
+    )
+    assert told("stopped", {"event": "job_stopped", "step": -1}) == Telling(
+        "gpt: stopped; nothing was saved",
+        text("The job was asked to stop, and has stopped.", "It was not restarted.", "The same command begins anew."),
+    )
+
+
+@pytest.mark.parametrize("kind", ["done", "give_up", "stopped", "incident"])
+def test_the_last_message_names_the_report_where_there_is_no_link(kind: str) -> None:
+    page = "The report for a browser is written to /runs/gpt/report.html."
+    for link in ("", "https://dash.example"):
+        found = telling(kind, JOB, {"event": "x", **INCIDENT}, SoFar(), link, "/runs/gpt/report.html")
+        assert (page in found.text.splitlines()) is (not link and kind != "incident")
+    assert page not in telling(kind, JOB, INCIDENT, SoFar()).text.splitlines()
+
+
+def test_the_report_is_where_it_is_written() -> None:
+    assert client._PAGE == page_at_end.PAGE
 
 
 def test_a_slow_rank() -> None:

@@ -74,7 +74,7 @@ def test_read(notify: str, targets: tuple[NotifyTarget, ...]) -> None:
         (
             "{command: x, on: [recoverd]}",
             "`notify.on` is recoverd; it must be some of incident, recovered, give_up, done, "
-            "slow, hang_suspected; did you mean `recovered`?",
+            "stopped, slow, hang_suspected; did you mean `recovered`?",
         ),
         (
             "{apprise: slack}",
@@ -150,6 +150,8 @@ def test_every_kind_but_none_other_comes_from_an_event() -> None:
     ("line", "text"),
     [
         ({"event": "job_finished", "restarts": 2}, "j: done; 2 restarts used"),
+        ({"event": "job_stopped", "step": 0}, "j: stopped; the same command goes on from step 0"),
+        ({"event": "job_stopped", "step": -1}, "j: stopped; nothing was saved"),
         ({"event": "job_failed", "sentence": "no restarts left"}, "j: given up: no restarts left"),
         ({"event": "incident", "sentence": "rank 1 died"}, "j: rank 1 died"),
         ({"event": "recovered", "step": 12, "seconds": 0.7}, "j: back at step 12 after 700 ms"),

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.cli.live.news import News, news_of
+from ftlaunch.cli.live.newest_run import MARKS, event_name, of_newest, parsed
+from ftlaunch.cli.live.news import News, news_of, tells
 from ftlaunch.cli.live.pace import Pace
 from ftlaunch.cli.live.rank_memory import ResidentMemory
-from ftlaunch.cli.live.view import Picture, least_step
+from ftlaunch.cli.live.view import JobPast, Picture, lack_of, least_step
+from ftlaunch.history.goodput import HEARD
 from ftlaunch.history.journal import EVENTS
 from ftlaunch.history.rank_logs import LogReader
 from ftlaunch.history.report_view import ending
 from ftlaunch.history.runs import Run
+from ftlaunch.history.story import UNKNOWN, USEFUL
+from ftlaunch.metrics.line_check import sound
+from ftlaunch.metrics.tally import Tally
 
 _KEPT = 200  # events of the past that are told at the beginning
-_LEAST = 1.0  # seconds between looks
-_SHARE = 50.0  # times as long as an answer has taken: what is asked of a large job's supervisor stays a fraction
-_MARKS = frozenset({"job_started", "job_finished", "job_stopped", "job_failed"})
+_LEAST, _MOST = 1.0, 10.0  # seconds between looks
+_SHARE = 200.0  # times as long as an answer has taken: what is asked of a large job's supervisor stays below 0.5 %
+_HEEDED = MARKS | {"rank_slow", "rank_slow_over"} | (HEARD - {"checkpoint_committed"})  # of which something is kept
 
 
 class Unanswered(Exception):
@@ -47,30 +52,32 @@ class JobWatch:
         self._journal = LogReader(run.run_dir / EVENTS)
         self._pace, self._memory = Pace(), ResidentMemory()
         self._waited_for: set[int] = set()
-        self._begun = False
+        self._tally = Tally(())
+        self._kept: int | None = _KEPT  # news of this look at most; None: all of them
 
     def look(self) -> Picture:
         """The job at this moment. Raises OSError where the journal cannot be read."""
-        began = time.monotonic()
         news = self._news()
+        began = time.monotonic()
         try:
-            status = self._ask(self.run, {"do": "status"})
-            nodes = self._ask(self.run, {"do": "nodes"})["nodes"] if "head" in status else []
+            status, nodes = self._answers()
         except Unanswered as silence:
             self._pace.forget()
             news += self._news()  # what it told before it ended
             ended = ending(self.run.end) if silence.gone and self.run.end is not None else ""
             return Picture(self.run.job_id, silence=str(silence), ended=ended, news=news)
-        self.interval = max(_LEAST, _SHARE * (time.monotonic() - began))
+        self.interval = min(max(_LEAST, _SHARE * (time.monotonic() - began)), _MOST)
         here = _pids_here(status, nodes)
         return Picture(
             self.run.job_id,
             status=status,
             nodes=nodes,
+            here=here,
             memory=self._memory.look(here),
             free=self._memory.free() if here else 0,
             pace=self._pace.look(time.monotonic(), least_step(status["ranks"])),
             waited_for=frozenset(self._waited_for),
+            past=self._past(),
             news=news,
         )
 
@@ -79,35 +86,52 @@ class JobWatch:
         """The directories of the job's memory on this machine."""
         return [*([self.run.memory_dir] if self.run.has_memory else []), *self.run.agents]
 
+    def _answers(self) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+        """The status and the nodes that the supervisor tells. Raises Unanswered."""
+        status = self._ask(self.run, {"do": "status"})
+        nodes = self._ask(self.run, {"do": "nodes"}).get("nodes") if "head" in status else []
+        lacking = lack_of(status, nodes)
+        if lacking:
+            said = f"the answer of the supervisor lacks {lacking}: it is of another version; asking again"
+            raise Unanswered(said, gone=False)
+        return status, nodes or []
+
     def _news(self) -> list[News]:
-        news = [told for event in self._events() if (told := news_of(event)) is not None]
-        begun, self._begun = self._begun, True
-        return news if begun else news[-_KEPT:]
-
-    def _events(self) -> Iterator[Mapping[str, Any]]:
         """What the journal tells since the last look."""
-        marks = []
+        most, self._kept = self._kept, None
+        told: deque[str] = deque(maxlen=most)
         for line in self._journal.read():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # torn by a crash
-            if not isinstance(event, dict) or "event" not in event:
-                continue
-            if event["event"] in _MARKS:
-                marks.append(event)
-            self._note_slow(event)
-            yield event
-        if marks:
-            self.run = Run(self.run.run_dir, [self.run.start, *marks])
+            name = event_name(line)
+            if name in _HEEDED:
+                self._heed(parsed(line))
+            if tells(name):
+                told.append(line)
+        events = (event for line in told if (event := parsed(line)) is not None)
+        return [news for event in events if (news := news_of(event)) is not None]
 
-    def _note_slow(self, event: Mapping[str, Any]) -> None:
-        if event["event"] == "rank_slow":
-            self._waited_for.add(event.get("rank", -1))
-        elif event["event"] == "rank_slow_over":
-            self._waited_for.discard(event.get("rank", -1))
-        elif event["event"] == "attempt_started":
+    def _heed(self, event: Mapping[str, Any] | None) -> None:
+        if event is None:
+            return
+        if sound(event):
+            self._tally.hear(event)
+        name, rank = event["event"], event.get("rank")
+        if name in MARKS:
+            self.run = Run(self.run.run_dir, of_newest([*self.run.events, event]))
+        elif name == "attempt_started":
             self._waited_for.clear()
+        elif name == "rank_slow" and isinstance(rank, int):
+            self._waited_for.add(rank)
+        elif name == "rank_slow_over" and isinstance(rank, int):
+            self._waited_for.discard(rank)
+
+    def _past(self) -> JobPast | None:
+        tally, now = self._tally, time.time()
+        if tally.start is None:
+            return None
+        seconds = tally.seconds(now)
+        spent = sum(seconds.values()) - seconds[UNKNOWN]
+        goodput = seconds[USEFUL] / spent if spent else None
+        return JobPast(max(now - tally.started_at, 0.0), tally.incidents.total(), goodput)
 
 
 def _pids_here(status: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[int, int]:

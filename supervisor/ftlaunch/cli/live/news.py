@@ -27,6 +27,11 @@ class News:
     """whether something is wrong"""
 
 
+def tells(name: str) -> bool:
+    """Whether events of a name may tell people something."""
+    return name in _TOLD
+
+
 def news_of(event: Event) -> News | None:
     """What a line of the journal tells people; None where that is nothing, or the line cannot be understood."""
     name = str(event["event"])
@@ -61,11 +66,19 @@ def _resumed(event: Event) -> str:
 
 
 def _committed(event: Event) -> str:
+    """Nothing of those that come at every interval: they would leave no room, and the newest is always shown."""
+    if event.get("why") == "interval":
+        return ""
     return f"step {event['step']} is on storage: {size(event['bytes'])} in {duration(event['seconds'])}"
 
 
 def _rejected(event: Event) -> str:
     return f"the checkpoint of step {event['step']} was refused: {event['why']}; it is now {event['to']}"
+
+
+def _left(event: Event) -> str:
+    node = f"node {event['place']}" if event["place"] >= 0 else "a node without ranks"
+    return f"{node} has left the job: {event['why']}"
 
 
 _TOLD: Mapping[str, Callable[[Event], str]] = {
@@ -77,6 +90,11 @@ _TOLD: Mapping[str, Callable[[Event], str]] = {
     "job_failed": lambda event: f"the job has ended: {ending(event)}",
     "attempt_started": lambda event: f"attempt {event['attempt']} has begun",
     "attempt_adopted": lambda event: f"another head has taken up the ranks of attempt {event['attempt']}",
+    "node_joined": lambda event: f"a node has joined: {event['host']} ({event['address']})",
+    "node_placed": lambda event: (
+        f"a node has taken place {event['place']}" if event["place"] >= 0 else "a node stands by from now on"
+    ),
+    "node_left": _left,
     "rank_restarted": lambda event: f"rank {event['rank']} was started again",
     "rank_dying": lambda event: f"{event['signal']} ends rank {event['rank']}",
     "rank_exited": _exited,

@@ -16,6 +16,18 @@ _BEHIND = 2  # steps: ranks that train together are a step apart now and then
 
 
 @dataclass(frozen=True)
+class JobPast:
+    """What the journal adds up to."""
+
+    seconds: float
+    """since this run of the supervisor began"""
+    incidents: int
+    """of all runs"""
+    goodput: float | None
+    """share of the wall time of all runs that made steps which count; None: not known yet"""
+
+
+@dataclass(frozen=True)
 class Picture:
     """What is known of the job at a moment."""
 
@@ -28,6 +40,8 @@ class Picture:
     """how the job has ended; empty: it has not"""
     nodes: Sequence[Mapping[str, Any]] = ()
     """of a job of several nodes"""
+    here: Mapping[int, int] = field(default_factory=dict)
+    """rank -> pid, of the living ranks on this machine"""
     memory: Mapping[int, int] = field(default_factory=dict)
     """resident bytes of the processes of ranks, of those on this machine"""
     free: int = 0
@@ -36,6 +50,8 @@ class Picture:
     """steps a second; None where that is not known"""
     waited_for: frozenset[int] = frozenset()
     """ranks that the others wait for at every step"""
+    past: JobPast | None = None
+    """None where the journal does not say when the job began"""
     news: Sequence[News] = ()
     """what the journal has told since the last picture"""
 
@@ -56,28 +72,62 @@ class RankRow:
     """what is remarkable about it; empty: nothing"""
 
 
-# title, width, whether it is flush left, and the cell of a row; the note takes what is left of a line
-_COLUMNS: Sequence[tuple[str, int, bool, Callable[[RankRow], str]]] = (
-    ("rank", 5, False, lambda row: str(row.rank)),
-    ("node", 4, False, lambda row: "-" if row.node is None else str(row.node)),
-    ("step", 9, False, lambda row: row.step),
-    ("phase", 10, True, lambda row: row.phase),
-    ("last beat", 10, False, lambda row: row.beat),
-    ("step time", 10, False, lambda row: row.step_time),
-    ("memory", 9, False, lambda row: row.memory),
-    ("pid", 7, False, lambda row: str(row.pid)),
+# title, whether it is flush left, and the cell of a row
+_COLUMNS: Sequence[tuple[str, bool, Callable[[RankRow], str]]] = (
+    ("rank", False, lambda row: str(row.rank)),
+    ("node", False, lambda row: "-" if row.node is None else str(row.node)),
+    ("step", False, lambda row: row.step),
+    ("phase", True, lambda row: row.phase),
+    ("last beat", False, lambda row: row.beat),
+    ("step time", False, lambda row: row.step_time),
+    ("memory", False, lambda row: row.memory),
+    ("pid", False, lambda row: str(row.pid)),
 )
+_GIVE_WAY = ("pid", "memory", "step time", "phase")  # in this order, where the longest note has no room
+_LEAST = {"rank": 5, "step": 7, "phase": 10, "last beat": 9, "step time": 9, "memory": 9, "pid": 7}  # so that few jump
 
 
-def rank_head(*, several: bool) -> str:
-    """The titles above the lines of ranks. several: the job has several nodes."""
-    return _joined([(title, width, left) for title, width, left, _ in _COLUMNS if several or title != "node"], "note")
+class RankLayout:
+    """Which columns the lines of ranks have, and how wide they are; the note takes what is left of a line."""
+
+    def __init__(self, rows: Sequence[RankRow], *, several: bool, width: int | None) -> None:
+        """several: the job has several nodes. width: characters that a line may have; None: any number."""
+        self._columns = [
+            (title, max(len(title), _LEAST.get(title, 0), *(len(cell(row)) for row in rows)), left, cell)
+            for title, left, cell in _COLUMNS
+            if rows and (several or title != "node")
+        ]
+        note = max((len(row.note) for row in rows), default=0)
+        for title in _GIVE_WAY if width is not None else ():
+            if sum(wide + 1 for _, wide, _, _ in self._columns) + note > (width or 0):
+                self._columns = [column for column in self._columns if column[0] != title]
+
+    def head(self) -> str:
+        """The titles above the lines; empty where there are no ranks."""
+        return _joined([(title, width, left) for title, width, left, _ in self._columns], "note")
+
+    def line(self, row: RankRow) -> str:
+        """A rank's line."""
+        return printable(_joined([(cell(row), width, left) for _, width, left, cell in self._columns], row.note))
 
 
-def rank_line(row: RankRow, *, several: bool) -> str:
-    """A rank's line."""
-    columns = [(cell(row), width, left) for title, width, left, cell in _COLUMNS if several or title != "node"]
-    return printable(_joined(columns, row.note))
+_STATUS = ("state", "attempt", "restarts_left", "max_restarts", "in_memory", "committed", "ranks")
+_RANK = ("rank", "pid", "alive", "phase", "step", "beat_age", "step_seconds")
+_NODE = ("place", "host", "address", "ranks", "isolated", "ready", "here_for", "failures", "silent_for")
+
+
+def lack_of(status: Mapping[str, Any], nodes: object) -> str:
+    """The first thing that answers lack of what is shown here; empty: nothing."""
+    entries: list[tuple[Mapping[str, Any], tuple[str, ...]]] = [(status, _STATUS)]
+    entries += [(rank, _RANK) for rank in _entries(status.get("ranks"))]
+    if not isinstance(nodes, list):
+        return "nodes"
+    entries += [(node, _NODE) for node in _entries(nodes)]
+    return next((name for entry, names in entries for name in names if name not in entry), "")
+
+
+def _entries(found: object) -> list[Mapping[str, Any]]:
+    return [entry if isinstance(entry, Mapping) else {} for entry in found] if isinstance(found, list) else []
 
 
 def _joined(columns: Sequence[tuple[str, int, bool]], note: str) -> str:
@@ -153,7 +203,7 @@ def _note(rank: Mapping[str, Any], front: int, waited_for: frozenset[int]) -> st
 
 
 def summary(picture: Picture) -> list[str]:
-    """What is said of the whole job; three lines, and one more for a job of several nodes."""
+    """What is said of the whole job; four lines, and one more for a job of several nodes."""
     status = picture.status
     if status is None:
         return [printable(f"job {picture.job_id}: {picture.ended or picture.silence}")]
@@ -163,9 +213,18 @@ def summary(picture: Picture) -> list[str]:
         _steps(picture, status),
         _ranks(picture, status["ranks"]),
     ]
+    if picture.past is not None:
+        lines.append(_past(picture.past))
     if picture.nodes:
         lines.append(_nodes(picture.nodes))
     return [printable(line) for line in lines]
+
+
+def _past(past: JobPast) -> str:
+    goodput = "" if past.goodput is None else f"; goodput {past.goodput:.1%}"
+    return (
+        f"running for {duration(past.seconds)}; {past.incidents or 'no'} incident{'s' * (past.incidents != 1)}{goodput}"
+    )
 
 
 def _steps(picture: Picture, status: Mapping[str, Any]) -> str:

@@ -62,6 +62,11 @@ def _write_page(name: str | None, file: str) -> Path:
             f"cannot write a page to {file}: the name of FILE must end in .html; if {file} is the run, write"
             f" `ftctl report {file} --html`"
         )
+    if directory_of_runs(name) is not None:
+        raise Cannot(
+            f"cannot write a page of {name}: it holds many runs, and a page tells of one; name a run. What all of them"
+            f" did is told in text by `ftctl report {name}`, or with --json"
+        )
     run_dir = locate(name)
     path = Path(file) if file else run_dir / NAME
     try:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from ftlaunch.common.formatting import printable
-from ftlaunch_contract.progress import Advance, SlowWork, ignore
+from ftlaunch_contract.progress import Advance, SlowWork, ignore, under_way
 
 
 @contextmanager
@@ -40,14 +40,19 @@ def _bar(doing: str, total: int | None, unit: str) -> Iterator[Advance]:
     from rich import progress as rich  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Column  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
-    counted = (rich.MofNCompleteColumn(), rich.TextColumn(escape(unit)))
-    measured = (rich.DownloadColumn(binary_units=True), rich.TransferSpeedColumn())
+    class Told(rich.ProgressColumn):
+        """How far it is, how fast, and what is left, as a line in a log says it."""
+
+        def render(self, task: rich.Task) -> Text:
+            return Text(under_way(int(task.completed), total, task.elapsed or 0.0, unit))
+
     columns = (
         rich.TextColumn(escape(printable(doing))),
-        rich.BarColumn(bar_width=None),
-        *(counted if unit else measured),
-        rich.TimeRemainingColumn(),
+        rich.BarColumn(bar_width=None, table_column=Column(ratio=1)),
+        Told(Column(no_wrap=True)),
     )
     # what is printed goes where it always goes: redirected, it would come out on standard error
     with rich.Progress(

@@ -13,6 +13,7 @@ from ftlaunch.history.digest.hosts import HostTime
 from ftlaunch.history.digest.job_digest import JobDigest, digest_of
 from ftlaunch.history.journal import EVENTS, stream_events
 from ftlaunch.history.story import CLASSES
+from ftlaunch.history.timeline import stream_moments
 
 _SIGNS = ("lock", "report.json")  # a folder with one of them, and no journal, was to be a run dir
 
@@ -129,6 +130,8 @@ def _read(run_dir: Path, since: float) -> JobDigest | str | None:
     told = digest_of(run_dir.name, read, since)
     if whole == 0:
         return "its journal has no whole event"
+    if told is None and next(stream_moments(read()), None) is None:
+        return "its journal has no event with a time"
     if told is not None:
         told.torn = dropped.total()
     return told

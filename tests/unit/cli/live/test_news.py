@@ -36,6 +36,10 @@ def told(event: str, **fields: Any) -> str | None:
             {"step": 7, "bytes": 1 << 30, "seconds": 2.0},
             "03:04:05   step 7 is on storage: 1.0 GiB in 2.0 s",
         ),
+        ("node_joined", {"host": "a", "address": "10.0.0.1"}, "03:04:05   a node has joined: a (10.0.0.1)"),
+        ("node_placed", {"place": 1}, "03:04:05   a node has taken place 1"),
+        ("node_placed", {"place": -1}, "03:04:05   a node stands by from now on"),
+        ("node_left", {"place": 1, "why": "it was silent"}, "03:04:05   node 1 has left the job: it was silent"),
         ("job_finished", {"code": 0}, "03:04:05   the job has ended: done (exit code 0)"),
     ],
 )
@@ -46,6 +50,9 @@ def test_what_people_are_told(event: str, fields: dict[str, Any], sentence: str)
 def test_what_tells_people_nothing_has_no_sentence() -> None:
     assert told("progress", step=3) is None
     assert told("rank_exited", rank=0, code=0, signal=None) is None
+    commit = {"step": 7, "bytes": 1, "seconds": 2.0}
+    assert told("checkpoint_committed", why="interval", **commit) is None, "they would push incidents off the screen"
+    assert told("checkpoint_committed", why="stop", **commit) is not None
     assert told("an event of a later version") is None
 
 

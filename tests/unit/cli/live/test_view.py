@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftlaunch.cli.live.view import Picture, rank_head, rank_line, rank_rows, summary
+from ftlaunch.cli.live.view import JobPast, Picture, RankLayout, rank_rows, summary
 
 
 def rank(number: int, step: int = 10, **more: Any) -> dict[str, Any]:
@@ -50,10 +50,27 @@ def test_lines_fit_eighty_columns_and_command_no_terminal() -> None:
     long = rank(1023, step=123_456_789, phase="checkpoint", beat_age=35999.0, step_seconds=600.0, pid=4_194_304)
     shown = picture(long, memory={1023: 999 << 30}, free=0)
     [row] = rank_rows(shown)
-    assert len(rank_line(row, several=False)) <= 78 - 2  # beside the mark of the chosen one
-    assert rank_line(row, several=False).index("no beat") == rank_head(several=False).index("note")
+    layout = RankLayout([row], several=False, width=78)  # beside the mark of the chosen one
+    assert len(layout.line(row)) <= 78
+    assert layout.line(row).index("no beat") == layout.head().index("note")
     [odd] = rank_rows(picture(rank(0, phase="\x1b[31m")))
-    assert "\x1b" not in rank_line(odd, several=True)
+    assert "\x1b" not in RankLayout([odd], several=True, width=None).line(odd)
+    assert RankLayout([], several=True, width=78).head() == "note"
+
+
+def test_columns_give_way_to_a_long_note() -> None:
+    """Taken out by hand: with all columns of a job of several nodes "waited for" is cut."""
+    nodes = [{"place": 0, "host": "a", "ranks": [0, 1], "silent_for": 0.1}]
+    late = rank(1, step=3, beat_age=300.0)
+    shown = picture(rank(0, step=15), late, nodes=nodes, waited_for=frozenset({1}))
+    rows = rank_rows(shown)
+    note = "no beat, 12 behind, waited for"
+    assert rows[0].note == note
+    for width, gone in ((80, {"pid", "memory"}), (78, {"pid", "memory", "step time"}), (None, set())):
+        layout = RankLayout(rows, several=True, width=width)
+        assert layout.line(rows[0]).endswith(note)
+        assert width is None or max(map(len, map(layout.line, rows))) <= width
+        assert {name for name in ("rank", "node", "step time", "memory", "pid") if name not in layout.head()} == gone
 
 
 def test_the_job_in_sentences() -> None:
@@ -71,6 +88,10 @@ def test_the_job_in_sentences() -> None:
         "2 nodes with ranks, 1 without; longest unheard: node 1 (b), 3.0 s",
     ]
     assert [row.node for row in rank_rows(shown)] == [0, 0, 1, 1]
+    past = JobPast(7200.0, 1, 0.9712)
+    assert summary(picture(rank(0), past=past))[3] == "running for 2 h 0 min; 1 incident; goodput 97.1%"
+    past = JobPast(1.0, 0, None)
+    assert summary(picture(rank(0), past=past))[3] == "running for 1.0 s; no incidents"
     assert ", 20 s a step;" in summary(picture(rank(0), pace=0.05))[1]
 
 

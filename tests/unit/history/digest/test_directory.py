@@ -94,6 +94,16 @@ def test_a_long_journal_is_not_held_in_memory(tmp_path: Path) -> None:
     assert most < 2 << 20
 
 
+def test_a_journal_of_rubbish_is_named_and_no_job_that_had_nothing(tmp_path: Path) -> None:
+    put(tmp_path, "good", life())
+    put(tmp_path, "rubbish", [{"event": "x"}, {"event": "y", "mono": "z"}])
+    put(tmp_path, "old", life())
+    for since, idle in ((0.0, 0), (4e9, 2)):
+        found = digest(tmp_path, since)
+        assert found.unread == {"rubbish": "its journal has no event with a time"}
+        assert found.idle == idle
+
+
 def test_the_command(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     put(runs, "a", life())
@@ -105,8 +115,14 @@ def test_the_command(tmp_path: Path) -> None:
     code, out, _ = ftctl("report", runs, "--json", "--since", "3650d", cwd=tmp_path)
     assert (code, json.loads(out)["incidents"]) == (0, 2)
     code, out, err = ftctl("report", "runs", "--since", "1w", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert out.startswith("2 jobs in runs: 2 done\n"), "these jobs are of the future"
+    code, _, err = ftctl("report", "runs", "--since", "1y", cwd=tmp_path)
     assert code == 2
-    assert "'1w' is not a duration; write 90s or 5m" in err
+    assert "'1y' is not a duration; write 90s or 5m" in err
+    code, _, err = ftctl("report", "runs", "--html", cwd=tmp_path)
+    assert code == 1
+    assert "cannot write a page of runs: it holds many runs, and a page tells of one; name a run" in err
     assert "steps that count" in ftctl("report", "a", cwd=tmp_path)[1], "a run is a run"
     code, _, err = ftctl("report", "a", "--since", "7d", cwd=tmp_path)
     assert code == 2

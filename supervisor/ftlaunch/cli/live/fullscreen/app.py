@@ -12,16 +12,17 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer, RichLog, Static
 
-from ftlaunch.cli.live.fullscreen.dialogs import LinesScreen, Question
+from ftlaunch.cli.live.fullscreen.dialogs import LinesScreen, LiveScreen, Question
 from ftlaunch.cli.live.fullscreen.rank_table import RankTable
+from ftlaunch.cli.live.fullscreen.stacks_screen import StacksScreen
 from ftlaunch.cli.live.job_watch import JobWatch
 from ftlaunch.cli.live.rank_log import RankLog
-from ftlaunch.cli.live.rank_stacks import NoStacks, stacks_of
+from ftlaunch.cli.live.rank_stacks import RankStacks
 from ftlaunch.cli.live.view import Picture, rank_rows, summary
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.nodes_view import node_lines
 
-_LOG_LOOK = 0.5  # seconds between looks at a log that is shown
+_LOOK = 0.5  # seconds between looks at a log or at nodes that are shown
 _KEYS = frozenset({"log", "stacks", "nodes", "stop", "leave"})
 
 Stop = Callable[[], str]
@@ -31,6 +32,7 @@ Stop = Callable[[], str]
 class TopScreen(App[str]):
     """Shows the job until somebody leaves; what it returns is the last thing to say."""
 
+    TITLE = "ftctl top"
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     #summary { height: auto; }
@@ -46,6 +48,7 @@ class TopScreen(App[str]):
         Binding("n", "nodes", "Nodes"),
         Binding("x", "stop", "Stop the job"),
         Binding("q", "leave", "Quit"),
+        Binding("ctrl+c", "end", "Quit", show=False, priority=True),
     ]
 
     def __init__(self, watch: JobWatch, stop: Stop) -> None:
@@ -58,7 +61,9 @@ class TopScreen(App[str]):
         """See textual.app."""
         yield Static(id="summary", markup=False)
         yield RankTable()
-        yield RichLog(id="news", wrap=True, markup=False, max_lines=2000)
+        news = RichLog(id="news", wrap=True, markup=False, min_width=1, max_lines=2000)
+        news.border_title = "events (times are UTC)"
+        yield news
         yield Footer()
 
     def on_mount(self) -> None:
@@ -69,6 +74,11 @@ class TopScreen(App[str]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The keys are for the job itself, not for what is shown in front of it."""
         return action not in _KEYS or len(self.screen_stack) == 1
+
+    @property
+    def _grave(self) -> str:
+        """The style of what is wrong. Without colours it has none: of a red only a dark grey would be left."""
+        return "bold reverse" if self.no_color else "bold #ff5f5f"
 
     def on_unmount(self) -> None:
         """Look no more."""
@@ -93,7 +103,7 @@ class TopScreen(App[str]):
         first.query_one(RankTable).show(rank_rows(picture), several=bool(picture.nodes))
         told = first.query_one("#news", RichLog)
         for news in picture.news:
-            mark, style = ("!", "bold red") if news.grave else (" ", "")
+            mark, style = ("!", self._grave) if news.grave else (" ", "")
             told.write(Text(f"{news.at} {mark} {news.sentence}", style=style))
 
     def action_leave(self) -> None:
@@ -101,30 +111,33 @@ class TopScreen(App[str]):
         picture = self._picture
         self.exit(f"job {picture.job_id}: {picture.ended}" if picture.ended else "")
 
+    def action_end(self) -> None:
+        """Leave, whatever is shown in front of the job."""
+        self.action_leave()
+
     def action_log(self) -> None:
         """Show what the chosen rank prints."""
         rank = self.query_one(RankTable).chosen
         if rank is not None:
             log = RankLog(self._job.run, rank)
-            self.push_screen(LinesScreen(f"log of rank {rank}", lambda: _readable(log), _LOG_LOOK))
+            self.push_screen(LinesScreen(f"log of rank {rank}", lambda: _readable(log), _LOOK))
 
     def action_stacks(self) -> None:
         """Show what the threads of the chosen rank are doing."""
         rank = self.query_one(RankTable).chosen
         if rank is not None:
-            self.push_screen(LinesScreen(f"stacks of rank {rank}", lambda: self._stacks(rank)))
-
-    def _stacks(self, rank: int) -> list[str]:
-        try:
-            return stacks_of(rank, self._job.memory_dirs)
-        except NoStacks as refusal:
-            return [printable(str(refusal))]
+            self.push_screen(StacksScreen(RankStacks(rank, self._picture.here.get(rank), self._job.memory_dirs)))
 
     def action_nodes(self) -> None:
-        """Show the nodes of the job."""
-        nodes = self._picture.nodes
-        lines = [*map(printable, node_lines({"nodes": nodes}))] if nodes else ["this job has one node"]
-        self.push_screen(LinesScreen("nodes", lambda: lines))
+        """Show the nodes of the job, as they are now."""
+        self.push_screen(LiveScreen("nodes", self._node_lines, _LOOK))
+
+    def _node_lines(self) -> list[str]:
+        """As the newest picture has them; while the supervisor gives no answer, why."""
+        picture = self._picture
+        if picture.status is None:
+            return summary(picture)
+        return [*map(printable, node_lines({"nodes": picture.nodes}))] if picture.nodes else ["this job has one node"]
 
     def action_stop(self) -> None:
         """Ask the job to stop, once somebody has said yes."""

@@ -12,8 +12,9 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ftlaunch.cli.live.view import RankRow, rank_head, rank_line
+from ftlaunch.cli.live.view import RankLayout, RankRow
 
+_MARGIN = 2  # for the sign of the chosen rank
 _TITLE, _CHOSEN, _NOTED = Style(bold=True), Style(reverse=True), Style(bold=True)
 
 
@@ -33,6 +34,7 @@ class RankTable(ScrollView, can_focus=True):
         super().__init__()
         self._rows: Sequence[RankRow] = ()
         self._several = False
+        self._layout = RankLayout((), several=False, width=None)
         self._place = 0
         self._moved = False  # somebody has chosen a rank; until then the worst is chosen
 
@@ -45,20 +47,28 @@ class RankTable(ScrollView, can_focus=True):
         """Show these ranks. several: the job has several nodes."""
         chosen = self.chosen if self._moved else None
         self._rows, self._several = rows, several
+        self._lay_out()
         places = (place for place, row in enumerate(rows) if row.rank == chosen)
         self._place = next(places, min(self._place, max(len(rows) - 1, 0)) if self._moved else 0)
         self.virtual_size = Size(self.size.width, len(rows) + 1)
         self._see()
 
+    def on_resize(self) -> None:
+        """Other columns may have room."""
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self._layout = RankLayout(self._rows, several=self._several, width=self.size.width - _MARGIN)
+
     def render_line(self, y: int) -> Strip:
         """See textual.widget."""
         place, width = y - 1 + self.scroll_offset.y, self.size.width
         if not y and self._rows:
-            return _strip(f"  {rank_head(several=self._several)}", width, _TITLE)
+            return _strip(f"  {self._layout.head()}", width, _TITLE)
         if not self._rows or place >= len(self._rows):
             return Strip.blank(width, self.rich_style)
         row, chosen = self._rows[place], place == self._place
-        text = f"{'>' if chosen else ' '} {rank_line(row, several=self._several)}"
+        text = f"{'>' if chosen else ' '} {self._layout.line(row)}"
         return _strip(text, width, _CHOSEN if chosen else _NOTED if row.note else Style())
 
     def action_move(self, lines: int) -> None:

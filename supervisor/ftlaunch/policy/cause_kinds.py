@@ -1,0 +1,20 @@
+"""The kinds of causes that there are: those of the fault rules, and those that the supervisor finds without a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ftlaunch.policy.fault_rules import HOWS, UNKNOWN, FaultRule
+
+DISK = "disk"
+DIVERGENCE = "divergence"
+NODE_LOST = "node-lost"
+NUMERICAL = "numerical"
+RESUME = "resume"
+SLOW = "slow"
+WITHOUT_RULE = frozenset({DISK, DIVERGENCE, NODE_LOST, NUMERICAL, RESUME, SLOW, UNKNOWN.kind, *HOWS})
+
+
+def kinds(rules: Iterable[FaultRule], own: Iterable[str] = ()) -> frozenset[str]:
+    """Every kind that an incident of a job with these rules can have. own: classes of further rules."""
+    return WITHOUT_RULE | {rule.kind for rule in rules} | frozenset(own)
