@@ -65,6 +65,9 @@ def by_rank(value: object) -> list[tuple[int, float]]:
     return [
         (row[0], row[1])
         for row in rows
-        if type(row) is list and len(row) == 2 and type(row[0]) is int and type(row[1]) in _REAL
+        if type(row) is list
+        and len(row) == 2
+        and type(row[0]) is int
+        and type(row[1]) in _REAL
         and -_LARGEST < row[1] < _LARGEST
     ]
