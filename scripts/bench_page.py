@@ -3,8 +3,8 @@
     python scripts/bench_page.py [--runs 3]
 
 What it adds to the end of a job that does nothing, and what a note of losses and step times costs the supervisor. For
-each journal: seconds of a processor, peak memory, bytes of the page, and with playwright and Chromium the seconds until a
-browser has opened it. Medians.
+each journal: seconds of a processor, peak memory, bytes of the page, and with playwright and Chromium the seconds
+until a browser has opened it. Medians.
 """
 
 from __future__ import annotations

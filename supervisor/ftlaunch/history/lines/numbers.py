@@ -18,7 +18,7 @@ _TEXTS = frozenset(
     {"action", "address", "autopsy", "by", "cause", "error", "health", "host", "job_id", "kind", "log_dir", "path",
      "run_dir", "sentence", "signature", "source", "t", "trace", "verdict", "why"}
 )  # fmt: skip
-_LISTS = {"ranks_killed": "ranks"}  # where the name means a list
+_OTHERS = {"ranks_killed": "ranks", "drain_requested": "node"}  # where the name means a list, and a place or a host
 
 
 def sound(event: Mapping[str, Any], dropped: Counter[str] | None = None) -> Mapping[str, Any]:
@@ -27,11 +27,11 @@ def sound(event: Mapping[str, Any], dropped: Counter[str] | None = None) -> Mapp
     A number is neither a text nor infinite, nor beyond what a clock or a disk can count. A number that is null is left
     out as well: it is not known. dropped: counts the events that lost more than a null.
     """
-    lists, odd, without = _LISTS.get(str(event["event"])), False, None
+    other, odd, without = _OTHERS.get(str(event["event"])), False, None
     for name, value in event.items():
         kind = type(value)
         if name in _NUMBERS:
-            fits = ((kind is int or kind is float) and -_LARGEST < value < _LARGEST) or name == lists
+            fits = ((kind is int or kind is float) and -_LARGEST < value < _LARGEST) or name == other
         elif name in _TEXTS:
             fits = kind is str or value is None
         else:
