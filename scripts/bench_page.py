@@ -3,8 +3,8 @@
     python scripts/bench_page.py [--runs 3]
 
 What it adds to the end of a job that does nothing, and what a note of losses and step times costs the supervisor. For
-each journal: seconds, peak memory and bytes of the page, and where playwright and Chromium are, the seconds until a
-browser has opened it. Medians.
+each journal: seconds of a processor, peak memory, bytes of the page, and with playwright and Chromium the seconds
+until a browser has opened it. Medians.
 """
 
 from __future__ import annotations
@@ -117,13 +117,12 @@ def write(run_dir: Path, case: Case) -> int:
 
 
 def made(run_dir: Path) -> tuple[float, float]:
-    """Seconds and peak MiB of the process that writes the page."""
-    began = time.monotonic()
+    """Seconds of a processor, and peak MiB, of the process that writes the page."""
     process = subprocess.Popen([sys.executable, "-m", "ftlaunch.report_page", str(run_dir)])
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"the page was not made: status {status}")
-    return time.monotonic() - began, usage.ru_maxrss / 1024
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def opened(page: Path) -> float | None:
@@ -169,7 +168,7 @@ def main() -> None:
         with_page, without = (statistics.median(column) for column in zip(*times, strict=True))
     print(f"a job that does nothing: {with_page:.2f} s with a page, {without:.2f} s without")
     print("a note: " + ", ".join(f"{1000 * note(ranks):.2f} ms of {ranks:,} ranks" for ranks in (8, 1024, 16_384)))
-    print("| journal | events | MiB | seconds | peak MiB | page, KiB | opened, seconds |")
+    print("| journal | events | MiB | processor, seconds | peak MiB | page, KiB | opened, seconds |")
     print("| --- " * 7 + "|")
     with tempfile.TemporaryDirectory(prefix="bench-page-") as place:
         for number, case in enumerate(CASES):
