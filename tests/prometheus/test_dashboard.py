@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.support.harness import FtJob
@@ -41,7 +42,7 @@ def substituted(expression: str, job_id: str) -> str:
 def ranged(server: Prometheus, expression: str) -> list[Any]:
     """The series of an expression over the last minute, as a panel asks for them."""
     now = time.time()
-    found: list[Any] = server.ask("query_range", query=expression, start=f"{now - 60}", end=f"{now}", step="5")[
+    found: list[Any] = server.ask("query_range", query=expression, start=f"{now - 60}", end=f"{now}", step="1")[
         "result"
     ]
     return found

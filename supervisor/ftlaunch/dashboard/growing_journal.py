@@ -114,7 +114,7 @@ class FollowedJournal(Generic[Heard]):
         return (journal.was_read, journal.size) if journal.was_read < journal.size else None
 
     def read(self, most: int = sys.maxsize) -> bool:
-        """Take in what was appended, of many bytes `most`; whether there was something. Raises OSError.
+        """Take in what was appended, about `most` bytes of it; whether there was something. Raises OSError.
 
         After anything else goes wrong, the journal is read from its beginning: events were taken in by one part alone.
         """

@@ -188,7 +188,8 @@ def _log_dir(run_dir: Path, start: Mapping[str, Any]) -> Path:
     said, then = (os.path.normpath(str(start.get(name) or ".")) for name in ("log_dir", "run_dir"))
     if Path(said).is_relative_to(then):
         return run_dir / Path(said).relative_to(then)
-    return Path(said) if os.path.isdir(said) else run_dir / "logs"  # noqa: PTH112, a Path raises for a name too long
+    there = Path(said).is_absolute() and os.path.isdir(said)  # noqa: PTH112, a Path raises for a name too long
+    return Path(said) if there else run_dir / "logs"
 
 
 def _sentence(entry: HistoryEntry) -> str:
