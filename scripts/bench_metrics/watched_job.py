@@ -129,6 +129,9 @@ def measured(home: Path, ranks: int, rounds: int, seconds: float, on: str) -> li
             used.append(100 * (_used([me]) - before) / took)
             beside.append(100 * (_used([*helpers, *watchers]) - others) / took)
             memory.append(me.memory_info().rss / 2**20)
+        gone = [one for one in (*helpers, *watchers) if one.status() == psutil.STATUS_ZOMBIE]
+        if gone or (on == EVERYTHING and len(helpers) != 3):
+            sys.exit(f"bench_metrics: not everything was on: {len(helpers)} helpers of 3, {len(gone)} have ended")
     what = f"the supervisor, {ranks} ranks of ten steps a second, {on}"
     rows = [(f"{what}: memory", figure(memory, "MiB"), "<= 30"), (what, figure(used, "% of a core", 2), "<= 1")]
     if on != NOTHING:

@@ -43,7 +43,7 @@ def _bar(doing: str, total: int | None, unit: str) -> Iterator[Advance]:
     from rich.table import Column  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    class Told(rich.ProgressColumn):
+    class WayColumn(rich.ProgressColumn):
         """How far it is, how fast, and what is left, as a line in a log says it."""
 
         def render(self, task: rich.Task) -> Text:
@@ -52,7 +52,7 @@ def _bar(doing: str, total: int | None, unit: str) -> Iterator[Advance]:
     columns = (
         rich.TextColumn(escape(printable(doing))),
         rich.BarColumn(bar_width=None, table_column=Column(ratio=1)),
-        Told(Column(no_wrap=True)),
+        WayColumn(Column(no_wrap=True)),
     )
     # what is printed goes where it always goes: redirected, it would come out on standard error
     with rich.Progress(
