@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ftlaunch.history.report_view import ending
-from ftlaunch.history.runs import Run
+from ftlaunch.history.runs import DamagedJournal, Run
 
 _STEPS = ("progress", "recovered", "resumed")
 _STATES = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
@@ -47,7 +47,7 @@ class RunState:
         run = Run(self._run_dir, [self._start])
         try:
             elsewhere, alive = run.elsewhere, run.alive
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except DamagedJournal:
             return "unknown", "the journal does not say which process the supervisor is"
         if elsewhere:
             return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,9 @@ def test_ftctl_finds_a_job_by_its_id_from_anywhere(tmp_path: Path) -> None:
     assert "2 jobs have the id far; name a run dir: " in err
 
 
-def test_the_list_says_how_each_job_stands(tmp_path: Path) -> None:
+def test_the_list_says_how_each_job_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
     incident = {"event": "incident", "sentence": "rank 1\x1b[31m was killed " + "x" * 99}
     noted("a", journal(tmp_path / "a", started("a"), {"event": "progress", "step": 7}, incident))
     noted("b", journal(tmp_path / "b", started("b"), {"event": "job_stopped", "code": 75, "step": 12}))
@@ -77,7 +80,9 @@ def test_the_list_says_how_each_job_stands(tmp_path: Path) -> None:
     code, out, err = ftctl("jobs", cwd=tmp_path)
     assert (code, err) == (0, "")
     head, *rows = [line for line in out.splitlines() if str(tmp_path) in line or line.startswith("job ")]
-    assert head.split() == ["job", "state", "step", "started", "run", "dir", "last", "incident"]
+    assert head.split() == [
+        *["job", "state", "step", "started", "(UTC)", "run", "dir", "last", "incident", "or", "problem"]
+    ]
     assert sorted(row.split()[:3] for row in rows) == [["a", "killed", "7"], ["b", "stopped", "12"]]
     assert "rank 1\\x1b[31m was killed xxx" in out
     assert ftctl("jobs", "--running", cwd=tmp_path)[1].count(str(tmp_path)) == 0

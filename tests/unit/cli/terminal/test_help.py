@@ -107,7 +107,8 @@ def test_a_mistyped_word(words: list[str], says: str, tmp_path: Path) -> None:
 def test_a_mistyped_run(words: list[str], tmp_path: Path) -> None:
     code, _, err = ftctl(*words, "gtp", cwd=tmp_path)
     assert code == 2
-    assert "no events.jsonl in gtp or runs/gtp; did you mean `gpt`?; known are gpt" in err
+    assert "no job is called gtp, and there is no events.jsonl in gtp or runs/gtp; did you mean `gpt`?" in err
+    assert "`ftctl jobs` lists your jobs" in err
 
 
 @pytest.mark.parametrize(
