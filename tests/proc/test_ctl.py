@@ -51,7 +51,7 @@ def test_which_run(command: str, tmp_path: Path) -> None:
     [
         ([], "missing command"),
         (["statsu"], "no such command 'statsu'"),
-        (["status", "a", "b"], "unexpected extra argument"),
+        (["status", "a", "b"], "`b` is more than this command takes"),
         (["stop", "--timeout", "5x"], "'5x' is not a duration"),
         (["clean", "x", "--all"], "RUN and --all exclude each other"),
         (["report", "--jsn"], "no such option"),
