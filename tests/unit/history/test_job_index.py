@@ -87,3 +87,21 @@ def test_the_list_says_how_each_job_stands(tmp_path: Path, monkeypatch: pytest.M
     assert "rank 1\\x1b[31m was killed xxx" in out
     assert ftctl("jobs", "--running", cwd=tmp_path)[1].count(str(tmp_path)) == 0
     assert {job.job_id for job in known_jobs()} == {"a", "b"}
+
+
+def test_each_note_forgets_some_whose_run_dirs_are_gone(tmp_path: Path) -> None:
+    """So the index does not grow without end where nobody lists jobs."""
+    kept = [noted("kept", journal(tmp_path / f"kept{number}", started("kept"))) for number in range(20)]
+    for number in range(80):
+        noted("gone", tmp_path / f"gone{number}")
+    job_index._prune()
+    assert sorted(job.run_dir for job in known_jobs()) == sorted(job.run_dir for job in kept)
+
+
+def test_a_job_that_is_not_found_has_a_name_that_may_be_meant(tmp_path: Path) -> None:
+    noted("night", journal(tmp_path / "far/away", started("night"), {"event": "job_finished", "code": 0}))
+    code, _, err = ftctl("logs", "nigth", cwd=tmp_path)
+    assert code == 2
+    assert "no job is called nigth, and there is no events.jsonl in nigth or runs/nigth; did you mean `night`?" in err
+    assert err.endswith("; `ftctl jobs` lists your jobs\n")
+    assert "did you mean" not in ftctl("logs", "nope", cwd=tmp_path)[2]
