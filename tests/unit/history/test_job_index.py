@@ -77,16 +77,20 @@ def test_the_list_says_how_each_job_stands(tmp_path: Path, monkeypatch: pytest.M
     noted("a", journal(tmp_path / "a", started("a"), {"event": "progress", "step": 7}, incident))
     noted("b", journal(tmp_path / "b", started("b"), {"event": "job_stopped", "code": 75, "step": 12}))
     noted("c", tmp_path / "c")
+    nothing = {"event": "job_stopped", "code": 143, "step": -1}
+    noted("d", journal(tmp_path / "d", started("d"), {"event": "rank_exited", "step": 5}, nothing))
     code, out, err = ftctl("jobs", cwd=tmp_path)
     assert (code, err) == (0, "")
     head, *rows = [line for line in out.splitlines() if str(tmp_path) in line or line.startswith("job ")]
     assert head.split() == [
         *["job", "state", "step", "started", "(UTC)", "run", "dir", "last", "incident", "or", "problem"]
     ]
-    assert sorted(row.split()[:3] for row in rows) == [["a", "killed", "7"], ["b", "stopped", "12"]]
+    assert sorted(row.split()[:3] for row in rows) == [
+        ["a", "killed", "7"], ["b", "stopped", "12"], ["d", "stopped", "5"],
+    ]  # fmt: skip
     assert "rank 1\\x1b[31m was killed xxx" in out
     assert ftctl("jobs", "--running", cwd=tmp_path)[1].count(str(tmp_path)) == 0
-    assert {job.job_id for job in known_jobs()} == {"a", "b"}
+    assert {job.job_id for job in known_jobs()} == {"a", "b", "d"}
 
 
 def test_each_note_forgets_some_whose_run_dirs_are_gone(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ftlaunch.history.job_index import KnownJob, forget_if_gone, known_jobs
 from ftlaunch.history.runs import CannotFind, DamagedJournal, NoJournal, Run, runs_without_dir
-from ftlaunch.history.survey.newest_run import STEPS, load_newest
+from ftlaunch.history.survey.newest_run import load_newest, tells_a_step
 from ftlaunch.history.survey.patience import look_at_all
 from ftlaunch.memory.cleanup import job_dirs
 from ftlaunch.memory.directory import APART, read_places
@@ -129,4 +129,4 @@ def _common_step(status: Mapping[str, Any]) -> int | None:
 
 def _newest_step(events: Sequence[Mapping[str, Any]]) -> int | None:
     """The step that the ranks had reached when the journal's last word of it was written."""
-    return next((int(event["step"]) for event in events[::-1] if event["event"] in STEPS), None)
+    return next((int(event["step"]) for event in events[::-1] if tells_a_step(event)), None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,8 +20,8 @@ _FIRST = 64 << 10  # bytes at its end that are read first, and at its beginning;
 STEPS = frozenset({"progress", "recovered", "resumed", "rank_exited", "checkpoint_committed", "job_stopped"})
 """the events that tell a step that ranks had reached"""
 
-_START, _END = "job_started", "end"
-_KINDS = {_START: frozenset({_START}), _END: ENDS, "step": STEPS, "incident": frozenset({"incident"})}
+_START, _END, _STEP = "job_started", "end", "step"
+_KINDS = {_START: frozenset({_START}), _END: ENDS, _STEP: STEPS, "incident": frozenset({"incident"})}
 """the names of the events of which the newest is shown"""
 Event = dict[str, Any]
 Found = tuple[int, Event]
@@ -65,24 +66,30 @@ def _place(found: Found) -> int:
 
 
 def _last_of(data: bytes, kind: str) -> Found | None:
-    return max((one for name in _KINDS[kind] if (one := _last(data, name)) is not None), key=_place, default=None)
+    counts = tells_a_step if kind == _STEP else _any
+    found = (one for name in _KINDS[kind] if (one := _last(data, name, counts)) is not None)
+    return max(found, key=_place, default=None)
 
 
-def _counts(event: Event, name: str) -> bool:
-    """Whether an event is of that name, and tells what it is looked for."""
+def tells_a_step(event: Mapping[str, Any]) -> bool:
+    """Whether an event has a step that ranks had reached."""
     step = event.get("step")
-    return event["event"] == name and (name not in STEPS or (isinstance(step, int) and step >= 0))
+    return event["event"] in STEPS and isinstance(step, int) and step >= 0
 
 
-def _last(data: bytes, name: str) -> Found | None:
-    """The last line that is an event of that name; the first line may be torn, as the data may begin in it."""
+def _any(_: Event) -> bool:
+    return True
+
+
+def _last(data: bytes, name: str, counts: Callable[[Event], bool] = _any) -> Found | None:
+    """The last line that is an event of that name, and counts; the first line may be torn: the data may begin in it."""
     word, end = f'"{name}"'.encode(), len(data)
     while (at := data.rfind(word, 0, end)) >= 0:
         begin = data.rfind(b"\n", 0, at) + 1
         stop = data.find(b"\n", at)
         with contextlib.suppress(ValueError):  # a crash has torn it
             event = event_of(data[begin : stop if stop >= 0 else len(data)])
-            if event is not None and _counts(event := sound(event), name):
+            if event is not None and event["event"] == name and counts(event := sound(event)):
                 return begin, event
         end = begin  # the word stands in another event
     return None

@@ -29,6 +29,7 @@ def journal(run_dir: Path, *events: dict[str, Any] | str) -> Path:
     [
         [started("a", t="1"), {"event": "progress", "step": 3}, {"event": "incident", "sentence": "it fell"}],
         [started("a", t="1"), STOPPED, {"event": "notified"}],
+        [started("a", t="1"), {"event": "rank_exited", "step": 3}, {**STOPPED, "step": -1}],
         [started("a", t="1"), STOPPED, started("a", t="2")],
         [started("a", t="1"), *[PAGE] * 3, {"event": "incident"}, *[PAGE] * 3, STOPPED],
         [started("a", t="1"), STOPPED, *[PAGE] * 3, started("a", t="2"), *[PAGE] * 3],
