@@ -4,47 +4,28 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import fields
 from pathlib import Path
 
 from house import ROOT, SOURCES
 
-from ftlaunch.spec.job_spec import PARTS
+from ftlaunch.spec.job_spec import TITLES, part_of
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.keys import KEYS
 
 _PROTOCOL = SOURCES["ftlaunch_contract"] / "protocol.py"
-_PARTS = {
-    "target": "What to run",
-    "": "The job and its places",
-    "launch": "Ranks",
-    "nodes": "Nodes",
-    "restarts": "Restarts",
-    "limits": "Hangs and slow ranks",
-    "numbers": "Numbers",
-    "saving": "Saving and resuming",
-    "torchrun": "Taken over from torchrun",
-    "accepted": "Accepted for torchrun's sake, without effect on one node",
-}
 _ENV = re.compile(r'^(ENV_\w+) = "(\w+)"(?:  # (.*))?$', re.MULTILINE)
 
 
 def options() -> str:
     """Every key of a job spec and every option, by part of the job spec."""
-    rows: dict[str, list[str]] = {part: [] for part in _PARTS}
+    rows: dict[str, list[str]] = {part: [] for part in TITLES}
     for key in KEYS:
-        rows[_part(key)].append(_option_row(key))
+        rows[part_of(key)].append(_option_row(key))
     lines: list[str] = []
-    for part, title in _PARTS.items():
+    for part, title in TITLES.items():
         head = "| key | default | what it says | variable |"
         lines += [f"### {title}", "", head, "| --- | --- | --- | --- |", *rows[part], ""]
     return "\n".join(lines).rstrip()
-
-
-def _part(key: Key) -> str:
-    if key.group != "ours":
-        return key.group
-    return next((part for part, kind in PARTS.items() if key.field in {item.name for item in fields(kind)}), "")
 
 
 def _option_row(key: Key) -> str:

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.ctl import ftctl, journal, started
+from tests.support.terminals import Terminal
+
+from ftlaunch.history import job_index
+from ftlaunch.history.job_index import KnownJob
 
 # What bash does when the tab key is pressed behind these words.
 ASKS = """
@@ -20,18 +24,23 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-def completed(words: str, cwd: Path) -> list[str]:
-    """What bash makes of a line."""
+def environment(cwd: Path) -> dict[str, str]:
+    """Variables with which a shell finds the programs of this tree."""
     programs = cwd / "bin"
     programs.mkdir(exist_ok=True)
     for name, module in (("ftctl", "ftlaunch.cli.ctl"), ("ftlaunch", "ftlaunch")):
         (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
         (programs / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+
+
+def completed(words: str, cwd: Path) -> list[str]:
+    """What bash makes of a line."""
+    env = environment(cwd)
     split = words.split(" ")
     script = ASKS.format(
         words=words.rstrip() + (' ""' if words.endswith(" ") else ""), last=len(split) - 1, program=split[0]
     )
-    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     command = ["bash", "--norc", "-c", script]
     done = subprocess.run(command, check=True, cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
     assert not done.stderr
@@ -47,6 +56,56 @@ def test_bash_completes_commands_runs_and_options(tmp_path: Path, monkeypatch: p
     assert completed("ftctl logs ", tmp_path) == ["night-3", "night-4"]
     assert completed("ftctl status night-4", tmp_path) == ["night-4"]
     assert completed("ftlaunch --max-rest", tmp_path) == ["--max-restarts"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("ftlaunch --on-slow r", ["restart"]),
+        ("ftlaunch --rdzv-backend c", ["c10d"]),
+        ("ftlaunch --job-id n", ["night"]),
+        ("ftctl checkpoints n", ["night"]),
+        ("ftctl plan --run n", ["night"]),
+        ("ftctl rehearse --max-rest", ["--max-restarts"]),
+        ("ftctl rehearse --ste", ["--steps"]),
+        ("ftctl rehearse --on-slow r", ["restart"]),
+    ],
+)
+def test_bash_completes_values(line: str, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these was empty."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    job_index._write(KnownJob("night", str(journal(tmp_path / "runs" / "night", started("night")))))
+    assert completed(line, tmp_path) == found
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    journal(tmp_path / "runs" / "night", started("night"))
+    for line, found in (("ftctl sta", "status"), ("ftctl logs n", "night"), ("ftlaunch --on-slow r", "restart")):
+        script = f"ftctl completion fish | source; complete -C '{line}'"
+        command = ["fish", "--no-config", "-c", script]
+        done = subprocess.run(command, check=True, cwd=tmp_path, env=environment(tmp_path) | {"HOME": str(tmp_path)},
+                              capture_output=True, text=True, timeout=120)  # fmt: skip
+        assert not done.stderr
+        assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [found]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_when_the_tab_key_is_pressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    journal(tmp_path / "runs" / "night", started("night"))
+    (tmp_path / ".zshrc").write_text(
+        'autoload -U compinit\ncompinit -u -D\neval "$(ftctl completion zsh)"\nPS1="ready> "\n'
+    )
+    env = environment(tmp_path) | {"HOME": str(tmp_path), "ZDOTDIR": str(tmp_path)}
+    with Terminal(["zsh", "-d", "-i"], 24, 100, env, tmp_path) as shell:
+        for typed, found in (("ftctl sta\t", "ftctl status"), ("ftctl logs n\t", "ftctl logs night")):
+            shell.wait_for("ready>")
+            shell.type(typed)
+            shell.wait_for(found)
+            shell.type("\x15")  # Ctrl-U: an empty line
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -33,7 +33,8 @@ def test_the_command_is_a_process(tmp_path: Path) -> None:
 def test_which_run(command: str, tmp_path: Path) -> None:
     code, out, err = ftctl(command, cwd=tmp_path)
     assert (code, out) == (2, "")
-    assert err == "ftctl: cannot find the run: there is no run in runs/ here; name a run dir or a job id\n"
+    assert err.startswith("ftctl: cannot find the run: there is no run in runs/ here; name a run dir or a job id")
+    assert err.endswith("; `ftctl jobs` lists your jobs\n")
     journal(tmp_path / "runs" / "one", started(), {"event": "job_finished", "code": 0})
     for name in ([], ["one"], ["runs/one"], [tmp_path / "runs" / "one"]):
         assert "cannot find" not in ftctl(command, *name, cwd=tmp_path)[2]
@@ -43,7 +44,7 @@ def test_which_run(command: str, tmp_path: Path) -> None:
     assert err.endswith("there are 2 runs in runs/; name one; known are one, two\n")
     code, _, err = ftctl(command, "three", cwd=tmp_path)
     assert code == 2
-    assert err.endswith("no events.jsonl in three or runs/three; known are one, two\n")
+    assert err.endswith("no events.jsonl in three or runs/three; known are one, two; `ftctl jobs` lists your jobs\n")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_which_run(command: str, tmp_path: Path) -> None:
     [
         ([], "missing command"),
         (["statsu"], "no such command 'statsu'"),
-        (["status", "a", "b"], "unexpected extra argument"),
+        (["status", "a", "b"], "`b` is more than this command takes"),
         (["stop", "--timeout", "5x"], "'5x' is not a duration"),
         (["clean", "x", "--all"], "RUN and --all exclude each other"),
         (["report", "--jsn"], "no such option"),

@@ -18,8 +18,6 @@ from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
 from ftlaunch_contract.progress import Advance, ignore
 
-_SUBDIR = "checkpoints"  # of a run dir, where the spec does not say otherwise
-
 Watched = Callable[[str, int], AbstractContextManager[Advance]]
 """Entered around long work: what is done, and how many bytes; gives what is told of bytes that are done."""
 
@@ -52,7 +50,7 @@ class CatalogEntry:
 def directory_of(name: str | None) -> Path:
     """The checkpoint directory that `name` means: itself, or that of a run dir or a job id. Raises CannotFind."""
     path = Path(name) if name is not None else None
-    if path is None or not path.is_dir():
+    if path is None or not _is_dir(path):
         return _of_run(find(name))
     if (path / EVENTS).is_file():
         return _of_run(load(path))
@@ -61,8 +59,15 @@ def directory_of(name: str | None) -> Path:
     return path
 
 
+def _is_dir(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # its name is too long, say
+        return False
+
+
 def _of_run(run: Run) -> Path:
-    return Path(run.start.get("checkpoint_dir", run.run_dir / _SUBDIR))
+    return run.checkpoint_dir
 
 
 # --- looking ----------------------------------------------------------------------------------------------

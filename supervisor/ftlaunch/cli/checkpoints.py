@@ -16,6 +16,7 @@ import click
 from ftlaunch.checkpoints import catalog as room
 from ftlaunch.checkpoints import catalog_view as view
 from ftlaunch.cli.place_first import PlaceFirst
+from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.cli.terminal.progress import progress
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
@@ -23,11 +24,12 @@ from ftlaunch_contract.files.dirlock import Locked
 
 _json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 _NO = 1
+_NO_TORCH = "ModuleNotFoundError: No module named 'torch'"
 _EXPORT = "ftlaunch_hooks.storage.export"  # a program of its own: it needs torch
 
 
 @click.group(cls=PlaceFirst, invoke_without_command=True, short_help="List, verify, show, prune or export checkpoints.")
-@click.argument("place", metavar="[DIR|RUN]", required=False)
+@click.argument("place", metavar="[DIR|RUN]", required=False, shell_complete=complete_run)
 @_json
 @click.pass_context
 def checkpoints(context: click.Context, place: str | None, as_json: bool) -> int | None:
@@ -146,6 +148,8 @@ def _converted(words: Sequence[str]) -> str:
         errors.seek(0)
         last = errors.read().strip().rpartition("\n")[2]
     if program.returncode:
+        if last == _NO_TORCH:
+            last = f"{sys.executable} has no torch; `pip install 'ftlaunch[torch]'` brings it"
         raise click.ClickException(f"cannot export: {last}")
     return said
 

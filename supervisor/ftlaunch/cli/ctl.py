@@ -36,7 +36,7 @@ from ftlaunch.cli.terminal.progress import progress
 from ftlaunch.cli.terminal.top import top
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.formatting import duration, printable
-from ftlaunch.history.runs import CannotFind, Run, find, memories_of
+from ftlaunch.history.runs import CannotFind, Run, find, find_to_ask, memories_of
 from ftlaunch.history.status_view import not_running, status_lines
 from ftlaunch.memory import cleanup
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
@@ -62,7 +62,7 @@ def _main(argv: Sequence[str]) -> int:
         _say(error.message)
         return error.exit_code
     except CannotFind as error:
-        _say(f"cannot find the run: {error}")
+        _say(f"cannot {error.lacking} the run: {error}")
         return EXIT_USAGE
 
 
@@ -117,7 +117,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="print JSON")
 @_json
 def status(name: str | None, as_json: bool) -> int:
     """Show what a running job does, rank by rank."""
-    run = find(name)
+    run = find_to_ask(name)
     try:
         answer = ask_job(run, name, {"do": "status"})
     except NotRunning:
@@ -136,7 +136,7 @@ def status(name: str | None, as_json: bool) -> int:
 @click.option("--timeout", callback=_seconds, default="5m", show_default=True, help="longest wait, as 90s or 5m")
 def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     """Ask a job to save its newest step and stop; wait until it has."""
-    run = find(name)
+    run = find_to_ask(name)
     pidfd = end_of_supervisor(run)
     if pidfd is None and not run.elsewhere and (run.end is not None or not run.agents):
         raise Cannot(f"cannot stop job {run.job_id}: it is not running: {not_running(run)}")
@@ -156,6 +156,9 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
     if not over:
         who = f" (pid {run.pid})" if pidfd is not None else ""
         raise Cannot(f"job {run.job_id}{who} still runs {duration(timeout)} after it was asked to stop")
+    if run.deleted:
+        click.echo(printable(f"job {run.job_id} has ended; how is not known here, as its {run.lost}"))
+        return 0
     run = run.again()
     click.echo(printable(f"job {run.job_id}: {not_running(run)}"))
     return 0 if run.end is not None and run.end["event"] in ("job_stopped", "job_finished") else NO

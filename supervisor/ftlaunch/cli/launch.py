@@ -6,12 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import click
 import yaml
 from click.shell_completion import shell_complete
 
 from ftlaunch.cli.options import Request, command, read_command_line
+from ftlaunch.spec.checks import missing_module
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
@@ -44,6 +46,7 @@ def run_command(argv: Sequence[str], environ: Mapping[str, str], start: Start, o
     def read() -> int:
         request = read_command_line(argv, own)
         with_secrets = with_lines(environ, sys.stdin)
+        _check_word(request)
         spec = resolve(request.target, request.args, request.flags, with_secrets)
         _check_targets(spec)
         _say_notes(request)
@@ -78,6 +81,30 @@ def _saying_errors(run: Callable[[], int], spec: JobSpec | None) -> int:
         return _report_bug(error, spec)
 
 
+def _check_word(request: Request) -> None:
+    """Raises SpecError for a command of `ftctl` in the place of a script that is not there."""
+    if "." in request.target or "/" in request.target or {"module", "no_python"} & request.flags.keys():
+        return
+    if not Path(request.target).exists():
+        from ftlaunch.cli.terminal.help import COMMANDS  # noqa: PLC0415 - as below
+
+        if request.target in COMMANDS:
+            raise SpecError(f"cannot run {request.target}: there is no such script; did you mean"
+                            f" `ftctl {request.target}`?")  # fmt: skip
+
+
+def _check_module(spec: JobSpec) -> None:
+    """Raises SpecError where the ranks' Python would not find their module: every attempt would end alike."""
+    launch = spec.launch
+    if launch.kind != "module" or launch.python != sys.executable:
+        return
+    if missing := missing_module(launch.target, {**os.environ, **launch.env}):
+        raise SpecError(
+            f"cannot run module {launch.target}: there is no module {missing} in {Path.cwd()}, on PYTHONPATH or in"
+            f" {launch.python}; change into the folder that it lies in, or install it"
+        )
+
+
 def _check_targets(spec: JobSpec) -> None:
     """Whether notices can be delivered; with --hosts each host asks for itself. Raises SpecError."""
     if any(target.apprise for target in spec.notify) and not spec.nodes.hosts:
@@ -91,6 +118,7 @@ def _start(spec: JobSpec, request: Request, environ: Mapping[str, str], begun: B
         from ftlaunch.agent.hosts import launcher  # noqa: PLC0415 - as below
 
         return launcher.run(spec, request.words(without=launcher.OWN_OPTIONS), environ)
+    _check_module(spec)
     return _run(spec, begun) if not request.check or _could_run(spec) else EXIT_GIVEN_UP
 
 

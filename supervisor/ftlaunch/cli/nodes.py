@@ -12,7 +12,7 @@ from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.formatting import printable
 from ftlaunch.history.nodes_view import node_lines
 from ftlaunch.history.report_view import ending
-from ftlaunch.history.runs import find
+from ftlaunch.history.runs import find_to_ask
 
 
 @click.group(cls=PlaceFirst, invoke_without_command=True, short_help="List the nodes of a job, or command one.")
@@ -79,7 +79,7 @@ def _command(name: str | None, request: dict[str, object]) -> int:
 
 def asked(name: str | None, request: dict[str, object]) -> dict[str, object] | None:
     """What a running job answers; None where it is not running, which is said. Raises Cannot or CannotFind."""
-    run = find(name)
+    run = find_to_ask(name)
     try:
         return ask_job(run, name, request)
     except NotRunning:

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from ftlaunch import __version__
 from ftlaunch.cli.terminal.examples import FTLAUNCH
 from ftlaunch.spec.errors import SpecError, did_you_mean, shown
+from ftlaunch.spec.job_spec import TITLES, part_of
 from ftlaunch.spec.key import Key
 from ftlaunch.spec.keys import OPTIONS
 
@@ -30,11 +31,6 @@ _EXITS = (
     "with a checkpoint, run it again; 143 stopped on request, nothing to save."
 )
 _LEAST_OF_A_NAME = 3  # letters, so that no letter of a short option is taken for a name
-_GROUPS = {
-    "ours": "What ftlaunch does",
-    "torchrun": "As in torchrun",
-    "accepted": "Accepted for torchrun's sake, without effect on one node",
-}
 
 
 @dataclass(frozen=True)
@@ -64,12 +60,13 @@ def _word(key: Key, value: str) -> str:
 
 
 class _Command(click.Command):
-    """A command whose help comes in the groups of the table."""
+    """A command whose help comes in the parts of a job spec."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for group, title in _GROUPS.items():
-            with formatter.section(title):
-                formatter.write_dl([_help_row(key) for key in OPTIONS.values() if key.group == group])
+        for part, title in TITLES.items():
+            if rows := [_help_row(key) for key in OPTIONS.values() if part_of(key) == part]:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
         options = [param for param in self.params if isinstance(param, click.Option) and param.name not in OPTIONS]
         others = [row for param in options if (row := param.get_help_record(ctx))]
         with formatter.section("Others"):
@@ -148,9 +145,20 @@ def _option(key: Key) -> click.Option:
     name = f"--{key.name.replace('_', '-')}"
     shorts = [key.short] if key.short else []
     if not key.switch:
-        return click.Option([*shorts, name, key.name])
+        return click.Option([*shorts, name, key.name], shell_complete=lambda _, __, begun: complete_value(key, begun))
     both = f"{name}/--no-{name[2:]}" if key.group == "ours" else name
     return click.Option([*shorts, both, key.name], is_flag=True, default=False)
+
+
+def complete_value(key: Key, begun: str) -> list[CompletionItem]:
+    """The values of an option that begin so: words that it allows, folders, ids of known jobs."""
+    if key.name == "job_id":
+        from ftlaunch.history.job_index import known_jobs  # noqa: PLC0415 - only for whom presses the tab key
+
+        return [CompletionItem(name) for name in sorted({job.job_id for job in known_jobs()}) if name.startswith(begun)]
+    if key.name.endswith("_dir"):
+        return [CompletionItem(begun, type="dir")]
+    return [CompletionItem(word) for word in key.choices() if word.startswith(begun)]
 
 
 def _files(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.rates import parse_rate, parse_size
 from ftlaunch.history import goodput, runs, timeline
@@ -91,7 +92,13 @@ _DAYS_ASKED: dict[str, Any] = {"callback": _number(1e-3, 36500.0), "metavar": "N
 @click.option("--copy-slowdown", **_SHARE,
               help="training is slower by so much while a copy is sent"
               f" [default: {known.COPY_SLOWDOWN:g}]")  # fmt: skip
-@click.option("--run", "run_name", metavar="RUN", help="take what is not given from this run dir or job, as measured")
+@click.option(
+    "--run",
+    "run_name",
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="take what is not given from this run dir or job, as measured",
+)
 @click.option("--simulate", "count", type=click.IntRange(0), default=0, metavar="RUNS",
               help="also simulate so many runs, by the real state machine and policy")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="of the simulation")

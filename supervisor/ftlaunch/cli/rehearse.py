@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem, ShellComplete
 
 from ftlaunch.cli.check import BadSpec, seconds
+from ftlaunch.cli.options import command as ftlaunch
 from ftlaunch.cli.options import read_command_line
 from ftlaunch.cli.terminal.progress import progress
 from ftlaunch.spec.job_spec import JobSpec, SpecError
@@ -22,7 +24,21 @@ from ftlaunch.tools.rehearsal.rehearsal import CannotRehearse, Rehearsal, Rehear
 _NO = 1
 
 
+def _complete(context: click.Context, begun: str) -> list[CompletionItem]:
+    """What may follow the words that are there, as behind `ftlaunch`."""
+    words = [str(word) for word in context.params.get("words") or ()]
+    return ShellComplete(ftlaunch, {}, "ftlaunch", "").get_completions(words, begun)
+
+
+class _Rehearse(click.Command):
+    """A command that takes the options of `ftlaunch` too."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return [*super().shell_complete(ctx, incomplete), *_complete(ctx, incomplete)]
+
+
 @click.command(
+    cls=_Rehearse,
     short_help="Break a job on purpose, and see whether it survives.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
@@ -31,7 +47,13 @@ _NO = 1
 @click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
               help="where the runs write [default: the job's run dir]; removed when all went well")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.argument("words", metavar="[OPTIONS OF ftlaunch] SPEC_OR_SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+@click.argument(
+    "words",
+    metavar="[OPTIONS OF ftlaunch] SPEC_OR_SCRIPT [ARGS]...",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    shell_complete=lambda context, _, begun: _complete(context, begun),
+)
 def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words: tuple[str, ...]) -> int:
     """Run the job for a few steps undisturbed, then with a rank killed, a rank frozen, preempted, and storage full.
 

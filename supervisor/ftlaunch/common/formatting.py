@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+_LEAST_CELL = 8  # characters: what is cut shorter says nothing
+
 
 def duration(seconds: float) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
@@ -42,3 +44,20 @@ def table(rows: Sequence[tuple[str, ...]], left: Collection[int] = ()) -> list[s
         return "  ".join(c.ljust(w) if n in left else c.rjust(w) for n, (c, w) in enumerate(cells)).rstrip()
 
     return [line(row) for row in rows]
+
+
+def cut_in_the_middle(text: str, width: int) -> str:
+    """At most so many characters, three at least: of a longer text its beginning and its end."""
+    if len(text) <= width:
+        return text
+    ahead = (width - 2) // 2
+    return f"{text[:ahead]}...{text[len(text) - (width - 3 - ahead) :]}" if width > 3 else "..."
+
+
+def fitted(rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
+    """The rows of a table of so many columns of a terminal: the longest cells are cut in their middle."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    gaps = 2 * (len(widths) - 1)
+    while sum(widths) + gaps > width and max(widths) > _LEAST_CELL:
+        widths[widths.index(max(widths))] -= 1
+    return [tuple(map(cut_in_the_middle, row, widths)) for row in rows]

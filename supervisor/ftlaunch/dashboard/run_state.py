@@ -8,7 +8,7 @@ from typing import Any
 
 from ftlaunch.history.lines.newest_step import NewestStep
 from ftlaunch.history.report_view import ending
-from ftlaunch.history.runs import Run
+from ftlaunch.history.runs import DamagedJournal, Run
 
 _LONGEST_STAMP = 50
 _STATES = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
@@ -57,7 +57,7 @@ class RunState:
         run = Run(self._run_dir, [self._start])
         try:
             elsewhere, alive = run.elsewhere, run.alive
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except DamagedJournal:
             return "unknown", "the journal does not say which process the supervisor is"
         if elsewhere:
             return (

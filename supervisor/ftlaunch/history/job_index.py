@@ -10,6 +10,8 @@ import contextlib
 import hashlib
 import json
 import os
+import random
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -17,9 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ftlaunch.history.journal import EVENTS
+from ftlaunch.memory.living_jobs import living_jobs
 from ftlaunch.system.helper_process import HelperProcesses, WaitsForEnds, module
 from ftlaunch_contract.files import atomic
 
+_LOOKED_AT = 100  # notes that each new one has looked at, drawn by chance: so the index does not grow without end
+_LONGEST = 60  # seconds that this process may live: storage of an old run dir may not answer
 _KEPT = 30 * 86400.0  # seconds that a run dir is remembered whose whole folder is gone: it may be mounted again
 
 
@@ -43,7 +48,10 @@ def known_jobs() -> list[KnownJob]:
 
 
 def forget_if_gone(job: KnownJob) -> None:
-    """Forget a job whose run dir was deleted. A folder that may only not be mounted now is remembered for a month."""
+    """Forget a job whose run dir was deleted, and which does not run.
+
+    A folder that may only not be mounted now is remembered for a month.
+    """
     run_dir = Path(job.run_dir)
     with contextlib.suppress(OSError, RuntimeError):  # it cannot be looked at now
         path = _path(job)
@@ -83,7 +91,18 @@ def _write(job: KnownJob) -> None:
     atomic.replace_durable(path, json.dumps(asdict(job)).encode() + b"\n")
 
 
+def _prune() -> None:
+    """Forget some of the jobs whose run dirs were deleted, if they have ended."""
+    running = {job.places.run_dir for job in living_jobs()}
+    known = known_jobs()
+    for job in random.sample(known, min(_LOOKED_AT, len(known))):
+        if job.run_dir not in running:
+            forget_if_gone(job)
+
+
 if __name__ == "__main__":
     os.nice(19)
+    signal.alarm(_LONGEST)
     with contextlib.suppress(OSError, RuntimeError):
-        _write(KnownJob(sys.argv[1], sys.argv[2]))
+        _write(KnownJob(sys.argv[1], str(Path(sys.argv[2]).resolve())))
+        _prune()

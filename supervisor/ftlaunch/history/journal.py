@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ftlaunch_contract.files import atomic
 
@@ -57,6 +59,18 @@ class Journal:
         os.close(self._fd)
 
 
+def open_journal(run_dir: Path) -> BinaryIO:
+    """The journal of a run dir, for reading. Raises OSError, also where it is a FIFO, which would block."""
+    path = run_dir / EVENTS
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    kind = os.fstat(fd).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(fd)
+        why = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+        raise OSError(why, os.strerror(why) if stat.S_ISDIR(kind) else "it is no regular file", str(path))
+    return os.fdopen(fd, "rb")
+
+
 def read_events(run_dir: Path) -> list[dict[str, Any]]:
     """All whole lines of a run's journal. Raises FileNotFoundError when there is none."""
     return list(stream_events(run_dir))
@@ -68,7 +82,7 @@ def stream_events(run_dir: Path, dropped: Counter[str] | None = None) -> Iterato
     dropped: counts the lines that are left out, by the reason. Raises OSError at the first line.
     """
     left_out: Counter[str] = Counter() if dropped is None else dropped
-    with (run_dir / EVENTS).open("rb") as file:
+    with open_journal(run_dir) as file:
         while line := file.readline(LONGEST_LINE):
             if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
                 left_out[TOO_LONG] += 1

@@ -8,6 +8,7 @@ and a job takes up the memory of no other (memory_owner.py).
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -19,7 +20,8 @@ from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import memory_root
 
 _PLACES = "places.json"
-_APART = "@"  # no job id has it
+APART = "@"
+"""stands between job id and digest in the name of a directory apart; no job id has it"""
 _LONGEST = 47  # characters of the job id in the name of a directory apart: a socket's path is short
 
 
@@ -54,12 +56,12 @@ def memory_dir(job_id: str) -> Path:
 
 def memory_dir_apart(job_id: str, places: Places) -> Path:
     """Where a job keeps them when `memory_dir` is another's."""
-    return memory_root(os.getuid()) / f"{job_id[:_LONGEST]}{_APART}{places.digest}"
+    return memory_root(os.getuid()) / f"{job_id[:_LONGEST]}{APART}{places.digest}"
 
 
 def memory_dirs(job_id: str) -> list[Path]:
     """The memory directories of all jobs of an id that are there."""
-    apart = memory_root(os.getuid()).glob(f"{job_id[:_LONGEST]}{_APART}*")
+    apart = memory_root(os.getuid()).glob(f"{glob.escape(job_id[:_LONGEST])}{APART}*")
     return [path for path in (memory_dir(job_id), *sorted(apart)) if path.is_dir()]
 
 

@@ -19,9 +19,13 @@ def opening(spec: JobSpec, run_dir: Path) -> str:
     ranks = "1 rank" if spec.launch.nproc == 1 else f"{spec.launch.nproc} ranks"
     hang = "off" if spec.limits.hang_timeout is None else spec.limits.hang_timeout
     limit = duration(hang) if isinstance(hang, float) else hang
-    allowed = f"{spec.restarts.max_restarts} restarts allowed, hang timeout {limit}"
+    count = spec.restarts.max_restarts
+    restarts = "1 restart is" if count == 1 else f"{count or 'no'} restarts are"
     nodes = f"{spec.nodes.most} nodes, " if spec.nodes.several else ""
-    return f"job {spec.job_id}: {nodes}{ranks}, {allowed}; run dir {run_dir}"
+    return (
+        f"job {spec.job_id} has {nodes}{ranks}; {restarts} allowed, the hang timeout is {limit};"
+        f" the run dir is {run_dir}"
+    )
 
 
 def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> str:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Mapping
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from ftlaunch.spec.errors import SpecError, one_line
+from ftlaunch.spec.errors import SpecError, did_you_mean, one_line
+
+_MOST_LOOKED_AT = 10_000  # files of a folder among which one may be meant
+_CHANGING = (b"__path__", b"meta_path", b"sys.modules")  # what a package writes that has modules in other places
 
 
 def check_target(kind: str, target: str, environ: Mapping[str, str]) -> None:
@@ -41,7 +47,56 @@ def _mode(target: str) -> int:
     try:
         return Path(target).stat().st_mode
     except OSError as error:
-        raise SpecError(f"cannot run {one_line(target)}: {str(error.strerror).lower()}") from None
+        why = str(error.strerror).lower()
+        hint = likely_file(target) if isinstance(error, FileNotFoundError) else ""
+        raise SpecError(f"cannot run {one_line(target)}: {why}{hint}") from None
+
+
+def likely_file(path: str) -> str:
+    """What may have been meant by the path of a file that is not there, or where it was looked for."""
+    folder, name = os.path.split(path)
+    try:
+        beside = [entry.name for entry in itertools.islice(os.scandir(folder or "."), _MOST_LOOKED_AT)]
+    except OSError:
+        return f"; there is no folder {one_line(folder)}"
+    meant = did_you_mean(name, beside)
+    return meant or f"; it was looked for in {one_line(Path(folder).resolve())}"
+
+
+def missing_module(name: str, environ: Mapping[str, str]) -> str:
+    """The part of a module's name that this Python does not find for a rank, or an empty string. Runs nothing of it.
+
+    Of a package that may change where its modules are found, only its own name is looked for.
+    """
+    places = [str(Path.cwd()), *environ.get("PYTHONPATH", "").split(os.pathsep)]
+    parts = name.split(".")
+    for number in range(1, len(parts) + 1):
+        part = ".".join(parts[:number])
+        found = _spec_of(part, places, top=number == 1)
+        if found is None:
+            return part
+        if found.submodule_search_locations is None or _changes_its_places(found):
+            return ""
+        places = list(found.submodule_search_locations)
+    return ""
+
+
+def _spec_of(name: str, places: list[str], *, top: bool) -> ModuleSpec | None:
+    found = PathFinder.find_spec(name, places)
+    if found is not None or not top:
+        return found
+    specs = (finder.find_spec(name, None, None) for finder in sys.meta_path)
+    return next((spec for spec in specs if spec is not None), None)
+
+
+def _changes_its_places(package: ModuleSpec) -> bool:
+    if package.origin is None or not package.origin.endswith(".py"):
+        return package.origin is not None  # a namespace has no code; what is not source cannot be read
+    try:
+        source = Path(package.origin).read_bytes()
+    except OSError:
+        return True
+    return any(word in source for word in _CHANGING)
 
 
 def why_not_writable(folder: Path) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from ftlaunch.policy.fault_rules import FaultRule
 from ftlaunch.spec import shown
 from ftlaunch.spec.errors import SpecError
+from ftlaunch.spec.key import Key
 from ftlaunch.spec.keys import YAML_KEYS, default
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
 from ftlaunch.spec.parsers import Endpoint, StorageInterval
@@ -171,8 +172,26 @@ PARTS: Mapping[str, type] = {
     "numbers": NumberSpec,
     "saving": SavingSpec,
 }
+TITLES: Mapping[str, str] = {
+    "target": "What to run",
+    "": "The job and its places",
+    "launch": "Ranks",
+    "nodes": "Nodes",
+    "restarts": "Restarts",
+    "limits": "Hangs and slow ranks",
+    "numbers": "Numbers",
+    "saving": "Saving and resuming",
+    "torchrun": "Taken over from torchrun",
+    "accepted": "Accepted for torchrun's sake, without effect on one node",
+}
+"""the titles of the parts of a job spec, as help and docs list its keys"""
 _PART_OF = {item.name: part for part, kind in PARTS.items() for item in fields(kind)}
 _TOP = {item.name for item in fields(JobSpec)} - PARTS.keys()
+
+
+def part_of(key: Key) -> str:
+    """The part of a job spec in which a key is listed, as `TITLES` names it."""
+    return key.group if key.group != "ours" else _PART_OF.get(key.field, "")
 
 
 def value_of(spec: JobSpec, name: str) -> Any:

@@ -10,6 +10,8 @@ from typing import Any
 from ftlaunch.spec import shown
 from ftlaunch.spec.errors import RefusedError, did_you_mean
 
+_ANY_WORD = "some-word"  # no choice of any key
+
 
 @dataclass(frozen=True)
 class Key:
@@ -52,11 +54,16 @@ class Key:
         except RefusedError as refused:
             given = raw if refused.given is None and not refused.at else refused.given
             allowed = refused.allowed or f"it must be {self.allowed}"
-            hint = refused.hint or (did_you_mean(given, self._choices()) if isinstance(given, str) else "")
+            hint = refused.hint or (did_you_mean(given, self.choices()) if isinstance(given, str) else "")
             raise RefusedError(f"{allowed}{hint}", refused.at, given) from None
 
-    def _choices(self) -> list[str]:
-        """The words in the text of what is allowed that are allowed as they stand: `auto`, `off`, a policy."""
+    def choices(self) -> list[str]:
+        """The words in the text of what is allowed that are allowed as they stand: `auto`, `off`, a policy.
+
+        None where any word is allowed.
+        """
+        if self._takes(_ANY_WORD):
+            return []
         return [word for word in re.findall(r"[A-Za-z][\w-]*", self.allowed) if self._takes(word)]
 
     def _takes(self, word: str) -> bool:

@@ -177,7 +177,7 @@ def test_what_is_no_place_is_said(ftctl: Ftctl, place: Path, tmp_path: Path) -> 
     assert ftctl(tmp_path / "empty", "verify")[0] == 1
     code, _, err = ftctl("nowhere")
     assert code == 2
-    assert "cannot find the run: no events.jsonl in nowhere or runs/nowhere" in err
+    assert "there is no events.jsonl in nowhere or runs/nowhere" in err
     code, _, err = ftctl(layout.iteration_dir(place, 30))
     assert code == 2
     assert "is one checkpoint; name the directory it lies in, and `show 30`" in err

@@ -139,7 +139,9 @@ def test_switches_can_be_taken_back(capsys, runner, place: Path) -> None:
         assert runner.specs[-1].saving.fresh is expected
 
 
-def test_variables_are_read(capsys, runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_read(capsys, runner, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "pkg").mkdir()
+    (place / "pkg/train.py").touch()
     monkeypatch.setenv("PET_NPROC_PER_NODE", "3")
     monkeypatch.setenv("PET_MODULE", "1")
     ftlaunch(capsys, "pkg.train")
@@ -189,3 +191,36 @@ def test_help_lists_every_option_and_exit_code(capsys) -> None:
 
 def test_version(capsys) -> None:
     assert ftlaunch(capsys, "--version") == (0, f"ftlaunch {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["trian.py"], "cannot run trian.py: no such file or directory; did you mean `train.py`?"),
+        (["jobs"], "cannot run jobs: there is no such script; did you mean `ftctl jobs`?"),
+        (["no/train.py"], "cannot run no/train.py: no such file or directory; there is no folder no"),
+        (["-m", "no.such.mod"], "cannot run module no.such.mod: there is no module no in "),
+        (["-m", "pkg.no"], "cannot run module pkg.no: there is no module pkg.no in "),
+        (["-m", "json.nothing"], "there is no module json.nothing in "),
+    ],
+)
+def test_what_is_not_there_is_refused_before_the_start(
+    words: list[str], says: str, capsys, runner, place: Path
+) -> None:
+    """A module that is not there used up all restarts."""
+    (place / "pkg").mkdir()
+    (place / "pkg/__init__.py").write_text("raise SystemExit('it was run')")
+    code, out, err = ftlaunch(capsys, *words)
+    assert (code, out, runner.specs) == (2, "", [])
+    assert says in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", ["pkg", "pkg.there", "changing.anything", "space.there", "os.path", "click.testing"])
+def test_a_module_that_may_be_found_is_not_refused(module: str, capsys, runner, place: Path) -> None:
+    for folder, text in (("pkg", ""), ("changing", "__path__ = ['/elsewhere']"), ("space", None)):
+        (place / folder).mkdir()
+        (place / folder / "there.py").touch()
+        if text is not None:
+            (place / folder / "__init__.py").write_text(text)
+    assert ftlaunch(capsys, "-m", module)[0] == 75

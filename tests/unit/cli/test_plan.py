@@ -224,7 +224,7 @@ def test_a_run_without_checkpoints_is_not_enough(ftctl: Ftctl, run_dir: Path) ->
 @pytest.mark.parametrize(
     ("words", "piece"),
     [
-        (("--gpus", "0", *ASKED[2:]), "0 is not in the range x>=1"),
+        (("--gpus", "0", *ASKED[2:]), "0 is not a whole number of 1 or more"),
         (ASKED[2:], "missing option '--gpus'"),
         (ASKED[:4], "it takes --storage-bandwidth, or a --run that has measured it"),
         ((*ASKED[:2], *ASKED[4:]), "it takes --state-size"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -69,16 +70,42 @@ def test_ftctl_finds_a_job_by_its_id_from_anywhere(tmp_path: Path) -> None:
     assert "2 jobs have the id far; name a run dir: " in err
 
 
-def test_the_list_says_how_each_job_stands(tmp_path: Path) -> None:
+def test_the_list_says_how_each_job_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
     incident = {"event": "incident", "sentence": "rank 1\x1b[31m was killed " + "x" * 99}
     noted("a", journal(tmp_path / "a", started("a"), {"event": "progress", "step": 7}, incident))
     noted("b", journal(tmp_path / "b", started("b"), {"event": "job_stopped", "code": 75, "step": 12}))
     noted("c", tmp_path / "c")
+    nothing = {"event": "job_stopped", "code": 143, "step": -1}
+    noted("d", journal(tmp_path / "d", started("d"), {"event": "rank_exited", "step": 5}, nothing))
     code, out, err = ftctl("jobs", cwd=tmp_path)
     assert (code, err) == (0, "")
     head, *rows = [line for line in out.splitlines() if str(tmp_path) in line or line.startswith("job ")]
-    assert head.split() == ["job", "state", "step", "started", "run", "dir", "last", "incident"]
-    assert sorted(row.split()[:3] for row in rows) == [["a", "killed", "7"], ["b", "stopped", "12"]]
+    assert head.split() == [
+        *["job", "state", "step", "started", "(UTC)", "run", "dir", "last", "incident", "or", "problem"]
+    ]
+    assert sorted(row.split()[:3] for row in rows) == [
+        ["a", "killed", "7"], ["b", "stopped", "12"], ["d", "stopped", "5"],
+    ]  # fmt: skip
     assert "rank 1\\x1b[31m was killed xxx" in out
     assert ftctl("jobs", "--running", cwd=tmp_path)[1].count(str(tmp_path)) == 0
-    assert {job.job_id for job in known_jobs()} == {"a", "b"}
+    assert {job.job_id for job in known_jobs()} == {"a", "b", "d"}
+
+
+def test_each_note_forgets_some_whose_run_dirs_are_gone(tmp_path: Path) -> None:
+    """So the index does not grow without end where nobody lists jobs."""
+    kept = [noted("kept", journal(tmp_path / f"kept{number}", started("kept"))) for number in range(20)]
+    for number in range(80):
+        noted("gone", tmp_path / f"gone{number}")
+    job_index._prune()
+    assert sorted(job.run_dir for job in known_jobs()) == sorted(job.run_dir for job in kept)
+
+
+def test_a_job_that_is_not_found_has_a_name_that_may_be_meant(tmp_path: Path) -> None:
+    noted("night", journal(tmp_path / "far/away", started("night"), {"event": "job_finished", "code": 0}))
+    code, _, err = ftctl("logs", "nigth", cwd=tmp_path)
+    assert code == 2
+    assert "no job is called nigth, and there is no events.jsonl in nigth or runs/nigth; did you mean `night`?" in err
+    assert err.endswith("; `ftctl jobs` lists your jobs\n")
+    assert "did you mean" not in ftctl("logs", "nope", cwd=tmp_path)[2]

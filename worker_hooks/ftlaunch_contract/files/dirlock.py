@@ -130,12 +130,7 @@ class DirLock:
             time.sleep(_RETRY)
 
     def _holder(self) -> tuple[int, int, str, str]:
-        """Pid and start time of the holder, its host and its PID namespace; a text is empty where it is not known."""
-        words = os.pread(self._note, _WIDTH, 0).split()
-        if len(words) not in (2, 3, 4) or not all(word.isdigit() for word in words[:2]):
-            return 0, -1, "", ""
-        host, namespace = (word.decode(errors="replace") for word in [*words[2:], b"", b""][:2])
-        return int(words[0]), int(words[1]), host, namespace
+        return _signed(self._note)
 
     # --- where the file system has no locks -----------------------------------------------------------------------
 
@@ -180,6 +175,29 @@ class DirLock:
         """Close the descriptors of this process only: a child of the holder does not hold the lock then."""
         for fd in {self.fd, self._note}:
             os.close(fd)
+
+
+def living_holder(directory: Path) -> Holder | None:
+    """The process that has signed the lock of a directory last; None where it is gone, or cannot be seen from here."""
+    try:
+        note = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        holder, start, host, namespace = _signed(note)
+    finally:
+        os.close(note)
+    seen = host in ("", socket.gethostname()) and namespace in ("", str(pid_namespace()))
+    return (holder, start) if seen and holder and process_start_time(holder) == start else None
+
+
+def _signed(note: int) -> tuple[int, int, str, str]:
+    """Pid and start time of the holder, its host and its PID namespace; a text is empty where it is not known."""
+    words = os.pread(note, _WIDTH, 0).split()
+    if len(words) not in (2, 3, 4) or not all(word.isdigit() for word in words[:2]):
+        return 0, -1, "", ""
+    host, namespace = (word.decode(errors="replace") for word in [*words[2:], b"", b""][:2])
+    return int(words[0]), int(words[1]), host, namespace
 
 
 def remove_stand_ins(memory: Path) -> None:

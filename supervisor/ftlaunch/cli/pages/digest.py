@@ -20,10 +20,10 @@ def directory_of_runs(name: str | None) -> Path | None:
     if name is None:
         return None
     path = Path(name)
-    is_job_id = "/" not in name and (RUNS / name / EVENTS).is_file()
-    if (path / EVENTS).is_file() or is_job_id or not path.is_dir():
-        return None
     try:
+        is_job_id = "/" not in name and (RUNS / name / EVENTS).is_file()
+        if (path / EVENTS).is_file() or is_job_id or not path.is_dir():
+            return None
         return path if directory.run_dirs(path) else None
     except OSError as error:
         raise Cannot(f"cannot report: {name}: {(error.strerror or str(error)).lower()}") from error

@@ -13,7 +13,6 @@ from ftlaunch.cli.pages.digest import digest, directory_of_runs
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.common.formatting import printable
 from ftlaunch.history import goodput
-from ftlaunch.history.lines.numbers import sound
 from ftlaunch.history.report_view import report_data, report_lines
 from ftlaunch.history.runs import find, locate
 from ftlaunch.history.timeline import moments
@@ -47,7 +46,7 @@ def report(name: str | None, as_json: bool, page: str | None, since: float | Non
     if since is not None:
         raise click.UsageError("--since is for a directory of run dirs, such as `ftctl report runs --since 7d`")
     run = find(name)
-    line = moments(map(sound, run.events))
+    line = moments(run.events)
     if not line:
         raise Cannot(f"cannot report: the journal in {run.run_dir} has no whole event")
     story = goodput.tell(line)

@@ -11,6 +11,7 @@ FTLAUNCH = (
 )
 
 EXAMPLES = {
+    "": ("ftctl jobs", "ftctl status gpt", "ftctl logs gpt -f", "ftctl stop gpt", "ftctl report gpt --html"),
     "attach": ("ftctl attach gpt",),
     "check": ("ftctl check", "ftctl check job.yaml --json"),
     "checkpoints": ("ftctl checkpoints", "ftctl checkpoints runs/gpt --json"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import click
 
@@ -17,23 +18,31 @@ SECTIONS = {
     "Schedulers": ("kubernetes", "systemd"),
     "The shell": ("completion",),
 }
+COMMANDS = frozenset(name for names in SECTIONS.values() for name in names)
 _REST = "Others"
+_LONGEST_SUMMARY = 200  # characters: the whole first sentence; it is wrapped to the terminal
+_NOT_IN_RANGE = re.compile(r"(\S+) is not (a valid integer range|in the range .*)$")
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 _NOT_A_CHOICE = re.compile(r": '([^']*)' is not one of ")
 
 
 class SectionedGroup(click.Group):
     """A group whose help lists its commands by section; every command below it gets its examples."""
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples"):
+            for line in EXAMPLES[""]:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
         super().add_command(cmd, name)
         _add_examples(cmd, name or cmd.name or "")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        listed = {name for names in SECTIONS.values() for name in names}
-        rest = {_REST: tuple(name for name in self.list_commands(ctx) if name not in listed)}
+        rest = {_REST: tuple(name for name in self.list_commands(ctx) if name not in COMMANDS)}
         for title, names in {**SECTIONS, **rest}.items():
             found = [(name, self.commands[name]) for name in names if name in self.commands]
-            rows = [(name, command.get_short_help_str(limit=80)) for name, command in found if not command.hidden]
+            rows = [(name, one.get_short_help_str(_LONGEST_SUMMARY)) for name, one in found if not one.hidden]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows, col_max=14)
@@ -42,8 +51,14 @@ class SectionedGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:  # fmt: skip
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            ctx.fail(f"no such command {args[0]!r}{did_you_mean(args[0], self.commands)}")
+            ctx.fail(f"no such command {args[0]!r}{_meant(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
+
+
+def _meant(word: str, commands: Iterable[str]) -> str:
+    if word.endswith((".py", ".yaml", ".yml")):
+        return f"; did you mean `ftlaunch {word}`?"
+    return did_you_mean(word, commands)
 
 
 def _add_examples(command: click.Command, path: str) -> None:
@@ -65,4 +80,15 @@ def usage_sentence(error: click.UsageError) -> str:
     kind = error.param.type if isinstance(error, click.BadParameter) and error.param is not None else None
     if isinstance(kind, click.Choice) and (given := _NOT_A_CHOICE.search(message)):
         message += did_you_mean(given[1], map(str, kind.choices))
+    if isinstance(kind, click.IntRange) and (wrong := _NOT_IN_RANGE.search(message)):
+        message = f"{message[: wrong.start()]}{wrong[1]} is not {_range(kind)}"
+    if extra := _EXTRA.fullmatch(message):
+        message = f"`{extra[1]}` is more than this command takes"
     return f"{message[:1].lower()}{message[1:]}"
+
+
+def _range(kind: click.IntRange) -> str:
+    """What an option takes, in words."""
+    if kind.max is None:
+        return "a whole number" if kind.min is None else f"a whole number of {kind.min} or more"
+    return f"a whole number from {kind.min} to {kind.max}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from ftlaunch.history.digest.hosts import HostTime, HostWatch
@@ -98,4 +99,6 @@ class _Walk:
         made = digest.seconds[USEFUL]
         digest.seconds[LOST] = min(digest.steps_lost * (story.step_seconds or 0.0), made)
         digest.seconds[USEFUL] = made - digest.seconds[LOST]
+        if not isfinite(sum(digest.seconds.values()) + digest.steps_lost):
+            raise ValueError("its numbers add up to none")
         return digest

@@ -60,7 +60,13 @@ def test_every_command_of_ftctl_has_examples_that_parse(path: str, tmp_path: Pat
 
 
 def test_no_example_is_of_a_command_that_is_gone() -> None:
-    assert EXAMPLES.keys() <= COMMANDS.keys()
+    assert EXAMPLES.keys() - {""} <= COMMANDS.keys()
+
+
+def test_ftctl_has_examples_of_its_own_and_cuts_no_summary(tmp_path: Path) -> None:
+    said = ftctl("--help", cwd=tmp_path)[1]
+    assert all(f"  {line}\n" in said for line in EXAMPLES[""])
+    assert not [line for line in said.splitlines()[1:] if line.endswith("...")]
 
 
 @pytest.mark.parametrize("line", FTLAUNCH)
@@ -87,6 +93,10 @@ def test_every_command_is_in_a_section(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (["statsu"], "no such command 'statsu'; did you mean `status`?; see `ftctl --help`"),
+        (["train.py"], "no such command 'train.py'; did you mean `ftlaunch train.py`?"),
+        (["logs", "--rank", "x"], "invalid value for '--rank': 'x' is not a whole number of 0 or more"),
+        (["dashboard", "--port", "70000"], "70000 is not a whole number from 0 to 65535"),
+        (["status", "a", "b"], "`b` is more than this command takes"),
         (["zzz"], "no such command 'zzz'; see `ftctl --help`"),
         (["checkpoints", "gpt", "verfy"], "no such command 'verfy'; did you mean `verify`?"),
         (["nodes", "gpt", "forgiv", "n1"], "no such command 'forgiv'; did you mean `forgive`?"),
@@ -107,7 +117,8 @@ def test_a_mistyped_word(words: list[str], says: str, tmp_path: Path) -> None:
 def test_a_mistyped_run(words: list[str], tmp_path: Path) -> None:
     code, _, err = ftctl(*words, "gtp", cwd=tmp_path)
     assert code == 2
-    assert "no events.jsonl in gtp or runs/gtp; did you mean `gpt`?; known are gpt" in err
+    assert "no job is called gtp, and there is no events.jsonl in gtp or runs/gtp; did you mean `gpt`?" in err
+    assert "`ftctl jobs` lists your jobs" in err
 
 
 @pytest.mark.parametrize(
