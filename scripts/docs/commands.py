@@ -30,7 +30,7 @@ def exit_table() -> str:
 
 def bare_options() -> str:
     """The options of `ftlaunch` that no key of a job spec has."""
-    context = click.Context(launcher, info_name="ftlaunch")
+    context = click.Context(launcher, info_name="ftlaunch", **launcher.context_settings)
     options = [one for one in launcher.get_params(context) if isinstance(one, click.Option) and one.name not in OPTIONS]
     rows = [f"| {', '.join(f'`{name}`' for name in one.opts)} | {_cell(_plain(one.help or ''))} |" for one in options]
     return "\n".join(["| option | what it says |", "| --- | --- |", *rows])

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.history.journal import EVENTS, LONGEST_LINE
-from ftlaunch.history.runs import CannotFind, Run
+from ftlaunch.history.journal import EVENTS, LONGEST_LINE, open_journal
+from ftlaunch.history.runs import Run, unreadable
 
 MARKS = frozenset({"job_started", "job_finished", "job_stopped", "job_failed"})
 """the events that a run begins and ends with"""
@@ -20,12 +20,12 @@ _NAME = re.compile(r'"event": "(\w+)"')  # parsing a line takes twenty times as 
 def newest_run(run_dir: Path) -> Run:
     """The run dir, with the marks of its newest run for events. Raises CannotFind where it cannot be read."""
     try:
-        with (run_dir / EVENTS).open("rb") as file:
+        with open_journal(run_dir) as file:
             lines = iter(lambda: file.readline(LONGEST_LINE), b"")
             events = (parsed(line) for line in lines if _WORD in line)
             return Run(run_dir, of_newest(event for event in events if event is not None))
     except OSError as error:
-        raise CannotFind(f"{run_dir / EVENTS}: {(error.strerror or str(error)).lower()}") from error
+        raise unreadable(run_dir / EVENTS, error) from error
 
 
 def of_newest(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
