@@ -13,7 +13,7 @@ from functools import cache
 from house import ROOT, SOURCES
 
 _HOLE = "{}"
-_REFUSED = {"Cannot": "", "CannotFind": "cannot find the run: "}
+_REFUSED = {"Cannot": "", "CannotFind": "cannot {} the run: "}
 """what raises a refusal, and the words before it on the terminal"""
 
 
