@@ -169,11 +169,13 @@ async def look(job: FtJob, folder: Path | None) -> str:
     return drawn
 
 
+@pytest.mark.long
 def test_the_picture_of_the_guide(job: FtJob) -> None:
-    """FT_PICTURES names the folder that it is written to."""
+    """A job with hooks, of which a rank is killed. FT_PICTURES names the folder that it is written to."""
     import asyncio
 
-    start(job, seconds=0.1, FAULT="1 30")
+    words = ("--out", str(job.out), "--steps", "1000000", "--step-time", "0.1")
+    job.start("--max-restarts", "3", "--storage-interval", "20", args=words, env={"FAULT": "sigkill 1 30"})
     job.wait_step(3)
     folder = os.environ.get("FT_PICTURES")
     drawn = asyncio.run(asyncio.wait_for(look(job, Path(folder) if folder else None), 90))
