@@ -15,7 +15,7 @@ def test_two_nodes_train_to_what_one_node_trains_to(nodes: NodesJob, alone: FtJo
     assert (committed["step"], committed["why"]) == (30, "end")
     assert nodes.events("job_finished")[-1]["code"] == 0
     speaker = next(number for number in range(2) if "done; 0 of 3 restarts used" in nodes.said(number))
-    assert f"job {nodes.job_id}: 2 nodes, 4 ranks" in nodes.said(speaker)
+    assert f"job {nodes.job_id} has 2 nodes, 4 ranks" in nodes.said(speaker)
     assert nodes.said(1 - speaker).splitlines() == [
         f"ftlaunch: joined: the head at 127.0.0.1:{nodes.port} speaks for the job",
         f"ftlaunch: this is node {1 - speaker} of 2",

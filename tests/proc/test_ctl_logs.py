@@ -186,6 +186,7 @@ def test_of_a_job_that_was_started_again_the_newest_run_is_shown(job: FtJob) -> 
     assert job.wait() == 0, job.stderr
     go = run_once_more(job, 2)
     wait_for(lambda: job.log(0, 0).count("life 2") and job.log(0, 1).count("life 2"), "what the second run prints")
+    job.wait_event("attempt_started", 3)
     shown = "[0] life 2 attempt 0\n[1] life 2 attempt 0\n"
     assert ftctl("logs", job.run_dir, cwd=job.home) == (0, shown, "")
     assert ftctl("logs", job.run_dir, "--attempt", "0", cwd=job.home)[1] == shown
@@ -199,6 +200,7 @@ def test_of_a_job_that_was_started_again_the_newest_run_is_shown(job: FtJob) -> 
     go.touch()
     go = run_once_more(job, 3, ranks=1)
     wait_for(lambda: job.log(0, 0).count("life 3"), "what the third run prints")
+    job.wait_event("attempt_started", 4)
     assert ftctl("logs", job.run_dir, cwd=job.home) == (0, "life 3 attempt 0\n", "")
     code, _, err = ftctl("logs", job.run_dir, "--rank", "1", cwd=job.home)
     assert (code, "rank 1 of attempt 0: it has no log; those with one: 0" in err) == (1, True)

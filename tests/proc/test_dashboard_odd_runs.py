@@ -100,6 +100,6 @@ def test_a_journal_of_an_older_version_has_a_row_and_a_page(tmp_path: Path, open
         with client.stream("GET", "run/old/news") as response:
             told = next(news(response))
         assert (told["job"]["id"], told["incidents"][0]["cause"]) == ("old", "it broke")
-        assert "does not say where it listens" in order(client, "run/old/do", do="stop").json()["error"]
+        assert "`memory_dir` of its job_started is missing" in order(client, "run/old/do", do="stop").json()["error"]
         assert client.get("run/old/nodes").status_code == 409
     assert "Traceback" not in one.said

@@ -27,10 +27,11 @@ def spec_of(home: Path) -> JobSpec:
     [(JobState.STOPPED, PATIENCE_AT_STOP), pytest.param(JobState.DONE, PATIENCE, marks=pytest.mark.long)],
 )
 def test_a_page_that_takes_too_long_is_given_up(tmp_path: Path, state: JobState, patience: float) -> None:
-    """Its journal is a pipe that says nothing. Taken out (the limit): the end of the run waited for ever."""
+    """Its journal is a hole of 4 TiB, in which no line ends. Taken out (the limit): the run waited for hours."""
     spec = spec_of(tmp_path)
     spec.run_dir.mkdir()
-    os.mkfifo(spec.run_dir / "events.jsonl")
+    (spec.run_dir / "events.jsonl").touch()
+    os.truncate(spec.run_dir / "events.jsonl", 4 << 40)
     began, before = time.monotonic(), set(Path("/proc").glob("[0-9]*"))
     said = page_at_end(HelperProcesses(), spec, state, storage_answers=True)
     assert patience <= time.monotonic() - began < patience + 20

@@ -69,7 +69,7 @@ def test_a_restart_is_one_trace_of_six_phases(job: FtJob, collector: Collector) 
         assert before.end_time_unix_nano == after.start_time_unix_nano
     incident = job.events("incident")[0]
     whole = (root.end_time_unix_nano - root.start_time_unix_nano) / 1e9
-    assert whole == pytest.approx(incident["since_progress"] + recovered["seconds"], abs=0.01)
+    assert whole == pytest.approx(incident["since_progress"] + recovered["seconds"], abs=0.1)
     told = attributes(root)
     assert (told["ftlaunch.kind"], told["ftlaunch.rank"], told["ftlaunch.verdict"]) == ("killed", 1, "restart")
     assert told["ftlaunch.steps_lost"] == job.events("resumed")[1]["steps_lost"]
