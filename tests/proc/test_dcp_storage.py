@@ -242,6 +242,7 @@ def sharded_kinds(rank: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_each_shard_is_saved_once() -> None:
     first, second = on_ranks(2, sharded_kinds)
     assert first["items"] == {

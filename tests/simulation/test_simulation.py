@@ -28,7 +28,9 @@ def test_without_faults_nothing_is_restarted() -> None:
     assert {machine.code for machine in job.machines} == {0}
 
 
-@pytest.mark.parametrize("first", range(0, SHORT, _CHUNK))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(_CHUNK, SHORT, _CHUNK))]
+)
 def test_every_story_ends_well(first: int) -> None:
     fired, replaced = set(), 0
     for seed in range(first, first + _CHUNK):

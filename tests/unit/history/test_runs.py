@@ -76,6 +76,7 @@ FIELDS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("event", "field"), FIELDS, ids=lambda one: one if isinstance(one, str) else one["event"])
 def test_odd_fields_of_starts_and_ends(event: dict[str, Any], field: str, tmp_path: Path) -> None:
     for number, odd in enumerate(ODD):
@@ -89,6 +90,7 @@ def test_odd_fields_of_starts_and_ends(event: dict[str, Any], field: str, tmp_pa
         answers(home)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("event", [START, *OTHERS], ids=lambda one: one["event"])
 def test_odd_fields_of_other_events(event: dict[str, Any], tmp_path: Path) -> None:
     for number, odd in enumerate(ODD):

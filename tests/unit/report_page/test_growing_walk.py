@@ -75,6 +75,7 @@ def test_ranks_that_say_their_steps_late_are_known_from_the_beginning(tmp_path: 
     assert live.data["ledger"] == page_data(made)["ledger"]
 
 
+@pytest.mark.long
 def test_attempts_without_number_take_bounded_time_and_room() -> None:
     """Taken out (the oldest was looked for among all): each attempt beyond the bound took fifty times as long."""
     walk, took = Walk(hooked=True), list[float]()
@@ -102,6 +103,7 @@ NAMES = sorted(
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("odd", ODD)
 def test_a_field_of_any_kind_breaks_no_page_and_no_row(tmp_path: Path, odd: str) -> None:
     """Taken out (texts made of texts only, a step that must be a number): TypeError, and no page at all.

@@ -62,6 +62,7 @@ def test_an_incident_without_a_new_step_costs_until_the_next_one(tmp_path: Path)
     assert [incident["cost"] for incident in data["incidents"]] == [40.5, 10]
 
 
+@pytest.mark.long
 def test_ten_thousand_incidents_fit(tmp_path: Path) -> None:
     data = page_data(run_dir(tmp_path, [*hours(10_000, 64), at(4e6, "job_finished", code=0)]))
     assert data["job"]["incidents"] == 10_000
@@ -75,6 +76,7 @@ def test_ten_thousand_incidents_fit(tmp_path: Path) -> None:
     assert len(encoded(data)) < MOST
 
 
+@pytest.mark.long
 def test_what_grows_when_it_is_encoded_fits_all_the_same(tmp_path: Path) -> None:
     """Each `<` becomes six bytes. Taken out: the page had nine megabytes."""
     wide = {"sentence": "<" * 3000, "cause": "<" * 3000, "trace": ("<" * 99 + "\n") * 90}
