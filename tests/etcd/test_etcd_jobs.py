@@ -142,7 +142,7 @@ def test_a_password_gets_to_head_and_saver_and_to_nobody_else(
         assert b"5ecret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     assert nodes.codes() == [0, 0], nodes.told
     first, *_, last = [one["step"] for one in nodes.events("checkpoint_committed")]
-    assert (first, last) == (10, 30)
+    assert 10 <= first < last == 30
     assert "5ecret" not in nodes.told
     nodes.assert_same_end(alone)
     nodes.assert_clean()

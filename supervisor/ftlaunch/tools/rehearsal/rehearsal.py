@@ -146,7 +146,7 @@ class Rehearsal:
                 likeness = compare(self._undisturbed, trial.checkpoint(self.steps))
             except (TrialError, psutil.NoSuchProcess, tensor_file.Damaged) as trouble:
                 return RehearsalOutcome(fault, trial.seconds, False, trouble=str(trouble))
-            lost = sum(event["steps_lost"] or 0 for event in trial.events("resumed"))
+            lost = sum(event.get("steps_lost") or 0 for event in trial.events("resumed"))
             back = [event["mono"] - struck for event in trial.events("recovered", "resumed")]
             after = max((seconds for seconds in back if seconds > 0), default=None)
             seconds = trial.seconds
