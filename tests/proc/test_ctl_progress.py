@@ -17,6 +17,8 @@ from tests.support.terminals import Terminal
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import memory_root
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("rich")
 
 # ten pieces; the bar is drawn ten times a second, so that the last stays on the screen until a line is read

@@ -16,6 +16,8 @@ from tests.support.pictures import loaded_by, offline
 from tests.support.terminals import Terminal
 from tests.support.top import TOP, watched
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("textual")
 
 

@@ -22,6 +22,8 @@ httpx = pytest.importorskip("httpx")
 
 from tests.support.dashboards import Dashboard, news, order, write_token  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 TOKEN = "a-token_that-is-long.enough~0"
 
 

@@ -16,6 +16,8 @@ pytest.importorskip("httpx")
 
 from tests.support.dashboards import Dashboard, news, order
 
+pytestmark = pytest.mark.long
+
 __all__ = ["opened"]
 
 ODD_NAME = os.fsdecode(b"run-\xff%2f\xe2\x82")

@@ -16,6 +16,8 @@ from tests.support.waiting import wait_for
 
 from ftlaunch.system.processes import free_port
 
+pytestmark = pytest.mark.long
+
 LONG = ("1000000", "0.01")
 
 

@@ -21,6 +21,8 @@ from tests.support.waiting import wait_for
 
 from ftlaunch.metrics.catalogue import COUNTER, HISTOGRAM, ROWS
 
+pytestmark = pytest.mark.long
+
 
 def exporters(job: FtJob) -> list[psutil.Process]:
     children = psutil.Process(job.supervisor.pid).children()

@@ -10,6 +10,8 @@ from tests.support.harness import FtJob
 
 from ftlaunch.ranks.logs.holes import why_not
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 import os
 if os.environ["FTLAUNCH_ATTEMPT"] == "0":

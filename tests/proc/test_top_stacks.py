@@ -12,6 +12,8 @@ from tests.support.terminals import Terminal
 from tests.support.top import watched
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("textual")
 
 

@@ -19,6 +19,8 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 
 from tests.support.collector import Collector
 
+pytestmark = pytest.mark.long
+
 PHASES = ["detecting", "killing", "planning", "spawning", "loading", "first step"]
 
 
