@@ -174,7 +174,7 @@ def test_what_has_changed_is_read_again(job: FtJob, how: str) -> None:
     script, module = job.home / "changing.py", job.home / "beside.py"
     script.write_text("import beside, sys\nprint('old', beside.word)\nsys.exit(5)\n")
     module.write_text("word = 'one'\n")
-    job.start(how, "--backoff-first", "1s", script=script, args=(), ranks=1)
+    job.start(how, "--backoff-first", "4s", script=script, args=(), ranks=1)
     job.wait_event("rank_exited")
     module.write_text("word = 'another'\n")
     script.write_text("import beside\nprint('new', beside.word)\n")
