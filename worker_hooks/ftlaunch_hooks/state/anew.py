@@ -69,24 +69,24 @@ class Anew:
         One that does not count the job's steps (it may count epochs) keeps its position.
         """
         position = _saved_position(name, state.get(name))
-        before, now = self._global_batches(state)
-        if before == now or not position:
+        changes = self._batches_then_and_now(state)
+        if not position or all(before == now for before, now in changes):
             return position, ""
+        if len(changes) > 1:
+            return position, ", which is not rescaled, as the samplers do not tell of one and the same change"
         if position != step:
             return position, f", which is not rescaled, as it does not count the {step} steps of the job"
+        [(before, now)] = changes
         return position * before // now, f" ({position} steps of {before} samples are as many of {now})"
 
-    def _global_batches(self, state: Mapping[str, Json]) -> tuple[int, int]:
-        """Samples that a step took when `state` was saved, and takes now; alike where the samplers tell of no change.
-
-        So they are where several samplers tell of different ones: each has said so.
-        """
+    def _batches_then_and_now(self, state: Mapping[str, Json]) -> set[tuple[int, int]]:
+        """Samples that a step took when `state` was saved, and takes now, of each sampler that was saved."""
         pairs = set()
         for name, target in self._objects.items():
             saved = (state.get(name) or {}).get("state")
             if isinstance(target, PositionedSampler) and isinstance(saved, dict) and (before := global_batch_of(saved)):
                 pairs.add((before, target.global_batch))
-        return pairs.pop() if len(pairs) == 1 else (1, 1)
+        return pairs
 
 
 def _saved_position(name: str, tree: Json) -> int:

@@ -104,6 +104,16 @@ def test_a_position_is_rescaled_where_a_step_takes_other_samples(
     assert f"`schedule` begins anew (2), {told}" in capsys.readouterr().err
 
 
+def test_samplers_that_changed_otherwise_rescale_no_position(capsys: pytest.CaptureFixture[str]) -> None:
+    """And the line says so: the learning rates are those of more, or of less data."""
+    new = scheduler_of(torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0))
+    before = {"state": ResumableBatchSampler(100, 4, rank=0, world_size=1).state_dict()}
+    objects = {name: ResumableBatchSampler(100, batch, rank=0, world_size=1) for name, batch in (("a", 8), ("b", 4))}
+    anew = Anew({"schedule": "2"}, {"schedule": new, **objects})
+    anew.plan({"schedule": {"state": {"last_epoch": 12}}, "a": before, "b": before}, 12, 48, tell=True)
+    assert "at position 12, which is not rescaled, as the samplers do not tell of one" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["ReduceLROnPlateau", "ChainedScheduler"])
 def test_a_schedule_without_a_position_is_refused(kind: str) -> None:
     """Taken out: a ChainedScheduler is stepped without end."""
