@@ -172,12 +172,16 @@ def test_the_ranks_end_with_the_supervisor(job: FtJob, how: str) -> None:
 @either
 def test_what_has_changed_is_read_again(job: FtJob, how: str) -> None:
     script, module = job.home / "changing.py", job.home / "beside.py"
-    script.write_text("import beside, sys\nprint('old', beside.word)\nsys.exit(5)\n")
+    waits = "while not pathlib.Path('changed').exists(): time.sleep(0.01)"
+    script.write_text(
+        f"import beside, pathlib, sys, time\nprint('old', beside.word, flush=True)\n{waits}\nsys.exit(5)\n"
+    )
     module.write_text("word = 'one'\n")
-    job.start(how, "--backoff-first", "4s", script=script, args=(), ranks=1)
-    job.wait_event("rank_exited")
+    job.start(how, script=script, args=(), ranks=1)
+    wait_for(lambda: job.log(0, 0), "what the first attempt prints")
     module.write_text("word = 'another'\n")
     script.write_text("import beside\nprint('new', beside.word)\n")
+    (job.home / "changed").touch()
     assert job.wait() == 0, job.stderr
     assert (job.log(0, 0), job.log(1, 0)) == ("old one\n", "new another\n")
 
