@@ -178,6 +178,7 @@ def test_what_has_changed_is_read_again(job: FtJob, how: str) -> None:
     )
     module.write_text("word = 'one'\n")
     job.start(how, script=script, args=(), ranks=1)
+    job.wait_event("attempt_started")
     wait_for(lambda: job.log(0, 0), "what the first attempt prints")
     module.write_text("word = 'another'\n")
     script.write_text("import beside\nprint('new', beside.word)\n")
