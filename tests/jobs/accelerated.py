@@ -1,19 +1,21 @@
-"""A script with Accelerate: `accelerated.py OUT STYLE`. FAULT="WHERE RANK NUMBER; ...": killed there, one an attempt.
+"""A script with Accelerate: `accelerated.py OUT STYLE`, with the faults of faults.py.
 
-WHERE: step (before the batch of that number), evaluation (after that epoch). STYLE: words joined by +: accumulate,
-noise, workers, steps (a loop over job.steps()), slow. What is left in OUT: final_RANK (digest), losses_RANK, fired.
+WHERE: step (before the batch of that number), saving (in Accelerate's own save behind so many batches), epoch_end,
+evaluation (after that epoch). STYLE: words joined by +: accumulate, noise, workers, bf16, steps (a loop over
+job.steps()), slow, longer (five epochs, not three), saves (Accelerate's own, every five batches). What is left in OUT: final_RANK (digest),
+losses_RANK, fired.
 """
 
 import hashlib
 import os
 import random
-import signal
 import sys
 import time
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator, DeepSpeedPlugin, DistributedType, FullyShardedDataParallelPlugin, PartialState
+from faults import in_own_save, strike
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
@@ -21,17 +23,8 @@ from torch.utils.data import DataLoader, Dataset
 import ftlaunch_hooks as ft
 
 OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
-RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["FTLAUNCH_ATTEMPT"])
-FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
-EPOCHS, EVERY = 3, 3 if "accumulate" in STYLE else 1
-
-
-def strike(where: str, number: int) -> None:
-    if len(FAULTS) <= ATTEMPT or [where, str(RANK), str(number)] != FAULTS[ATTEMPT]:
-        return
-    with (OUT / "fired").open("a") as file:
-        file.write(f"{where} {RANK} {number} {ATTEMPT}\n")
-    os.kill(os.getpid(), signal.SIGKILL)
+RANK = int(os.environ["RANK"])
+EPOCHS, EVERY = 5 if "longer" in STYLE else 3, 3 if "accumulate" in STYLE else 1
 
 
 class Data(Dataset):
@@ -74,7 +67,9 @@ OUT.mkdir(parents=True, exist_ok=True)
 if "unseeded" not in STYLE:
     torch.manual_seed(3)
     random.seed(3)
-accelerator = Accelerator(gradient_accumulation_steps=EVERY, **where())
+accelerator = Accelerator(
+    gradient_accumulation_steps=EVERY, mixed_precision="bf16" if "bf16" in STYLE else "no", **where()
+)
 network = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.2), nn.Linear(16, 8))
 adam = torch.optim.AdamW(network.parameters(), lr=0.01)
 halves = torch.optim.lr_scheduler.StepLR(adam, 6, 0.9)
@@ -99,6 +94,9 @@ def train(batch: torch.Tensor) -> float:
     with (OUT / f"losses_{RANK}").open("a") as file:
         file.write(f"{count.batches} {loss.item().hex()}\n")
     count.batches += 1
+    if "saves" in STYLE and count.batches % 5 == 0:
+        with in_own_save(count.batches):
+            accelerator.save_state(str(OUT / "own"))
     if "slow" in STYLE:
         time.sleep(0.2)
     return loss.item()
@@ -120,6 +118,7 @@ def own_loop() -> None:
             train(batch)
             if accelerator.sync_gradients:
                 job.step_done()
+        strike("epoch_end", epoch)
         evaluate(epoch)
     job.finish()
 

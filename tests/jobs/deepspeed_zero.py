@@ -1,29 +1,31 @@
 """A small network trained by DeepSpeed: `deepspeed_zero.py OUT STYLE`.
 
 STYLE: words joined by +: zero0, zero1, zero2, zero3, bf16, frozen (the first layer), accumulate, groups (two parameter
-groups), slow, plain (not kept), micro (a step of the loop for each micro batch), offload (the optimizer, to the
-processor), parameters (likewise).
-FAULT="RANK STEP; ...": killed before the optimizer's step, one an attempt. Left in OUT: final_RANK, losses_RANK, fired.
+groups), slow, longer (32 steps, not 16), plain (not kept), micro (a step of the loop for each micro batch), offload (the optimizer, to the
+processor), parameters (likewise), evaluate (every four steps), saves (DeepSpeed's own, every five steps), workers (of a
+loader that is attached with its sampler).
+Faults are those of faults.py; WHERE: step (before the optimizer's step), evaluation, saving. Left in OUT: final_RANK,
+losses_RANK, fired.
 """
 
 import hashlib
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import deepspeed
 import torch
+from faults import in_own_save, strike
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
-STEPS, MICRO, GATHER = 16, 2, 3 if "accumulate" in STYLE else 1
+STEPS, MICRO, GATHER = 32 if "longer" in STYLE else 16, 2, 3 if "accumulate" in STYLE else 1
 HALF = "bf16" in STYLE
 (STAGE,) = (int(word[4:]) for word in STYLE if word.startswith("zero"))
 DEVICE = f"cuda:{RANK}" if torch.cuda.is_available() else "cpu"
@@ -44,14 +46,6 @@ CONFIG = {
 }
 
 
-def strike(step: int) -> None:
-    if len(FAULTS) <= ATTEMPT or [str(RANK), str(step)] != FAULTS[ATTEMPT]:
-        return
-    with (OUT / "fired").open("a") as file:
-        file.write(f"{RANK} {step} {ATTEMPT}\n")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def build() -> Any:
     torch.manual_seed(3)
     norm: nn.Module = nn.LayerNorm(32) if HALF else nn.BatchNorm1d(32)
@@ -65,18 +59,58 @@ def build() -> Any:
     return deepspeed.initialize(model=net, optimizer=optimizer, config=CONFIG)[0]
 
 
-def train(engine: Any, step: int, micro: Iterable[int]) -> None:
+DTYPE = torch.bfloat16 if HALF else torch.float32
+
+
+class Rows(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.sin(torch.arange(6.0) * (index + 1)) + 0.1 * torch.randn(6)
+
+
+def loader() -> tuple[Iterator[Any], Any]:
+    import ftlaunch_hooks as ft
+
+    sampler = ft.ResumableBatchSampler(len(Rows()), MICRO * GATHER, RANK, WORLD, seed=5)
+    return iter(DataLoader(Rows(), batch_sampler=sampler, num_workers=1)), sampler
+
+
+def rows_of(step: int, number: int, batch: Any) -> torch.Tensor:
+    """The rows of a micro batch: of the step's batch, or drawn."""
+    if batch is not None:
+        return batch[number * MICRO : (number + 1) * MICRO].to(DEVICE, DTYPE)
+    rows = torch.Generator().manual_seed(1000 * step + 10 * number + RANK)
+    return torch.randn(MICRO, 6, generator=rows).to(DEVICE, DTYPE)
+
+
+def train(engine: Any, step: int, micro: Iterable[int], batch: Any) -> None:
     for number in micro:
-        rows = torch.Generator().manual_seed(1000 * step + 10 * number + RANK)
-        batch = torch.randn(MICRO, 6, generator=rows).to(DEVICE, torch.bfloat16 if HALF else torch.float32)
-        loss = (engine(batch) - batch).square().mean()
+        given = rows_of(step, number, batch)
+        loss = (engine(given) - given).square().mean()
         engine.backward(loss)
         if number == GATHER - 1:
-            strike(step)
+            strike("step", step)
         engine.step()
         with (OUT / f"losses_{RANK}").open("a") as file:
             file.write(f"{step}.{number} {loss.item().hex()}\n")
+    if "saves" in STYLE and step % 5 == 4:
+        with in_own_save(step):
+            engine.save_checkpoint(str(OUT / "own"))
+    if "evaluate" in STYLE and step % 4 == 3:
+        evaluate(engine, step)
     time.sleep(0.2 if "slow" in STYLE else 0)
+
+
+def evaluate(engine: Any, step: int) -> None:
+    engine.eval()
+    with torch.no_grad():
+        error = engine(torch.rand(4, 6, device=DEVICE).to(DTYPE)).square().mean()
+    strike("evaluation", step)
+    with (OUT / f"losses_{RANK}").open("a") as file:
+        file.write(f"{step}.evaluation {error.item().hex()}\n")
+    engine.train()
 
 
 def main() -> None:
@@ -84,14 +118,16 @@ def main() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it compiles C++ here, for a minute
     deepspeed.init_distributed("nccl" if DEVICE != "cpu" else "gloo")
     engine = build()
+    batches, sampler = loader() if "workers" in STYLE else (repeat(None), None)
     loop: Iterable[int] = range(STEPS)
     if "plain" not in STYLE:
         import ftlaunch_hooks as ft
 
-        job = ft.deepspeed.attach(engine)
+        more = {"sampler": sampler} if sampler is not None else {}
+        job = ft.deepspeed.attach(engine, **more)
         loop = job.steps(STEPS)
     for step in loop:
-        train(engine, step, [step % GATHER] if "micro" in STYLE else range(GATHER))
+        train(engine, step, [step % GATHER] if "micro" in STYLE else range(GATHER), next(batches))
     with deepspeed.zero.GatheredParameters([*engine.module.parameters()], enabled=STAGE == 3):
         held = [value.float().cpu().numpy().tobytes() for value in engine.module.state_dict().values()]
     digest = hashlib.sha256(b"".join(held)).hexdigest()

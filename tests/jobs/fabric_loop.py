@@ -1,8 +1,10 @@
-"""A script with Fabric: `fabric_loop.py OUT STYLE`. FAULT="WHERE RANK NUMBER; ...": killed there, one an attempt.
+"""A script with Fabric: `fabric_loop.py OUT STYLE`, with the faults of faults.py.
 
-WHERE: step (before the batch of that number), evaluation (after that epoch). STYLE: words joined by +: noise, workers,
-weighted (a sampler with a generator of its own), stream, bf16, fp16 (with a scaler), accumulate, clip, steps (a loop
-over job.steps()), blind (epochs counted from job.step), counts (with enumerate()), short (passes are left early), slow,
+WHERE: step (before the batch of that number), saving (in Fabric's own save behind so many batches), epoch_end,
+evaluation (after that epoch). STYLE: words joined by +: noise, workers, weighted (a sampler with a generator of its
+own), stream, bf16, fp16 (with a scaler), accumulate, clip, saves (Fabric's own, every five batches), steps (a loop over
+job.steps()), blind (epochs counted from job.step), counts (with enumerate()), short (passes are left early), slow, longer (five
+epochs, not three),
 refused.
 What is left in OUT: final_RANK (digest), losses_RANK, fired, csv/.
 """
@@ -10,7 +12,6 @@ What is left in OUT: final_RANK (digest), losses_RANK, fired, csv/.
 import hashlib
 import os
 import random
-import signal
 import sys
 import time
 from pathlib import Path
@@ -19,24 +20,16 @@ import lightning as L
 import torch
 from lightning.fabric.loggers import CSVLogger
 from lightning.fabric.plugins import MixedPrecision
+from faults import in_own_save, strike
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 
 import ftlaunch_hooks as ft
 
 OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
-RANK, ATTEMPT = int(os.environ["RANK"]), int(os.environ["FTLAUNCH_ATTEMPT"])
+RANK = int(os.environ["RANK"])
 WORLD_SIZE = int(os.environ["WORLD_SIZE"])
-FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
-EPOCHS, GATHERED = 3, 3 if "accumulate" in STYLE else 1
-
-
-def strike(where: str, number: int) -> None:
-    if len(FAULTS) <= ATTEMPT or [where, str(RANK), str(number)] != FAULTS[ATTEMPT]:
-        return
-    with (OUT / "fired").open("a") as file:
-        file.write(f"{where} {RANK} {number} {ATTEMPT}\n")
-    os.kill(os.getpid(), signal.SIGKILL)
+EPOCHS, GATHERED = 5 if "longer" in STYLE else 3, 3 if "accumulate" in STYLE else 1
 
 
 def sample(index: int) -> torch.Tensor:
@@ -122,6 +115,9 @@ def train(batch: torch.Tensor) -> None:
         file.write(f"{count.batches} {loss.item().hex()}\n")
     fabric.log("loss", loss, step=count.batches)
     count.batches += 1
+    if "saves" in STYLE and count.batches % 5 == 0:
+        with in_own_save(count.batches):
+            fabric.save(OUT / "own.ckpt", {"model": model, "optimizer": optimizer, "count": count})
     if "slow" in STYLE:
         time.sleep(0.2)
 
@@ -143,6 +139,7 @@ def own_loop() -> None:
             if "short" in STYLE and count.batches % 8 == 0:
                 break
             job.step_done()
+        strike("epoch_end", epoch)
         evaluate(epoch)
         if "short" in STYLE:
             job.step_done()

@@ -8,8 +8,8 @@ of the second count from 100, those of the third from 200). Options are argument
 hf_data.py), `prompts` and `streams` (of `sft`), `plain` (not wrapped). With `fsdp` the weights are not tied, and with
 DeepSpeed's ZeRO 3 `total_flos` is left out: it counts the parameters that lie gathered, which are others in the first
 step of a process.
-FAULT="KIND RANK STEP; ...": what happens in attempt 0, 1, ... when the optimizer is about to make that step (`kill`),
-in its evaluation (`eval`), at its save (`save`), at the end of its epoch (`epoch`), or behind the loop (`end`).
+Faults are those of faults.py, each of a step; WHERE: when the optimizer is about to make it (`kill`), in its
+evaluation (`eval`), at its save (`save`), at the end of its epoch (`epoch`), or behind the loop (`end`).
 Left in OUT: `final_<rank>` (digest of the weights), `history_<rank>` (log_history without times), `fired`, and a line
 in `steps_<rank>` for each optimizer step.
 """
@@ -17,7 +17,6 @@ in `steps_<rank>` for each optimizer step.
 import hashlib
 import json
 import os
-import signal
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -27,6 +26,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from accelerate import DistributedType, PartialState
+from faults import strike
 from hf_data import data_of, rows_of, tokenizer
 from torch.distributed.tensor import DTensor
 from transformers import EarlyStoppingCallback, GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
@@ -35,18 +35,9 @@ import ftlaunch_hooks as ft
 
 OUT, KIND = Path(sys.argv[1]), sys.argv[2]
 OPTIONS = {key: json.loads(value) for key, _, value in (word.partition("=") for word in sys.argv[3:])}
-RANK, ATTEMPT = int(os.environ.get("RANK", "0")), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-PLAN = dict(enumerate(os.environ.get("FAULT", "").split(";")))
-FAULT, *WHERE = PLAN.get(ATTEMPT, "").split() or ["none"]
-AT_RANK, AT_STEP = map(int, WHERE or (-1, -1))
+RANK = int(os.environ.get("RANK", "0"))
 NAP, BASE = OPTIONS.pop("nap", 0), OPTIONS.pop("seed_of_base", 3)
 OUT.mkdir(parents=True, exist_ok=True)
-
-
-def fire() -> None:
-    with (OUT / "fired").open("a") as file:
-        file.write(f"{FAULT} {RANK} {ATTEMPT}\n")
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Faults(TrainerCallback):
@@ -54,12 +45,8 @@ class Faults(TrainerCallback):
 
     before = 0
 
-    def _meets(self, kind: str, step: int) -> None:
-        if (kind, RANK, self.before + step) == (FAULT, AT_RANK, AT_STEP):
-            fire()
-
     def on_pre_optimizer_step(self, args, state, control, **_):
-        self._meets("kill", state.global_step)
+        strike("kill", self.before + state.global_step)
         with (OUT / f"steps_{RANK}").open("a") as file:
             file.write(f"{self.before + state.global_step}\n")
 
@@ -67,16 +54,16 @@ class Faults(TrainerCallback):
         time.sleep(NAP)
 
     def on_train_end(self, args, state, control, **_):
-        self._meets("end", state.global_step)
+        strike("end", self.before + state.global_step)
 
     def on_prediction_step(self, args, state, control, **_):
-        self._meets("eval", state.global_step)
+        strike("eval", self.before + state.global_step)
 
     def on_epoch_end(self, args, state, control, **_):
-        self._meets("epoch", state.global_step)
+        strike("epoch", self.before + state.global_step)
 
     def on_save(self, args, state, control, **_):
-        self._meets("save", state.global_step)
+        strike("save", self.before + state.global_step)
 
 
 class Counts(TrainerCallback):

@@ -1,12 +1,11 @@
-"""A Lightning script: `pl.py OUT STYLE`. FAULT="WHERE RANK NUMBER": that rank is killed there, once an attempt.
+"""A Lightning script: `pl.py OUT STYLE`, with the faults of faults.py.
 
 WHERE: step (in training_step, of that batch over all epochs), validation (of that number), epoch_end, saving (within
-ModelCheckpoint), train_end, lost (as step, and its snapshots are lost). Several faults are separated by a semicolon:
-the first is of attempt 0, the next of 1.
+ModelCheckpoint), train_end, lost (as step, and its snapshots are lost first).
 STYLE: words joined by +: zero (without the callback in the script), module, workers, noise, stream, unseeded, slow
 (data); accumulate, interval, fraction, manual, plateau, metric, bf16, fp16 (with a scaler), clip (training); ema, swa,
 plain (no batch norm), early, finder (callbacks); twice (two fits: the batches of the second are numbered from 1000),
-given (a ckpt_path=), outputs, raises, reset, lonely, iterator.
+given (a ckpt_path=), longer (five epochs, as given has), outputs, raises, reset, lonely, iterator.
 What is left in OUT: final_RANK (digests), losses_RANK, samples_RANK, fired, csv/.
 """
 
@@ -14,13 +13,13 @@ import contextlib
 import hashlib
 import os
 import random
-import signal
 import sys
 import time
 from pathlib import Path
 
 import lightning.pytorch as pl
 import torch
+from faults import strike
 from lightning.pytorch.callbacks import (
     EarlyStopping,
     LearningRateFinder,
@@ -34,18 +33,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
-
-
-def strike(where: str, number: int) -> None:
-    if len(FAULTS) <= ATTEMPT or [where, str(RANK), str(number)] != FAULTS[ATTEMPT]:
-        return
-    with (OUT / "fired").open("a") as file:
-        file.write(f"{where} {RANK} {number} {ATTEMPT}\n")
-    if where == "lost":
-        lose_memory()
-    os.kill(os.getpid(), signal.SIGSTOP if os.environ.get("FREEZE") else signal.SIGKILL)
 
 
 def lose_memory() -> None:
@@ -97,7 +84,7 @@ class Model(pl.LightningModule):
     def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
         made = self.first + self.trainer.fit_loop.epoch_loop.total_batch_idx
         strike("step", made)
-        strike("lost", made)
+        strike("lost", made, first=lose_memory)
         if "slow" in STYLE:
             time.sleep(0.1)
         loss = (self.layers(batch) - batch).square().mean()
@@ -225,7 +212,7 @@ def make_trainer() -> pl.Trainer:
     ranks = 1 if "lonely" in STYLE else WORLD_SIZE
     interval = 4 if "interval" in STYLE else 0.4 if "fraction" in STYLE else None
     return pl.Trainer(
-        max_epochs=5 if "given" in STYLE else 3, accelerator="cpu",
+        max_epochs=3 if STYLE.isdisjoint({"given", "longer"}) else 5, accelerator="cpu",
         devices=ranks, strategy="ddp" if ranks > 1 else "auto",
         accumulate_grad_batches=3 if "accumulate" in STYLE else 1,
         val_check_interval=interval, gradient_clip_val=0.1 if "clip" in STYLE else None, **precision(),

@@ -2,14 +2,14 @@
 
 STYLE: words joined by +: fsdp, tp, hsdp (how two or four ranks share the work), full_dtensor, bf16, accumulate,
 validate, workers (of the loader), ends (the data run out), own (torchtitan's checkpoints, and the weights at its end),
-override (the checkpointer comes by torchtitan's override), slow, plain (not kept).
-FAULT="RANK STEP [WHERE]; ...": killed in a step, one an attempt; WHERE: step, validate, save.
+override (the checkpointer comes by torchtitan's override), slow, longer (24 steps, not 10), plain (not
+kept).
+Faults are those of faults.py; WHERE: step, validate, save (torchtitan's own), each of that step.
 Left in OUT: final_RANK, losses_RANK, fired.
 """
 
 import hashlib
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +20,7 @@ from typing import Any
 import titan_on_cpu  # noqa: F401 - before torchtitan
 import torch
 import torch.distributed as dist
+from faults import strike
 from torch.distributed.fsdp import FSDPModule
 from torch.utils.data import IterableDataset
 from torchtitan.components.checkpointer import CheckpointManager
@@ -38,17 +39,7 @@ from torchtitan.trainer import Trainer
 
 OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
-STEPS, LENGTH, BATCH = 10, 16, 2
-
-
-def strike(step: int, where: str) -> None:
-    if len(FAULTS) <= ATTEMPT or [str(RANK), str(step), where] != [*FAULTS[ATTEMPT], "step"][:3]:
-        return
-    with (OUT / "fired").open("a") as file:
-        file.write(f"{RANK} {step} {where}\n")
-    os.kill(os.getpid(), signal.SIGKILL)
+STEPS, LENGTH, BATCH = 24 if "longer" in STYLE else 10, 16, 2
 
 
 class Tokens(IterableDataset):
@@ -116,12 +107,12 @@ class Metrics(MetricsProcessor):
         pass
 
     def log(self, step: int, loss: float, largest: float, norm: float, extra_metrics: Any = None) -> None:
-        strike(step, "step")
+        strike("step", step)
         self._write(f"{step} {loss.hex()} {norm.hex()} {extra_metrics['n_tokens_seen']}")
         time.sleep(0.2 if "slow" in STYLE else 0)
 
     def log_validation(self, loss: float, step: int, extra_metrics: Any = None) -> None:
-        strike(step, "validate")
+        strike("validate", step)
         self._write(f"{step}.eval {loss.hex()}")
 
     def _write(self, line: str) -> None:
@@ -213,7 +204,7 @@ def main() -> None:
 
         def struck(step: int, last: bool = False) -> bool:
             done: bool = save(step, last)
-            strike(step, "save")
+            strike("save", step)
             return done
 
         trainer.checkpointer._save = struck

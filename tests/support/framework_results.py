@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from tests.support.harness import FtJob
+from tests.support.harness import JOBS, FtJob
+
+FINDS_JOBS = {"PYTHONPATH": os.pathsep.join([str(JOBS), *filter(None, [os.environ.get("PYTHONPATH")])])}
+"""for a script that lies elsewhere, and imports what lies beside those of tests/jobs"""
 
 
 def logs(job: FtJob) -> str:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.support.framework_results import again, left, logs
+from tests.support.framework_results import FINDS_JOBS, again, left, logs
 from tests.support.harness import JOBS, FtJob
 
 pytest.importorskip("accelerate", reason="Accelerate is not installed (pip install accelerate)")
@@ -20,7 +20,7 @@ OPTIONS = (
 
 
 def run(job: FtJob, style: str, ranks: int, faults: str = "", script: Path = JOBS / "accelerated.py") -> int:
-    job.start(*OPTIONS, script=script, args=(str(job.out), style), ranks=ranks, env={"FAULT": faults})
+    job.start(*OPTIONS, script=script, args=(str(job.out), style), ranks=ranks, env={"FAULT": faults, **FINDS_JOBS})
     return job.wait()
 
 

@@ -27,17 +27,17 @@ def run(job: FtJob, style: str, ranks: int, faults: str = "") -> int:
 @pytest.mark.parametrize(
     ("style", "ranks", "faults"),
     [
-        pytest.param("zero0+accumulate", 2, "1 3; 0 9", marks=pytest.mark.slow),
-        pytest.param("zero0+bf16", 2, "1 3; 0 9", marks=pytest.mark.slow),
-        pytest.param("zero1+bf16+groups", 2, "1 3; 0 4", marks=pytest.mark.slow),
-        pytest.param("zero1", 1, "0 3; 0 4", marks=pytest.mark.slow),
-        ("zero2+bf16+accumulate+groups", 2, "1 3; 0 4"),
-        pytest.param("zero3+accumulate+groups", 2, "1 3; 0 4", marks=pytest.mark.slow),
-        pytest.param("zero3+bf16+frozen", 2, "1 3; 0 9", marks=pytest.mark.slow),
-        pytest.param("zero1+bf16+offload", 2, "1 3; 0 9", marks=pytest.mark.slow),
-        pytest.param("zero2+bf16+offload+accumulate+groups", 2, "1 3; 0 9", marks=pytest.mark.slow),
-        pytest.param("zero3+offload+accumulate", 2, "1 3; 0 9", marks=pytest.mark.slow),
-        pytest.param("zero3+bf16+offload+parameters", 2, "1 3; 0 9", marks=pytest.mark.slow),
+        pytest.param("zero0+accumulate", 2, "step 1 3; step 0 9", marks=pytest.mark.slow),
+        pytest.param("zero0+bf16", 2, "step 1 3; step 0 9", marks=pytest.mark.slow),
+        pytest.param("zero1+bf16+groups", 2, "step 1 3; step 0 4", marks=pytest.mark.slow),
+        pytest.param("zero1", 1, "step 0 3; step 0 4", marks=pytest.mark.slow),
+        ("zero2+bf16+accumulate+groups", 2, "step 1 3; step 0 4"),
+        pytest.param("zero3+accumulate+groups", 2, "step 1 3; step 0 4", marks=pytest.mark.slow),
+        pytest.param("zero3+bf16+frozen", 2, "step 1 3; step 0 9", marks=pytest.mark.slow),
+        pytest.param("zero1+bf16+offload", 2, "step 1 3; step 0 9", marks=pytest.mark.slow),
+        pytest.param("zero2+bf16+offload+accumulate+groups", 2, "step 1 3; step 0 9", marks=pytest.mark.slow),
+        pytest.param("zero3+offload+accumulate", 2, "step 1 3; step 0 9", marks=pytest.mark.slow),
+        pytest.param("zero3+bf16+offload+parameters", 2, "step 1 3; step 0 9", marks=pytest.mark.slow),
     ],
 )
 def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.framework_results import again, logs
+from tests.support.framework_results import FINDS_JOBS, again, logs
 from tests.support.harness import JOBS, FtJob
 from tests.support.lightning_jobs import left
 
@@ -20,7 +20,7 @@ OPTIONS = (
 
 
 def start(job: FtJob, style: str, ranks: int = 1, faults: str = "", script: Path = SCRIPT) -> None:
-    env = {"FAULT": faults, "OMP_NUM_THREADS": "1"}
+    env = {"FAULT": faults, "OMP_NUM_THREADS": "1", **FINDS_JOBS}
     job.start(*OPTIONS, script=script, args=(str(job.out), style), ranks=ranks, env=env)
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.framework_results import logs
+from tests.support.framework_results import FINDS_JOBS, logs
 from tests.support.harness import FtJob
 from tests.support.lightning_jobs import SCRIPT, left, start
 
@@ -98,7 +98,8 @@ def test_the_other_name_of_lightning(job: FtJob, tmp_path: Path) -> None:
     ends = []
     for number, faults in enumerate(("", "step 0 20")):
         job.out, job.run_dir = job.home / f"out_{number}", job.home / f"run_{number}"
-        job.start(*options, script=script, args=(str(job.out), "noise+metric"), ranks=1, env={"FAULT": faults})
+        env = {"FAULT": faults, **FINDS_JOBS}
+        job.start(*options, script=script, args=(str(job.out), "noise+metric"), ranks=1, env=env)
         assert job.wait() == 0, job.stderr + logs(job)
         ends.append(left(job.out))
     assert job.fired() == ["step 0 20 0"]

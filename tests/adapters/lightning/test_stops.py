@@ -63,9 +63,9 @@ def test_the_supervisor_is_killed(job: FtJob, undisturbed: Undisturbed) -> None:
 
 @pytest.mark.slow
 def test_a_frozen_rank(job: FtJob, undisturbed: Undisturbed) -> None:
-    start(job, "noise", "--hang-timeout", "4s", "--grace", "1s", ranks=2, faults="step 1 9", env={"FREEZE": "1"})
+    start(job, "noise", "--hang-timeout", "4s", "--grace", "1s", ranks=2, faults="step 1 9 freeze")
     assert job.wait() == 0, job.stderr + logs(job)
-    assert job.fired() == ["step 1 9 0"]
+    assert job.fired() == ["step 1 9 freeze 0"]
     [incident] = job.events("incident")
     assert (incident["kind"], incident["rank"]) == ("hang", 1)
     assert left(job.out) == undisturbed("noise", 2)

@@ -69,6 +69,6 @@ def test_another_order_is_said(job: FtJob) -> None:
     run = FrameworkJob("hf.py", job, "streaming", "rows=40", "max_steps=8", "seed_of_data=null")
     run.start("kill 0 5")
     assert job.wait() == 0, job.stderr
-    assert job.fired() == ["kill 0 0"]
+    assert job.fired() == ["kill 0 5 0"]
     assert job.log(1, 0).count("the batches with which this run goes on are not those that it had here before") == 1
     job.assert_clean()

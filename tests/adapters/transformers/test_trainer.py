@@ -130,7 +130,7 @@ def test_told_to_stop_and_its_supervisor_killed(job: FtJob, kind: str) -> None:
     job.wait()
     run.start("kill 0 40", more=("nap=0",))
     assert job.wait() == 0, job.stderr
-    assert job.fired() == ["kill 0 0"]
+    assert job.fired() == ["kill 0 40 0"]
     run.assert_same(undisturbed)
     job.assert_clean()
 

@@ -1,0 +1,41 @@
+"""Every fault in every configuration of every framework: a job stands them all, and ends as undisturbed.
+
+A rank is killed, and once more in the same step; its supervisor is killed; a rank is killed at the end of an epoch, in
+an evaluation and in the framework's own save; SIGTERM comes to a rank, and to the job; a rank is frozen; the last step
+is cut off. These are faults of one job, so each also meets a job that has been resumed before.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from tests.adapters.matrix.frameworks import CONFIGURATIONS, FRAMEWORKS
+from tests.adapters.matrix.story import assert_no_step_lost, live_through
+from tests.support.framework_results import again, logs
+from tests.support.harness import FtJob
+
+pytestmark = [pytest.mark.long, pytest.mark.slow]
+
+CELLS = list(itertools.product(FRAMEWORKS, CONFIGURATIONS, (1, 2)))
+NOT_THEIRS = "torchdata saves no random numbers of a loader's workers"
+
+
+@pytest.mark.parametrize(("name", "configuration", "ranks"), CELLS)
+def test_a_job_stands_all_faults(name: str, configuration: str, ranks: int, job: FtJob) -> None:
+    """Taken out: see the tests of each framework, which have these faults one by one."""
+    framework = FRAMEWORKS[name]
+    pytest.importorskip(framework.needs)
+    framework.start(job, configuration, ranks)
+    assert job.wait(170) == 0, job.stderr + logs(job)
+    undisturbed = framework.left(job.out)
+    assert len(undisturbed) >= 2 * ranks, undisturbed.keys()
+    again(job)
+    faults = framework.faults(configuration, ranks)
+    live_through(job, lambda: framework.start(job, configuration, ranks, faults), faults)
+    assert framework.left(job.out) == undisturbed
+    assert_no_step_lost(job, faults)
+    told = "".join(line for line in logs(job).splitlines() if NOT_THEIRS not in line)
+    for sentence in ("not exact", "is not saved"):
+        assert sentence not in told, f"a line says {sentence!r} of an exact run"
+    job.assert_clean()
