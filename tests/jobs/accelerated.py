@@ -2,8 +2,8 @@
 
 WHERE: step (before the batch of that number), saving (in Accelerate's own save behind so many batches), epoch_end,
 evaluation (after that epoch). STYLE: words joined by +: accumulate, noise, workers, bf16, steps (a loop over
-job.steps()), slow, longer (five epochs, not three), saves (Accelerate's own, every five batches). What is left in OUT: final_RANK (digest),
-losses_RANK, fired.
+job.steps()), slow, longer (five epochs, not three), saves (Accelerate's own, every five batches).
+What is left in OUT: final_RANK (digest), losses_RANK, fired.
 """
 
 import hashlib

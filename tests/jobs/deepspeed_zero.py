@@ -1,9 +1,9 @@
 """A small network trained by DeepSpeed: `deepspeed_zero.py OUT STYLE`.
 
 STYLE: words joined by +: zero0, zero1, zero2, zero3, bf16, frozen (the first layer), accumulate, groups (two parameter
-groups), slow, longer (32 steps, not 16), plain (not kept), micro (a step of the loop for each micro batch), offload (the optimizer, to the
-processor), parameters (likewise), evaluate (every four steps), saves (DeepSpeed's own, every five steps), workers (of a
-loader that is attached with its sampler).
+groups), slow, longer (32 steps, not 16), plain (not kept), micro (a step of the loop for each micro batch), offload
+(the optimizer, to the processor), parameters (likewise), evaluate (every four steps), saves (DeepSpeed's own, every
+five steps), workers (of a loader that is attached with its sampler).
 Faults are those of faults.py; WHERE: step (before the optimizer's step), evaluation, saving. Left in OUT: final_RANK,
 losses_RANK, fired.
 """
@@ -12,7 +12,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -70,11 +70,11 @@ class Rows(Dataset[torch.Tensor]):
         return torch.sin(torch.arange(6.0) * (index + 1)) + 0.1 * torch.randn(6)
 
 
-def loader() -> tuple[Iterator[Any], Any]:
+def loader() -> tuple[Iterable[Any], Any]:
     import ftlaunch_hooks as ft
 
-    sampler = ft.ResumableBatchSampler(len(Rows()), MICRO * GATHER, RANK, WORLD, seed=5)
-    return iter(DataLoader(Rows(), batch_sampler=sampler, num_workers=1)), sampler
+    sampler = ft.ResumableBatchSampler(len(Rows()), MICRO * GATHER, rank=RANK, world_size=WORLD, seed=5)
+    return DataLoader(Rows(), batch_sampler=sampler, num_workers=1), sampler
 
 
 def rows_of(step: int, number: int, batch: Any) -> torch.Tensor:
@@ -126,8 +126,8 @@ def main() -> None:
         more = {"sampler": sampler} if sampler is not None else {}
         job = ft.deepspeed.attach(engine, **more)
         loop = job.steps(STEPS)
-    for step in loop:
-        train(engine, step, [step % GATHER] if "micro" in STYLE else range(GATHER), next(batches))
+    for step, batch in zip(loop, batches, strict=False):
+        train(engine, step, [step % GATHER] if "micro" in STYLE else range(GATHER), batch)
     with deepspeed.zero.GatheredParameters([*engine.module.parameters()], enabled=STAGE == 3):
         held = [value.float().cpu().numpy().tobytes() for value in engine.module.state_dict().values()]
     digest = hashlib.sha256(b"".join(held)).hexdigest()

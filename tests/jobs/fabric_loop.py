@@ -3,9 +3,8 @@
 WHERE: step (before the batch of that number), saving (in Fabric's own save behind so many batches), epoch_end,
 evaluation (after that epoch). STYLE: words joined by +: noise, workers, weighted (a sampler with a generator of its
 own), stream, bf16, fp16 (with a scaler), accumulate, clip, saves (Fabric's own, every five batches), steps (a loop over
-job.steps()), blind (epochs counted from job.step), counts (with enumerate()), short (passes are left early), slow, longer (five
-epochs, not three),
-refused.
+job.steps()), blind (epochs counted from job.step), counts (with enumerate()), short (passes are left early), slow,
+longer (five epochs, not three), refused.
 What is left in OUT: final_RANK (digest), losses_RANK, fired, csv/.
 """
 
@@ -18,9 +17,9 @@ from pathlib import Path
 
 import lightning as L
 import torch
+from faults import in_own_save, strike
 from lightning.fabric.loggers import CSVLogger
 from lightning.fabric.plugins import MixedPrecision
-from faults import in_own_save, strike
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 

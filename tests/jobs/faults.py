@@ -57,7 +57,7 @@ def strike(where: str, number: int, first: Callable[[], None] = lambda: None) ->
 @contextmanager
 def in_own_save(number: int) -> Iterator[None]:
     """Within it torch.save() meets the place `saving` of that number once a file is written, and others are not."""
-    import torch  # noqa: PLC0415 - not every script has it
+    import torch
 
     save: Any = torch.save
 

@@ -2,8 +2,8 @@
 
 STYLE: words joined by +: fsdp, tp, hsdp (how two or four ranks share the work), full_dtensor, bf16, accumulate,
 validate, workers (of the loader), ends (the data run out), own (torchtitan's checkpoints, and the weights at its end),
-override (the checkpointer comes by torchtitan's override), slow, longer (24 steps, not 10), plain (not
-kept).
+override (the checkpointer comes by torchtitan's override), slow, longer (24 steps, not 10),
+plain (not kept).
 Faults are those of faults.py; WHERE: step, validate, save (torchtitan's own), each of that step.
 Left in OUT: final_RANK, losses_RANK, fired.
 """

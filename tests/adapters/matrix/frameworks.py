@@ -75,8 +75,7 @@ def _lightning(configuration: str, ranks: int) -> list[str]:
 
 def _loops(configuration: str, ranks: int) -> list[str]:
     batches = {1: 11, 2: 6}[ranks]
-    faults = _over_epochs(batches, ranks, {1: 30, 2: 15}[ranks], 2, saves_first=True)
-    return faults
+    return _over_epochs(batches, ranks, {1: 30, 2: 15}[ranks], 2, saves_first=True)
 
 
 def _transformers(configuration: str, ranks: int) -> list[str]:
@@ -149,7 +148,7 @@ FRAMEWORKS = {
         bare="plain=1",
         joint=" ",
         left=_hugging_face_left,
-        env={**OFFLINE, **_QUIET},
+        env={**OFFLINE, **ENVIRONMENT},
     ),
     "Lightning": Framework(
         needs="lightning.pytorch",

@@ -15,7 +15,7 @@ from tests.adapters.matrix.story import assert_no_step_lost, live_through
 from tests.support.framework_results import again, logs
 from tests.support.harness import FtJob
 
-pytestmark = [pytest.mark.long, pytest.mark.slow]
+pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CELLS = list(itertools.product(FRAMEWORKS, CONFIGURATIONS, (1, 2)))
 NOT_THEIRS = "torchdata saves no random numbers of a loader's workers"
