@@ -1,9 +1,9 @@
 """What happens to the ranks of a framework's job: FAULT="WHERE RANK NUMBER [HOW]; ...", one fault a process.
 
-WHERE and NUMBER: a place that the script has by name, and which visit of it. HOW: `kill` (SIGKILL to this rank, where
-nothing else is said), `freeze` (SIGSTOP), `term` (SIGTERM to this rank), `stop` (SIGTERM to the supervisor), `orphan`
-(SIGKILL to the supervisor). A process has the first fault that had not happened as it began; each is written to the
-file `fired` of the script's first argument, with the number of the attempt.
+WHERE and NUMBER: a place that the script has by name, and which visit of it, or * for the first of the process. HOW:
+`kill` (SIGKILL to this rank, where nothing else is said), `freeze` (SIGSTOP), `term` (SIGTERM to this rank), `stop`
+(SIGTERM to the supervisor), `orphan` (SIGKILL to the supervisor). A process has the first fault that had not happened
+as it began; each is written to the file `fired` of the script's first argument, with the number of the attempt.
 """
 
 import os
@@ -38,7 +38,7 @@ ARMED = _armed()
 
 def meets(where: str, number: int) -> bool:
     """Whether this process has its fault here."""
-    return ARMED[:3] == [where, RANK, str(number)]
+    return ARMED[:2] == [where, RANK] and ARMED[2] in ("*", str(number))
 
 
 def strike(where: str, number: int, first: Callable[[], None] = lambda: None) -> None:

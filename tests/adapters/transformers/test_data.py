@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.adapters.kit import FrameworkJob
 from tests.support.harness import FtJob
+
+from ftlaunch_contract.checkpoint import layout
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -72,3 +76,16 @@ def test_another_order_is_said(job: FtJob) -> None:
     assert job.fired() == ["kill 0 5 0"]
     assert job.log(1, 0).count("the batches with which this run goes on are not those that it had here before") == 1
     job.assert_clean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "draws"), [("plain", False), ("noisy", True)])
+def test_the_order_that_a_pass_ends_with_counts_for_no_draw(job: FtJob, kind: str, draws: bool) -> None:
+    """RandomSampler draws one at the end of a pass, and uses none of it. Taken out: each step saves all numbers."""
+    run = FrameworkJob("hf.py", job, kind, "rows=12", "max_steps=9")
+    run.start()
+    assert job.wait() == 0, job.stderr
+    (_, directory), *_ = layout.list_iterations(job.run_dir / "checkpoints")
+    data = json.loads((directory / "common.json").read_text())["state"]["trainer"]["state"]["data"]
+    assert (data["pass"], data["draws"]) == (1, draws)
+    assert bool(data["noted"]) == draws

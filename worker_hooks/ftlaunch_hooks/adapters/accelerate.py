@@ -151,7 +151,9 @@ class _Loader:
         loader.begin, loader.end, loader._update_state_dict = self._begins, self._ends, self._fetches_next
 
     def state(self) -> dict[str, Any]:
-        """At a boundary."""
+        """At a boundary; until a pass has gone on from where the loader was, that is still where it is."""
+        if self._saved is not None:
+            return self._saved
         had = self._fetches - 1 if self._loader.end_of_dataloader else self._fetches
         ahead = random_numbers.cooked(self._ahead_at) if self._ahead_at is not None else None
         within = {"had": had, "began_at": self._began_at, "ahead_at": ahead} if self._passes else None

@@ -71,7 +71,9 @@ class _Position:
         self.keeps_position_of = [loader.inner for loader in self.loaders.values()]
 
     def state_dict(self) -> dict[str, Any]:
-        """At a boundary."""
+        """At a boundary; within attach(), what it has restored."""
+        if self._saved:
+            return self._saved
         loaders = {name: loader.state() for name, loader in self.loaders.items()}
         return {"ranks": self._fabric.world_size, "loaders": loaders, "loggers": self._loggers.state()}
 

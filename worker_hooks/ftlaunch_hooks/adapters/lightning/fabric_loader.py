@@ -51,7 +51,9 @@ class FabricLoader:
         return getattr(object.__getattribute__(self, "inner"), name)
 
     def state(self) -> dict[str, Any]:
-        """At a boundary."""
+        """At a boundary; until a pass goes on from where the loader was, that is still where it is."""
+        if self._saved is not None:
+            return self._saved
         within = {"had": self._had, "made_at": self._made_at} if self._pass is not None else None
         return {"iteration": self._loader.iteration, "within": within, **self._draws.own()}
 

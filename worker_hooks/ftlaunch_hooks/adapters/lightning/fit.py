@@ -56,7 +56,9 @@ class Fit:
     # --- what is saved ------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """At a boundary, where a snapshot is taken."""
+        """At a boundary, where a snapshot is taken; until the loops are as restored, that is what was restored."""
+        if self._saved is not None:
+            return self._saved
         return {
             "ranks": self.trainer.world_size,
             "start": self._start,

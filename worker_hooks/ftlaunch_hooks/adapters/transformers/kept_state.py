@@ -32,7 +32,7 @@ class KeptState:
         entries = trainer.state.log_history
         return {
             "begun": self.begun,
-            "over": self.over,
+            "over": self.over or (self.over_in is not None and not self.fetches.has_begun),
             "asked": asked(trainer),
             "folder": trainer.args.output_dir,
             "base": self._base,

@@ -7,6 +7,7 @@ do it: Kildall 1973).
 from __future__ import annotations
 
 import dis
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
@@ -39,6 +40,7 @@ class _Line:
     is_target: bool  # it stores what a `for` has taken from its iterator
 
 
+@functools.lru_cache(maxsize=64)  # looks come again and again to the same few functions, and each takes milliseconds
 def loop_names(code: CodeType, offset: int) -> LoopNames:
     """Of the innermost and all outer loops that the instruction at `offset` is in; nothing where it is in none.
 

@@ -43,7 +43,7 @@ class MegatronTraining:
         self.iteration, self.operations = 0, 0
         self._counts: dict[str, Any] = inside.counts()
         self._evaluated = False  # between the last two boundaries
-        self._random: Mapping[str, Any] = {}  # that were restored
+        self._random: Mapping[str, Any] = {}  # that were restored, until an iteration is complete
         self.asks_every = 0
         """iterations between checkpoints that are asked for; 0: never"""
 
@@ -78,7 +78,7 @@ class MegatronTraining:
             "counts": self._counts,
             "evaluated": self._evaluated,
             "micro_batches": inside.micro_batches(self._layers),
-            "random": inside.random_states(),
+            "random": self._random or inside.random_states(),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:

@@ -59,6 +59,7 @@ class Fetches:
         self._pass, self._had, self._count = -1, 0, 0
         self._began: dict[str, Any] = {}
         self._saved: Mapping[str, Any] | None = None
+        self._restored: Mapping[str, Any] = {}
         self._told = self._draws = False
         self._forget()
 
@@ -66,6 +67,7 @@ class Fetches:
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """The next pass is the one of which `state` has said this."""
+        self._restored = saved
         if saved["ranks"] != self._ranks:
             self._say(_OTHER_RANKS.format(now=self._ranks, before=saved["ranks"]))
             return
@@ -88,8 +90,15 @@ class Fetches:
         if number > 0 and self._outliving and self._workers is not None and self._workers.seen:
             self._say(_OUTLIVING)
 
-    def state(self) -> dict[str, Any]:
-        """At a boundary: the batches of the next step are fetched."""
+    @property
+    def has_begun(self) -> bool:
+        """Whether a pass has."""
+        return self._pass >= 0
+
+    def state(self) -> Mapping[str, Any]:
+        """At a boundary: the batches of the next step are fetched. Before the first pass: what was restored."""
+        if self._restored and not self.has_begun:
+            return self._restored
         matters = self._draws and not self._all_again
         noted = {name: to_save(one) for name, one in self._noted.items()} if matters else {}
         return {
@@ -161,9 +170,16 @@ class Fetches:
         if made_again or before is None:
             return
         drawn = drawn_from(before, after)
-        self._draws |= bool(drawn)
+        self._draws |= bool(drawn - self._unused_orders())
         if self._all_again and drawn & self._between:
             self._say(_BETWEEN)
+
+    def _unused_orders(self) -> set[str]:
+        """The generators from which samplers draw as a pass ends: torch's RandomSampler draws an order and uses none
+        of it. Going back asks the samplers for the whole pass, so that they draw it again.
+        """
+        ended = self._trainer.accelerator.gradient_state.end_of_dataloader
+        return self._numbers.of_samplers() if ended else set()
 
     # --- going back ---------------------------------------------------------------------------------------
 

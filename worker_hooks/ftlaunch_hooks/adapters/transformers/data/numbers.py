@@ -52,6 +52,10 @@ class Numbers:
         """Now, in less time; not to be saved."""
         return Reading(random_numbers.glance(), self._states())
 
+    def of_samplers(self) -> set[str]:
+        """Names of the generators that samplers hold; one that a data set holds as well has another name there."""
+        return {path for path, _ in self._held() if path.split(".")[-2].endswith("sampler")}
+
     def _states(self) -> dict[str, dict[str, Any]]:
         return {path: generators.state_of(one) for path, one in self._held()}
 
