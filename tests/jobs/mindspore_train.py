@@ -2,7 +2,8 @@
 
 WHERE: step (in a callback's work at the end of that step), begin (before that step), epoch_end (of that epoch), eval
 (at the end of that epoch's evaluation), train_end, lost (as step, and its snapshots are lost), freeze (as step, by
-SIGSTOP). Several faults are separated by a semicolon: the first is of attempt 0, the next of 1.
+SIGSTOP); the number * is the first of the process. Several faults are separated by a semicolon: the first is of
+attempt 0, the next of 1.
 STYLE: words joined by +: plain (without ExceptionCheckpoint), graph or pynative; dropout, functional (random numbers
 in the network); augment (the data draw random numbers of C++), python (of NumPy, in one worker), unseeded; fit
 (evaluates after each epoch); decay (a callback changes the learning rate at the end of an epoch), noise (a callback
@@ -34,10 +35,10 @@ EPOCHS, BATCH, SAMPLES = 3, 4, 32
 
 
 def strike(where: str, number: int) -> None:
-    if len(FAULTS) <= ATTEMPT or [where, str(number)] != FAULTS[ATTEMPT]:
+    if len(FAULTS) <= ATTEMPT or FAULTS[ATTEMPT] not in ([where, str(number)], [where, "*"]):
         return
     with (OUT / "fired").open("a") as file:
-        file.write(f"{where} {number} {ATTEMPT}\n")
+        file.write(f"{' '.join(FAULTS[ATTEMPT])} {ATTEMPT}\n")
     if where == "lost":
         lose_memory()
     os.kill(os.getpid(), signal.SIGSTOP if where == "freeze" else signal.SIGKILL)

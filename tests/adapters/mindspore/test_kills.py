@@ -37,11 +37,11 @@ def test_killed_and_as_undisturbed(style: str, faults: str, job: FtJob, undistur
 
 
 def test_from_storage(job: FtJob, undisturbed: Undisturbed) -> None:
-    """The snapshots in memory are lost with the rank."""
-    start(job, "graph", "--storage-interval", "3", faults="lost 12")
+    """The snapshots in memory are lost with the rank; the next one is killed before its first step."""
+    start(job, "graph", "--storage-interval", "3", faults="lost 12; begin *")
     assert job.wait(120) == 0, job.stderr + logs(job)
-    assert job.fired() == ["lost 12 0"]
-    assert [event["source"] for event in job.events("resumed")[1:]] == ["storage"]
+    assert job.fired() == ["lost 12 0", "begin * 1"]
+    assert [event["source"] for event in job.events("resumed")[1:]] == ["storage", "memory"]
     assert left(job.out) == undisturbed("graph")
     job.assert_clean()
 
