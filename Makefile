@@ -143,7 +143,7 @@ torchtitan: $(STAMP)  ## install torchtitan (Python 3.11 or newer), beside newer
 	    "torchdata>=0.11" tyro
 	$(BIN)/python -m pip install -q --no-deps "torchtitan>=0.3"
 
-adapters: frameworks  ## kill jobs of frameworks in every way that the tests know (a quarter of an hour)
+adapters: frameworks  ## kill jobs of frameworks in every way that the tests know (an hour and a half)
 	$(BIN)/python -m pytest -n 2 --durations=10 tests/adapters $(PYTEST_ARGS)
 
 mindspore: $(STAMP)  ## install MindSpore into .venv-mindspore (800 MB to download), and kill jobs of it in every way (ten minutes)
