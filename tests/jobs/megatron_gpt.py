@@ -1,16 +1,17 @@
 """A tiny GPT of Megatron-core, trained in Megatron-LM's loop with EasyCkpt's lines: `megatron_gpt.py OUT STYLE`.
 
-STYLE: words joined by +: bf16, fp16, distributed (optimizer), tensor (parallel over both ranks), evaluate, late (saves
+STYLE: words joined by +: bf16, fp16, distributed (optimizer), accumulate, evaluate, workers (of loaders), late (saves
 behind the evaluation), core (no Megatron-LM, so no arguments), old (Megatron-LM of 2023), slow, plain (not kept), early
 (a wrong call).
-save: leaves a checkpoint of Megatron-LM's own; longer: makes 18 iterations.
-FAULT="WHERE RANK ITERATION; ...": killed there, one an attempt. WHERE: step, evaluation.
+The model is shared out between two ranks: tensor, pipeline, interleaved (a pipeline, of which each rank has two parts),
+experts, context.
+saves: leaves a checkpoint of Megatron-LM's own every four iterations; longer: makes 24 of them.
+FAULT: see faults.py. WHERE: step, evaluation, saving; NUMBER: the iteration.
 Left in OUT: final_RANK (digest and counts), losses_RANK, fired.
 """
 
 import hashlib
 import os
-import signal
 import sys
 import time
 from argparse import Namespace
@@ -19,6 +20,7 @@ from typing import Any
 
 import megatron_lm
 import torch
+from faults import in_own_save, strike
 
 from megatron_on_cpu import ON_CPU  # isort: skip - before megatron
 from megatron.core import parallel_state, tensor_parallel
@@ -37,8 +39,6 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 
 OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
 if "plain" not in STYLE:
     import ftlaunch_hooks.adapters.easyckpt.megatron.hook  # noqa: F401 - as EasyCkpt's users do
     from ftlaunch_hooks.adapters.easyckpt.megatron import (
@@ -49,42 +49,64 @@ if "plain" not in STYLE:
 
 DEVICE = "cpu" if ON_CPU else f"cuda:{RANK}"
 LENGTH, MICRO = 8, 2
-ITERATIONS = 18 if "longer" in STYLE else 12
+BATCH = MICRO * (4 if "accumulate" in STYLE else 2)
+ITERATIONS = 24 if "longer" in STYLE else 12
 HALF = next((word for word in ("bf16", "fp16") if word in STYLE), "")
 DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16, "": torch.float32}[HALF]
 args = Namespace(
     load=str(OUT), train_iters=ITERATIONS, iteration=0, consumed_train_samples=0, consumed_valid_samples=0,
     skipped_train_samples=0, eval_interval=4, do_valid="evaluate" in STYLE, exit_signal_handler="handler" in STYLE,
 )  # fmt: skip
+OWN: Any = megatron_lm.install(args, old="old" in STYLE) if "core" not in STYLE else None
 
 
-def strike(where: str, iteration: int) -> None:
-    if len(FAULTS) <= ATTEMPT or [where, str(RANK), str(iteration)] != FAULTS[ATTEMPT]:
-        return
-    with (OUT / "fired").open("a") as file:
-        file.write(f"{where} {RANK} {iteration} {ATTEMPT}\n")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def model_of(config: TransformerConfig) -> Any:
+def model_of(config: TransformerConfig, part: int | None) -> Any:
     torch.manual_seed(3)
-    net: Any = GPTModel(config, get_gpt_layer_local_spec(), vocab_size=32, max_sequence_length=LENGTH).to(DEVICE)
+    ends = {
+        "pre_process": parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=part),
+        "post_process": parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=part),
+    }
+    net: Any = GPTModel(
+        config, get_gpt_layer_local_spec(config.num_moe_experts), vocab_size=32, max_sequence_length=LENGTH,
+        share_embeddings_and_output_weights=config.pipeline_model_parallel_size > 1, vp_stage=part, **ends,
+    ).to(DEVICE)  # fmt: skip
     net = Float16Module(config, net) if HALF else net
     shares = DistributedDataParallelConfig(use_distributed_optimizer="distributed" in STYLE)
-    return DistributedDataParallel(config, shares, net)
+    return DistributedDataParallel(config, shares, net, disable_bucketing=bool(part))
+
+
+def shared_out() -> dict[str, Any]:
+    """How the model is shared out between the ranks."""
+    interleaved = "interleaved" in STYLE
+    sizes = {
+        "tensor_model_parallel_size": 2 if "tensor" in STYLE else 1,
+        "pipeline_model_parallel_size": 2 if interleaved or "pipeline" in STYLE else 1,
+        "virtual_pipeline_model_parallel_size": 2 if interleaved else None,
+        "context_parallel_size": 2 if "context" in STYLE else 1,
+        "expert_model_parallel_size": 2 if "experts" in STYLE else 1,
+    }
+    parallel_state.initialize_model_parallel(**sizes)
+    return {**sizes, "overlap_p2p_comm": interleaved, "batch_p2p_comm": not interleaved}
+
+
+ROUTED = {
+    "num_moe_experts": 4, "moe_router_topk": 2, "moe_router_load_balancing_type": "aux_loss",
+    "moe_aux_loss_coeff": 0.01, "moe_router_score_function": "sigmoid", "moe_router_enable_expert_bias": True,
+    "moe_token_dispatcher_type": "allgather", "add_bias_linear": False,
+}  # fmt: skip
 
 
 def build() -> tuple[list[Any], Any, Any]:
-    tensor = 2 if "tensor" in STYLE else 1
-    parallel_state.initialize_model_parallel(tensor, 1)
+    sizes = shared_out()
     tensor_parallel.model_parallel_cuda_manual_seed(7)
     config = TransformerConfig(
-        num_layers=2, hidden_size=16, num_attention_heads=2, tensor_model_parallel_size=tensor,
+        num_layers=4 if "interleaved" in STYLE else 2, hidden_size=16, num_attention_heads=2,
+        **sizes, **(ROUTED if "experts" in STYLE else {}),
         bf16=HALF == "bf16", fp16=HALF == "fp16",
         params_dtype=DTYPE, pipeline_dtype=DTYPE, autocast_dtype=DTYPE, use_cpu_initialization=ON_CPU,
         gradient_accumulation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
     )  # fmt: skip
-    model = [model_of(config)]
+    model = [model_of(config, part) for part in ((0, 1) if "interleaved" in STYLE else (None,))]
     optimizer = get_megatron_optimizer(
         OptimizerConfig(
             optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1,
@@ -113,9 +135,12 @@ class Sampler:
             yield list(range(first, first + MICRO))
 
 
-def batches(seed: int, consumed: int) -> Any:
+def batches(seed: int, consumed: int, parts: int) -> Any:
+    """An iterator over the micro batches, for each part of the model."""
     rows = torch.randint(0, 32, (400, LENGTH), generator=torch.Generator().manual_seed(seed))
-    return iter(torch.utils.data.DataLoader(rows, batch_sampler=Sampler(len(rows), consumed)))
+    sampler, workers = Sampler(len(rows), consumed), 1 if "workers" in STYLE else 0
+    loaders = [torch.utils.data.DataLoader(rows, batch_sampler=sampler, num_workers=workers) for _ in range(parts)]
+    return [iter(loader) for loader in loaders]
 
 
 def forward_step(data: Any, net: Any) -> tuple[torch.Tensor, Any]:
@@ -131,14 +156,14 @@ def run(data: Any, model: list[Any], micro: int, *, forward_only: bool) -> str:
         forward_step_func=forward_step, data_iterator=data, model=model, num_microbatches=micro, seq_length=LENGTH,
         micro_batch_size=MICRO, forward_only=forward_only,
     )  # fmt: skip
-    return " ".join(one["loss"].item().hex() for one in losses)
+    return " ".join(one["loss"].item().hex() for one in losses) or "of another stage"
 
 
 def train_step(iteration: int, data: Any, model: list[Any], optimizer: Any, scheduler: Any) -> None:
     for chunk in model:
         chunk.zero_grad_buffer()
     optimizer.zero_grad()
-    losses = run(data, model, 2, forward_only=False)
+    losses = run(data, model, BATCH // MICRO, forward_only=False)
     finalize_model_grads(model)
     strike("step", iteration)
     optimizer.step()
@@ -148,14 +173,16 @@ def train_step(iteration: int, data: Any, model: list[Any], optimizer: Any, sche
 
 
 def evaluate(iteration: int, data: Any, model: list[Any]) -> None:
-    model[0].eval()
+    for chunk in model:
+        chunk.eval()
     with torch.no_grad():
-        losses = run(data, model, 1, forward_only=True)
+        losses = run(data, model, 2, forward_only=True)
     strike("evaluation", iteration)
     with (OUT / f"losses_{RANK}").open("a") as file:
         file.write(f"evaluation_{iteration} {losses}\n")
-    args.consumed_valid_samples += MICRO * parallel_state.get_data_parallel_world_size()
-    model[0].train()
+    args.consumed_valid_samples += 2 * MICRO * parallel_state.get_data_parallel_world_size()
+    for chunk in model:
+        chunk.train()
 
 
 def train(model: list[Any], optimizer: Any, opt_param_scheduler: Any, data: Any, valid: Any) -> None:
@@ -168,7 +195,7 @@ def train(model: list[Any], optimizer: Any, opt_param_scheduler: Any, data: Any,
         if "early" in STYLE:
             save_checkpoint_if_needed(iteration, model, optimizer, opt_param_scheduler)
         iteration += 1
-        args.consumed_train_samples += 2 * MICRO * parallel_state.get_data_parallel_world_size()
+        args.consumed_train_samples += BATCH * parallel_state.get_data_parallel_world_size()
         num_floating_point_operations_so_far += 0.0 if "old" in STYLE else 100.0
         if STYLE.isdisjoint({"plain", "late"}):
             save_checkpoint_if_needed(iteration, model, optimizer, opt_param_scheduler)
@@ -176,23 +203,28 @@ def train(model: list[Any], optimizer: Any, opt_param_scheduler: Any, data: Any,
             evaluate(iteration, valid, model)
         if "late" in STYLE and "plain" not in STYLE:
             save_checkpoint_if_needed(iteration, model, optimizer, opt_param_scheduler)
+        if "saves" in STYLE and RANK == 0 and iteration % 4 == 0:
+            with in_own_save(iteration):
+                OWN.save_checkpoint(
+                    iteration, model, optimizer, opt_param_scheduler, num_floating_point_operations_so_far
+                )
         time.sleep(0.2 if "slow" in STYLE else 0)
     args.num_floating_point_operations_so_far = num_floating_point_operations_so_far
 
 
-def load(own: Any, model: list[Any], optimizer: Any, scheduler: Any) -> None:
+def load(model: list[Any], optimizer: Any, scheduler: Any) -> None:
     args.num_floating_point_operations_so_far = 0.0
     found: Any = (0, 0.0)
     if "plain" not in STYLE:
         found = load_checkpoint(model, optimizer, scheduler)
     elif "core" not in STYLE:
-        found = own.load_checkpoint(model, optimizer, scheduler)
+        found = OWN.load_checkpoint(model, optimizer, scheduler)
     if "old" in STYLE:
         args.iteration = found
     else:
         args.iteration, args.num_floating_point_operations_so_far = found
     if "core" in STYLE:  # nobody counts for it
-        args.consumed_train_samples = args.iteration * 2 * MICRO * parallel_state.get_data_parallel_world_size()
+        args.consumed_train_samples = args.iteration * BATCH * parallel_state.get_data_parallel_world_size()
 
 
 def main() -> None:
@@ -200,16 +232,14 @@ def main() -> None:
     if not ON_CPU:
         torch.cuda.set_device(RANK)
     torch.distributed.init_process_group("gloo" if ON_CPU else "nccl")
-    own = megatron_lm.install(args, old="old" in STYLE) if "core" not in STYLE else None
     model, optimizer, scheduler = build()
-    load(own, model, optimizer, scheduler)
-    data, valid = batches(1, args.consumed_train_samples), batches(2, args.consumed_valid_samples)
+    load(model, optimizer, scheduler)
+    data = batches(1, args.consumed_train_samples, len(model))
+    valid = batches(2, args.consumed_valid_samples, len(model))
     train(model, optimizer, scheduler, data, valid)
-    if "save" in STYLE and own is not None:
-        operations = args.num_floating_point_operations_so_far
-        own.save_checkpoint(args.train_iters, model, optimizer, scheduler, operations)
     digest = hashlib.sha256()
-    for tensor in [value for value in model[0].state_dict().values() if value is not None]:
+    tensors = [value for chunk in model for value in chunk.state_dict().values()]
+    for tensor in [value for value in tensors if value is not None]:
         digest.update(tensor.float().cpu().numpy().tobytes())
     counted = (
         args.consumed_train_samples,

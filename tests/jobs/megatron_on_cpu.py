@@ -44,3 +44,7 @@ if ON_CPU:
     from megatron.core.tensor_parallel import random  # it takes functions of torch.cuda as it is imported
 
     random._set_cuda_rng_state = _set
+    from megatron.core.transformer.moe import moe_utils  # 0.16 gives it this name with Transformer Engine alone
+
+    if not hasattr(moe_utils, "te_general_gemm"):
+        moe_utils.te_general_gemm = None

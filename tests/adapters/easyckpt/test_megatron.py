@@ -40,6 +40,11 @@ def run(job: FtJob, style: str, ranks: int, faults: str = "") -> int:
 )
 def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
     """Taken out: without the tracker's states, or with the random numbers that making loaders draws, losses differ."""
+    assert_as_undisturbed(job, style, ranks, faults)
+
+
+def assert_as_undisturbed(job: FtJob, style: str, ranks: int, faults: str) -> None:
+    """The job with its faults ends as that without our hooks; nothing is said of what is not kept."""
     assert run(job, f"{style}+plain", ranks) == 0, job.stderr + logs(job)
     calm = left(job.out)
     again(job)
@@ -49,6 +54,44 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
     for words in ("not exact", "is not saved", "does not ask for job.step", "cannot look"):
         assert words not in logs(job)
     job.assert_clean()
+
+
+@pytest.mark.exact("Megatron", "pipelines, interleaved too")
+@pytest.mark.parametrize(
+    ("style", "ranks", "faults"),
+    [
+        ("interleaved+bf16+evaluate+late", 2, "step 1 3; evaluation 0 4; step 0 9"),
+        pytest.param("pipeline+fp16", 2, "step 0 1; step 1 2; step 0 7", marks=pytest.mark.slow),
+        pytest.param("pipeline+bf16+distributed", 4, "step 0 3; step 1 4; step 3 9", marks=pytest.mark.slow),
+        pytest.param("pipeline+tensor", 4, "step 3 2; step 0 7", marks=pytest.mark.slow),
+    ],
+)
+def test_a_pipeline_is_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
+    """Taken out: TAKEN_OUT."""
+    assert_as_undisturbed(job, style, ranks, faults)
+
+
+@pytest.mark.exact("Megatron", "experts")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("style", "ranks", "faults"),
+    [
+        ("experts+evaluate+late", 2, "step 1 3; evaluation 0 4; step 0 9"),
+        ("experts+bf16+distributed", 2, "step 0 1; step 1 2; step 0 7"),
+        ("experts+bf16+distributed", 4, "step 3 1; step 0 7"),
+        ("experts+pipeline", 4, "step 2 1; step 0 7"),
+    ],
+)
+def test_experts_are_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
+    """Taken out: TAKEN_OUT."""
+    assert_as_undisturbed(job, style, ranks, faults)
+
+
+@pytest.mark.exact("Megatron", "context parallelism")
+@pytest.mark.slow
+def test_context_parallel_ranks_are_killed_and_as_undisturbed(job: FtJob) -> None:
+    """Taken out: TAKEN_OUT."""
+    assert_as_undisturbed(job, "context+bf16", 2, "step 1 3; step 0 9")
 
 
 @pytest.mark.slow
@@ -69,7 +112,7 @@ def test_stopped_twice_and_started_again(job: FtJob) -> None:
 @pytest.mark.slow
 def test_a_job_begins_with_a_checkpoint_of_megatrons(job: FtJob) -> None:
     """It is read once: afterwards the job goes on from its own iterations."""
-    assert run(job, "save+plain", 1) == 0, job.stderr + logs(job)
+    assert run(job, "saves+plain", 1) == 0, job.stderr + logs(job)
     checkpoint = (job.out / "checkpoint.pt").read_bytes()
     ends = []
     for name, faults in (("longer+plain", ""), ("longer", "step 0 14; step 0 16")):
@@ -79,7 +122,7 @@ def test_a_job_begins_with_a_checkpoint_of_megatrons(job: FtJob) -> None:
         assert run(job, name, 1, faults) == 0, job.stderr + logs(job)
         ends.append(left(job.out))
     assert len(job.fired()) == 2
-    assert sorted(ends[1]["losses_0"]) == [str(iteration) for iteration in range(12, 18)]  # type: ignore[call-overload]
+    assert sorted(ends[1]["losses_0"]) == [str(iteration) for iteration in range(12, 24)]  # type: ignore[call-overload]
     assert ends[0] == ends[1]
     assert logs(job).count("is not read: the job goes on from its own iteration") == 2
 
@@ -108,8 +151,23 @@ def test_other_groups_of_ranks_are_refused(job: FtJob) -> None:
     job.supervisor.send_signal(signal.SIGTERM)
     assert job.wait() == 75, job.stderr + logs(job)
     assert run(job, "fp32", 2) == 1
-    assert "cannot resume: the groups of ranks have the sizes" in logs(job)
+    assert "cannot resume: the groups of ranks have the sizes and places" in logs(job)
     assert "'tensor_model_parallel': 2" in logs(job)
+
+
+@pytest.mark.refused("Megatron", "another number of ranks, but of plain data parallelism")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("style", "ranks", "now"), [("tensor", 2, 4), ("pipeline", 4, 2), ("distributed", 2, 1), ("experts", 2, 4)]
+)
+def test_another_number_of_ranks_is_refused(style: str, ranks: int, now: int, job: FtJob) -> None:
+    """Taken out: NEW RANKS."""
+    start(job, f"{style}+slow", ranks)
+    job.wait_step(3)
+    job.supervisor.send_signal(signal.SIGTERM)
+    assert job.wait() == 75, job.stderr + logs(job)
+    assert run(job, style, now) == 1
+    assert f"cannot resume: {ranks} ranks had the state shared out among them, and there are {now} now" in logs(job)
 
 
 @pytest.mark.slow

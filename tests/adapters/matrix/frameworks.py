@@ -128,6 +128,10 @@ def _titan(configuration: str, ranks: int) -> list[str]:
     return _steps("validate", (12, 16), configuration, ranks, 2, 25)
 
 
+def _megatron(configuration: str, ranks: int) -> list[str]:
+    return _steps("evaluation", (12, 16), configuration, ranks, 1, 24)
+
+
 def _hugging_face_left(out: Path) -> dict[str, object]:
     """Digests and logs; of the optimizer's steps which were made, as one in which a rank was killed is made twice."""
     found: dict[str, object] = {path.name: path.read_text() for path in out.glob("[fh]i[ns]*_[0-9]")}
@@ -229,5 +233,20 @@ FRAMEWORKS = {
         slow="slow",
         bare="plain",
         env=ENVIRONMENT,
+    ),
+    "Megatron": Framework(
+        needs="megatron.core",
+        script="megatron_gpt.py",
+        preload="torch._dynamo",
+        words={
+            "plain": "longer+saves+distributed",
+            "accumulation": "longer+saves+distributed+accumulate",
+            "evaluation": "longer+saves+late+evaluate",
+            "workers": "longer+saves+workers",
+            "precision": "longer+saves+late+evaluate+bf16+distributed",
+        },
+        faults=_megatron,
+        slow="slow",
+        bare="plain",
     ),
 }

@@ -21,6 +21,7 @@ _OPTIMIZERS = ("FP32Optimizer", "Float16OptimizerWithFloat16Params", "Distribute
 _GROUPS = ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel", "expert_model_parallel")
 _COUNTS = ("consumed_train_samples", "skipped_train_samples", "consumed_valid_samples", "consumed_train_bins")
 _LAYERS = ("TransformerLayer", "MambaLayer")
+_STACKS = ("TransformerBlock", "MambaStack")
 _TOLD = "current_microbatch"
 _FLOPS = "num_floating_point_operations_so_far"
 _REFUSED_OF_OPTIMIZER = {
@@ -132,6 +133,11 @@ def layers_of(model: Sequence[nn.Module]) -> list[Any]:
     return [layer for layer in layers if any(kind.__name__ in _LAYERS for kind in type(layer).__mro__)]
 
 
+def stacks_of(model: Sequence[nn.Module]) -> list[nn.Module]:
+    """Stacks of layers: the schedules of a pipeline leave in each, before it runs, what the stage before has sent."""
+    return [module for chunk in model for module in chunk.modules() if type(module).__name__ in _STACKS]
+
+
 def micro_batches(layers: Sequence[Any]) -> list[int | None]:
     """What the layers were told last, if anything."""
     return [getattr(layer, _TOLD, None) for layer in layers]
@@ -145,10 +151,15 @@ def put_back_micro_batches(layers: Sequence[Any], saved: Sequence[int | None]) -
 
 
 def layout() -> dict[str, int]:
-    """How many ranks share the model out, by kind of group."""
-    asked = {name: getattr(parallel_state, f"get_{name}_world_size", None) for name in _GROUPS}
-    sizes = {name: ask() for name, ask in asked.items() if ask is not None}
-    return {**sizes, "ranks": torch.distributed.get_world_size()}
+    """How many ranks share the model out, by kind of group, and this rank's place in each."""
+    sizes = _of_groups("world_size")
+    places = {f"{name}_rank": place for name, place in _of_groups("rank").items()}
+    return {**sizes, **places, "ranks": torch.distributed.get_world_size()}
+
+
+def _of_groups(what: str) -> dict[str, int]:
+    asked = {name: getattr(parallel_state, f"get_{name}_{what}", None) for name in _GROUPS}
+    return {name: ask() for name, ask in asked.items() if ask is not None}
 
 
 def rank() -> int:

@@ -34,7 +34,8 @@ class MegatronTraining:
     def __init__(self, model: Any, optimizer: Any, scheduler: Any) -> None:
         """Raises AttachError for what cannot be kept."""
         self.model = chunks_of(model)
-        self.keeps_attributes_of = self._layers = inside.layers_of(self.model)
+        self._layers = inside.layers_of(self.model)
+        self.keeps_attributes_of = [*self._layers, *inside.stacks_of(self.model)]
         self.keeps_variables = inside.variables()
         self._given = (self.model, optimizer, scheduler)
         inside.check_model(self.model)
@@ -90,12 +91,14 @@ class MegatronTraining:
 
     def check_layout(self, saved: Mapping[str, Any]) -> None:
         """Raises AttachError where the model was shared out otherwise."""
-        kinds = [name for name in saved["layout"] if name != "ranks"]
-        before, now = ({name: of[name] for name in kinds} for of in (saved["layout"], inside.layout()))
+        then, here = saved["layout"], inside.layout()
+        same_ranks = then["ranks"] == here["ranks"]  # attach() refuses others where each rank has saved its own
+        kinds = [name for name in then if name != "ranks" and (same_ranks or not name.endswith("_rank"))]
+        before, now = ({name: of[name] for name in kinds} for of in (then, here))
         if before != now:
             refuse(
-                f"cannot resume: the groups of ranks have the sizes {now} now, and had {before}; start with the sizes"
-                " that they had, or with --fresh"
+                f"cannot resume: the groups of ranks have the sizes and places {now} now, and had {before}; start with"
+                " the sizes and the order that they had, or with --fresh"
             )
 
     # --- the loop -------------------------------------------------------------------------------------------
