@@ -4,7 +4,7 @@ STYLE: words joined by +: bf16, fp16, distributed (optimizer), accumulate, evalu
 behind the evaluation), core (no Megatron-LM, so no arguments), old (Megatron-LM of 2023), slow, plain (not kept), early
 (a wrong call).
 The model is shared out between two ranks: tensor, pipeline, interleaved (a pipeline, of which each rank has two parts),
-experts, context.
+experts.
 saves: leaves a checkpoint of Megatron-LM's own every four iterations; longer: makes 24 of them.
 FAULT: see faults.py. WHERE: step, evaluation, saving; NUMBER: the iteration.
 Left in OUT: final_RANK (digest and counts), losses_RANK, fired.
@@ -82,7 +82,6 @@ def shared_out() -> dict[str, Any]:
         "tensor_model_parallel_size": 2 if "tensor" in STYLE else 1,
         "pipeline_model_parallel_size": 2 if interleaved or "pipeline" in STYLE else 1,
         "virtual_pipeline_model_parallel_size": 2 if interleaved else None,
-        "context_parallel_size": 2 if "context" in STYLE else 1,
         "expert_model_parallel_size": 2 if "experts" in STYLE else 1,
     }
     parallel_state.initialize_model_parallel(**sizes)
