@@ -18,7 +18,7 @@ def test_an_unmodified_trainer_is_wrapped(job: FtJob, way: str) -> None:
     undisturbed = run.undisturbed()
     run.start("kill 0 4", "--auto-attach", way, more=("plain=1",))
     assert job.wait() == 0, job.stderr
-    assert job.fired() == ["kill 0 0"]
+    assert job.fired() == ["kill 0 4 0"]
     run.assert_same(undisturbed)
     assert len((job.out / "steps_0").read_text().split()) == 6
     assert "--auto-attach: Trainer.train() is kept safe" in job.log(0, 0)
