@@ -15,6 +15,7 @@ from tests.support.leftovers import mark
 from tests.support.terminals import Terminal
 
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.files.private_dir import make_private
 from ftlaunch_contract.protocol import memory_root
 
 pytestmark = pytest.mark.long
@@ -129,7 +130,7 @@ def test_clean_says_how_far_it_is(tmp_path: Path) -> None:
     """Of a job of which only memory is left; the bytes of its snapshots are counted."""
     job_id = f"test-{mark()}-clean"
     memory = memory_root(os.getuid()) / job_id
-    memory.mkdir(parents=True, mode=0o700)
+    make_private(memory)
     try:
         slot = layout.slot_dir(memory, 0, 0)
         slot.mkdir()

@@ -40,9 +40,9 @@ def substituted(expression: str, job_id: str) -> str:
 
 
 def ranged(server: Prometheus, expression: str) -> list[Any]:
-    """The series of an expression over the last minute, as a panel asks for them."""
+    """The series of an expression over the last five minutes, as a panel asks for them."""
     now = time.time()
-    found: list[Any] = server.ask("query_range", query=expression, start=f"{now - 60}", end=f"{now}", step="1")[
+    found: list[Any] = server.ask("query_range", query=expression, start=f"{now - 300}", end=f"{now}", step="1")[
         "result"
     ]
     return found

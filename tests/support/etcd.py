@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -100,8 +101,9 @@ class EtcdCluster:
         process.wait()
 
     def stop(self, number: int) -> None:
-        """SIGSTOP: it answers nobody, and its connections stay."""
+        """SIGSTOP: it answers nobody, and its connections stay. Returns once the last of its threads has stopped."""
         self._running[number].send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._running[number].pid, os.WSTOPPED)
 
     def go_on(self, number: int) -> None:
         """SIGCONT."""

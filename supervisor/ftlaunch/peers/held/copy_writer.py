@@ -26,7 +26,8 @@ class CopyWriter:
         self.headers = {group: found.digest for group, found in slot.items()}
         self._fits = before == (self.headers, dict(present))
         self.fds: dict[str, int] = {}
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (directory.parent.parent, directory.parent, directory):  # the job's memory itself may have gone
+            folder.mkdir(mode=0o700, exist_ok=True)
         if not self._fits:
             for path in directory.iterdir():
                 path.unlink()
