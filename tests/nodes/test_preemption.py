@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.agents import NodesJob
 from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
 
 SLOW = ("--steps", "30", "--step-time", "0.5")  # agents take seconds to come on a busy machine
 SOON = ("--preempt-every", "100ms")
@@ -36,7 +37,7 @@ def test_notice_to_a_node_whose_place_another_can_take_drains_it(nodes: NodesJob
     nodes.agent("--node-rank", "1", "--preempt-when", "test -e notice", *SOON)
     nodes.wait_event("attempt_started")
     nodes.agent("--no-warm")
-    nodes.wait_joined(3)
+    wait_for(lambda: "this node stands by" in nodes.told, "a standby that is ready")
     nodes.wait_step(1)
     (nodes.home / "notice").touch()
     assert nodes.codes() == [0, 75, 0], nodes.told

@@ -172,7 +172,8 @@ class Regrouping:
         roster, member = self._roster, node.member
         left = len([one for one in roster.able if one is not member])
         if left < roster.least:
-            why = f"{left} would be left, the job has at least {roster.least}, and none stands by"
+            others = "none that stands by is ready yet" if roster.standing_by else "none stands by"
+            why = f"{left} would be left, the job has at least {roster.least}, and {others}"
             raise CannotRegroup(f"cannot drain {node.name}: {why}")
         again, member.leaving, node.leaves = member.leaving, True, why
         if member.place < 0:

@@ -108,6 +108,11 @@ def test_a_node_leaves_a_smaller_job(head: Head) -> None:
     assert head.agents[1].heard("spawn")["place"]["node"] == 0
     told = refused(lambda: head.cluster.regrouping.drain("0", "asked for"))
     assert "0 would be left, the job has at least 1, and none stands by" in told
+    newcomer = head.agent(ready=False, host="c")
+    told = refused(lambda: head.cluster.regrouping.drain("0", "asked for"))
+    assert "the job has at least 1, and none that stands by is ready yet" in told
+    newcomer.say("ready")
+    assert "another node takes its place" in head.cluster.regrouping.drain("0", "asked for")
     assert "no node has this place or host" in refused(lambda: head.cluster.regrouping.drain("7", "asked for"))
 
 

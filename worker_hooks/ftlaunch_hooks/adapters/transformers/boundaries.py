@@ -46,6 +46,7 @@ class Boundaries(TrainerCallback):  # type: ignore[misc] # transformers has no t
         """The next training of this Trainer is to be kept safe, and is called `word`, which the script has given."""
         self._word, self._given = word, given
         self._attaches, self._keeps, self.is_over, self.job = True, False, False, None
+        self._pass = self._had = 0
 
     def begins_at(self, number: int, had: int) -> None:
         """The training begins in a pass over its data, behind so many batches."""

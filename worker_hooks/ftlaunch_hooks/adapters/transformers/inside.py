@@ -6,7 +6,7 @@ import dataclasses
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,12 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.adapters.transformers import rollouts
+from ftlaunch_hooks.adapters.transformers.loops import Told, instead, loop_of
 
 _LOADERS = ("_load_from_checkpoint", "_load_optimizer_and_scheduler", "_load_scaler", "_load_rng_state")
 _SAVER = "_save_checkpoint"
-_BUILDER = "_prepare_for_training"  # builds model and optimizer, and loads them where DeepSpeed has them
-_PLACE = "_init_training_state"  # returns in which pass over the data the training begins, and behind how many batches
-_NUMBERS = (
-    "_total_loss_scalar",
-    "_globalstep_last_logged",
-    "_initial_num_input_tokens_seen",
-    "current_flos",
-)
-_IN_SOME_VERSIONS = ("_initial_global_step",)
-_LOSS = "_tr_loss"
+_NUMBERS = ("_total_loss_scalar", "_globalstep_last_logged", "current_flos")
+_IN_SOME_VERSIONS = ("_initial_global_step", "_initial_num_input_tokens_seen")
 _TRIED = ("SFTTrainer", "DPOTrainer", rollouts.KIND)  # of TRL
 _METRICS = ("_metrics", "_total_train_tokens", "_stored_metrics")  # of TRL's trainers, between two logs
 _BEYOND = 10**30  # steps: more than any number of epochs has
@@ -70,13 +63,15 @@ def _check_offload(config: Any) -> None:
 
 def check_methods(trainer: Any) -> None:
     """Raises AttachError where this version of transformers has another Trainer."""
-    engine = (_BUILDER,) if trainer.is_deepspeed_enabled else ()
-    _check([name for name in (*_LOADERS, _SAVER, _PLACE, *engine) if not callable(getattr(trainer, name, None))])
+    loop = loop_of(trainer)
+    engine = loop.methods_of_engine if trainer.is_deepspeed_enabled else ()
+    names = (*_LOADERS, _SAVER, *loop.methods, *engine)
+    _check([name for name in names if not callable(getattr(trainer, name, None))])
 
 
 def check_numbers(trainer: Any) -> None:
     """The same, once the training begins."""
-    _check([name for name in (*_NUMBERS, _LOSS) if not hasattr(trainer, name)])
+    _check([name for name in (*_NUMBERS, *loop_of(trainer).numbers) if not hasattr(trainer, name)])
 
 
 def _check(missing: list[str]) -> None:
@@ -97,8 +92,8 @@ def numbers(trainer: Any) -> dict[str, Any]:
 
 
 def loss_sum(trainer: Any) -> Any:
-    """The tensor to which the losses since the last log are added."""
-    return getattr(trainer, _LOSS)
+    """The tensor to which the losses since the last log are added. It is there while the Trainer is in its loop."""
+    return loop_of(trainer).loss_sum(trainer)
 
 
 def put_back_numbers(trainer: Any, saved: Mapping[str, Any]) -> None:
@@ -135,22 +130,13 @@ def put_first(trainer: Any, callback: TrainerCallback) -> None:
     callbacks.insert(0, callbacks.pop())
 
 
-def begins_at(trainer: Any, place: tuple[int, int] | None, told: Callable[[int, int], None]) -> None:
-    """Have the next training begin in a pass over the data, behind so many batches of it.
+def begins_at(trainer: Any, place: tuple[int, int] | None, told: Told) -> AbstractContextManager[None]:
+    """Within it the next training begins in a pass over the data, behind so many batches of it.
 
-    place: None where the Trainer finds it itself. told: called with the place.
+    place: None where the Trainer finds it itself. told: called with the place, once nothing is read from the
+    checkpoint any more; perhaps not where that is the beginning.
     """
-    find = getattr(trainer, _PLACE)
-
-    def begin(*args: Any, **kwargs: Any) -> tuple[int, int]:
-        delattr(trainer, _PLACE)
-        found = find(*args, **kwargs)
-        number, had = found if place is None else place
-        had = 0 if trainer.args.ignore_data_skip else had
-        told(number, had)
-        return number, had
-
-    setattr(trainer, _PLACE, begin)
+    return loop_of(trainer).begins_at(trainer, place, told)
 
 
 def around_saves(trainer: Any, around: Callable[[], Any]) -> None:
@@ -172,20 +158,12 @@ def position(trainer: Any, state: Mapping[str, Any], *, over: bool) -> Iterator[
     Then it says a position behind the last epoch, and the Trainer goes straight to what it does behind its loop.
     """
     written = {**state, "global_step": _BEYOND if over else state["global_step"]}
-    replaced: dict[str, Callable[..., Any]] = {name: partial(_load_nothing, name) for name in _LOADERS}
-    if trainer.is_deepspeed_enabled:
-        build = getattr(trainer, _BUILDER)
-        replaced[_BUILDER] = lambda steps, loader, place: build(steps, loader, None)
-    for name, stand_in in replaced.items():
-        setattr(trainer, name, stand_in)
-    try:
+    engine = loop_of(trainer).engine_loads_nothing(trainer) if trainer.is_deepspeed_enabled else nullcontext()
+    with engine, instead(trainer, {name: partial(_load_nothing, name) for name in _LOADERS}):
         directory = tempfile.TemporaryDirectory(prefix="ftlaunch-position-")
         with directory:
             Path(directory.name, TRAINER_STATE_NAME).write_text(json.dumps(written))
             yield directory
-    finally:
-        for name in replaced:
-            delattr(trainer, name)
 
 
 def _load_nothing(name: str, *args: Any, **kwargs: Any) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 from ftlaunch_hooks.adapters.refusal import refuse
 
 KIND = "GRPOTrainer"
-_KEPT = ("_step", "_buffered_inputs", "_last_world_entropy", "entropy_coef")
+_KEPT = ("_step", "_buffered_inputs")
+_ADDED = ("_last_world_entropy", "entropy_coef")  # by TRL 1
 _LOGS = "_logs"  # of completions, which a table shows
 
 
@@ -22,7 +24,7 @@ def check(trainer: Any) -> None:
     ):
         if getattr(trainer, name, None):
             refuse(f"cannot keep this {KIND}: `{name.lstrip('_')}` is set: {why}")
-    if missing := [name for name in (*_KEPT, _LOGS) if not hasattr(trainer, name)]:
+    if missing := [name for name in (*_names(), _LOGS) if not hasattr(trainer, name)]:
         refuse(f"cannot keep this {KIND}: this version of TRL has no {KIND}.{missing[0]}, which is saved")
 
 
@@ -30,7 +32,7 @@ def state(trainer: Any) -> dict[str, Any]:
     """Nothing of another trainer."""
     if not hasattr(trainer, _KEPT[1]):
         return {}
-    kept = {name: getattr(trainer, name) for name in _KEPT}
+    kept = {name: getattr(trainer, name) for name in _names()}
     return {**kept, _LOGS: _listed(getattr(trainer, _LOGS))} if trainer.log_completions else kept
 
 
@@ -41,6 +43,10 @@ def put_back(trainer: Any, saved: Mapping[str, Any]) -> None:
             _refill(getattr(trainer, _LOGS), value)
         else:
             setattr(trainer, name, value)
+
+
+def _names() -> tuple[str, ...]:
+    return _KEPT if version("trl").startswith("0.") else (*_KEPT, *_ADDED)
 
 
 def _listed(logs: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 from transformers.trainer_utils import get_last_checkpoint
@@ -92,14 +92,15 @@ class KeptTraining:
                 f"max_steps and num_train_epochs are {now} now, and were {before}: from here on the run is not that of"
                 " one that was asked for either from its beginning"
             )
-        with inside.position(self._trainer, saved_trainer_state(saved), over=over) as directory:
+        with inside.position(self._trainer, saved_trainer_state(saved), over=over) as directory, ExitStack() as stack:
 
             def begins(number: int, had: int) -> None:
                 directory.cleanup()  # a rank that is killed leaves none
                 self._boundaries.begins_at(number, had)
 
             if not over:
-                inside.begins_at(self._trainer, saved_place(saved, self._trainer.args.world_size), begins)
+                place = saved_place(saved, self._trainer.args.world_size)
+                stack.enter_context(inside.begins_at(self._trainer, place, begins))
             return self._plain_train(directory.name, *args, **kwargs)
 
     def _train_anew(self, resume_from_checkpoint: str | bool | None, *args: Any, **kwargs: Any) -> Any:
@@ -107,8 +108,8 @@ class KeptTraining:
         if resume_from_checkpoint is True and get_last_checkpoint(directory) is None:
             self._say(f"there is no checkpoint in {directory} yet: the training begins")
             resume_from_checkpoint = None
-        inside.begins_at(self._trainer, None, self._boundaries.begins_at)
-        return self._plain_train(resume_from_checkpoint, *args, **kwargs)
+        with inside.begins_at(self._trainer, None, self._boundaries.begins_at):
+            return self._plain_train(resume_from_checkpoint, *args, **kwargs)
 
     def _say(self, text: str) -> None:
         if self._speaks:
