@@ -9,6 +9,8 @@ from tests.support.harness import JOBS, FtJob
 
 # One thread: several at work on as many cores as there are jobs wait for each other.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+WITH_TRAINER = ("--warm", "--preload", "transformers.trainer,accelerate,torch._dynamo")
+"""a rank that is started again need not import the Trainer, which takes longer than most faults"""
 
 
 class FrameworkJob:
@@ -38,7 +40,8 @@ class FrameworkJob:
         env = {**OFFLINE, **self.env, "FAULT": fault}
         env.pop("FAULT") if not fault else None
         words = (str(job.out), *self.words, *more)
-        job.start("--max-restarts", "6", *options, script=self.script, args=words, env=env, ranks=self.ranks)
+        options = (*WITH_TRAINER, "--max-restarts", "6", *options)
+        job.start(*options, script=self.script, args=words, env=env, ranks=self.ranks)
 
     def assert_same(self, undisturbed: Path) -> None:
         """Digests, logs and the number of steps are those of the undisturbed run."""

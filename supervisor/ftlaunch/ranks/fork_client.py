@@ -80,7 +80,7 @@ class WarmLink:
         preload = [name for name in spec.launch.preload if name not in without and name != _AUTO]
         found = imported_by(spec.launch.kind, spec.launch.target) if _AUTO in spec.launch.preload else ()
         later = [name for name in (*_LATER, *found) if name not in without]
-        env = {**_WITHOUT_THREADS, **env} if _AUTO in spec.launch.preload else env
+        env = {**_WITHOUT_THREADS, **env} if spec.launch.preload else env
         self._args = list(spec.launch.args)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log.parent.mkdir(parents=True, exist_ok=True)

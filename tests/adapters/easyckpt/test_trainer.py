@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.adapters.kit import OFFLINE
+from tests.adapters.kit import OFFLINE, WITH_TRAINER
 from tests.support.harness import JOBS, FtJob
 
 pytest.importorskip("transformers")
@@ -20,7 +20,8 @@ FLAGS = (
 def run(job: FtJob, name: str, **env: str) -> dict[str, str]:
     job.out, job.run_dir = job.home / name, job.home / f"run_{name}"
     args = (str(job.out), f"--output_dir={job.out}/trainer", *FLAGS)
-    job.start("--backoff-first", "0.05s", script=JOBS / "easyckpt_hf.py", args=args, ranks=1, env={**OFFLINE, **env})
+    options = (*WITH_TRAINER, "--backoff-first", "0.05s")
+    job.start(*options, script=JOBS / "easyckpt_hf.py", args=args, ranks=1, env={**OFFLINE, **env})
     assert job.wait(120) == 0, job.stderr
     steps = (job.out / "steps_0").read_text().split()
     ends = {path.name: path.read_text() for path in job.out.glob("*_0") if path.name != "steps_0"}

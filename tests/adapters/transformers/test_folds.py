@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.adapters.kit import WITH_TRAINER
 from tests.support.harness import JOBS, FtJob
 
 pytest.importorskip("transformers")
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.long
 
 def folds(job: FtJob, out: Path, *words: str, killed_in: str = "") -> dict[str, Any]:
     """Train the folds; returns the weights by file."""
-    options = ("--max-restarts", "1", "--memory-interval", "1", "--fresh")
+    options = (*WITH_TRAINER, "--max-restarts", "1", "--memory-interval", "1", "--fresh")
     job.start(*options, script=JOBS / "hf_folds.py", args=(str(out), *words), ranks=1, env={"KILLED_IN": killed_in})
     job.wait()
     return {path.name: torch.load(path)["linear.weight"].tolist() for path in out.glob("fold*.pt")}
