@@ -142,7 +142,12 @@ FOREIGN: dict[str, Callable[[Path, dict[str, torch.Tensor]], object]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("hf", "plain"), ("dcp", "fsdp"), ("torch.pt", "ddp")], ids=["hf", "dcp-fsdp", "torch-ddp"]
+    ("name", "kind"),
+    [
+        pytest.param("hf", "plain", id="hf"),
+        pytest.param("dcp", "fsdp", id="dcp-fsdp"),
+        pytest.param("torch.pt", "ddp", id="torch-ddp", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.long
 def test_a_job_begins_with_the_weights_of_another_library(name: str, kind: str, job: FtJob) -> None:

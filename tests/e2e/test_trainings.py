@@ -235,7 +235,10 @@ def weights(home: Path) -> dict[str, list[Any]]:
     return {path.name: torch.load(path)["weight"].tolist() for path in home.glob("fold*.pt")}
 
 
-@pytest.mark.parametrize("step", [4, 14, 20])  # the last step of one; two and three of them are left out
+# The last step of one; two and three of them are left out.
+@pytest.mark.parametrize(
+    "step", [pytest.param(4, marks=pytest.mark.slow), 14, pytest.param(20, marks=pytest.mark.slow)]
+)
 def test_a_script_may_leave_out_what_is_over(job: FtJob, tmp_path: Path, step: int) -> None:
     """Taken out: told apart by their order alone, a fold has the weights of another one."""
     disturbed = folds(job, tmp_path / "disturbed", KILLED_AT=str(step))

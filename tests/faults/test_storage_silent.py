@@ -50,7 +50,7 @@ def saver_of(job: FtJob) -> psutil.Process:
     "words",
     [
         pytest.param(("SIGTERM",), id="SIGTERM", marks=pytest.mark.long),
-        pytest.param(("SIGINT", "SIGINT"), id="Ctrl-C twice", marks=pytest.mark.long),
+        pytest.param(("SIGINT", "SIGINT"), id="Ctrl-C twice", marks=pytest.mark.slow),
     ],
 )
 def test_a_job_stops_all_the_same(job: FtJob, disk: Path, calm: FtJob, words: tuple[str, ...]) -> None:

@@ -14,7 +14,9 @@ def run(job: FtJob, steps: tuple[int, int], *options: str, **env: str) -> None:
     assert job.wait() == 0, job.stderr
 
 
-@pytest.mark.parametrize("steps", [pytest.param(steps, marks=pytest.mark.long) for steps in ((90, 6), (6, 90))])
+@pytest.mark.parametrize(
+    "steps", [pytest.param((90, 6), marks=pytest.mark.long), pytest.param((6, 90), marks=pytest.mark.slow)]
+)
 def test_the_others_go_on_and_a_restart_goes_back_to_what_all_have(
     job: FtJob, tmp_path_factory: pytest.TempPathFactory, steps: tuple[int, int]
 ) -> None:

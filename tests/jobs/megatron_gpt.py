@@ -2,7 +2,7 @@
 
 STYLE: words joined by +: bf16, fp16, distributed (optimizer), accumulate, evaluate, workers (of loaders), late (saves
 behind the evaluation), core (no Megatron-LM, so no arguments), old (Megatron-LM of 2023), slow, plain (not kept), early
-(a wrong call).
+(a wrong call), concat (as EasyCkpt is told to merge shards).
 The model is shared out between two ranks: tensor, pipeline, interleaved (a pipeline, of which each rank has two parts),
 experts.
 saves: leaves a checkpoint of Megatron-LM's own every four iterations; longer: makes 24 of them.
@@ -215,7 +215,7 @@ def load(model: list[Any], optimizer: Any, scheduler: Any) -> None:
     args.num_floating_point_operations_so_far = 0.0
     found: Any = (0, 0.0)
     if "plain" not in STYLE:
-        found = load_checkpoint(model, optimizer, scheduler)
+        found = load_checkpoint(model, optimizer, scheduler, concat="concat" in STYLE)
     elif "core" not in STYLE:
         found = OWN.load_checkpoint(model, optimizer, scheduler)
     if "old" in STYLE:

@@ -65,7 +65,7 @@ def test_a_job_that_goes_on_with_fewer_nodes_loses_no_step(held: NodesJob) -> No
     held.assert_clean(".node1")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_shards_of_a_lost_node_are_saved_by_its_buddy(tmp_path: Path) -> None:
     words = ("--kind", "fsdp", "--steps", "60", "--step-time", "0.1")
     for name in ("alone", "nodes"):

@@ -163,6 +163,21 @@ def test_another_number_of_ranks_is_refused(style: str, ranks: int, now: int, jo
     assert f"start with {ranks} ranks" in logs(job)
 
 
+@pytest.mark.refused("Megatron", "merging a distributed optimizer's shards (`concat=True` on another number of ranks)")
+@pytest.mark.slow
+def test_shards_are_not_merged(job: FtJob) -> None:
+    """EasyCkpt's concat=True is taken where nothing is to be merged: as a job begins, and on as many ranks."""
+    start(job, "concat+distributed+slow", 2)
+    job.wait_step(3)
+    job.supervisor.send_signal(signal.SIGTERM)
+    assert job.wait() == 75, job.stderr + logs(job)
+    assert run(job, "concat+distributed", 1) == 1
+    said = "the shards of the distributed optimizer were saved by 2 ranks, this job has 1, and they are not merged"
+    assert f"cannot load with concat=True: {said}; start with 2 ranks" in logs(job)
+    assert run(job, "concat+distributed", 2) == 0, job.stderr + logs(job)
+    job.assert_clean()
+
+
 @pytest.mark.slow
 def test_a_call_before_the_counts_is_refused(job: FtJob) -> None:
     assert run(job, "early", 1) == 1

@@ -18,12 +18,6 @@ def optimizer_of(name: str, **options: object) -> object:
     return type(name, (), {"optimizer": None, "config": SimpleNamespace(**options)})()
 
 
-@pytest.mark.refused("Megatron", "`concat=True`")
-def test_concat_is_refused() -> None:
-    with pytest.raises(AttachError, match="cannot load with concat=True: the shards of a distributed optimizer are"):
-        megatron.load_checkpoint([], None, None, concat=True)
-
-
 def test_the_other_calls_come_behind_load_checkpoint() -> None:
     with pytest.raises(AttachError, match=r"cannot initialize: load_checkpoint\(\) was not called before"):
         megatron.initialize_easyckpt(save_mem_interval=1, save_storage_interval=5, max_ckpt_num=5)

@@ -11,10 +11,6 @@ from ftlaunch_hooks.adapters.easyckpt.megatron import inside
 from ftlaunch_hooks.adapters.easyckpt.megatron.training import NAME, MegatronTraining
 from ftlaunch_hooks.adapters.refusal import check_first, refuse
 
-_CONCAT = (
-    "cannot load with concat=True: the shards of a distributed optimizer are saved rank by rank, and are not merged for"
-    " another number of ranks; leave concat out, and start with the number of ranks that has saved"
-)
 _NOT_LOADED = (
     "cannot {what}: load_checkpoint() was not called before, and it is what attaches; Megatron-LM calls it where --load"
     " is given, and the directory need not hold a checkpoint"
@@ -34,16 +30,17 @@ def load_checkpoint(
     """Go on where the job is, or begin it with Megatron-LM's own checkpoint; returns what Megatron-LM's returns.
 
     That is the iteration, and in releases that count them the number of floating point operations so far. load_arg,
-    strict, more: for Megatron-LM's own load_checkpoint(). Call it once, on every rank. Raises AttachError for what
+    strict, more: for Megatron-LM's own load_checkpoint(). concat: as EasyCkpt's, to merge the shards of a distributed
+    optimizer; as many ranks as have saved need none merged. Call it once, on every rank. Raises AttachError for what
     cannot be kept, and what ft.attach() raises.
     """
     global _training  # noqa: PLW0603 - one process is one rank
-    if concat:
-        refuse(_CONCAT)
     training = MegatronTraining(model, optimizer, opt_param_scheduler)
     point = ft.peek(NAME)
     if point is not None:
         training.check_layout(point[1])
+        if concat:
+            training.check_shards(point[1])
     else:
         own = inside.load_own(model, optimizer, opt_param_scheduler, load_arg, strict, more)
         training.iteration, training.operations = own

@@ -20,6 +20,10 @@ _NOT_EVALUATED = (
     " is not made again: later ones have other batches than in an undisturbed run; where the evaluation draws random"
     " numbers, the training is not exact either; call save_checkpoint_if_needed() behind the evaluation"
 )
+_CONCAT = (
+    "cannot load with concat=True: the shards of the distributed optimizer were saved by {then} ranks, this job has"
+    " {here}, and they are not merged; start with {then} ranks"
+)
 _STALE = (
     "cannot save: save_checkpoint_if_needed() was called with {what}; call it once an iteration, behind `iteration +="
     " 1` and behind the line that adds to args.consumed_train_samples"
@@ -100,6 +104,12 @@ class MegatronTraining:
                 f"cannot resume: the groups of ranks have the sizes and places {now} now, and had {before}; start with"
                 " the sizes and the order that they had, or with --fresh"
             )
+
+    def check_shards(self, saved: Mapping[str, Any]) -> None:
+        """Raises AttachError where shards of a distributed optimizer would have to be merged."""
+        then, here = saved["layout"]["ranks"], inside.layout()["ranks"]
+        if then != here and any(map(inside.is_distributed, self._optimizers)):
+            refuse(_CONCAT.format(then=then, here=here))
 
     # --- the loop -------------------------------------------------------------------------------------------
 
