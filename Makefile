@@ -150,8 +150,8 @@ adapters: frameworks  ## kill jobs of frameworks in every way that the tests kno
 year-ago:  ## the same with the frameworks of a year ago, in .venv-year-ago (2 GB on disk; an hour and a half)
 	$(MAKE) VENV=$(YEAR_AGO) CONSTRAINTS=constraints/year-ago.txt setup
 	$(YEAR_AGO)/bin/python -m pip install -q -c constraints/year-ago.txt accelerate datasets einops hjson lightning msgpack ninja peft \
-	    pillow py-cpuinfo pyarrow pydantic setuptools spmd_types tensorboard torchdata tqdm transformers trl tyro wheel
-	$(YEAR_AGO)/bin/python -m pip install -q -c constraints/year-ago.txt --no-deps megatron-core torchtitan
+	    py-cpuinfo pyarrow pydantic setuptools tqdm transformers trl wheel
+	$(YEAR_AGO)/bin/python -m pip install -q -c constraints/year-ago.txt --no-deps megatron-core
 	DS_BUILD_OPS=0 $(YEAR_AGO)/bin/python -m pip install -q -c constraints/year-ago.txt --no-build-isolation deepspeed
 	$(YEAR_AGO)/bin/python -m pytest -n 2 --durations=10 tests/adapters $(PYTEST_ARGS)
 

@@ -219,7 +219,7 @@ FRAMEWORKS = {
         slow="slow",
     ),
     "torchtitan": Framework(
-        needs="torchtitan",
+        needs="torchtitan.components.checkpointer",
         script="titan.py",
         preload="titan_on_cpu",
         words={

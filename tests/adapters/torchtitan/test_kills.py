@@ -9,7 +9,7 @@ from tests.support.framework_results import again, left, logs
 from tests.support.harness import FtJob
 from tests.support.titan_jobs import run, start
 
-pytest.importorskip("torchtitan", reason="torchtitan is not installed (make torchtitan)")
+pytest.importorskip("torchtitan.components.checkpointer", reason="torchtitan is not installed (make torchtitan)")
 pytestmark = pytest.mark.long
 
 WORKERS = "torchdata saves no random numbers of a loader's workers"

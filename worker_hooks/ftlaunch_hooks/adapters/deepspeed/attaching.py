@@ -17,11 +17,11 @@ import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.deepspeed.shared_parameters import SharedParameters
 from ftlaunch_hooks.adapters.refusal import check_first, check_members, refuse
 
-_KNOWN = "DeepSpeed 0.19"
+_KNOWN = "DeepSpeed 0.18 and 0.19"
 _NAME = "deepspeed"
 _OF_ENGINE = (
     "module optimizer lr_scheduler basic_optimizer global_steps global_samples micro_steps skipped_steps"
-    " gradient_accumulation_steps managed_gradient_accumulation zero_optimization_stage has_moe_layers mp_world_size"
+    " gradient_accumulation_steps zero_optimization_stage has_moe_layers mp_world_size"
 )
 _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")
 _ZERO_3 = "DeepSpeedZeroOptimizer_Stage3"
@@ -136,7 +136,7 @@ def _replicated(engine: Any) -> list[str]:
 
 def _gathered_here(engine: Any) -> int:
     """Micro batches since the engine's last step."""
-    managed = engine.managed_gradient_accumulation()
+    managed = getattr(engine, "managed_gradient_accumulation", lambda: True)()  # before 0.19 each engine gathers
     over = engine.micro_steps % engine.gradient_accumulation_steps() if managed else 0
     return int(over or getattr(engine, "_unmanaged_backward_count", 0))
 

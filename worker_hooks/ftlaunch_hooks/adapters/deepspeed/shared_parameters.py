@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ftlaunch_hooks.adapters.refusal import check_members
 
-_KNOWN = "DeepSpeed 0.19"
+_KNOWN = "DeepSpeed 0.18 and 0.19"
 _OF_OPTIMIZER = (
     "optimizer fp16_groups fp16_partitioned_groups_flat fp32_partitioned_groups_flat persistent_parameters"
     " _unflatten_partitioned_parameters _partition_all_parameters"
