@@ -122,7 +122,8 @@ def test_an_exporter_that_dies_again_and_again_is_given_up(job: FtJob, tmp_path:
     assert (first["why"], first["again"], second["again"]) == ("exit status 1", 1.0, 2.0)
     last = wait_for(lambda: job.events("outlet_ended")[4:], "the fifth death")[0]
     assert last["again"] is None
-    assert "cannot tell metrics: exit status 1; there are none from now on, and the job goes on" in job.stderr
+    said = "cannot tell metrics: exit status 1; there are none from now on, and the job goes on"
+    wait_for(lambda: said in job.stderr, "the sentence on the terminal, which is behind the journal")
     assert job.events("incident") == job.events("metrics_served") == []
     stop(job)
 

@@ -83,6 +83,7 @@ class _Outlet:
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._began = self._clock()
+        ours.send(json.dumps(self._asked).encode())  # a new socket has room, and nobody has closed it yet
         with theirs:
             try:
                 self._process = self._helpers.start(
@@ -96,7 +97,6 @@ class _Outlet:
                 self._lost(f"its process cannot be started: {error.strerror}")
                 return
         ours.setblocking(False)
-        ours.send(json.dumps(self._asked).encode())  # a new socket has room
         self._link = ours
         self._loop.register(ours.fileno(), self._hear)
 

@@ -86,14 +86,13 @@ class NotifierLink:
                 self._lost += self._buried()
             except OSError as error:  # the notifier does not read, and its socket is full
                 return f"the notifier takes nothing: {error.strerror}"
-        self._start()
-        if self._socket is None:
-            return "the notifier cannot be started"
-        self._socket.send(message)  # a new socket has room
-        return ""
+        self._start(message)
+        return "the notifier cannot be started" if self._socket is None else ""
 
-    def _start(self) -> None:
+    def _start(self, *messages: bytes) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for message in messages:
+            ours.send(message)  # a new socket has room, and nobody has closed it yet
         with theirs:
             try:
                 self._process = self._helpers.start(
