@@ -28,7 +28,7 @@ pathlib.Path("digest").write_text(hashlib.sha256(held).hexdigest())
     ("guide", "number", "package"),
     [
         ("adapters.md", 0, "torch"),
-        ("trainings.md", 0, "torch"),
+        pytest.param("trainings.md", 0, "torch", marks=pytest.mark.slow),
         ("trainings.md", 1, "torch"),
         pytest.param("lightning.md", 0, "lightning.pytorch", marks=pytest.mark.slow),
         pytest.param("lightning.md", 1, "lightning.fabric", marks=pytest.mark.slow),

@@ -16,6 +16,7 @@ from tests.support.leftovers import mark
 
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if blocks(page)]
 NEEDS = {"dashboard.md": "starlette", "lightning.md": "lightning", "transformers.md": "transformers"}
+MINUTES = ("tutorial.md", "before-a-long-run.md")  # that each of these takes
 RUN = [page for page in PAGES if any(block.commands and not block.reason for block in blocks(page))]
 
 
@@ -23,9 +24,12 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+MARKED = [pytest.param(page, id=name_of(page), marks=pytest.mark.slow if page.name in MINUTES else ()) for page in RUN]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", RUN, ids=name_of)
+@pytest.mark.parametrize("page", MARKED)
 def test_a_page_shows_what_happens(page: Path, tmp_path: Path) -> None:
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name])

@@ -48,7 +48,7 @@ def nodes(tmp_path: Path) -> Iterator[NodesJob]:
     job.dispose()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_page_describes_what_jobs_leave(job: FtJob, nodes: NodesJob) -> None:
     """A job that fails, hangs, is detached, begins anew and finds a damaged checkpoint; and a job of two nodes.

@@ -77,7 +77,7 @@ def test_a_new_schedule_at_the_old_position(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_new_schedule_at_the_same_share_of_the_data(job: FtJob) -> None:
     """Ten steps of 8 samples are as many as five of 16: the schedule of 20 steps is where that of 40 was."""
     start(job, 10, "--anew", "scheduler")

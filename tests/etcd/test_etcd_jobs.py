@@ -83,7 +83,7 @@ def leaders_killed(cluster: EtcdCluster) -> Iterator[list[int]]:
         thread.join()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_etcds_leader_may_be_killed_every_five_seconds(nodes: NodesJob, alone: FtJob, cluster: EtcdCluster) -> None:
     """Each time etcd is gone for two seconds, as long as `--node-timeout`. Nothing is restarted, and all is saved."""
     nodes.words = ("--steps", "30", "--step-time", "0.7")

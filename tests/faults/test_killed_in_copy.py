@@ -12,7 +12,7 @@ from tests.support.harness import JOBS
 TENSORS = 7
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_whatever_is_copied_already_the_step_before_is_whole(memory: Path) -> None:
     run = subprocess.run(

@@ -87,8 +87,8 @@ def test_a_new_head_knows_of_the_copies(nodes: NodesJob, alone: FtJob, lost: int
     nodes.assert_same_end(alone)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["fsdp", pytest.param("tp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["fsdp", "tp"])
 def test_shards_of_a_lost_node_come_from_its_buddy(tmp_path: Path, kind: str) -> None:
     """Three nodes: the copies are whole shards, and the last place's buddy is the first."""
     words = ("--kind", kind, "--steps", "100", "--step-time", "0.1")

@@ -50,7 +50,7 @@ def test_the_notice_before_the_time_limit_saves_and_queues_the_job_again(
     assert_went_on(job, alone)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_of_higher_priority_takes_the_nodes_and_gives_them_back(
     slurm: Slurm, job: SlurmJob, alone: Any
 ) -> None:  # fmt: skip
