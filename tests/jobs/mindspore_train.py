@@ -1,5 +1,7 @@
 """A script for MindSpore: `mindspore_train.py OUT STYLE`. FAULT="WHERE NUMBER": it is killed there, once an attempt.
 
+FAULT_RANK: the rank that is killed, 0 if not given. With several ranks each has its part of the data, gradients are
+averaged, and OUT has a folder for each.
 WHERE: step (in a callback's work at the end of that step), begin (before that step), epoch_end (of that epoch), eval
 (at the end of that epoch's evaluation), train_end, lost (as step, and its snapshots are lost), freeze (as step, by
 SIGSTOP); the number * is the first of the process. Several faults are separated by a semicolon: the first is of
@@ -8,7 +10,7 @@ STYLE: words joined by +: plain (without ExceptionCheckpoint), graph or pynative
 in the network); augment (the data draw random numbers of C++), python (of NumPy, in one worker), unseeded; fit
 (evaluates after each epoch); decay (a callback changes the learning rate at the end of an epoch), noise (a callback
 draws a random number at each step), counts (a callback counts for itself); wide (another network); twice (train() a
-second time); slow; saves (every 4 steps), careless (without exception_save).
+second time); slow; lonely (its ranks do not meet); saves (every 4 steps), careless (without exception_save).
 What is left in OUT: final (digest), losses, samples, fired.
 """
 
@@ -22,22 +24,26 @@ from pathlib import Path
 
 import mindspore as ms
 import numpy as np
-from mindspore import dataset, nn, ops
+from mindspore import communication, dataset, nn, ops
 from mindspore.train import Callback, CheckpointConfig, LossMonitor, Model
 
-OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
+RANK = int(os.environ.get("RANK", os.environ.get("RANK_ID", "0")))
+RANKS = int(os.environ.get("WORLD_SIZE", os.environ.get("MS_WORKER_NUM", "1")))
+HOME, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
+OUT = HOME / str(RANK) if RANKS > 1 else HOME
 ATTEMPT = int(os.environ.get("FTLAUNCH_ATTEMPT", "0"))
 FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
+FAULT_RANK = int(os.environ.get("FAULT_RANK", "0"))
 if "plain" not in STYLE:
     from ftlaunch_mindspore import ExceptionCheckpoint
 
-EPOCHS, BATCH, SAMPLES = 3, 4, 32
+EPOCHS, BATCH, SAMPLES = 3, 4 // RANKS, 32
 
 
 def strike(where: str, number: int) -> None:
-    if len(FAULTS) <= ATTEMPT or FAULTS[ATTEMPT] not in ([where, str(number)], [where, "*"]):
+    if RANK != FAULT_RANK or len(FAULTS) <= ATTEMPT or FAULTS[ATTEMPT] not in ([where, str(number)], [where, "*"]):
         return
-    with (OUT / "fired").open("a") as file:
+    with (HOME / "fired").open("a") as file:
         file.write(f"{' '.join(FAULTS[ATTEMPT])} {ATTEMPT}\n")
     if where == "lost":
         lose_memory()
@@ -48,7 +54,7 @@ def lose_memory() -> None:
     """Once there is a checkpoint, and nobody reads a snapshot."""
     from ftlaunch_contract.pages.page import NONE, Page, page_path
 
-    page = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), 0))
+    page = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), RANK))
     checkpoints, deadline = Path(os.environ["FTLAUNCH_CHECKPOINT_DIR"]), time.monotonic() + 60
     while page.saved < page.save_step or not any(checkpoints.glob("iteration_???????")):
         assert time.monotonic() < deadline, "there is no checkpoint"
@@ -119,7 +125,8 @@ def make_data() -> dataset.Dataset:
         "inputs": numbers.randn(SAMPLES, 8).astype(np.float32),
         "labels": numbers.randint(0, 3, SAMPLES).astype(np.int32),
     }
-    data = dataset.NumpySlicesDataset(columns, shuffle=True)
+    part = {"num_shards": RANKS, "shard_id": RANK} if RANKS > 1 else {}
+    data = dataset.NumpySlicesDataset(columns, shuffle=True, **part)
     if "augment" in STYLE:
         data = data.map(dataset.transforms.RandomApply([dataset.transforms.Fill(1.0)], 0.3), ["inputs"])
     if "python" in STYLE:
@@ -133,13 +140,13 @@ def callbacks() -> list[Callback]:
         every = 4 if "saves" in STYLE else 1000
         careful = "careless" not in STYLE
         config = CheckpointConfig(save_checkpoint_steps=every, keep_checkpoint_max=2, exception_save=careful)
-        found.append(ExceptionCheckpoint(prefix="net", directory=str(OUT / "checkpoints"), config=config))
+        found.append(ExceptionCheckpoint(prefix="net", directory=str(HOME / "checkpoints"), config=config))
     return found
 
 
 def make_model() -> Model:
     network = Network()
-    rate = 0.05 if "decay" in STYLE else nn.cosine_decay_lr(0.0, 0.05, 1000, SAMPLES // BATCH, EPOCHS)
+    rate = 0.05 if "decay" in STYLE else nn.cosine_decay_lr(0.0, 0.05, 1000, SAMPLES // BATCH // RANKS, EPOCHS)
     optimizer = nn.Momentum(network.trainable_params(), rate, 0.9)
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
     return Model(network, loss_fn=loss, optimizer=optimizer, metrics={"accuracy"} if "fit" in STYLE else None)
@@ -148,6 +155,9 @@ def make_model() -> Model:
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     ms.set_context(mode=ms.PYNATIVE_MODE if "pynative" in STYLE else ms.GRAPH_MODE)
+    if RANKS > 1 and "lonely" not in STYLE:
+        communication.init()
+        ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
     if "unseeded" not in STYLE:
         ms.set_seed(7)
     model, data = make_model(), make_data()

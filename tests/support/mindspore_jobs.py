@@ -7,6 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.support.agents import free_port
 from tests.support.harness import JOBS, FtJob
 from tests.support.waiting import wait_for
 
@@ -16,20 +17,33 @@ SCRIPT = JOBS / "mindspore_train.py"
 PATHS = {"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT / 'worker_hooks'}", "OMP_NUM_THREADS": "1"}
 
 
-def start(job: FtJob, style: str, *options: str, faults: str = "") -> None:
+def start(job: FtJob, style: str, *options: str, ranks: int = 1, faults: str = "", fault_rank: int = 0) -> None:
     """Start a job under the supervisor; a snapshot is taken at every step unless `options` say otherwise."""
     job.python = str(PYTHON)
     options = ("--max-restarts", "4", "--backoff-first", "0.05s", *options)
-    job.start(*options, script=SCRIPT, args=(str(job.out), style), ranks=1, env={**PATHS, "FAULT": faults})
+    env = {**PATHS, "FAULT": faults, "FAULT_RANK": str(fault_rank)}
+    job.start(*options, script=SCRIPT, args=(str(job.out), style), ranks=ranks, env=env)
 
 
 def start_alone(job: FtJob, style: str, script: Path = SCRIPT) -> subprocess.Popen[str]:
     """Start the script by itself; what it says goes to the file `said`."""
+    return _start(job, [PYTHON, script, job.out, style])
+
+
+def start_by_msrun(job: FtJob, style: str, ranks: int = 2) -> subprocess.Popen[str]:
+    """Start ranks of the script by MindSpore's own launcher; what they say goes to files in msrun/."""
+    count = [f"--worker_num={ranks}", f"--local_worker_num={ranks}", f"--master_port={free_port()}"]
+    msrun = [PYTHON.with_name("msrun"), *count, f"--log_dir={job.home / 'msrun'}", "--join=True"]
+    return _start(job, [*msrun, SCRIPT, job.out, style])
+
+
+def _start(job: FtJob, command: list[str | Path]) -> subprocess.Popen[str]:
     name, _, value = job.tag.partition("=")
+    path = f"{PYTHON.parent}:{os.environ['PATH']}"  # msrun starts the `python` that it finds
     with (job.home / "said").open("a") as said:
         process = subprocess.Popen(
-            [PYTHON, script, job.out, style], cwd=job.home, text=True, stdout=said, stderr=said,
-            env={**os.environ, **PATHS, name: value},
+            command, cwd=job.home, text=True, stdout=said, stderr=said,
+            env={**os.environ, **PATHS, "PATH": path, name: value},
         )  # fmt: skip
     job.supervisors.append(process)
     return process
@@ -52,6 +66,11 @@ def signal_at(job: FtJob, process: subprocess.Popen[str], step: int, signum: sig
     process.send_signal(signum)
 
 
+def left_by(ranks: int, out: Path) -> list[dict[str, object]]:
+    """What each of several ranks leaves."""
+    return [left(out / str(rank)) for rank in range(ranks)]
+
+
 def left(out: Path) -> dict[str, object]:
     """What a job leaves: the digest, each step's loss, data and epoch (a step that was made twice was made alike)."""
     losses: dict[int, str] = {}
@@ -61,12 +80,12 @@ def left(out: Path) -> dict[str, object]:
     return {"final": (out / "final").read_text(), "losses": losses}
 
 
-def undisturbed(home: Path, style: str) -> dict[str, object]:
-    """What the script leaves without ExceptionCheckpoint, and without a supervisor."""
+def undisturbed(home: Path, style: str, ranks: int = 1) -> list[dict[str, object]]:
+    """What each rank of the script leaves without ExceptionCheckpoint, and without a supervisor."""
     job = FtJob(home)
     try:
-        process = start_alone(job, f"{style}+plain")
+        process = start_alone(job, f"{style}+plain") if ranks == 1 else start_by_msrun(job, f"{style}+plain", ranks)
         assert process.wait(120) == 0, said(job)
     finally:
         job.dispose()
-    return left(job.out)
+    return [left(job.out)] if ranks == 1 else left_by(ranks, job.out)

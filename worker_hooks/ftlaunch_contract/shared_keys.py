@@ -13,6 +13,11 @@ _RUN = r"\d{1,9}-\d{1,9}(?::\d{1,9})?"
 _FORM = re.compile(rf"(.*[^@]|)((?:@@)*)@({_RUN}(?:,{_RUN})*)", re.ASCII | re.DOTALL)  # `@` of a path is written `@@`
 
 
+def own_key(key: str, rank: int) -> str:
+    """The key under which a rank saves a tensor of which every rank saves its own."""
+    return f"{key}@{rank}" if rank else key
+
+
 def shared_key(key: str, ranks: Iterable[int]) -> str:
     """The key of a tensor that these ranks share out among them."""
     found: list[list[int]] = []

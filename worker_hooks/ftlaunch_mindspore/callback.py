@@ -13,7 +13,7 @@ from ftlaunch_mindspore import model_wrapping, random_numbers, settings
 from ftlaunch_mindspore.kept_job import KeptJob
 from ftlaunch_mindspore.random_numbers import DataSeed
 from ftlaunch_mindspore.refusal import TrainingRefused
-from ftlaunch_mindspore.saving.snapshots import Groups
+from ftlaunch_mindspore.saving.slot import Groups
 from ftlaunch_mindspore.training_state import TrainingState
 from ftlaunch_mindspore.unsaved import Unsaved
 
@@ -36,7 +36,7 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
         """
         super().__init__()
         self.others: list[Callback] = []  # the script's own; set before training begins
-        self.epochs = 0
+        self.epochs = self.steps = 0
         self._joined = False
         self._state: TrainingState | None = None
         error_file.count_as_final(TrainingRefused)
@@ -68,8 +68,8 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
 
     def only_restore(self, train_network: Any, network: Any, optimizer: Any, loss_scale: Any) -> None:
         """All steps were made before: the network gets its parameters, and training is over."""
-        self._restore(TrainingState(train_network, network, optimizer, loss_scale))
-        self._job.enter(self._collect, self._job.step * self._batch)
+        self._restore(TrainingState(self._job.rank, train_network, network, optimizer, loss_scale))
+        self._job.enter(self._collect, self._job.step * self._batch, self.steps)
         self._job.end()
 
     # --- called by MindSpore ------------------------------------------------------------------------------------
@@ -82,9 +82,11 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
                 "cannot keep this training: ftlaunch_mindspore was imported behind `model.train`; import it at the"
                 " top of the script"
             )
-        if params.device_number > 1:
+        if params.device_number not in (1, self._job.world_size):
             raise TrainingRefused(
-                f"cannot keep this training: it is one of {params.device_number} devices, and only one is supported yet"
+                f"cannot keep this training: MindSpore has {params.device_number} devices, and the job has"
+                f" {self._job.world_size} ranks; start it with `ftlaunch --nproc-per-node {params.device_number}`,"
+                " or by msrun"
             )
         params.cur_step_num = self._job.step
         params.epoch_num = self.epochs
@@ -95,9 +97,10 @@ class ExceptionCheckpoint(Callback):  # type: ignore[misc] # MindSpore has no ty
         done = params.cur_step_num - 1
         if self._state is None:
             manager = params.loss_scale_mananger
-            self._restore(TrainingState(params.train_network, params.network, params.optimizer, manager))
+            state = TrainingState(self._job.rank, params.train_network, params.network, params.optimizer, manager)
+            self._restore(state)
             self._unsaved = Unsaved(params.train_network, self.others)
-            self._job.enter(self._collect, done * self._batch)
+            self._job.enter(self._collect, done * self._batch, self.steps)
             return
         self._job.cross(done, done * self._batch)
         if not self._looked:

@@ -15,15 +15,18 @@ from ftlaunch_contract.protocol import Flag, Phase, Why
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
+from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule
+from ftlaunch_mindspore.refusal import TrainingRefused
 from ftlaunch_mindspore.saving import saved_step
-from ftlaunch_mindspore.saving.snapshots import Groups, MindSporeSnapshots
+from ftlaunch_mindspore.saving.slot import Groups
+from ftlaunch_mindspore.saving.snapshots import MindSporeSnapshots
 
 Collect = Callable[[], tuple[Groups, dict[str, Any]]]
 """Gives the state of this moment: arrays, and the trees of common.json."""
 
 
 class KeptJob:
-    """Beats, takes snapshots, and stops where it is told to."""
+    """Beats, takes snapshots, and stops where it is told to; at the same steps as the node's other ranks."""
 
     def __init__(self, coordinator: Coordinator, save_every: int | None) -> None:
         """Find out where training begins. save_every: steps between checkpoints, asked of a supervisor.
@@ -31,34 +34,41 @@ class KeptJob:
         Raises TrainingRefused.
         """
         self._coordinator, self._page = coordinator, coordinator.page
+        self.rank, self.world_size = coordinator.rank, coordinator.world_size
         self._watcher = Watcher(coordinator.on_term, coordinator.on_orphaned)
         self._kind, step = coordinator.resume()
         self.saved = saved_step.find(self._kind, step, coordinator)
         self.step = self.saved.step if self.saved is not None else 0
-        self._save_every = save_every
+        self._save_every = save_every if coordinator.rank == 0 else None
         self._pace = AdaptiveInterval(*coordinator.memory_interval)
-        self._served = NONE
         self._began_ns = time.monotonic_ns()
 
-    def enter(self, collect: Collect, consumed: int) -> None:
-        """The state is restored, and the first step is about to begin."""
-        page, coordinator = self._page, self._coordinator
-        base = self.step if self._kind.in_memory else NONE
-        self._snapshots = MindSporeSnapshots(
-            page, coordinator.memory_dir, coordinator.rank, coordinator.storage_slots, base
-        )
+    def enter(self, collect: Collect, consumed: int, total: int) -> None:
+        """The state is restored, and the first step is about to begin. total: steps that this training is to make.
+
+        All ranks meet here.
+        """
+        page, coordinator, step = self._page, self._coordinator, self.step
         self._collect = collect
-        self._snapshots.fit(collect()[0], self._pace.interval)
+        self._snapshots = MindSporeSnapshots(coordinator, step if self._kind.in_memory else NONE)
+        self._schedule = StepSchedule(
+            coordinator.node.place(coordinator.rank), coordinator.peers, coordinator.orders, self._pace,
+            self._snapshots.budget,
+        )  # fmt: skip
+        self._snapshots.fit(step, collect()[0])
         page.consumed = consumed
-        page.set_resumed(self._kind, self.step)
-        if base == NONE:
+        page.set_resumed(self._kind, step)
+        if not self._kind.in_memory:
             self._take(None)
-        page.beat(self.step, time.monotonic_ns())
+        page.beat(step, time.monotonic_ns())
         page.raise_flag(Flag.ATTACHED)
+        self._schedule.write(step + 1)
         page.lower_flag(Flag.LOOP_LEFT)
-        coordinator.at_boundary(self.step)
-        if NONE != coordinator.orders.stop_at <= self.step:
-            self._stop_here()
+        self._snapshots.budget.progress.intend(total)
+        coordinator.at_boundary(step)
+        if NONE != coordinator.orders.stop_at <= step:
+            self._hold(Why.STOP)
+            self._leave()
         self._began_ns = time.monotonic_ns()
 
     def step_made(self) -> None:
@@ -71,61 +81,66 @@ class KeptJob:
         self._page.phase = Phase.EVAL if begins else Phase.TRAIN
 
     def cross(self, step: int, consumed: int) -> None:
-        """`step` steps are complete. Raises SystemExit where the job stops here."""
+        """`step` steps are complete. Raises SystemExit where the job stops here.
+
+        Raises TrainingRefused where another rank is to make another number of steps, and nobody would end this one.
+        """
         now = time.monotonic_ns()
-        lasted, self._began_ns = now - self._began_ns, now
         self.step, self._page.consumed = step, consumed
+        if self._coordinator.even and (why := self._snapshots.budget.progress.other_intent()) is not None:
+            raise TrainingRefused(why)
         self._coordinator.at_boundary(step)
-        hold = self._hold(step)
         if self._save_every and step % self._save_every == 0:
             self._page.want_save = step
-        every = self._pace.interval
-        if hold is None and not (every and step % every == 0):
+        lasted = now - self._began_ns
+        if self._schedule.idle(step, now):
+            self._began_ns = now
             self._pace.stepped(lasted)
             self._page.end_step(step, lasted, now)
             return
-        taken = self._take(hold)
+        order = self._schedule.read(step)
+        taken = self._follow(order)
         ended = time.monotonic_ns()
         self._pace.note((ended - now + lasted) / 1e9, (ended - now) / 1e9, 0.0, taken)
+        if order.asks:
+            self._schedule.decide_anew()
         self._page.end_step(step, lasted, ended)
         self._began_ns = ended
-        if hold is not None and taken:
-            self._coordinator.held(self._snapshots, step, hold)
-        if hold == Why.STOP:
+        if order.hold is not None:
+            self._coordinator.held(self._snapshots, step, order.hold)
+        if order.hold == Why.STOP:
             self._leave()
 
     def end(self) -> None:
         """Training is over: its last step is saved."""
         self._page.beat(self.step, time.monotonic_ns())
-        if self._take(Why.END):
-            self._coordinator.held(self._snapshots, self.step, Why.END)
+        self._hold(Why.END)
         self._page.phase = Phase.TEARDOWN
         self._page.raise_flag(Flag.LOOP_LEFT)
         self._coordinator.finish()
 
-    def _hold(self, step: int) -> Why | None:
-        orders = self._coordinator.orders
-        if NONE != orders.stop_at <= step:
-            return Why.STOP
-        if NONE != orders.persist_at <= step and orders.persist_at != self._served:
-            self._served = orders.persist_at
-            return Why.INTERVAL
-        return None
+    def _follow(self, order: BoundaryOrder) -> bool:
+        """Do what is ordered for this boundary; returns whether a snapshot was taken."""
+        if order.agree:
+            self._snapshots.fit(self.step, self._collect()[0])
+        self._schedule.write(self.step + 1)  # before the snapshot: no rank waits for this one's to learn what comes
+        if order.hold is None and not order.take:
+            return False
+        return self._take(order.hold, order.keep)
 
-    def _take(self, hold: Why | None) -> bool:
+    def _take(self, hold: Why | None, keep: int = NONE) -> bool:
         groups, trees = self._collect()
         common = {"consumed_samples": self._page.consumed, "versions": _versions(), "state": trees}
         with self._coordinator.watched_lock:
-            taken = self._snapshots.take(self.step, groups, common, hold)
-        if hold is not None and not taken:
-            self._snapshots.missed(self.step)
-        return taken
+            return self._snapshots.take(self.step, groups, common, hold, keep)
 
-    def _stop_here(self) -> None:
-        """Told to stop before the first step: what was restored, or made, is saved."""
-        if self._take(Why.STOP):
-            self._coordinator.held(self._snapshots, self.step, Why.STOP)
-        self._leave()
+    def _hold(self, why: Why) -> None:
+        """No step follows: what the newest snapshot holds, or one that is taken now, is saved."""
+        if self._snapshots.newest == self.step:
+            self._page.hold_for_saver(self.step, why)
+        else:
+            self._take(why)
+        self._coordinator.held(self._snapshots, self.step, why)
 
     def _leave(self) -> None:
         self._page.raise_flag(Flag.STOPPED)

@@ -27,6 +27,7 @@ class KeptCallback(Protocol):
 
     others: list[Any]  # the script's own callbacks
     epochs: int  # that training is to make
+    steps: int  # in them
 
     def join(self, dataset: Any, sinks: bool) -> int:
         """Find out where training begins; returns the steps that were made before."""
@@ -69,8 +70,9 @@ def _train(method: Callable[..., None], given: inspect.BoundArguments, kept: Kep
     model, dataset = arguments["self"], arguments["train_dataset"]
     first, size = arguments["initial_epoch"], dataset.get_dataset_size()
     kept.epochs = arguments["epoch"] - first
+    kept.steps = kept.epochs * size
     done = kept.join(dataset, arguments["dataset_sink_mode"])
-    if done >= kept.epochs * size > 0:
+    if done >= kept.steps > 0:
         say(f"all {done} steps of this training were made before")
         kept.only_restore(model.train_network, *_parts(model))
         return

@@ -77,11 +77,15 @@ def join(given: CheckpointSettings) -> Coordinator:
     """Meet whoever decides for this rank. Raises TrainingRefused and settings.AloneError."""
     if bootstrap.is_forked():
         raise TrainingRefused("cannot keep this training: a rank has forked this process; the rank itself trains")
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    if world_size > 1:
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) != world_size:
         raise TrainingRefused(
-            f"cannot keep this training: the job has {world_size} ranks, and of MindSpore's only one is supported yet;"
-            " start it with --nproc-per-node 1"
+            f"cannot keep this training: its {world_size} ranks are on several machines, and those of MindSpore's are"
+            " kept on one; start all of them there, by --nproc-per-node"
+        )
+    if "MS_ROLE" in os.environ and "RANK" not in os.environ:
+        raise TrainingRefused(
+            "cannot keep this training: msrun has not numbered its processes; start all of them on one machine"
         )
     if (page := bootstrap.own_page()) is not None:
         supervised = Supervised(page)
@@ -91,7 +95,7 @@ def join(given: CheckpointSettings) -> Coordinator:
                 f"{given.directory}; the supervisor's --checkpoint-dir and --keep count"
             )
         return supervised
-    return Standalone(0, one_node(1), _alone(given))
+    return Standalone(rank, one_node(world_size), _alone(given))
 
 
 def _alone(given: CheckpointSettings) -> settings.Settings:

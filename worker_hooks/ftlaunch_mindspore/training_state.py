@@ -8,6 +8,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import nn
 
+from ftlaunch_contract.shared_keys import own_key
 from ftlaunch_mindspore.refusal import TrainingRefused
 from ftlaunch_mindspore.saving.arrays import DTYPES, Array
 from ftlaunch_mindspore.saving.saved_step import KIND
@@ -18,8 +19,12 @@ Json = Any
 class TrainingState:
     """What changes in a training, but for random numbers and the data position."""
 
-    def __init__(self, train_network: Any, network: Any, optimizer: Any, loss_scale: Any) -> None:
-        """network: the script's, within the train network. Raises TrainingRefused for what cannot be saved."""
+    def __init__(self, rank: int, train_network: Any, network: Any, optimizer: Any, loss_scale: Any) -> None:
+        """rank: every rank saves all it holds, as its own. network: the script's, within the train network.
+
+        Raises TrainingRefused for what cannot be saved.
+        """
+        self._rank = rank
         if optimizer is not None and not isinstance(optimizer, nn.Optimizer):
             raise TrainingRefused(
                 f"cannot keep this training: its optimizer is a {type(optimizer).__name__}; only those of mindspore.nn"
@@ -39,13 +44,13 @@ class TrainingState:
     def arrays(self) -> dict[str, dict[str, Array]]:
         """Group of files -> key -> values, as they are now."""
         return {
-            "model": {_key("network", name): one.asnumpy() for name, one in self._weights.items()},
-            "opt": {_key("training", name): one.asnumpy() for name, one in self._others.items()},
+            "model": {self._key("network", name): one.asnumpy() for name, one in self._weights.items()},
+            "opt": {self._key("training", name): one.asnumpy() for name, one in self._others.items()},
         }
 
     def trees(self) -> dict[str, Json]:
         """What common.json says of it."""
-        others = {name: {"__tensor__": _key("training", name)} for name in self._others}
+        others = {name: {"__tensor__": self._key("training", name)} for name in self._others}
         return {
             "network": {"kind": "module", "tensors": list(self._weights), "extra": {}},
             "training": {"kind": KIND, "parameters": others, "loss_scale": _numbers(self._loss_scale)},
@@ -57,7 +62,7 @@ class TrainingState:
         if not isinstance(training, dict) or training.get("kind") != KIND:
             raise TrainingRefused("cannot restore: this is not the checkpoint of a training of MindSpore's")
         found = {
-            id(one): arrays.get(_key(part, name))
+            id(one): arrays.get(self._key(part, name))
             for part, group in (("network", self._weights), ("training", self._others))
             for name, one in group.items()
         }
@@ -83,9 +88,8 @@ class TrainingState:
                     f" {array.dtype.name} of shape {array.shape}"
                 )
 
-
-def _key(part: str, name: str) -> str:
-    return f"{part}.{name}".replace("@", "@@")
+    def _key(self, part: str, name: str) -> str:
+        return own_key(f"{part}.{name}".replace("@", "@@"), self._rank)
 
 
 def _check_dtype(parameter: Any) -> None:

@@ -37,14 +37,6 @@ def test_refused(style: str, sentence: str, job: FtJob) -> None:
     assert sentence in said(job)
 
 
-@pytest.mark.refused("MindSpore", "several ranks")
-def test_several_ranks_are_refused(job: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    process = start_alone(job, "graph")
-    assert process.wait(60) == 1
-    assert "the job has 2 ranks, and of MindSpore's only one is supported yet" in said(job)
-
-
 def test_another_network_is_refused_and_a_damaged_checkpoint_passed_over(job: FtJob) -> None:
     process = start_alone(job, "graph+saves+slow")
     assert process.wait(60) == 0, said(job)

@@ -45,6 +45,15 @@ def storage_slots(checkpoint_dir: Path, name: str) -> Path:
     return checkpoint_dir / f".staged-{name}"
 
 
+def link_slot(link: Path, target: Path) -> None:
+    """Make the directory of a slot on storage, and the link to it where slots lie. Raises OSError."""
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if link.is_symlink() and link.readlink() != target:
+        link.unlink()
+    if not link.is_symlink():
+        link.symlink_to(target)
+
+
 def remove_slot(directory: Path) -> None:
     """Delete a slot. Of a slot on storage the link, the files and their directory are deleted. Raises OSError."""
     if not directory.is_symlink():
@@ -85,6 +94,11 @@ def incomplete_dir(checkpoint_dir: Path, step: int) -> Path:
 def shard_name(prefix: str, group: str, rank: int, world_size: int) -> str:
     """File name of a rank's shard."""
     return f"{prefix}-{group}-{rank:07d}-{world_size:07d}.safetensors"
+
+
+def is_shard_of(name: str, rank: int, world_size: int) -> bool:
+    """Whether a file of a checkpoint is a rank's shard, whatever its prefix."""
+    return any(name.endswith(shard_name("", group, rank, world_size)) for group in GROUPS)
 
 
 def list_iterations(checkpoint_dir: Path) -> list[tuple[int, Path]]:

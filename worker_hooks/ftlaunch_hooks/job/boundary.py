@@ -15,7 +15,7 @@ from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.snapshots.interval import AdaptiveInterval
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule
-from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.state.state import RankState, StateError
 
 
 class Boundary:
@@ -100,8 +100,8 @@ class Boundary:
         what is not looked at here is what makes it cheap.
         """
         self._watch.turn(now_ns)
-        if self._even:
-            self._progress.check_intents()
+        if self._even and (why := self._progress.other_intent()) is not None:
+            raise StateError(why)
         self._coordinator.at_boundary(step)
         if last or not self._schedule.idle(step, now_ns):
             return self._follow(step, last=last)

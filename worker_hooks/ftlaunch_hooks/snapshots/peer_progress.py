@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.words import ASKED, FLAGS, INTENT, MISSED, STEP, TAKEN
 from ftlaunch_contract.protocol import Flag
-from ftlaunch_hooks.tensors.json_codec import StateError
 
 _GREW, _FAILED = 1, 2  # bits of ASKED
 _MOST = (1 << 48) - 1  # total steps
@@ -32,22 +31,23 @@ class PeerProgress:
         self._page.q[INTENT] = loop << 48 | min(total, _MOST)
         self.alike = len(self._peers) == 1
 
-    def check_intents(self) -> None:
-        """Raises StateError where another rank's loop is to make another number of steps.
+    def other_intent(self) -> str | None:
+        """Why the ranks cannot go on together: another rank's loop is to make another number of steps. None: they can.
 
         A rank that is in another loop of its script is not compared.
         """
         if self.alike:
-            return
+            return None
         own = self._page.q[INTENT]
         others = [peer.q[INTENT] if peer.attempt == self._page.attempt else 0 for peer in self._peers]
         for rank, other in enumerate(others, self._first):
             if other != own and other >> 48 == own >> 48:
-                raise StateError(
+                return (
                     f"cannot go on: this rank is to make {own & _MOST} steps and rank {rank} {other & _MOST}; all ranks"
                     " must make the same number of steps where there is no supervisor"
                 )
         self.alike = all(other == own for other in others)
+        return None
 
     def took(self, step: int) -> None:
         """This rank's newest snapshot is of `step`; NONE: this rank has no snapshot."""

@@ -85,7 +85,7 @@ class Slot:
     def _open(self, chunks: dict[str, list[Chunk]], pinned: bool) -> None:
         self.exists = True
         if self._storage is not None:
-            _link(self.directory, self._storage / self.directory.name)
+            layout.link_slot(self.directory, self._storage / self.directory.name)
         self.directory.mkdir(mode=0o700, exist_ok=True)
         for group in layout.GROUPS:
             self._files[group] = SlotFile(layout.slot_file(self.directory, group), chunks[group], pinned)
@@ -169,12 +169,3 @@ class Slot:
         if self.exists:
             layout.remove_slot(self.directory)
             self.exists = False
-
-
-def _link(link: Path, target: Path) -> None:
-    """Make the directory `target`, and the link to it. Raises OSError."""
-    target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if link.is_symlink() and link.readlink() != target:
-        link.unlink()
-    if not link.is_symlink():
-        link.symlink_to(target)

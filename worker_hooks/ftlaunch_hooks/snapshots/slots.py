@@ -8,28 +8,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
-from ftlaunch_contract.protocol import PEER_SLOTS, STAGED
+from ftlaunch_contract.protocol import STAGED
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
-from ftlaunch_hooks.snapshots.slot import Slot
 from ftlaunch_hooks.snapshots.slot_policy import SlotPolicy
 
 
-class Slots:
+class AnySlot(Protocol):
+    """What holds the bytes of one snapshot."""
+
+    exists: bool  # it has its files
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory it takes."""
+
+    def discard(self) -> None:
+        """Delete the files, so that their memory is free."""
+
+    def close(self) -> None:
+        """Let go of the files; they stay."""
+
+
+SlotT = TypeVar("SlotT", bound=AnySlot)
+
+
+class Slots(Generic[SlotT]):
     """The slots in memory, and behind them the one on storage (STAGED)."""
 
-    def __init__(self, page: Page, budget: MemoryBudget, directory: Path, rank: int, storage: Path) -> None:
-        """directory: of the slots. storage: the directory for the slot on storage."""
-        self._page, self._budget = page, budget
-        self._slots = [Slot(directory, rank, number) for number in range(PEER_SLOTS)]
-        self._slots.append(Slot(directory, rank, STAGED, storage))
+    def __init__(self, page: Page, budget: MemoryBudget, slots: Sequence[SlotT]) -> None:
+        """slots: by their number."""
+        self._page, self._budget, self._slots = page, budget, slots
         self.newest = NONE  # the newest step that this rank has in memory
         self._newest_slot = NONE  # that holds it
 
-    def __getitem__(self, number: int) -> Slot:
+    def __getitem__(self, number: int) -> SlotT:
         return self._slots[number]
 
     @property
@@ -37,7 +53,7 @@ class Slots:
         """Bytes of memory that all slots take."""
         return sum(slot.memory for slot in self._slots)
 
-    def holding(self, step: int) -> Slot:
+    def holding(self, step: int) -> SlotT:
         """The slot that holds `step`. Raises LookupError when there is none."""
         steps = self._page.slot_steps()
         if step not in steps:

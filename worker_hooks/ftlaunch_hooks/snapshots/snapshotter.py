@@ -7,7 +7,6 @@ there beside the training. The slot's step is written to the page after its byte
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -17,12 +16,12 @@ from pathlib import Path
 from ftlaunch_contract.checkpoint import health_mark, layout
 from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.pages.page import NONE, Page
-from ftlaunch_contract.pages.waiting import wait_until
-from ftlaunch_contract.protocol import STAGED, Why
+from ftlaunch_contract.protocol import PEER_SLOTS, STAGED, Why
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.copies import Copies
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
+from ftlaunch_hooks.snapshots.peer_readiness import PeerReadiness
 from ftlaunch_hooks.snapshots.slot import Slot, bytes_needed
 from ftlaunch_hooks.snapshots.slot_file import NoRoomError
 from ftlaunch_hooks.snapshots.slots import Slots
@@ -66,13 +65,15 @@ class Snapshotter:
         """
         self._state, self._page = state, page
         self.budget = MemoryBudget(rank, peers, directory, state.node.first)
-        self._progress = self.budget.progress
+        self._progress, self._readiness = self.budget.progress, PeerReadiness(page, self.budget)
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
         self.digests: ReplicaDigests | None = None  # set where replicas are compared
         self.trainings = Trainings()
         self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
         self.laying_out = 0.0  # the part of it in which slots got their first files
-        self._slots = Slots(page, self.budget, directory, rank, storage or directory / "storage")
+        slots = [Slot(directory, rank, number) for number in range(PEER_SLOTS)]
+        slots.append(Slot(directory, rank, STAGED, storage or directory / "storage"))
+        self._slots = Slots(page, self.budget, slots)
         self._slots.begin_from(base)
         self._versions = json.dumps(dict(versions))
         self._json = JsonCache()
@@ -80,7 +81,6 @@ class Snapshotter:
         self._need = 0
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
-        self._told_of_leaving = False
 
     @property
     def newest(self) -> int:
@@ -135,8 +135,8 @@ class Snapshotter:
         collected = self._state.collect(step)
         self._measure(collected)
         self.spent += time.perf_counter() - began
-        ready = self._peers_are_ready(step)
-        if self._left_behind(step):
+        ready = self._readiness.wait(step, self.newest)
+        if self._readiness.left_behind(step):
             if hold is not None:
                 self._progress.missed(step)
             return False
@@ -155,36 +155,6 @@ class Snapshotter:
         if collected.items is not self._measured:
             self._measured, self._need = collected.items, bytes_needed(collected.items)
             self.budget.noticed(self._need)
-
-    def _left_behind(self, step: int) -> bool:
-        """Whether a rank has left its loop before `step`: the step can never be resumed from, and is not kept.
-
-        What all ranks have from before stays: taking this snapshot would overwrite it.
-        """
-        gone = self._progress.left_before(step)
-        if gone is None:
-            return False
-        if not self._told_of_leaving:
-            self._told_of_leaving = True
-            say(f"rank {gone} has left its loop before step {step}: from here on no step is kept, a restart goes back")
-        return True
-
-    def _peers_are_ready(self, step: int) -> bool:
-        """Wait until the snapshot before the newest is not needed any more; False when none is to be taken.
-
-        A rank that is told to leave waits for no other rank. What it can take at once, it takes: its step is done.
-        """
-
-        def ready() -> bool:
-            if self.budget.slots < 2:  # the only slot is about to be written over
-                return not self._page.leave
-            return self.newest == NONE or self._progress.all_have(self.newest)
-
-        def over() -> bool:
-            return self._page.leave or self._progress.any_failed() or self._progress.left_before(step) is not None
-
-        wait_until(lambda: ready() or over(), math.inf)
-        return ready() and not self._progress.any_failed()
 
     def _copy(self, number: int | None, new: Snapshot) -> bool:
         """Copy the state into a slot, or begin to; False where there is no slot, or no room."""

@@ -23,8 +23,9 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.node_ranks import NodeRanks
+from ftlaunch_contract.shared_keys import own_key
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of, own_key
+from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
 from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
 

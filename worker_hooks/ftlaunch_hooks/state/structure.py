@@ -12,9 +12,9 @@ from collections.abc import Mapping
 import torch
 
 from ftlaunch_contract import shared_keys
+from ftlaunch_contract.shared_keys import own_key
 from ftlaunch_hooks.state.collector import Collected
 from ftlaunch_hooks.state.parts import Names, few
-from ftlaunch_hooks.tensors.dtypes import own_key
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 

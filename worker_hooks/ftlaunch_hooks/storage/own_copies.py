@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
+from ftlaunch_contract.shared_keys import own_key
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
-from ftlaunch_hooks.tensors.dtypes import own_key
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.progress import Advance, ignore
-from ftlaunch_contract.shared_keys import has_rank
+from ftlaunch_contract.shared_keys import has_rank, own_key
 from ftlaunch_hooks.storage.own_copies import equal
 from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
 from ftlaunch_hooks.storage.saved_tensors import SavedChunk, SavedTensors
-from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of, own_key
+from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 

@@ -1,4 +1,4 @@
-"""Names of dtypes in files, keys of tensors, and this rank's part of a tensor."""
+"""Names of dtypes in files, and this rank's part of a tensor."""
 
 from __future__ import annotations
 
@@ -16,11 +16,6 @@ DTYPES: dict[torch.dtype, str] = {
 }  # fmt: skip
 
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
-
-
-def own_key(key: str, rank: int) -> str:
-    """The key under which a rank saves a tensor of which every rank saves its own."""
-    return f"{key}@{rank}" if rank else key
 
 
 def is_sharded(tensor: object) -> bool:

@@ -21,7 +21,7 @@ KIND = "mindspore"  # of the object `training` in common.json
 
 @dataclass(frozen=True)
 class SavedStep:
-    """One step, as it was saved."""
+    """One step, as a rank has saved it."""
 
     step: int
     trees: dict[str, Any]
@@ -53,23 +53,29 @@ def find(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep | None:
 
 def _read(kind: Resume, step: int, coordinator: Coordinator) -> SavedStep:
     """Raises Damaged, OSError, ValueError."""
+    rank, world_size = coordinator.rank, coordinator.world_size
     if kind.in_memory:
-        slot = layout.slot_dir(coordinator.memory_dir, coordinator.rank, coordinator.page.slot_steps().index(step))
-        return _join(slot, step, [layout.slot_file(slot, group) for group in layout.GROUPS])
+        slot = layout.slot_dir(coordinator.memory_dir, rank, coordinator.page.slot_steps().index(step))
+        return _join(slot, step, rank, [layout.slot_file(slot, group) for group in layout.GROUPS])
     directory = layout.iteration_dir(coordinator.checkpoint_dir, step)
     if kind == Resume.LOADED:
         directory = initial.checkpoint_at(coordinator.load_path, step)
     metadata = verify.read_metadata(directory)
-    if metadata["world_size"] != 1:
-        raise Damaged(f"it is one of {metadata['world_size']} ranks")
-    return _join(directory, step, [directory / name for name in metadata["files"] if name != layout.COMMON])
+    if metadata["world_size"] != world_size:
+        raise Damaged(
+            f"{metadata['world_size']} ranks have saved it, and this job has {world_size}; start it with as many, or"
+            " give --fresh to start over"
+        )
+    shards = [directory / name for name in metadata["files"] if layout.is_shard_of(name, rank, world_size)]
+    return _join(directory, step, rank, shards)
 
 
-def _join(directory: Path, step: int, files: list[Path]) -> SavedStep:
+def _join(directory: Path, step: int, rank: int, files: list[Path]) -> SavedStep:
     common = json.loads((directory / layout.COMMON).read_bytes())
     if common["step"] != step:
         raise Damaged(f"{directory} is of step {common['step']}")
     found: dict[str, Array] = {}
     for path in files:
         found |= arrays.read(path)
-    return SavedStep(step, common["state"], found)
+    own = common.get("ranks", {}).get(str(rank), common["state"])  # of a checkpoint: where ranks differ
+    return SavedStep(step, own, found)

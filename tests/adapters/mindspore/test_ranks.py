@@ -1,0 +1,143 @@
+"""Two ranks of MindSpore's that average their gradients: killed, frozen and stopped they end as under msrun, undisturbed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support.framework_results import logs
+from tests.support.harness import FtJob
+from tests.support.leftovers import carriers
+from tests.support.mindspore_jobs import left_by, said, signal_at, start, start_alone, start_by_msrun
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.long
+
+Undisturbed = Callable[[str], list[object]]
+
+STORIES = [
+    pytest.param("graph+noise", 1, "step 5; step 20", id="in a step"),
+    pytest.param("pynative+functional+fit", 0, "eval 1; epoch_end 2; train_end 0", id="rank 0, in an evaluation"),
+    pytest.param("graph+augment", 1, "begin 1; step 24", id="random data", marks=pytest.mark.slow),
+    pytest.param("pynative", 0, "step 8; step 9", id="op by op", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.exact("MindSpore", "2 ranks with data_parallel, under ftlaunch or msrun")
+@pytest.mark.parametrize(("style", "rank", "faults"), STORIES)
+def test_killed_and_as_undisturbed(
+    style: str, rank: int, faults: str, job: FtJob, two_undisturbed: Undisturbed
+) -> None:
+    """Taken out: without the rank in TrainingState._key both ranks save their own under one name, and none is committed."""
+    start(job, style, ranks=2, faults=faults, fault_rank=rank)
+    assert job.wait(150) == 0, job.stderr + logs(job)
+    assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
+    assert left_by(2, job.out) == two_undisturbed(style)
+    assert [event["source"] for event in job.events("resumed")[1:]] == ["memory"] * len(job.fired())
+    job.assert_clean()
+
+
+def test_from_storage(job: FtJob, two_undisturbed: Undisturbed) -> None:
+    """The snapshots of one rank are lost: what the other still has in memory is of no use by itself."""
+    start(job, "graph", "--storage-interval", "3", ranks=2, faults="lost 12; begin *", fault_rank=1)
+    assert job.wait(120) == 0, job.stderr + logs(job)
+    assert job.fired() == ["lost 12 0", "begin * 1"]
+    assert [event["source"] for event in job.events("resumed")[1:]] == ["storage", "memory"]
+    assert left_by(2, job.out) == two_undisturbed("graph")
+    job.assert_clean()
+
+
+def test_a_frozen_rank_is_replaced(job: FtJob, two_undisturbed: Undisturbed) -> None:
+    start(job, "graph", "--hang-timeout", "5s", "--startup-timeout", "100s", ranks=2, faults="freeze 9", fault_rank=1)
+    assert job.wait(120) == 0, job.stderr + logs(job)
+    assert job.fired() == ["freeze 9 0"]
+    assert [(one["kind"], one["rank"]) for one in job.events("incident")] == [("hang", 1)]
+    assert left_by(2, job.out) == two_undisturbed("graph")
+    job.assert_clean()
+
+
+def test_a_killed_scheduler_costs_a_restart_at_most(job: FtJob, two_undisturbed: Undisturbed) -> None:
+    start(job, "graph+slow", "--hang-timeout", "10s", "--startup-timeout", "100s", ranks=2)
+    job.wait_step(5)
+    (scheduler,) = [pid for pid in carriers(job.tag) if b"scheduler.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(scheduler, signal.SIGKILL)
+    assert job.wait(120) == 0, job.stderr + logs(job)
+    assert left_by(2, job.out) == two_undisturbed("graph")
+    job.assert_clean()
+
+
+@pytest.mark.parametrize("whom", ["the supervisor", "a rank"])
+def test_sigterm_and_the_same_command_again(whom: str, job: FtJob, two_undisturbed: Undisturbed) -> None:
+    start(job, "graph+slow", ranks=2)
+    job.wait_step(7)
+    os.kill(job.supervisor.pid if whom == "the supervisor" else job.pids()[1], signal.SIGTERM)
+    assert job.wait(60) == 75, job.stderr + logs(job)
+    (saved,) = job.run_dir.glob("checkpoints/iteration_*")
+    assert len(list(saved.glob("*-model-*"))) == 2
+    start(job, "graph", ranks=2)
+    assert job.wait(120) == 0, job.stderr + logs(job)
+    assert job.wait_event("resumed", len(job.events("resumed")))["step"] == int(saved.name[10:]) >= 7
+    assert left_by(2, job.out) == two_undisturbed("graph")
+    job.assert_clean()
+
+
+def test_a_killed_supervisor_and_the_same_command_again(job: FtJob, two_undisturbed: Undisturbed) -> None:
+    """Taken out: without the thread in cluster/scheduler.py the scheduler is left when all else has ended."""
+    start(job, "graph+slow", ranks=2)
+    job.wait_step(7)
+    job.supervisor.kill()
+    job.supervisor.wait()
+    wait_for(lambda: not carriers(job.tag), "the end of all processes of the job", 10.0)
+    start(job, "graph", ranks=2)
+    assert job.wait(120) == 0, job.stderr + logs(job)
+    assert job.wait_event("resumed", len(job.events("resumed")))["source"] == "memory"
+    assert left_by(2, job.out) == two_undisturbed("graph")
+    job.assert_clean()
+
+
+def test_msrun_sigterm_and_the_same_command_again(job: FtJob, two_undisturbed: Undisturbed) -> None:
+    """The ranks save by themselves. Taken out: without roles.adopt() each of them takes itself for the only one."""
+    process = start_by_msrun(job, "graph+slow")
+    wait_for(lambda: (job.out / "0/losses").exists(), "the first step", 60.0)
+    ranks = [pid for pid in carriers(job.tag) if _environment(pid).get("MS_ROLE") == "MS_WORKER"]
+    os.kill(ranks[0], signal.SIGTERM)
+    assert process.wait(60) == 1, said(job)  # msrun's own, where a rank has ended otherwise than by 0
+    (saved,) = (job.out / "checkpoints").glob("iteration_*")
+    assert len(list(saved.glob("net-model-*"))) == 2
+    process = start_by_msrun(job, "graph")
+    assert process.wait(120) == 0, said(job)
+    assert left_by(2, job.out) == two_undisturbed("graph")
+    assert len((job.out / "0/losses").read_text().splitlines()) == 24, "a step was made twice"
+
+
+@pytest.mark.refused("MindSpore", "another number of ranks, several machines")
+def test_another_number_of_ranks_is_refused(job: FtJob) -> None:
+    process = start_alone(job, "graph+slow")
+    signal_at(job, process, 3, signal.SIGTERM)
+    assert process.wait(60) == 75, said(job)
+    process = start_by_msrun(job, "graph")
+    assert process.wait(60) == 1
+    assert "1 ranks have saved it, and this job has 2; start it with as many" in logs_of_msrun(job)
+
+
+def test_ranks_on_several_machines_are_refused(job: FtJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    process = start_alone(job, "graph+lonely")
+    assert process.wait(60) == 1
+    assert "its 4 ranks are on several machines" in said(job)
+
+
+def logs_of_msrun(job: FtJob) -> str:
+    return "".join(path.read_text() for path in sorted((job.home / "msrun").glob("worker_*")))
+
+
+def _environment(pid: int) -> dict[str, str]:
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    except OSError:
+        return {}
+    return dict(word.split("=", 1) for word in words if "=" in word)

@@ -1,0 +1,1 @@
+"""The ranks of a job, as MindSpore's dynamic cluster has them."""
