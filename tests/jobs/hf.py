@@ -157,7 +157,8 @@ def made() -> Trainer:
         "save_strategy": "no", "report_to": [], "disable_tqdm": True, "use_cpu": True,
     } | options  # fmt: skip
     if KIND == "grouped":
-        given["train_sampling_strategy"] = "group_by_length"
+        newer = "train_sampling_strategy" in TrainingArguments.__dataclass_fields__
+        given |= {"train_sampling_strategy": "group_by_length"} if newer else {"group_by_length": True}
     callbacks = [Faults(), *([EarlyStoppingCallback(patience)] if patience else [])]
     callbacks += {"said": [Counts()], "short": [EndsEpochs()]}.get(KIND, [])
     net = model()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.adapters.versions import EMA
 from tests.support.framework_results import logs
 from tests.support.harness import FtJob
 from tests.support.lightning_jobs import left, start
@@ -18,8 +19,15 @@ STORIES = [
     pytest.param(
         "interval+plateau+metric+noise", 2, "validation 1 10; step 0 15", id="in validation", marks=pytest.mark.slow
     ),
-    pytest.param("accumulate+ema+interval+module+noise", 1, "epoch_end 0 0; saving 0 8; step 0 35", id="accumulation"),
-    pytest.param("metric+ema", 2, "train_end 0 0; train_end 1 0", id="behind the loops", marks=pytest.mark.slow),
+    pytest.param(
+        "accumulate+ema+interval+module+noise",
+        1,
+        "epoch_end 0 0; saving 0 8; step 0 35",
+        id="accumulation",
+        marks=EMA,
+    ),
+    pytest.param("metric+ema", 2, "train_end 0 0; train_end 1 0", id="behind the loops", marks=[pytest.mark.slow, EMA]),
+    pytest.param("accumulate+interval+module+noise", 1, "epoch_end 0 0; step 0 3", id="no EMA", marks=pytest.mark.slow),
     pytest.param(
         "manual+noise", 1, "step 0 5; epoch_end 0 1; step 0 30", id="several optimizers", marks=pytest.mark.slow
     ),

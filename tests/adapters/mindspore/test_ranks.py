@@ -1,4 +1,4 @@
-"""Two ranks of MindSpore's that average their gradients: killed, frozen and stopped they end as under msrun, undisturbed."""
+"""Two ranks of MindSpore's that average their gradients: killed, frozen, stopped, they end as undisturbed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STORIES = [
 def test_killed_and_as_undisturbed(
     style: str, rank: int, faults: str, job: FtJob, two_undisturbed: Undisturbed
 ) -> None:
-    """Taken out: without the rank in TrainingState._key both ranks save their own under one name, and none is committed."""
+    """Taken out: without the rank in TrainingState._key two tensors have one name, and nothing is committed."""
     start(job, style, ranks=2, faults=faults, fault_rank=rank)
     assert job.wait(150) == 0, job.stderr + logs(job)
     assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
@@ -101,7 +101,7 @@ def test_a_killed_supervisor_and_the_same_command_again(job: FtJob, two_undistur
 def test_msrun_sigterm_and_the_same_command_again(job: FtJob, two_undisturbed: Undisturbed) -> None:
     """The ranks save by themselves. Taken out: without roles.adopt() each of them takes itself for the only one."""
     process = start_by_msrun(job, "graph+slow")
-    wait_for(lambda: (job.out / "0/losses").exists(), "the first step", 60.0)
+    wait_for((job.out / "0/losses").exists, "the first step", 60.0)
     ranks = [pid for pid in carriers(job.tag) if _environment(pid).get("MS_ROLE") == "MS_WORKER"]
     os.kill(ranks[0], signal.SIGTERM)
     assert process.wait(60) == 1, said(job)  # msrun's own, where a rank has ended otherwise than by 0

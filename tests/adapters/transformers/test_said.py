@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.adapters.kit import FrameworkJob, environment
+from tests.adapters.versions import FSDP_ON_CPU
 from tests.support.framework_results import logs
 from tests.support.harness import JOBS, FtJob
 
@@ -85,7 +86,7 @@ def test_other_ways_to_share_a_model_are_refused(name: str, plugin: object, sent
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [(), ("fsdp=true",)])
+@pytest.mark.parametrize("more", [(), pytest.param(("fsdp=true",), marks=FSDP_ON_CPU)])
 def test_another_number_of_ranks_is_told(job: FtJob, more: tuple[str, ...]) -> None:
     """It goes on from its step, and shares the data otherwise."""
     run = FrameworkJob("hf.py", job, "plain", "max_steps=20", "rows=24", *more, ranks=2)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 from tests.adapters.kit import FrameworkJob
+from tests.adapters.versions import FSDP_ON_CPU, LORA_IN_ZERO, PACKED_STREAMS
 from tests.support.harness import FtJob
 
 from ftlaunch_contract.checkpoint import layout
@@ -77,7 +78,8 @@ SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
 
 
 def marks_of(name: str) -> tuple[pytest.MarkDecorator, ...]:
-    return (NO_ENGINE,) * name.startswith("zero") + (pytest.mark.slow,) * (name not in OFTEN)
+    marks = (NO_ENGINE,) * name.startswith("zero") + (pytest.mark.slow,) * (name not in OFTEN)
+    return marks + (FSDP_ON_CPU,) * (name == "fsdp")
 
 
 @pytest.mark.exact(
@@ -138,7 +140,12 @@ def test_told_to_stop_and_its_supervisor_killed(job: FtJob, kind: str) -> None:
 @pytest.mark.exact("Transformers", "LoRA")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ranks", "words"), [(1, ()), (2, ("fsdp=true",)), pytest.param(2, ("bf16=true", zero(2)), marks=NO_ENGINE)]
+    ("ranks", "words"),
+    [
+        (1, ()),
+        pytest.param(2, ("fsdp=true",), marks=FSDP_ON_CPU),
+        pytest.param(2, ("bf16=true", zero(2)), marks=[NO_ENGINE, LORA_IN_ZERO]),
+    ],
 )
 def test_of_adapters_the_base_is_not_saved(job: FtJob, ranks: int, words: tuple[str, ...]) -> None:
     """Taken out: with the whole model the checkpoint holds the base's 61 KB."""
@@ -151,7 +158,8 @@ def test_of_adapters_the_base_is_not_saved(job: FtJob, ranks: int, words: tuple[
     run.assert_same(undisturbed)
     (_, directory), *_ = layout.list_iterations(job.run_dir / "checkpoints")
     saved = json.loads((directory / "metadata.json").read_text())
-    model = [key for key in saved["tensors"] if key.startswith("model.")]
+    parameters = [key for key in saved["tensors"] if not key.endswith(":nonpersistent")]
+    model = [key for key in parameters if key.startswith("model.")]
     assert model
     assert all("lora_" in key for key in model), model
 
@@ -175,7 +183,7 @@ def test_trainers_of_trl(job: FtJob, kind: str) -> None:
     ("ranks", "words"),
     [
         (1, ("packing=true",)),
-        (2, ("packing=true", "streams=true")),
+        pytest.param(2, ("packing=true", "streams=true"), marks=PACKED_STREAMS),
         (1, ("prompts=true", "completion_only_loss=true", "streams=true", "dataloader_num_workers=1")),
     ],
 )
