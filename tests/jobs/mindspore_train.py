@@ -1,53 +1,41 @@
-"""A script for MindSpore: `mindspore_train.py OUT STYLE`. FAULT="WHERE NUMBER": it is killed there, once an attempt.
+"""A script for MindSpore: `mindspore_train.py OUT STYLE`, with the faults of faults.py.
 
-FAULT_RANK: the rank that is killed, 0 if not given. With several ranks each has its part of the data, gradients are
-averaged, and OUT has a folder for each.
-WHERE: step (in a callback's work at the end of that step), begin (before that step), epoch_end (of that epoch), eval
-(at the end of that epoch's evaluation), train_end, lost (as step, and its snapshots are lost), freeze (as step, by
-SIGSTOP); the number * is the first of the process. Several faults are separated by a semicolon: the first is of
-attempt 0, the next of 1.
+With several ranks each has its part of the data, gradients are averaged, and OUT has a folder for each.
+Places of faults: step (in a callback's work at the end of that step), begin (before that step), epoch_end (of that
+epoch), eval (at the end of that epoch's evaluation), saving (the step of MindSpore's own checkpoint, once its file is
+there), train_end, lost (as step, and its snapshots are lost).
 STYLE: words joined by +: plain (without ExceptionCheckpoint), graph or pynative; dropout, functional (random numbers
-in the network); augment (the data draw random numbers of C++), python (of NumPy, in one worker), unseeded; fit
-(evaluates after each epoch); decay (a callback changes the learning rate at the end of an epoch), noise (a callback
-draws a random number at each step), counts (a callback counts for itself); wide (another network); twice (train() a
-second time); slow; lonely (its ranks do not meet); saves (every 4 steps), careless (without exception_save).
+in the network); augment (the data draw random numbers of C++), python (of NumPy, in one worker), workers (processes
+that make the data), unseeded; longer (five epochs), own (MindSpore's own checkpoint at the end of each epoch), half
+(FP16 beside the norm, with a loss scale); fit (evaluates after each epoch); decay (a callback changes the learning
+rate at the end of an epoch), noise (a callback draws a random number at each step), counts (a callback counts for
+itself); wide (another network); twice (train() a second time); slow; lonely (its ranks do not meet); saves (every 4
+steps), careless (without exception_save).
 What is left in OUT: final (digest), losses, samples, fired.
 """
 
 import hashlib
 import os
 import random
-import signal
 import sys
 import time
 from pathlib import Path
 
 import mindspore as ms
 import numpy as np
+from faults import strike
 from mindspore import communication, dataset, nn, ops
-from mindspore.train import Callback, CheckpointConfig, LossMonitor, Model
+from mindspore.train import Callback, CheckpointConfig, LossMonitor, Model, ModelCheckpoint
 
 RANK = int(os.environ.get("RANK", os.environ.get("RANK_ID", "0")))
 RANKS = int(os.environ.get("WORLD_SIZE", os.environ.get("MS_WORKER_NUM", "1")))
 HOME, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
 OUT = HOME / str(RANK) if RANKS > 1 else HOME
-ATTEMPT = int(os.environ.get("FTLAUNCH_ATTEMPT", "0"))
-FAULTS = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
-FAULT_RANK = int(os.environ.get("FAULT_RANK", "0"))
 if "plain" not in STYLE:
     from ftlaunch_mindspore import ExceptionCheckpoint
 
-EPOCHS, BATCH, SAMPLES = 3, 4 // RANKS, 32
-
-
-def strike(where: str, number: int) -> None:
-    if RANK != FAULT_RANK or len(FAULTS) <= ATTEMPT or FAULTS[ATTEMPT] not in ([where, str(number)], [where, "*"]):
-        return
-    with (HOME / "fired").open("a") as file:
-        file.write(f"{' '.join(FAULTS[ATTEMPT])} {ATTEMPT}\n")
-    if where == "lost":
-        lose_memory()
-    os.kill(os.getpid(), signal.SIGSTOP if where == "freeze" else signal.SIGKILL)
+EPOCHS, BATCH, SAMPLES = 5 if "longer" in STYLE else 3, 4 // RANKS, 32
+BATCHES = SAMPLES // BATCH // RANKS
 
 
 def lose_memory() -> None:
@@ -102,8 +90,8 @@ class Watch(Callback):
             file.writelines(f"{step} {row[0]:.6f}\n" for row in params.train_dataset_element[0].asnumpy())
         if "counts" in STYLE:
             self.made = getattr(self, "made", 0) + 1
-        for where in ("step", "lost", "freeze"):
-            strike(where, step)
+        strike("step", step)
+        strike("lost", step, lose_memory)
 
     def on_train_epoch_end(self, run_context) -> None:
         params = run_context.original_args()
@@ -129,13 +117,35 @@ def make_data() -> dataset.Dataset:
     data = dataset.NumpySlicesDataset(columns, shuffle=True, **part)
     if "augment" in STYLE:
         data = data.map(dataset.transforms.RandomApply([dataset.transforms.Fill(1.0)], 0.3), ["inputs"])
+    if "workers" in STYLE:
+        data = data.map(twice, ["inputs"], num_parallel_workers=2, python_multiprocessing=True)
     if "python" in STYLE:
         data = data.map(lambda row: row + np.float32(np.random.rand()), ["inputs"], num_parallel_workers=1)
     return data.shuffle(16).batch(BATCH)
 
 
+def twice(row: np.ndarray) -> np.ndarray:
+    return row * np.float32(2)
+
+
+def struck_in_its_save(checkpoint: ModelCheckpoint) -> ModelCheckpoint:
+    """Its files are written by this function of its module."""
+    module = sys.modules[ModelCheckpoint.__module__]
+    save = module.save_checkpoint
+
+    def struck(*args, **kwargs) -> None:
+        save(*args, **kwargs)
+        strike("saving", checkpoint._last_triggered_step or 0)
+
+    module.save_checkpoint = struck
+    return checkpoint
+
+
 def callbacks() -> list[Callback]:
     found: list[Callback] = [LossMonitor(1000), Watch()]
+    if "own" in STYLE:
+        config = CheckpointConfig(save_checkpoint_steps=BATCHES, keep_checkpoint_max=2)
+        found.append(struck_in_its_save(ModelCheckpoint("own", str(OUT / "own"), config)))
     if "plain" not in STYLE:
         every = 4 if "saves" in STYLE else 1000
         careful = "careless" not in STYLE
@@ -146,10 +156,14 @@ def callbacks() -> list[Callback]:
 
 def make_model() -> Model:
     network = Network()
-    rate = 0.05 if "decay" in STYLE else nn.cosine_decay_lr(0.0, 0.05, 1000, SAMPLES // BATCH // RANKS, EPOCHS)
+    rate = 0.05 if "decay" in STYLE else nn.cosine_decay_lr(0.0, 0.05, 1000, BATCHES, EPOCHS)
     optimizer = nn.Momentum(network.trainable_params(), rate, 0.9)
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
-    return Model(network, loss_fn=loss, optimizer=optimizer, metrics={"accuracy"} if "fit" in STYLE else None)
+    metrics = {"accuracy"} if "fit" in STYLE else None
+    if "half" in STYLE:
+        scale = ms.amp.FixedLossScaleManager(1024.0, drop_overflow_update=False)
+        return Model(network, loss, optimizer, metrics, amp_level="O2", loss_scale_manager=scale)
+    return Model(network, loss_fn=loss, optimizer=optimizer, metrics=metrics)
 
 
 def main() -> None:

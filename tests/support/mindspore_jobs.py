@@ -14,14 +14,14 @@ from tests.support.waiting import wait_for
 ROOT = JOBS.parents[1]
 PYTHON = ROOT / ".venv-mindspore/bin/python"
 SCRIPT = JOBS / "mindspore_train.py"
-PATHS = {"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT / 'worker_hooks'}", "OMP_NUM_THREADS": "1"}
+PATHS = {"PYTHONPATH": f"{ROOT / 'supervisor'}:{ROOT / 'worker_hooks'}:{JOBS}", "OMP_NUM_THREADS": "1", "GLOG_v": "3"}
 
 
-def start(job: FtJob, style: str, *options: str, ranks: int = 1, faults: str = "", fault_rank: int = 0) -> None:
+def start(job: FtJob, style: str, *options: str, ranks: int = 1, faults: str = "") -> None:
     """Start a job under the supervisor; a snapshot is taken at every step unless `options` say otherwise."""
     job.python = str(PYTHON)
     options = ("--max-restarts", "4", "--backoff-first", "0.05s", *options)
-    env = {**PATHS, "FAULT": faults, "FAULT_RANK": str(fault_rank)}
+    env = {**PATHS, "FAULT": faults}
     job.start(*options, script=SCRIPT, args=(str(job.out), style), ranks=ranks, env=env)
 
 

@@ -27,7 +27,9 @@ STORIES = [
         marks=EMA,
     ),
     pytest.param("metric+ema", 2, "train_end 0 0; train_end 1 0", id="behind the loops", marks=[pytest.mark.slow, EMA]),
-    pytest.param("accumulate+interval+module+noise", 1, "epoch_end 0 0; step 0 3", id="no EMA", marks=pytest.mark.slow),
+    pytest.param(
+        "accumulate+interval+module+noise", 1, "epoch_end 0 0; step 0 35", id="no EMA", marks=pytest.mark.slow
+    ),
     pytest.param(
         "manual+noise", 1, "step 0 5; epoch_end 0 1; step 0 30", id="several optimizers", marks=pytest.mark.slow
     ),

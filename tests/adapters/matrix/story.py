@@ -36,7 +36,10 @@ def assert_no_step_lost(job: FtJob, faults: Sequence[str]) -> None:
     assert kinds == ["hang" if _how(one) == "freeze" else kinds[number] for number, one in enumerate(within)]
     assert kinds.count("hang") == sum(_how(one) == "freeze" for one in within)
     resumed = [event for event in job.events("resumed") if event["source"]]
-    assert len(resumed) == len(faults), resumed
+    orphans = sum(
+        _how(one) == "orphan" for one in faults
+    )  # the supervisor may be killed before it has written the resume
+    assert len(faults) - orphans <= len(resumed) <= len(faults), resumed
     assert [event["steps_lost"] for event in resumed if event["steps_lost"]] == []
 
 

@@ -19,20 +19,17 @@ pytestmark = pytest.mark.long
 Undisturbed = Callable[[str], list[object]]
 
 STORIES = [
-    pytest.param("graph+noise", 1, "step 5; step 20", id="in a step"),
-    pytest.param("pynative+functional+fit", 0, "eval 1; epoch_end 2; train_end 0", id="rank 0, in an evaluation"),
-    pytest.param("graph+augment", 1, "begin 1; step 24", id="random data", marks=pytest.mark.slow),
-    pytest.param("pynative", 0, "step 8; step 9", id="op by op", marks=pytest.mark.slow),
+    pytest.param("graph+noise", "step 1 5; step 0 20", id="in a step"),
+    pytest.param("pynative+functional+fit", "eval 0 1; epoch_end 1 2; train_end 0 0", id="op by op, in an evaluation"),
+    pytest.param("graph+augment", "begin 1 1; step 1 24", id="random data", marks=pytest.mark.slow),
 ]
 
 
 @pytest.mark.exact("MindSpore", "2 ranks with data_parallel, under ftlaunch or msrun")
-@pytest.mark.parametrize(("style", "rank", "faults"), STORIES)
-def test_killed_and_as_undisturbed(
-    style: str, rank: int, faults: str, job: FtJob, two_undisturbed: Undisturbed
-) -> None:
+@pytest.mark.parametrize(("style", "faults"), STORIES)
+def test_killed_and_as_undisturbed(style: str, faults: str, job: FtJob, two_undisturbed: Undisturbed) -> None:
     """Taken out: without the rank in TrainingState._key two tensors have one name, and nothing is committed."""
-    start(job, style, ranks=2, faults=faults, fault_rank=rank)
+    start(job, style, ranks=2, faults=faults)
     assert job.wait(150) == 0, job.stderr + logs(job)
     assert [line.rpartition(" ")[0] for line in job.fired()] == [one.strip() for one in faults.split(";")]
     assert left_by(2, job.out) == two_undisturbed(style)
@@ -42,18 +39,18 @@ def test_killed_and_as_undisturbed(
 
 def test_from_storage(job: FtJob, two_undisturbed: Undisturbed) -> None:
     """The snapshots of one rank are lost: what the other still has in memory is of no use by itself."""
-    start(job, "graph", "--storage-interval", "3", ranks=2, faults="lost 12; begin *", fault_rank=1)
+    start(job, "graph", "--storage-interval", "3", ranks=2, faults="lost 1 12; begin 0 *")
     assert job.wait(120) == 0, job.stderr + logs(job)
-    assert job.fired() == ["lost 12 0", "begin * 1"]
+    assert job.fired() == ["lost 1 12 0", "begin 0 * 1"]
     assert [event["source"] for event in job.events("resumed")[1:]] == ["storage", "memory"]
     assert left_by(2, job.out) == two_undisturbed("graph")
     job.assert_clean()
 
 
 def test_a_frozen_rank_is_replaced(job: FtJob, two_undisturbed: Undisturbed) -> None:
-    start(job, "graph", "--hang-timeout", "5s", "--startup-timeout", "100s", ranks=2, faults="freeze 9", fault_rank=1)
+    start(job, "graph", "--hang-timeout", "5s", "--startup-timeout", "100s", ranks=2, faults="step 1 9 freeze")
     assert job.wait(120) == 0, job.stderr + logs(job)
-    assert job.fired() == ["freeze 9 0"]
+    assert job.fired() == ["step 1 9 freeze 0"]
     assert [(one["kind"], one["rank"]) for one in job.events("incident")] == [("hang", 1)]
     assert left_by(2, job.out) == two_undisturbed("graph")
     job.assert_clean()
