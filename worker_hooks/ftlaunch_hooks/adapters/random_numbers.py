@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 from ftlaunch_hooks.adapters import numpy_state
+from ftlaunch_hooks.adapters.python_state import PythonGlances
 
 State = dict[str, Any]
 Raw = tuple[Any, Any, Any]
 
-_glances = numpy_state.Glances()
+_of_python, _of_numpy = PythonGlances(), numpy_state.Glances()
 
 
 def read_raw() -> Raw:
@@ -27,7 +28,7 @@ def read_raw() -> Raw:
 def glance() -> Raw:
     """As `read_raw`, to be compared and not to be saved: see numpy_state.py."""
     numpy = sys.modules.get("numpy")
-    return random.getstate(), torch.get_rng_state(), None if numpy is None else _glances.look(numpy)
+    return _of_python.look(), torch.get_rng_state(), None if numpy is None else _of_numpy.look(numpy)
 
 
 def alike(one: Raw, other: Raw) -> bool:

@@ -170,7 +170,8 @@ class Fetches:
         if made_again or before is None:
             return
         drawn = drawn_from(before, after)
-        self._draws |= bool(drawn - self._unused_orders())
+        if drawn and not self._draws:
+            self._draws = bool(drawn - self._unused_orders())
         if self._all_again and drawn & self._between:
             self._say(_BETWEEN)
 

@@ -73,7 +73,10 @@ class Numbers:
 
     def _held(self) -> Iterator[tuple[str, Any]]:
         for path, holder in self._holders.items():
-            for name, value in list(getattr(holder, "__dict__", {}).items()):
+            within = getattr(holder, "__dict__", {})
+            if _KINDS.isdisjoint(map(type, list(within.values()))):  # nearly always, and twice in every step
+                continue
+            for name, value in list(within.items()):
                 if type(value) in _KINDS:
                     yield f"{path}.{name}", value
 
