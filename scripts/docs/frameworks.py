@@ -18,7 +18,7 @@ _HOW = {
     "DeepSpeed": ("`job = ft.deepspeed.attach(engine)`", "deepspeed"),
     "torchtitan": ("`checkpoint=ft.torchtitan.CheckpointManager.Config()`, or `--override.imports`", "torchtitan"),
     "Megatron": ("EasyCkpt's calls, from `ftlaunch_hooks.adapters.easyckpt`", "megatron"),
-    "MindSpore": ("`callbacks=[ExceptionCheckpoint(...)]` of `ftlaunch_mindspore`, one rank", "mindspore"),
+    "MindSpore": ("`callbacks=[ExceptionCheckpoint(...)]` of `ftlaunch_mindspore`", "mindspore"),
     "Accelerate": ("`job = ft.accelerate.attach(accelerator)`", "accelerate"),
 }
 

@@ -2,7 +2,7 @@
 
 STYLE: words joined by +: bf16, fp16, distributed (optimizer), accumulate, evaluate, workers (of loaders), late (saves
 behind the evaluation), core (no Megatron-LM, so no arguments), old (Megatron-LM of 2023), slow, plain (not kept), early
-(a wrong call), concat (as EasyCkpt is told to merge shards).
+(a wrong call), concat (as EasyCkpt is told to merge shards), rerun (Megatron's rerun state machine judges the losses).
 The model is shared out between two ranks: tensor, pipeline, interleaved (a pipeline, of which each rank has two parts),
 experts.
 saves: leaves a checkpoint of Megatron-LM's own every four iterations; longer: makes 24 of them.
@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
+from megatron.core.rerun_state_machine import (
+    RerunDataIterator,
+    RerunMode,
+    get_rerun_state_machine,
+    initialize_rerun_state_machine,
+)
 from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.transformer_config import TransformerConfig
 
@@ -139,7 +146,7 @@ def batches(seed: int, consumed: int, parts: int) -> Any:
     rows = torch.randint(0, 32, (400, LENGTH), generator=torch.Generator().manual_seed(seed))
     sampler, workers = Sampler(len(rows), consumed), 1 if "workers" in STYLE else 0
     loaders = [torch.utils.data.DataLoader(rows, batch_sampler=sampler, num_workers=workers) for _ in range(parts)]
-    return [iter(loader) for loader in loaders]
+    return [RerunDataIterator(iter(loader)) for loader in loaders]
 
 
 def forward_step(data: Any, net: Any) -> tuple[torch.Tensor, Any]:
@@ -147,7 +154,7 @@ def forward_step(data: Any, net: Any) -> tuple[torch.Tensor, Any]:
     positions = torch.arange(LENGTH, device=DEVICE).expand_as(ids)
     mask = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool, device=DEVICE).triu(1)
     losses = net(ids, positions, mask, labels=ids)
-    return losses, lambda output: (output.mean(), {"loss": output.mean().detach()})
+    return losses, lambda output: (output.mean(), judged(output.mean().detach()))
 
 
 def run(data: Any, model: list[Any], micro: int, *, forward_only: bool) -> str:
@@ -158,11 +165,29 @@ def run(data: Any, model: list[Any], micro: int, *, forward_only: bool) -> str:
     return " ".join(one["loss"].item().hex() for one in losses) or "of another stage"
 
 
+def judged(loss: torch.Tensor) -> dict[str, Any]:
+    """As Megatron-LM's loss function with --check-for-spiky-loss."""
+    machine = get_rerun_state_machine()
+    is_large = partial(machine.is_unexpectedly_large, threshold=0.9, context="loss", num_samples=5)
+    machine.validate_result(result=loss, rejection_func=is_large, message="spiky", tolerance=0.0, fatal=False)
+    return {"loss": loss}
+
+
+def run_once_or_again(data: Any, model: list[Any], optimizer: Any) -> str:
+    """As Megatron-LM's train_step(): an iteration whose losses are doubted is made again."""
+    machine, losses, runs = get_rerun_state_machine(), "", 0
+    while machine.should_run_forward_backward(data):
+        for chunk in model:
+            chunk.zero_grad_buffer()
+        optimizer.zero_grad()
+        losses, runs = run(data, model, BATCH // MICRO, forward_only=False), runs + 1
+    _, leaves, code = machine.should_checkpoint_and_exit()
+    assert not leaves, code
+    return f"{losses} {runs} {machine.current_iteration} {machine.large_value_counts} {machine.max_values}"
+
+
 def train_step(iteration: int, data: Any, model: list[Any], optimizer: Any, scheduler: Any) -> None:
-    for chunk in model:
-        chunk.zero_grad_buffer()
-    optimizer.zero_grad()
-    losses = run(data, model, BATCH // MICRO, forward_only=False)
+    losses = run_once_or_again(data, model, optimizer)
     finalize_model_grads(model)
     strike("step", iteration)
     optimizer.step()
@@ -231,6 +256,8 @@ def main() -> None:
     if not ON_CPU:
         torch.cuda.set_device(RANK)
     torch.distributed.init_process_group("gloo" if ON_CPU else "nccl")
+    mode = RerunMode.VALIDATE_RESULTS if "rerun" in STYLE else RerunMode.DISABLED
+    initialize_rerun_state_machine(mode=mode)
     model, optimizer, scheduler = build()
     load(model, optimizer, scheduler)
     data = batches(1, args.consumed_train_samples, len(model))

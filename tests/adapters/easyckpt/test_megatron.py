@@ -56,6 +56,15 @@ def assert_as_undisturbed(job: FtJob, style: str, ranks: int, faults: str) -> No
     job.assert_clean()
 
 
+@pytest.mark.exact("Megatron", "the rerun state machine")
+def test_results_are_judged_as_in_an_undisturbed_run(job: FtJob) -> None:
+    """Taken out: without rerun.put_back() the values that are large are learned anew, and others are doubted."""
+    assert_as_undisturbed(job, "rerun+accumulate", 2, "step 1 1; step 0 2; step 1 7")
+    runs = [line.split()[5] for line in (job.out / "losses_0").read_text().splitlines()]
+    assert runs[0] == "1", "the first iteration is not judged"
+    assert "2" in runs, "no iteration was doubted, and made again"
+
+
 @pytest.mark.exact("Megatron", "pipelines (interleaved ones, too)")
 @pytest.mark.parametrize(
     ("style", "ranks", "faults"),

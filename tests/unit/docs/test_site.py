@@ -131,9 +131,13 @@ NO_VARIABLES = {
     "DCP_SHARDING_INFO", "DCP_VERSION", "F8_E4M3", "F8_E5M2", "F8_E8M0",  # of formats of files
     "FOR_ITER", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD", "LOAD_ATTR",
     "LOAD_METHOD", "RAISE_VARARGS", "RETURN_CONST", "RETURN_VALUE",  # of Python's bytecode
-    "MULTI_CPU", "MULTI_GPU", "STRICT_SPREAD", "_KERNEL_SEED", "_MEM_FORMAT_ENCODING",  # of other libraries
+    "MULTI_CPU", "MULTI_GPU", "STRICT_SPREAD",  # of other libraries
+    "_GLOBAL_RERUN_STATE_MACHINE", "_KERNEL_SEED", "_MEM_FORMAT_ENCODING",  # these, too
     "SC_CLK_TCK", "SC_OPEN_MAX", "SC_PAGE_SIZE",  # of sysconf
     "JE_ARROW_MALLOC_CONF", "MKL_NUM_THREADS",  # how the fork server keeps libraries from starting threads
+    # MindSpore's own, which are given to its ranks, or found where msrun has started them
+    "DEVICE_ID", "MS_NODE_ID", "MS_ROLE", "MS_SCHED", "MS_SCHED_HOST", "MS_SCHED_PORT", "MS_WORKER", "MS_WORKER_NUM",
+    "RANK_ID", "RANK_SIZE", "RANK_TABLE_FILE",
     "RAY_RAYLET_PID",  # Ray's own, by which an agent finds the raylet that it watches
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.protocol import STAGED
+from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
 from ftlaunch_hooks.snapshots.slot_policy import SlotPolicy
 
@@ -44,6 +45,7 @@ class Slots(Generic[SlotT]):
         self._page, self._budget, self._slots = page, budget, slots
         self.newest = NONE  # the newest step that this rank has in memory
         self._newest_slot = NONE  # that holds it
+        self._told_of_leaving = False
 
     def __getitem__(self, number: int) -> SlotT:
         return self._slots[number]
@@ -69,6 +71,37 @@ class Slots(Generic[SlotT]):
         self.newest = base
         self._newest_slot = steps.index(base) if base != NONE and base in steps else NONE
         self._budget.progress.took(base)
+
+    def left_behind(self, step: int) -> bool:
+        """Whether a rank has left its loop before `step`: the step can never be resumed from, and is not kept.
+
+        What all ranks have from before stays: taking this snapshot would overwrite it.
+        """
+        gone = self._budget.progress.left_before(step)
+        if gone is None:
+            return False
+        if not self._told_of_leaving:
+            self._told_of_leaving = True
+            say(f"rank {gone} has left its loop before step {step}: from here on no step is kept, a restart goes back")
+        return True
+
+    def wait_for_peers(self, step: int) -> bool:
+        """Wait until the snapshot before the newest is not needed any more; False when none of `step` is to be taken.
+
+        A rank that is told to leave waits for no other rank. What it can take at once, it takes: its step is done.
+        """
+        progress = self._budget.progress
+
+        def ready() -> bool:
+            if self._budget.slots < 2:  # the only slot is about to be written over
+                return not self._page.leave
+            return self.newest == NONE or progress.all_have(self.newest)
+
+        def over() -> bool:
+            return self._page.leave or progress.any_failed() or progress.left_before(step) is not None
+
+        wait_until(lambda: ready() or over(), math.inf)
+        return ready() and not progress.any_failed()
 
     def vacate(self, keep: int) -> int | None:
         """Wait for a slot in memory that may be overwritten, and withdraw its step: the slot's number.

@@ -21,7 +21,6 @@ from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.copies import Copies
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
-from ftlaunch_hooks.snapshots.peer_readiness import PeerReadiness
 from ftlaunch_hooks.snapshots.slot import Slot, bytes_needed
 from ftlaunch_hooks.snapshots.slot_file import NoRoomError
 from ftlaunch_hooks.snapshots.slots import Slots
@@ -65,7 +64,7 @@ class Snapshotter:
         """
         self._state, self._page = state, page
         self.budget = MemoryBudget(rank, peers, directory, state.node.first)
-        self._progress, self._readiness = self.budget.progress, PeerReadiness(page, self.budget)
+        self._progress = self.budget.progress
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
         self.digests: ReplicaDigests | None = None  # set where replicas are compared
         self.trainings = Trainings()
@@ -135,8 +134,8 @@ class Snapshotter:
         collected = self._state.collect(step)
         self._measure(collected)
         self.spent += time.perf_counter() - began
-        ready = self._readiness.wait(step, self.newest)
-        if self._readiness.left_behind(step):
+        ready = self._slots.wait_for_peers(step)
+        if self._slots.left_behind(step):
             if hold is not None:
                 self._progress.missed(step)
             return False

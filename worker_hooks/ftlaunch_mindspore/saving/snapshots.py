@@ -15,7 +15,6 @@ from ftlaunch_contract.protocol import PEER_SLOTS, STAGED, Why
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.snapshots.memory_budget import MemoryBudget
-from ftlaunch_hooks.snapshots.peer_readiness import PeerReadiness
 from ftlaunch_hooks.snapshots.slots import Slots
 from ftlaunch_mindspore.saving.arrays import Array
 from ftlaunch_mindspore.saving.slot import BESIDES, ArraySlot, Groups
@@ -30,7 +29,7 @@ class MindSporeSnapshots:
         """base: the step that all ranks have restored from memory, or NONE."""
         self._page, rank, directory = coordinator.page, coordinator.rank, coordinator.memory_dir
         self.budget = MemoryBudget(rank, coordinator.peers, directory, coordinator.node.first)
-        self._progress, self._readiness = self.budget.progress, PeerReadiness(self._page, self.budget)
+        self._progress = self.budget.progress
         slots = [ArraySlot(directory, rank, number) for number in range(PEER_SLOTS)]
         slots.append(ArraySlot(directory, rank, STAGED, coordinator.storage_slots))
         self._slots = Slots(self._page, self.budget, slots)
@@ -61,8 +60,8 @@ class MindSporeSnapshots:
         """
         if not self.budget.slots and hold is None:
             return False
-        ready = self._readiness.wait(step, self.newest)
-        if self._readiness.left_behind(step):
+        ready = self._slots.wait_for_peers(step)
+        if self._slots.left_behind(step):
             if hold is not None:
                 self._progress.missed(step)
             return False

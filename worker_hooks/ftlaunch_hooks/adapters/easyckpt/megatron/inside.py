@@ -16,7 +16,7 @@ from torch import nn
 
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 
-_KNOWN = "Megatron-core 0.16"
+KNOWN = "Megatron-core 0.16"
 _OPTIMIZERS = ("FP32Optimizer", "Float16OptimizerWithFloat16Params", "DistributedOptimizer")
 _GROUPS = ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel", "expert_model_parallel")
 _COUNTS = ("consumed_train_samples", "skipped_train_samples", "consumed_valid_samples", "consumed_train_bins")
@@ -107,7 +107,7 @@ def optimizers_of(optimizer: Any) -> list[Any]:
     for one in chained:
         if (kind := type(one).__name__) not in _OPTIMIZERS:
             refuse(f"cannot attach: {kind} is not known here; known are {', '.join(_OPTIMIZERS)}")
-        check_members(one, "optimizer config", _KNOWN)
+        check_members(one, "optimizer config", KNOWN)
         _refuse_set(one.config, _REFUSED_OF_OPTIMIZER)
     return [one for one in chained if one.optimizer is not None]
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks.adapters.easyckpt.megatron import inside
+from ftlaunch_hooks.adapters.easyckpt.megatron import inside, rerun
 from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.process.say import say
 
@@ -45,6 +45,7 @@ class MegatronTraining:
         inside.check_model(self.model)
         inside.check_arguments(inside.arguments())
         self._optimizers = inside.optimizers_of(optimizer)
+        self._rerun = rerun.machine(inside.KNOWN)
         self.iteration, self.operations = 0, 0
         self._counts: dict[str, Any] = inside.counts()
         self._evaluated = False  # between the last two boundaries
@@ -84,6 +85,7 @@ class MegatronTraining:
             "evaluated": self._evaluated,
             "micro_batches": inside.micro_batches(self._layers),
             "random": self._random or inside.random_states(),
+            "rerun": rerun.state(self._rerun),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -92,6 +94,7 @@ class MegatronTraining:
         self._evaluated, self._counts, self._random = saved["evaluated"], saved["counts"], saved["random"]
         inside.put_back_micro_batches(self._layers, saved["micro_batches"])
         inside.put_back_counts(self._counts)
+        rerun.put_back(self._rerun, saved["rerun"])
 
     def check_layout(self, saved: Mapping[str, Any]) -> None:
         """Raises AttachError where the model was shared out otherwise."""
