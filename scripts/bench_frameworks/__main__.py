@@ -121,17 +121,21 @@ def race(home: Path, rounds: int, wrong: list[str]) -> dict[str, Figures]:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=200, help="of each process whose steps are measured")
+    parser.add_argument("--rounds", type=int, default=5, help="of restarts; 0: none")
+    parser.add_argument("--step-rounds", type=int, default=7, help="of processes whose steps are measured")
+    parser.add_argument(
+        "--steps", type=int, default=200, help="of each such process; short ones are made 5 times as often"
+    )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     args = parser.parse_args()
     home, wrong = Path(tempfile.mkdtemp(prefix="ftlaunch-bench-frameworks-")), []
     print(f"{machine()}; load {os.getloadavg()[0]:.1f} before\n", flush=True)
     costs: dict[str, tuple[list[float], list[float]]] = {}
     try:
-        restarts = race(home, args.rounds, wrong)
+        restarts = race(home, args.rounds, wrong) if args.rounds else {}
         for name, size in itertools.chain.from_iterable(itertools.product([one], SIZES[one]) for one in JOBS):
-            costs[f"{name}, {size}"] = ratios(home, name, size, args.rounds, args.steps)
+            steps = args.steps * (5 if size == "short" else 1)
+            costs[f"{name}, {size}"] = ratios(home, name, size, args.step_rounds, steps)
     finally:
         shutil.rmtree(home)
         remove_memory()

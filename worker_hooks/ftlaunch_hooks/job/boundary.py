@@ -53,7 +53,7 @@ class Boundary:
 
     def turn_to(self, state: RankState, trainings: Trainings, step: int) -> None:
         """Another training begins with `step`: meet all ranks there, and take the first snapshot of its state."""
-        self._state = state
+        self._state, self._quiet_before = state, 0
         self._snapshots.turn_to(state, trainings)
         self._page.beat(step, time.monotonic_ns())
         peers = self._coordinator.peers

@@ -169,7 +169,10 @@ class Job:
         if page.phase == Phase.STARTUP or page.flags & Flag.LOOP_LEFT:
             page.phase = Phase.TRAIN
             page.lower_flag(Flag.LOOP_LEFT)
-        self._complete(last=False)
+        if self._boundary.cross_quietly(self.step + 1):
+            self.step += 1
+        else:
+            self._complete(last=False)
         self._open_step = self._open_step or OpenStep()
         self._open_step.stepped = False
 
