@@ -157,12 +157,13 @@ def callbacks() -> list[Callback]:
 def make_model() -> Model:
     network = Network()
     rate = 0.05 if "decay" in STYLE else nn.cosine_decay_lr(0.0, 0.05, 1000, BATCHES, EPOCHS)
-    optimizer = nn.Momentum(network.trainable_params(), rate, 0.9)
+    scale = 1024.0 if "half" in STYLE else 1.0
+    optimizer = nn.Momentum(network.trainable_params(), rate, 0.9, loss_scale=scale)
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
     metrics = {"accuracy"} if "fit" in STYLE else None
     if "half" in STYLE:
-        scale = ms.amp.FixedLossScaleManager(1024.0, drop_overflow_update=False)
-        return Model(network, loss, optimizer, metrics, amp_level="O2", loss_scale_manager=scale)
+        manager = ms.amp.FixedLossScaleManager(scale, drop_overflow_update=False)
+        return Model(network, loss, optimizer, metrics, amp_level="O2", loss_scale_manager=manager)
     return Model(network, loss_fn=loss, optimizer=optimizer, metrics=metrics)
 
 

@@ -16,7 +16,7 @@ STYLES = {
     "plain": "graph+longer+own+noise",
     "op by op": "pynative+functional+longer+own+noise",
     "evaluation": "graph+longer+own+noise+fit",
-    "workers": "graph+longer+own+workers",  # without noise: beside functions of Python it is told of as not exact for certain
+    "workers": "graph+longer+own+workers",  # noise beside functions of Python is told of
     "precision": "graph+longer+own+noise+half",
 }
 BATCHES = 8  # of an epoch, on each rank
