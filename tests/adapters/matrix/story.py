@@ -31,14 +31,11 @@ def live_through(job: FtJob, start: Callable[[], None], faults: Sequence[str]) -
 
 def assert_no_step_lost(job: FtJob, faults: Sequence[str]) -> None:
     """Each fault but those that ended the supervisor is one incident, and no resume has lost a step."""
-    within = [one for one in faults if _how(one) not in _ENDS_OF]
-    kinds = [event["kind"] for event in job.events("incident")]
-    assert kinds == ["hang" if _how(one) == "freeze" else kinds[number] for number, one in enumerate(within)]
-    assert kinds.count("hang") == sum(_how(one) == "freeze" for one in within)
+    within = [_how(one) for one in faults if _how(one) not in _ENDS_OF]
+    told = [(event["kind"], event.get("rank"), event["cause"]) for event in job.events("incident")]
+    assert [kind == "hang" for kind, *_ in told] == [how == "freeze" for how in within], told
     resumed = [event for event in job.events("resumed") if event["source"]]
-    orphans = sum(
-        _how(one) == "orphan" for one in faults
-    )  # the supervisor may be killed before it has written the resume
+    orphans = sum(_how(one) == "orphan" for one in faults)  # a supervisor may be killed before it tells of a resume
     assert len(faults) - orphans <= len(resumed) <= len(faults), resumed
     assert [event["steps_lost"] for event in resumed if event["steps_lost"]] == []
 
