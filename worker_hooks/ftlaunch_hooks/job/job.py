@@ -66,10 +66,9 @@ class Job:
         self._open_step: OpenStep | None = None  # of a loop without steps()
         self._kept: int = self.step  # the newest step that was restored, or held for the saver
         self._page.consumed = restored.consumed_samples if restored is not None else 0
-        base = step if kind.in_memory else NONE
         self._snapshots = Snapshotter(
             self._state, self._page, coordinator.peers, coordinator.memory_dir,
-            coordinator.rank, _VERSIONS, base, coordinator.storage_slots,
+            coordinator.rank, _VERSIONS, step if kind.in_memory else NONE, coordinator.storage_slots,
         )  # fmt: skip
         self._snapshots.trainings = trainings
         self._watch = Stopwatch(self._page, compared=coordinator.world_size > 1)
@@ -81,10 +80,9 @@ class Job:
         self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
 
     def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
-        coordinator = self._coordinator
         self._state = RankState(
-            objects, choices.frozen, coordinator.rank, coordinator.world_size, coordinator.peers,
-            found, coordinator.node, choices.replicated, choices.anew,
+            objects, choices.frozen, self._coordinator.rank, self._coordinator.world_size, self._coordinator.peers,
+            found, self._coordinator.node, choices.replicated, choices.anew,
         )  # fmt: skip
         self._positions = Positions(objects, choices.frozen, counted_before=bool(self._trainings.ends))
 
@@ -165,10 +163,9 @@ class Job:
                 self._losses.judge(self.step + 1, *span)
         if self._in_loop:
             return
-        page = self._page
-        if page.phase == Phase.STARTUP or page.flags & Flag.LOOP_LEFT:
-            page.phase = Phase.TRAIN
-            page.lower_flag(Flag.LOOP_LEFT)
+        if self._page.phase == Phase.STARTUP or self._page.flags & Flag.LOOP_LEFT:
+            self._page.phase = Phase.TRAIN
+            self._page.lower_flag(Flag.LOOP_LEFT)
         if self._boundary.cross_quietly(self.step + 1):
             self.step += 1
         else:
