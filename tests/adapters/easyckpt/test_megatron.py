@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
+from tests.adapters.versions import DOUBTS
 from tests.support.framework_results import again, left, logs
 from tests.support.harness import JOBS, FtJob
 
@@ -56,6 +57,7 @@ def assert_as_undisturbed(job: FtJob, style: str, ranks: int, faults: str) -> No
     job.assert_clean()
 
 
+@DOUBTS
 @pytest.mark.exact("Megatron", "the rerun state machine")
 def test_results_are_judged_as_in_an_undisturbed_run(job: FtJob) -> None:
     """Taken out: without rerun.put_back() the values that are large are learned anew, and others are doubted."""
