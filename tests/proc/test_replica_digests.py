@@ -50,7 +50,7 @@ def _replicas_with_a_hook(rank: int, directory: str) -> list[str]:
     for hook in (fp16_compress_hook, post_localSGD_hook):
         wrapped = DistributedDataParallel(nn.Linear(4, 4))
         wrapped.register_comm_hook(None, hook)
-        if len(replicated_parameters(2)) == 2:
+        if len(replicated_parameters(rank, 2)) == 2:
             found.append(hook.__name__)
         del wrapped
     return found

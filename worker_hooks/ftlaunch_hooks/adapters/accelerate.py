@@ -12,7 +12,7 @@ from typing import Any
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters import random_numbers
 from ftlaunch_hooks.adapters.passes import PERSISTENT, Draws, EpochLoops
-from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse
+from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse, take_replicated
 
 _KNOWN = "Accelerate 1.15"
 _OF_ACCELERATOR = (
@@ -36,7 +36,7 @@ def attach(accelerator: Any, **more: Any) -> ft.Job:
     _check(accelerator)
     position = _Position(accelerator)
     objects, replicated = _of_engine(accelerator) if _has_engine(accelerator) else (_objects(accelerator), [])
-    replicated += more.pop("replicated", ())
+    replicated += take_replicated(more)
     position.job = ft.attach(**objects, **more, accelerate=position, replicated=replicated)
     return position.job
 

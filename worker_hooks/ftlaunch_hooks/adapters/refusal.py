@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from ftlaunch_hooks.job.restore import AttachError
@@ -43,3 +44,17 @@ def check_ranks(saved: int, now: int) -> None:
             f"cannot resume on {now} ranks what {saved} have saved: the positions of their loaders are those of {saved}"
             f" ranks; start with {saved}, or with --fresh"
         )
+
+
+def take_replicated(more: dict[str, Any]) -> list[str]:
+    """Takes `replicated` out of what a script gives to an adapter besides: names of objects that all ranks have alike.
+
+    Raises AttachError for groups of ranks: the adapter adds names of its own, of objects that all ranks have alike.
+    """
+    said = more.pop("replicated", ())
+    if isinstance(said, Mapping):
+        refuse(
+            "cannot attach: replicated tells of groups of ranks, which only ft.attach() takes; give a list of the names"
+            " of objects that all ranks have alike"
+        )
+    return list(said)

@@ -24,6 +24,7 @@ from ftlaunch_hooks.standalone import standalone
 from ftlaunch_hooks.state.random_numbers import generators
 from ftlaunch_hooks.state.state import Choices
 from ftlaunch_hooks.tensors.json_codec import StateError
+from ftlaunch_hooks.tensors.replicated import Said
 
 _coordinator: Coordinator | None = None
 _job: Job | None = None
@@ -33,7 +34,7 @@ _passed: dict[str, PassedTraining] = {}  # by word: trainings that the job has b
 def attach(
     *,
     frozen: Collection[str] = (),
-    replicated: Collection[str] = (),
+    replicated: Said = (),
     anew: Mapping[str, str] | None = None,
     training: str = "",
     **objects: Any,
@@ -44,7 +45,9 @@ def attach(
     schedulers, scalers, samplers; and random number generators. Generators among the caller's variables are saved
     without being given. frozen: names of objects that are never saved nor restored. replicated: names of modules whose
     parameters another wrapper than DistributedDataParallel keeps equal on all ranks, and of optimizers that step all of
-    theirs on every rank: one rank saves them for all. anew: name of an object -> a word of the script's; what was saved
+    theirs on every rank: one rank saves them for all. Where only some of the ranks keep them equal (beside tensor or
+    pipeline parallelism those of a data-parallel group), a mapping: name -> a function that gives, for a parameter,
+    these ranks by their numbers in the job. anew: name of an object -> a word of the script's; what was saved
     of it under another word, or none, is not restored: new data, or a new schedule at the old position.
     Call it after everything is built; and again, once the training is over, for another one. training: a word by which
     a job that resumes tells several trainings of one script apart (trainings.py).

@@ -1,9 +1,10 @@
 """The tensors of a rank's state: which there are, which this rank saves, and under which key.
 
-There are three kinds of tensors. A *replicated* tensor (a parameter under DistributedDataParallel over all ranks, or
-its optimizer state) is the same on every rank: one rank saves it, where all ranks have agreed that each of them holds
-it (replica_agreement.py); otherwise every rank saves its own. Of a *sharded* tensor (a DTensor) every rank saves
-its shard; of equal shards the first rank's is saved. Where not all ranks share it out, its key names those that do.
+There are three kinds of tensors. A *replicated* tensor (a parameter under DistributedDataParallel, or its optimizer
+state) is the same on every rank, or on every rank of a group: one rank saves it, where all of these have agreed that
+each of them holds it (replica_agreement.py); otherwise every rank saves its own. Of a *sharded* tensor (a DTensor)
+every rank saves its shard; of equal shards the first rank's is saved. Where not all ranks hold a replicated tensor, or
+share out a sharded one, its key names those that do.
 Of any other tensor every rank saves *its own*: rank 0 under the plain key, rank r under `key@r`.
 
 Each node by itself saves all that is replicated: its ranks agree among themselves, and share it out. What rank r saves
@@ -16,6 +17,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,11 +25,20 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.node_ranks import NodeRanks
-from ftlaunch_contract.shared_keys import own_key
+from ftlaunch_contract.shared_keys import own_key, shared_key
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
 from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
+
+
+class Owner(NamedTuple):
+    """Who saves a replicated tensor."""
+
+    place: int
+    """among the node's ranks"""
+    group: tuple[int, ...] = ()
+    """the ranks that hold the tensor; empty: all of the job"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +52,7 @@ class TensorItem:
     owned: bool  # whether this rank is the one that saves it
     group: str = "opt"  # the kind of file it belongs to, see layout.GROUPS
     settled: bool = False  # only the step of an attached optimizer changes it
-    replicated: bool = False  # it is the same on every rank
+    replicated: bool = False  # it is the same on every rank of the job
 
     @property
     def chunk(self) -> Chunk:
@@ -84,7 +95,7 @@ class Collector:
         self.rank, self.node = rank, node
         self._agreement = agreement
         self._agreed: Held = {}  # as `_items` has it
-        self._found: list[tuple[TensorItem, Replica | None]] = []
+        self._found: list[tuple[str, TensorItem, Replica | None]] = []  # with the key without ranks
         self._held: Held = {}
         self._items: list[TensorItem] = []
         self.outside: Sequence[str] = ()
@@ -104,23 +115,23 @@ class Collector:
         self._before, self._changed = self._now, False
         if changed:
             self.outside = [key for key, known in self._now.items() if known.outside]
-            self._found = [(known.item, known.replica) for known in self._now.values() if known.item is not None]
-            self._held = {item.key: replica for item, replica in self._found if replica is not None}
+            self._found = [(key, one.item, one.replica) for key, one in self._now.items() if one.item is not None]
+            self._held = {item.key: replica for _, item, replica in self._found if replica is not None}
         agreed = self._agreement.agreed if self._agreement is not None else self._agreed
         if changed or agreed is not self._agreed:
             self._agreed = agreed
-            self._items = [self._saved_by(item, replica) for item, replica in self._found]
+            self._items = [self._saved_by(*found) for found in self._found]
         return self._items
 
     def agree(self, step: int) -> bool:
         """Agree with all ranks, at the boundary of `step`, on what was collected last; see ReplicaAgreement.meet."""
         return self._agreement is None or self._agreement.meet(step, self._held)
 
-    def _saved_by(self, item: TensorItem, replica: Replica | None) -> TensorItem:
-        """The item of a replicated tensor, or of this rank's own where not all ranks hold it."""
+    def _saved_by(self, key: str, item: TensorItem, replica: Replica | None) -> TensorItem:
+        """The item of a replicated tensor, or of this rank's own where not all hold it that should."""
         if replica is None or self._agreed.get(item.key) == replica:
             return item
-        return replace(item, key=own_key(item.key, self.rank), owned=True, replicated=False)
+        return replace(item, key=own_key(key, self.rank), owned=True, replicated=False)
 
     def mark(self) -> int:
         """A place in the collection, for `since`."""
@@ -147,13 +158,13 @@ class Collector:
         tensor: Tensor,
         group: str = "opt",
         *,
-        owner: int | None = None,
+        owner: Owner | None = None,
         settled: bool = False,
         key: str | None = None,
     ) -> str:
         """Put a tensor in; returns its key without a rank.
 
-        owner: who saves a replicated tensor, see share_out. settled: see TensorItem. key: instead of the path's.
+        owner: of a replicated tensor, see share_out. settled: see TensorItem. key: instead of the path's.
         Raises StateError for a tensor that cannot be saved, or a key that is already taken.
         """
         if key is None:
@@ -164,8 +175,8 @@ class Collector:
             replica = None
             if item is not None:
                 item = replace(item, group=group, settled=settled)
-                if item.replicated and owner is not None:
-                    replica = Replica(str(path[0]), owner, DTYPES[item.tensor.dtype], item.whole)
+                if owner is not None and not is_sharded(tensor):
+                    replica = Replica(str(path[0]), owner.place, DTYPES[item.tensor.dtype], item.whole, owner.group)
             known = _Known(tensor, item, settled, replica)
             self._changed = True
             self._look_for_graph(path, key, tensor)
@@ -183,7 +194,7 @@ class Collector:
                 " it, a resumed run is not exact; detach() it at the end of a step"
             )
 
-    def _make_item(self, path: Path, key: str, tensor: Tensor, owner: int | None) -> TensorItem | None:
+    def _make_item(self, path: Path, key: str, tensor: Tensor, owner: Owner | None) -> TensorItem | None:
         """None for an empty shard, unless there are other nodes."""
         if is_sharded(tensor):
             return _sharded_item(path, key, tensor, self.node)
@@ -191,9 +202,10 @@ class Collector:
         if owner is None:
             key, owned = own_key(key, self.rank), True
         else:
-            owned = owner == self.node.place(self.rank)
-        local = tensor.detach()
-        return TensorItem(key, local, (0,) * local.dim(), tuple(local.shape), owned, replicated=owner is not None)
+            owned = owner.place == self.node.place(self.rank)
+            key = shared_key(key, owner.group) if owner.group else key
+        local, everywhere = tensor.detach(), owner is not None and not owner.group
+        return TensorItem(key, local, (0,) * local.dim(), tuple(local.shape), owned, replicated=everywhere)
 
 
 def _is_outside(tensor: Tensor) -> bool:
@@ -238,24 +250,28 @@ def check_plain(path: Path, tensor: Tensor) -> None:
         raise StateError(f"cannot save `{show(path)}`: {problem}")
 
 
-def share_out(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
+def share_out(sizes: Mapping[str, int], places: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """The owner of each replicated tensor, which saves it: the largest first, each to the rank with the least so far.
 
-    sizes: key -> bytes. ranks: of the node; an owner is a place among them. The same on every rank that asks with the
-    same sizes.
+    sizes: key -> bytes. places: key -> the places, among the node's ranks, of those that hold the tensor; an owner is
+    one of them. Each group of places is shared out by itself, as its ranks do not know what other groups hold: the
+    owners are the same on every rank of a group that asks with the same sizes.
     """
-    load, owners = [0] * ranks, {}
+    loads: dict[tuple[int, ...], dict[int, int]] = {}
+    owners = {}
     for key in sorted(sizes, key=lambda key: (-sizes[key], key)):
-        owner = load.index(min(load))
-        owners[key] = owner
+        load = loads.setdefault(tuple(places[key]), dict.fromkeys(places[key], 0))
+        owners[key] = owner = min(load, key=lambda place: (load[place], place))
         load[owner] += sizes[key]
     return owners
 
 
-def owner_of_slot(owner: int, slot: str, ranks: int) -> int:
-    """The owner, of the node's `ranks` ranks, of an optimizer state tensor of a parameter that `owner` saves.
+def owner_of_slot(owner: Owner, slot: str, places: Sequence[int]) -> Owner:
+    """The owner of an optimizer state tensor of a parameter that `owner` saves.
 
-    It depends on the two names alone, so every tensor has one owner, also when ranks disagree on which state exists
-    already. The slot's name spreads the state of one large parameter over the ranks.
+    places: among the node's ranks, of those that hold the parameter. The owner depends on the two names alone, so every
+    tensor has one owner, also when ranks disagree on which state exists already. The slot's name spreads the state of
+    one large parameter over the ranks.
     """
-    return (owner + zlib.crc32(slot.encode())) % ranks
+    number = places.index(owner.place) + zlib.crc32(slot.encode())
+    return owner._replace(place=places[number % len(places)])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks.state.collector import Collector
-from ftlaunch_hooks.state.parts import Loader, Names, check_names
+from ftlaunch_hooks.state.parts import Loader, Names, check_names, loose_key
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import local_of
 from ftlaunch_hooks.tensors.json_codec import Json, StateError
@@ -41,7 +41,7 @@ class Gradients:
         """Put the gradients in, after all other parts; returns which there are. Raises StateError."""
         self._check_reduced()
         owned, loose = self._parameters()
-        if (values := _collect_values(loose, collector)) != self._values:
+        if (values := self._collect_values(loose, collector)) != self._values:
             self._values = values
         dense: list[str] = []
         sparse: dict[str, bool] = {}
@@ -97,6 +97,10 @@ class Gradients:
 
         return load
 
+    def loose(self) -> dict[str, nn.Parameter]:
+        """By key: the parameters that only optimizers have."""
+        return self._parameters()[1]
+
     def _parameters(self) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
         """By key: the parameters of modules, and those that only optimizers have. Each parameter is there once."""
         seen: set[int] = set()
@@ -112,17 +116,17 @@ class Gradients:
             for position, parameter in enumerate(held):
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
-                    loose[f"{name}.{position}"] = parameter
+                    loose[loose_key(name, position)] = parameter
         return owned, loose
 
-
-def _collect_values(loose: Mapping[str, nn.Parameter], collector: Collector) -> list[str]:
-    """Put in the values of those that no other attached object has put in; returns their keys."""
-    there = collector.addresses() if loose else set()
-    values = [key for key, parameter in loose.items() if local_of(parameter).data_ptr() not in there]
-    for key in values:
-        _put(collector, _value(key), loose[key])
-    return values
+    def _collect_values(self, loose: Mapping[str, nn.Parameter], collector: Collector) -> list[str]:
+        """Put in the values of those that no other attached object has put in; returns their keys."""
+        there = collector.addresses() if loose else set()
+        values = [key for key, parameter in loose.items() if local_of(parameter).data_ptr() not in there]
+        for key in values:
+            owner = self._names.owner(loose[key], key)
+            collector.put((NAME, _value(key)), loose[key].detach(), key=_stored(_value(key)), owner=owner)
+        return values
 
 
 def _stored(key: str) -> str:

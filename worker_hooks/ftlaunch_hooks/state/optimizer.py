@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ftlaunch_hooks.state.collector import Collector, Taken, owner_of_slot
-from ftlaunch_hooks.state.parts import Loader, Names, check_names
+from ftlaunch_hooks.state.collector import Collector, Owner, Taken, owner_of_slot
+from ftlaunch_hooks.state.parts import Loader, Names, check_names, loose_key
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode
@@ -27,7 +27,7 @@ class _Described:
 
     parameter: Tensor
     names: tuple[str, ...]
-    tensors: list[tuple[str, str, int | None]]  # (slot, key, owner)
+    tensors: list[tuple[str, str, Owner | None]]  # (slot, key, owner)
     tree: _Slots  # of the tensors
 
     def fits(self, parameter: Tensor, slots: Mapping[str, Any]) -> bool:
@@ -153,7 +153,7 @@ class OptimizerPart:
     def _collect_slots(self, label: str, parameter: Tensor, slots: Mapping[str, Any], collector: Collector) -> _Slots:
         known = self._known.get(label)
         if known is None or not known.fits(parameter, slots):
-            known = self._known[label] = self._describe(label, parameter, slots, collector.node.count)
+            known = self._known[label] = self._describe(label, parameter, slots)
         for slot, key, owner in known.tensors:
             collector.put((self.name, label, slot), slots[slot], owner=owner, settled=True, key=key)
         if len(known.tensors) == len(slots):
@@ -162,26 +162,29 @@ class OptimizerPart:
         tree.update(known.tree)
         for slot, value in slots.items():
             if slot not in known.tree:  # not a tensor: it may change at every step
-                owner = self._slot_owner(label, parameter, slot, collector.node.count)
+                owner = self._slot_owner(label, parameter, slot)
 
-                def put(path: Path, tensor: Tensor, owner: int | None = owner) -> str:
+                def put(path: Path, tensor: Tensor, owner: Owner | None = owner) -> str:
                     return collector.put(path, tensor, owner=owner, settled=True)
 
                 tree[slot] = encode(value, (self.name, "state", label, slot), put)
         return tree
 
-    def _describe(self, label: str, parameter: Tensor, slots: Mapping[str, Any], ranks: int) -> _Described:
+    def _describe(self, label: str, parameter: Tensor, slots: Mapping[str, Any]) -> _Described:
         start = f"{self.name}.state.{label}."
         tensors = [
-            (slot, start + str(slot).replace("@", "@@"), self._slot_owner(label, parameter, slot, ranks))
+            (slot, start + str(slot).replace("@", "@@"), self._slot_owner(label, parameter, slot))
             for slot, value in slots.items()
             if isinstance(value, Tensor)
         ]
         return _Described(parameter, tuple(slots), tensors, {slot: {"__tensor__": key} for slot, key, _ in tensors})
 
-    def _slot_owner(self, label: str, parameter: Tensor, slot: str, ranks: int) -> int | None:
-        owner = self._names.owner(parameter, label) if self._replicable else None
-        return None if owner is None else owner_of_slot(owner, str(slot), ranks)
+    def _slot_owner(self, label: str, parameter: Tensor, slot: str) -> Owner | None:
+        if not self._replicable:
+            return None
+        key = label if id(parameter) in self._names.keys else loose_key(self.name, label)
+        owner = self._names.owner(parameter, key)
+        return None if owner is None else owner_of_slot(owner, str(slot), self._names.places(owner.group))
 
     # --- restoring -----------------------------------------------------------------------------------------
 

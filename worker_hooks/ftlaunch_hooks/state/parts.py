@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ftlaunch_hooks.state.collector import Collector
+from ftlaunch_contract.node_ranks import NodeRanks, one_node
+from ftlaunch_hooks.state.collector import Collector, Owner
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
+from ftlaunch_hooks.tensors.replicated import Replicated
 
 Loader = Callable[[], None]
 
@@ -33,15 +35,20 @@ class Names:
 
     def __init__(
         self,
-        replicated: Mapping[int, nn.Parameter],
+        replicated: Mapping[int, Replicated],
         objects: Mapping[str, Any] | None = None,
         said: Collection[str] = (),
+        node: NodeRanks | None = None,
     ) -> None:
-        """objects: what is attached and saved, by name. said: those that the script says are the same on all ranks."""
+        """objects: what is attached and saved, by name. said: those of which the script says who keeps them equal.
+
+        node: the ranks of this rank's node; None: this rank is alone.
+        """
         objects = objects or {}
         self.replicated, self.said, self.kept = replicated, said, kept_elsewhere(objects)
+        self._node = node or one_node(1)
         self._modules = [target for target in objects.values() if isinstance(target, nn.Module)]
-        self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> owner, see share_out
+        self.owners: Mapping[str, int] = {}  # key of a replicated parameter -> place of its owner, see share_out
         self.keys: dict[int, str] = {}  # id of a parameter -> its key
         self.stepped: set[int] = set()  # ids of the parameters of attached optimizers
 
@@ -50,9 +57,18 @@ class Names:
         found = (parameter for module in self._modules for parameter in module.parameters())
         return {self.keys[id(parameter)]: parameter for parameter in found if id(parameter) in self.keys}
 
-    def owner(self, parameter: object, key: str) -> int | None:
+    def owner(self, parameter: object, key: str) -> Owner | None:
         """Who saves a replicated parameter, see share_out; None when it is not one."""
-        return self.owners.get(key) if id(parameter) in self.replicated else None
+        replicated, place = self.replicated.get(id(parameter)), self.owners.get(key)
+        return None if replicated is None or place is None else Owner(place, replicated.group)
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """The groups of ranks that keep a parameter equal, in the order in which the parameters come."""
+        return list(dict.fromkeys(one.group for one in self.replicated.values()))
+
+    def places(self, group: Sequence[int]) -> tuple[int, ...]:
+        """The places, among the node's ranks, of those of a group; of an empty one all."""
+        return tuple(self._node.place(rank) for rank in self._node.ranks if not group or rank in group)
 
 
 def kept_elsewhere(objects: Mapping[str, Any]) -> frozenset[int]:
@@ -63,6 +79,11 @@ def kept_elsewhere(objects: Mapping[str, Any]) -> frozenset[int]:
         if not isinstance(target, nn.Module)
     )
     return frozenset(id(module) for modules in kept for module in modules)
+
+
+def loose_key(optimizer: str, position: int | str) -> str:
+    """The name of a parameter of no attached module: the optimizer's, and its place in the optimizer's groups."""
+    return f"{optimizer}.{position}"
 
 
 def few(names: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.ddp.bucket_layout import BucketLayouts
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
 from ftlaunch_hooks.tensors.replica_agreement import ReplicaAgreement
-from ftlaunch_hooks.tensors.replicated import replicated_parameters
+from ftlaunch_hooks.tensors.replicated import Said, replicated_parameters
 
 __all__ = ["Choices", "Collected", "RankState", "StateError"]
 
@@ -42,7 +42,7 @@ class Choices:
     """What attach() was told of the objects besides their names."""
 
     frozen: Collection[str]
-    replicated: Collection[str]
+    replicated: Said
     anew: Mapping[str, str]
     training: str
 
@@ -59,7 +59,7 @@ class RankState:
         peers: Sequence[Page] = (),
         found: Mapping[str, Any] | None = None,
         node: NodeRanks | None = None,
-        replicated: Collection[str] = (),
+        replicated: Said = (),
         anew: Mapping[str, str] | None = None,
     ) -> None:
         """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
@@ -75,13 +75,13 @@ class RankState:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
         reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
-        self._names = Names(replicated_parameters(world_size, objects, replicated), kept, replicated)
+        known = replicated_parameters(rank, world_size, objects, replicated)
+        self._names = Names(known, kept, replicated, self.node)
         self._parts = make_parts(kept, self._names)
         self._anew = Anew(anew or {}, {name: kept[name] for name in self._parts})
         self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
         self._gradients = _gradients(kept, self._names)
-        agreement = ReplicaAgreement(self.node.place(rank), peers, self._parts) if world_size > 1 and peers else None
-        self._collector = Collector(rank, self.node, agreement)
+        self._collector = Collector(rank, self.node, self._agreement(peers))
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
         self._generators, self._rng_buffers = rng.Generators(OwnGenerators(attached, reached)), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
@@ -90,14 +90,20 @@ class RankState:
         self._structure: Structure | None = None
         self._share_out()
 
+    def _agreement(self, peers: Sequence[Page]) -> ReplicaAgreement | None:
+        if self.world_size == 1 or not peers:
+            return None
+        groups = {group: self._names.places(group) for group in self._names.groups()}
+        return ReplicaAgreement(self.node.place(self.rank), peers, [*self._parts, gradients.NAME], groups)
+
     def _share_out(self) -> None:
-        """Decide, the same on every rank of the node, who saves which replicated parameter."""
-        sizes = {}
-        for part in self.modules():
-            for name, tensor in part.tensors()[0].items():
-                if id(tensor) in self._names.replicated:
-                    sizes[part.key(name)] = tensor.nbytes
-        self._names.owners = share_out(sizes, self.node.count)
+        """Decide, the same on every rank of the node that holds it, who saves which replicated parameter."""
+        known = self._names.replicated
+        found = {part.key(name): one for part in self.modules() for name, one in part.tensors()[0].items()}
+        found |= self._gradients.loose()
+        sizes = {key: tensor.nbytes for key, tensor in found.items() if id(tensor) in known}
+        places = {key: self._names.places(known[id(found[key])].group) for key in sizes}
+        self._names.owners = share_out(sizes, places)
 
     def collect(self, step: int | None = None) -> Collected:
         """The state now, RNG included. Tensors are not copied: they change when training goes on.

@@ -1,13 +1,14 @@
 """Which replicated tensors all ranks hold: the ranks agree on it in their pages, boundary by boundary.
 
 The ranks of each node agree among themselves: "all ranks" are the node's, and its memory holds all that is replicated.
+Of a tensor that a group of the job's ranks holds alike, they are those of the node that are in the group.
 
 A tensor is saved by one rank for all only where every rank holds it. Otherwise the rank that was to save it may be one
 that does not hold it (an optimizer that splits its work between the ranks), and the tensor would be in no snapshot.
 
-At each boundary with a snapshot (a round) every rank writes a digest of what it holds into its page: for each bucket of
-attached objects the keys, shapes, dtypes and owners of its replicated tensors. What is agreed follows from words that
-all ranks read alike:
+At each boundary with a snapshot (a round) every rank writes a digest of what it holds into its page: for each bucket
+(attached objects, and a group of ranks) the keys, shapes, dtypes and owners of its replicated tensors. What is agreed
+follows from words that all ranks read alike:
 
 - a rank writes round k only after all ranks have written round k - 1, so every rank knows round k - 1 whole: what all
   ranks held then is agreed in round k, and where two ranks differed nothing of that bucket is;
@@ -46,6 +47,7 @@ class Replica(NamedTuple):
     owner: int  # the place, among the node's ranks, of the one that saves it
     dtype: str
     shape: tuple[int, ...]
+    group: tuple[int, ...] = ()  # the ranks of the job that hold it; empty: all
 
 
 Held = Mapping[str, Replica]  # key -> replica
@@ -54,11 +56,18 @@ Held = Mapping[str, Replica]  # key -> replica
 class ReplicaAgreement:
     """What one rank holds, and what all ranks have agreed on."""
 
-    def __init__(self, place: int, peers: Sequence[Page], parts: Iterable[str]) -> None:
-        """peers: the pages of the node's ranks; this one's is at `place`. parts: the names of the attached objects."""
+    def __init__(
+        self, place: int, peers: Sequence[Page], parts: Iterable[str],
+        groups: Mapping[tuple[int, ...], Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
+        """peers: the pages of the node's ranks; this one's is at `place`. parts: the names of the attached objects.
+
+        groups: this rank's, as replicas name them -> the places of those of their ranks that are on the node. All of
+        these have this group as their n-th one, where they are to agree.
+        """
         self.agreed: Held = {}  # another object whenever it has changed
         self._page, self._peers = peers[place], peers
-        self._buckets = {part: number % _BUCKETS for number, part in enumerate(sorted(parts))}
+        self._buckets, self._members = _lay_out(sorted(parts), groups or {(): range(len(peers))})
         self._round = 0
         self._last = NONE  # the step of the round before
         self._held: Held = {}  # in that round
@@ -73,9 +82,8 @@ class ReplicaAgreement:
         now = self._digests if held is self._held else self._digest(held)
         if self._last != NONE and not self._wait(self._last):
             return False
-        before = [self._said(peer, self._last) for peer in self._peers] if self._last != NONE else [_EMPTY]
-        same = all(digests == before[0] for digests in before)
-        chosen = [one if same or _alike(before, bucket) else 0 for bucket, one in enumerate(self._digests)]
+        before = [self._said(peer, self._last) if self._last != NONE else _EMPTY for peer in self._peers]
+        chosen = [one if self._alike(before, bucket) else 0 for bucket, one in enumerate(self._digests)]
         source = [self._held] * _BUCKETS
         self._say(step, now)
         if now != self._digests:
@@ -83,7 +91,7 @@ class ReplicaAgreement:
                 return False
             said = [self._said(peer, step) for peer in self._peers]
             for bucket, one in enumerate(now):
-                if one != self._digests[bucket] and _alike(before, bucket) and _alike(said, bucket):
+                if one != self._digests[bucket] and self._alike(before, bucket) and self._alike(said, bucket):
                     chosen[bucket], source[bucket] = one, held
         self._choose(tuple(chosen), source)
         self._last, self._held, self._digests = step, held, now
@@ -97,11 +105,11 @@ class ReplicaAgreement:
                 for bucket, one in enumerate(chosen)
                 if one
                 for key, replica in source[bucket].items()
-                if self._buckets[replica.part] == bucket
+                if self._bucket(replica) == bucket
             }
 
     def _holds(self, held: Held, bucket: int) -> bool:
-        of_bucket = [(key, one) for key, one in self.agreed.items() if self._buckets[one.part] == bucket]
+        of_bucket = [(key, one) for key, one in self.agreed.items() if self._bucket(one) == bucket]
         return all(held.get(key) == replica for key, replica in of_bucket)
 
     def _digest(self, held: Held) -> Digests:
@@ -110,9 +118,16 @@ class ReplicaAgreement:
         for key in sorted(held):
             replica = held[key]
             said = f"{key} {replica.part} {replica.owner} {replica.dtype} {replica.shape}\n"
-            lines[self._buckets[replica.part]].append(said)
+            lines[self._bucket(replica)].append(said)
         found = [xxhash.xxh3_64_intdigest("".join(of_bucket).encode()) if of_bucket else 0 for of_bucket in lines]
         return tuple(one - (one >> 63 << 64) for one in found)
+
+    def _bucket(self, replica: Replica) -> int:
+        return self._buckets[replica.part, replica.group]
+
+    def _alike(self, said: Sequence[Digests], bucket: int) -> bool:
+        """Whether all ranks that are to hold what is in a bucket have said the same of it."""
+        return len({said[place][bucket] for place in self._members[bucket]}) <= 1
 
     # --- in the pages ---------------------------------------------------------------------------------------
 
@@ -155,5 +170,20 @@ def _entry(page: Page, step: int) -> int | None:
     return next((at for at in entries if page.q[at] == step + 1), None)
 
 
-def _alike(said: Sequence[Digests], bucket: int) -> bool:
-    return all(digests[bucket] == said[0][bucket] for digests in said)
+def _lay_out(
+    parts: Sequence[str], groups: Mapping[tuple[int, ...], Sequence[int]]
+) -> tuple[dict[tuple[str, tuple[int, ...]], int], list[set[int]]]:
+    """(part, group) -> its bucket; and for each bucket the places of the ranks that are to hold what is in it.
+
+    Parts share buckets where there are too many of them, and groups do where there are more than buckets: a tensor is
+    agreed then where all that is in the bucket is.
+    """
+    each = max(_BUCKETS // len(groups), 1)
+    buckets: dict[tuple[str, tuple[int, ...]], int] = {}
+    members = [set[int]() for _ in range(_BUCKETS)]
+    for number, (group, places) in enumerate(groups.items()):
+        for part_number, part in enumerate(parts):
+            bucket = (number * each + part_number % each) % _BUCKETS
+            buckets[part, group] = bucket
+            members[bucket].update(places)
+    return buckets, members

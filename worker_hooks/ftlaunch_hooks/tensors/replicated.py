@@ -1,21 +1,37 @@
-"""Which parameters are the same on every rank: those under DistributedDataParallel over all ranks.
+"""Which parameters are the same on several ranks: those under DistributedDataParallel, on all ranks of the job.
 
 And whose optimizer state is: that of torch's own optimizers, which change every parameter on the rank they run on.
-Of what other wrappers and optimizers do the script tells: attach(replicated=...).
+Of what other wrappers and optimizers do the script tells: attach(replicated=...). It can tell of groups of ranks, too:
+beside tensor, pipeline or expert parallelism the ranks of one data-parallel group hold the same.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ftlaunch_hooks.tensors.json_codec import StateError
+
+RanksOf = Callable[[torch.Tensor], Collection[int]]
+"""the ranks of the job that keep a parameter equal"""
+Said = Collection[str] | Mapping[str, RanksOf]
+"""names of objects that are the same on all ranks, or on those that a function gives; see attach()"""
+
+
+class Replicated(NamedTuple):
+    """A parameter that several ranks keep equal."""
+
+    parameter: torch.Tensor
+    group: tuple[int, ...] = ()
+    """these ranks, in order; empty: all ranks of the job"""
+
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks"
 # Communication hooks that leave the same gradients on every rank. Others may not (post_localSGD_hook does not).
@@ -39,19 +55,24 @@ def find_wrappers() -> list[DistributedDataParallel]:
 
 
 def replicated_parameters(
-    world_size: int, objects: Mapping[str, Any] = MappingProxyType({}), named: Collection[str] = ()
-) -> dict[int, nn.Parameter]:
-    """id -> parameter, of every parameter that is kept equal over `world_size` ranks.
+    rank: int, world_size: int, objects: Mapping[str, Any] = MappingProxyType({}), said: Said = ()
+) -> dict[int, Replicated]:
+    """id -> parameter, of every parameter that this rank and others keep equal.
 
-    By DistributedDataParallel, or as the script says of the attached objects that are `named`. Raises StateError for a
-    name of anything but a module or an optimizer.
+    By DistributedDataParallel, or as the script says of the attached objects. A name alone of an optimizer says that it
+    steps all parameters, and not that they are equal; a function says of each parameter which ranks keep it equal.
+    Raises StateError for a name of anything but a module or an optimizer, and for ranks that cannot be a group of this
+    rank's.
     """
-    found: dict[int, nn.Parameter] = {}
-    for name in named:
+    found: dict[int, Replicated] = {}
+    for name in sorted(said):
         if not isinstance(objects[name], (nn.Module, torch.optim.Optimizer)):
             raise StateError(f"cannot attach: replicated names {name!r}, which is no module and no optimizer")
-        if isinstance(objects[name], nn.Module) and world_size > 1:
-            found |= {id(parameter): parameter for parameter in objects[name].parameters()}
+        for parameter in _parameters(objects[name], said) if world_size > 1 else ():
+            ranks = said[name](parameter) if isinstance(said, Mapping) else range(world_size)
+            group = _group(name, ranks, rank, world_size)
+            if len(group) != 1:  # one rank alone has no replica
+                found[id(parameter)] = Replicated(parameter, group)
     if world_size == 1:
         return found
     for wrapper in find_wrappers():
@@ -62,8 +83,25 @@ def replicated_parameters(
         ignored = set(wrapper.parameters_to_ignore)
         for name, parameter in wrapper.module.named_parameters():
             if name not in ignored:
-                found[id(parameter)] = parameter
+                found[id(parameter)] = Replicated(parameter)
     return found
+
+
+def _parameters(target: nn.Module | torch.optim.Optimizer, said: Said) -> Iterator[torch.Tensor]:
+    if isinstance(target, nn.Module):
+        return target.parameters()
+    return chain.from_iterable(group["params"] for group in target.param_groups if isinstance(said, Mapping))
+
+
+def _group(name: str, said: Collection[int], rank: int, world_size: int) -> tuple[int, ...]:
+    """The ranks that the script says, in order; empty for all of the job. Raises StateError."""
+    ranks = tuple(sorted(set(said)))
+    if rank not in ranks or not (ranks[0] >= 0 and ranks[-1] < world_size):
+        raise StateError(
+            f"cannot attach: replicated says of a parameter of {name!r} that the ranks {list(ranks)} keep it equal;"
+            f" rank {rank} must be one of them, and the job has {world_size} ranks"
+        )
+    return () if len(ranks) == world_size else ranks
 
 
 def updates_all_parameters(optimizer: torch.optim.Optimizer) -> bool:

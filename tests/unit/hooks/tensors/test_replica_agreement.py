@@ -16,6 +16,7 @@ from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgree
 
 RANKS = 3
 PARTS = ("model", "adam", "muon")
+Groups = Mapping[tuple[int, ...], Sequence[int]]
 
 
 def held(*keys: str) -> dict[str, Replica]:
@@ -28,12 +29,14 @@ MODEL = held("model.a", "model.bb", "model.ccc")
 class Ranks:
     """Threads that meet in pages of their own, each as late as it happens to be."""
 
-    def __init__(self, directory: Path) -> None:
-        make_pages(directory, RANKS)
-        self.pages: list[list[Page]] = [open_pages(directory, RANKS) for _ in range(RANKS)]
-        for rank in range(RANKS):
+    def __init__(self, directory: Path, groups: Sequence[Groups | None] = (None,) * RANKS) -> None:
+        """groups: of each rank, see ReplicaAgreement."""
+        self.count = len(groups)
+        make_pages(directory, self.count)
+        self.pages: list[list[Page]] = [open_pages(directory, self.count) for _ in groups]
+        for rank in range(self.count):
             self.pages[rank][rank].begin(0, 1, 1)
-        self.agreements = [ReplicaAgreement(rank, self.pages[rank], PARTS) for rank in range(RANKS)]
+        self.agreements = [ReplicaAgreement(rank, self.pages[rank], PARTS, one) for rank, one in enumerate(groups)]
 
     def live(self, rounds: Mapping[int, Sequence[Held]]) -> list[list[tuple[bool, set[str]]]]:
         """step -> what each rank holds; returns step by step what each rank was told."""
@@ -46,8 +49,8 @@ class Ranks:
                 told.append((taken, set(self.agreements[rank].agreed)))
             return told
 
-        with ThreadPoolExecutor(RANKS) as pool:
-            lives = list(pool.map(life, range(RANKS)))
+        with ThreadPoolExecutor(self.count) as pool:
+            lives = list(pool.map(life, range(self.count)))
         return [list(of_step) for of_step in zip(*lives, strict=True)]
 
 
@@ -120,3 +123,45 @@ def test_in_any_history_a_step_that_all_ranks_take_has_each_tensor_from_a_rank_t
 def test_a_rank_that_is_told_to_leave_waits_for_nobody_and_takes_nothing(ranks: Ranks) -> None:
     ranks.pages[0][0].leave = True
     assert not ranks.agreements[0].meet(0, MODEL)
+
+
+# --- groups of ranks -------------------------------------------------------------------------------------------
+
+DENSE, EXPERTS = (0, 1, 2, 3), [(0, 2), (1, 3)]
+
+
+def of_group(group: tuple[int, ...], *keys: str) -> dict[str, Replica]:
+    said = ",".join(map(str, group))
+    return {f"{key}@{said}": Replica(key.split(".")[0], 0, "F32", (2,), group) for key in keys}
+
+
+def with_experts(directory: Path) -> Ranks:
+    """Four ranks that hold some parameters alike, and two pairs of them each others."""
+    own = [EXPERTS[rank % 2] for rank in range(4)]
+    return Ranks(directory, [{DENSE: DENSE, experts: experts} for experts in own])
+
+
+def test_a_group_agrees_on_what_its_ranks_hold_whatever_others_hold(tmp_path: Path) -> None:
+    """Taken out: where all ranks are to say the same, groups with tensors of their own never agree."""
+    dense = of_group(DENSE, "model.a", "adam.a")
+    holds: list[Held] = [dense | of_group(EXPERTS[rank % 2], "model.e", "adam.e") for rank in range(4)]
+    for of_step in with_experts(tmp_path).live({0: holds, 4: holds}):
+        assert of_step == [(True, set(one)) for one in holds]
+
+
+def test_a_rank_that_lacks_a_tensor_of_its_group_concerns_this_group_alone(tmp_path: Path) -> None:
+    dense = of_group(DENSE, "model.a")
+    holds: list[Held] = [dense | of_group(EXPERTS[rank % 2], "model.e") for rank in range(4)]
+    lacking = [*holds[:3], dense]
+    ranks = with_experts(tmp_path)
+    first, second = ranks.live({0: lacking, 1: lacking})
+    assert first == second
+    assert [told for _, told in first] == [set(holds[0]), set(dense), set(holds[2]), set(dense)]
+
+
+def test_ranks_that_name_different_groups_agree_on_nothing(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, [{(0, 1): (0, 1)}, {(0, 1, 2): (0, 1, 2)}, {(0, 1, 2): (0, 1, 2)}])
+    holds = [of_group((0, 1), "model.a"), *[of_group((0, 1, 2), "model.a")] * 2]
+    for of_step in ranks.live({0: holds, 1: holds}):
+        assert [told for _, told in of_step][:2] == [set(), set()]
+        assert of_step[2] == (True, set())

@@ -53,9 +53,25 @@ def test_others_are_not_known_to() -> None:
 def test_what_the_script_says_is_replicated_counts_as_it() -> None:
     model = nn.Linear(2, 2)
     objects = {"model": model, "optimizer": optimizer(Muon), "sampler": object()}
-    assert replicated_parameters(2, objects, ()) == {}
-    found = replicated_parameters(2, objects, ("model", "optimizer"))
+    assert replicated_parameters(0, 2, objects, ()) == {}
+    found = replicated_parameters(0, 2, objects, ("model", "optimizer"))
     assert {id(parameter) for parameter in model.parameters()} == set(found)
-    assert replicated_parameters(1, objects, ("model",)) == {}
+    assert replicated_parameters(0, 1, objects, ("model",)) == {}
     with pytest.raises(StateError, match="replicated names 'sampler', which is no module and no optimizer"):
-        replicated_parameters(2, objects, ("sampler",))
+        replicated_parameters(0, 2, objects, ("sampler",))
+
+
+def test_the_script_says_which_ranks_keep_a_parameter_equal() -> None:
+    """Those of one rank alone are no replicas, those of all ranks are not named."""
+    model, master = nn.Linear(2, 2), torch.ones(2)
+    groups = {id(model.weight): [2, 0], id(model.bias): [0], id(master): range(4)}
+    objects = {"model": model, "optimizer": torch.optim.SGD([master])}
+    found = replicated_parameters(0, 4, objects, dict.fromkeys(objects, lambda parameter: groups[id(parameter)]))
+    assert {key: one.group for key, one in found.items()} == {id(model.weight): (0, 2), id(master): ()}
+
+
+@pytest.mark.parametrize("ranks", [[1, 2], [0, 4], [-1, 0], []])
+def test_ranks_that_cannot_be_a_group_are_refused(ranks: list[int]) -> None:
+    said = {"model": lambda _: ranks}
+    with pytest.raises(StateError, match=r"rank 0 must be one of them, and the job has 4 ranks"):
+        replicated_parameters(0, 4, {"model": nn.Linear(2, 2)}, said)

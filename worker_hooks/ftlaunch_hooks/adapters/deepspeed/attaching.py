@@ -15,7 +15,7 @@ from deepspeed.runtime.activation_checkpointing import checkpointing
 
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.deepspeed.shared_parameters import SharedParameters
-from ftlaunch_hooks.adapters.refusal import check_first, check_members, refuse
+from ftlaunch_hooks.adapters.refusal import check_first, check_members, refuse, take_replicated
 
 _KNOWN = "DeepSpeed 0.18 and 0.19"
 _NAME = "deepspeed"
@@ -52,7 +52,8 @@ def attach(engine: Any, **more: Any) -> ft.Job:
     """
     check_first("ft.deepspeed.attach()")
     objects, replicated = kept(engine, lambda: _gathered_here(engine))
-    return ft.attach(**objects, **more, replicated=[*more.pop("replicated", ()), *replicated])
+    replicated += take_replicated(more)
+    return ft.attach(**objects, **more, replicated=replicated)
 
 
 def kept(engine: Any, gathered: Callable[[], int]) -> tuple[dict[str, Any], list[str]]:

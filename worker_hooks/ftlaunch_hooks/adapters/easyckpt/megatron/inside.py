@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -167,11 +168,27 @@ def rank() -> int:
     return torch.distributed.get_rank()
 
 
-def is_replicated(model: Sequence[nn.Module]) -> bool:
-    """Whether Megatron's DistributedDataParallel keeps all parameters equal on all ranks of the job."""
-    sizes = layout()
-    whole = all(sizes.get(name, 1) == 1 for name in _GROUPS if name != "context_parallel")
-    return whole and all(type(chunk).__name__ == "DistributedDataParallel" for chunk in model)
+def is_reduced(model: Sequence[nn.Module]) -> bool:
+    """Whether Megatron's DistributedDataParallel reduces all gradients, over the group that a parameter has."""
+    return all(type(chunk).__name__ == "DistributedDataParallel" for chunk in model)
+
+
+def ranks_alike(parameter: Any) -> list[int]:
+    """The ranks whose gradients of a parameter Megatron reduces together: they keep it equal."""
+    if getattr(parameter, "allreduce", True):
+        group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+    else:  # an expert's
+        group = parallel_state.get_expert_data_parallel_group()
+    return torch.distributed.get_process_group_ranks(group)
+
+
+def masters_of(optimizer: Any) -> dict[int, Any]:
+    """The id of an FP32 copy of a parameter, which an optimizer steps in the parameter's place -> the parameter."""
+    if type(optimizer).__name__ != "Float16OptimizerWithFloat16Params":
+        return {}
+    check_members(optimizer, "float16_groups fp32_from_float16_groups", KNOWN)
+    copies = chain.from_iterable(optimizer.fp32_from_float16_groups)
+    return dict(zip(map(id, copies), chain.from_iterable(optimizer.float16_groups), strict=True))
 
 
 def is_distributed(optimizer: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -65,13 +65,16 @@ class MegatronTraining:
             NAME: self,
         }
 
-    def replicated(self) -> list[str]:
-        """Names of what is the same on all ranks, so that one saves it."""
-        if not inside.is_replicated(self.model):
-            return []
+    def replicated(self) -> dict[str, Callable[[Any], list[int]]]:
+        """Name of an object -> what gives the ranks that keep a parameter of it equal, so that one saves it for all."""
+        if not inside.is_reduced(self.model):
+            return {}
         whole = [None if inside.is_distributed(one) else one for one in self._optimizers]
-        steps = [name for name, one in _numbered("optimizer", whole).items() if one is not None]
-        return [*_numbered("model", self.model), *steps]
+        steps = {name: one for name, one in _numbered("optimizer", whole).items() if one is not None}
+        models: dict[str, Callable[[Any], list[int]]] = dict.fromkeys(
+            _numbered("model", self.model), inside.ranks_alike
+        )
+        return models | {name: _ranks_of(inside.masters_of(one)) for name, one in steps.items()}
 
     # --- what is saved --------------------------------------------------------------------------------------
 
@@ -150,6 +153,11 @@ class MegatronTraining:
 def chunks_of(model: Any) -> Sequence[nn.Module]:
     """The parts of a model on this rank: Megatron has a list of them."""
     return list(model) if isinstance(model, (list, tuple)) else [model]
+
+
+def _ranks_of(masters: Mapping[int, Any]) -> Callable[[Any], list[int]]:
+    """Of a parameter, or of the FP32 copy that an optimizer steps in its place."""
+    return lambda stepped: inside.ranks_alike(masters.get(id(stepped), stepped))
 
 
 def _is_first() -> bool:
