@@ -1,4 +1,7 @@
-"""A training job whose ranks share its state in any of four ways; what they hold is told as digests.
+"""A training job whose ranks share its state in any of five ways; what they hold is told as digests.
+
+groups: two models, each on every second rank, which keep theirs equal without a wrapper, as data-parallel ranks beside
+tensor parallelism do.
 
 `<out>/<begin|after_<steps>|end>_<rank>.json`: the step, where it was restored from, a digest of the whole model and
 optimizer (the same however they are shared out), this rank's random numbers, and `mine`, an object that every rank has
@@ -20,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 import ftlaunch_hooks as ft
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--kind", choices=["plain", "ddp", "fsdp", "tp"], default="plain")
+parser.add_argument("--kind", choices=["plain", "ddp", "fsdp", "tp", "groups"], default="plain")
 parser.add_argument("--out", type=Path, required=True)
 parser.add_argument("--steps", type=int, default=4)
 parser.add_argument("--step-time", type=float, default=0.0)
@@ -54,7 +57,7 @@ def build() -> nn.Module:
     dist.init_process_group("gloo")
     if args.kind == "ddp":
         return DistributedDataParallel(inner)
-    return shard(inner)
+    return inner if args.kind == "groups" else shard(inner)
 
 
 def shard(inner: nn.Module) -> nn.Module:
@@ -92,17 +95,24 @@ def tell(moment: str) -> None:
     part.rename(part.with_suffix(".json"))
 
 
-torch.manual_seed(100 + RANK)
+torch.manual_seed(100 + (RANK % 2 if args.kind == "groups" else RANK))
 model = build()
+GROUP = list(range(RANK % 2, WORLD, 2))
+groups = [dist.new_group(list(range(first, WORLD, 2))) for first in (0, 1)] if args.kind == "groups" else []
+replicated = dict.fromkeys(("model", "optimizer"), lambda _: GROUP) if groups else ()
+torch.manual_seed(100 + RANK)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
 mine = Mine()
-job = ft.attach(model=model, optimizer=optimizer, scheduler=scheduler, mine=mine)
+job = ft.attach(model=model, optimizer=optimizer, scheduler=scheduler, mine=mine, replicated=replicated)
 job.restore_rng()  # as steps() does it: what is told is what training begins with
 tell("begin")
 for _ in job.steps(args.steps):
     loss = model(torch.randn(4, 8)).square().mean()
     loss.backward()
+    if groups:
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, group=groups[RANK % 2])
     optimizer.step()
     optimizer.zero_grad()
     scheduler.step()

@@ -120,6 +120,41 @@ def test_shards_of_a_lost_node_come_from_its_buddy(tmp_path: Path, kind: str) ->
         alone.dispose()
 
 
+@pytest.mark.long
+def test_what_a_group_of_ranks_holds_on_each_node_is_not_copied(tmp_path: Path) -> None:
+    """Two nodes with two ranks each, of which the first ones hold one model alike, and the second ones another.
+
+    Taken out: where each rank saves its own, the copies hold both models once more.
+    """
+    words = ("--kind", "groups", "--steps", "100", "--step-time", "0.1")
+    for name in ("alone", "nodes"):
+        (tmp_path / name).mkdir()
+    alone, nodes = FtJob(tmp_path / "alone"), NodesJob(tmp_path / "nodes")
+    try:
+        alone.start(script=SHAPES, args=("--out", str(alone.out), *words), ranks=4)
+        assert alone.wait() == 0, alone.stderr
+        nodes.script, nodes.words = SHAPES, words
+        nodes.options = (*nodes.options, "--storage-interval", "off", "--peer-interval", "4")
+        nodes.begin()
+        nodes.wait_joined(2)
+        nodes.agent()
+        nodes.wait_joined(3)
+        nodes.wait_step(12)
+        wait_for(lambda: copied(nodes), "copies of all ranks")
+        held = [json.loads(note.read_text())["present"] for note in notes(nodes.memory_of(0))]
+        assert held and all(present["model"] == [] and present["opt"] for present in held), "of ranks 2 and 3"
+        lose(nodes, 1)
+        assert nodes.codes() == [0, -signal.SIGKILL, 0], nodes.told
+        (fetched,) = nodes.events("fetched")
+        source, step, _ = nodes.resumed()
+        assert (source, step) == ("peer", fetched["step"]), nodes.told
+        assert [end_of(nodes, rank) for rank in range(4)] == [end_of(alone, rank) for rank in range(4)]
+        nodes.assert_clean(".node1")
+    finally:
+        nodes.dispose()
+        alone.dispose()
+
+
 def end_of(job: FtJob, rank: int) -> dict[str, object]:
     """What a rank of shapes.py held at its end."""
     told: dict[str, object] = json.loads((job.out / f"end_{rank}.json").read_text())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
+from collections import Counter
 
 import pytest
 from tests.adapters.versions import DOUBTS
@@ -96,6 +99,32 @@ def test_a_pipeline_is_killed_and_as_undisturbed(style: str, ranks: int, faults:
 def test_experts_are_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJob) -> None:
     """Taken out: where ranks with experts of their own are taken for replicas, one goes on with another's experts."""
     assert_as_undisturbed(job, style, ranks, faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("style", "copies", "of_experts"),
+    [("tensor+bf16", 2, 0), ("pipeline+fp16", 2, 0), ("experts+bf16", 1, 2), ("experts+pipeline", 2, 4)],
+)
+def test_ranks_of_a_data_parallel_group_save_what_they_have_alike_once(
+    style: str, copies: int, of_experts: int, job: FtJob
+) -> None:
+    """On four ranks. copies: of a parameter's name in a checkpoint, as many as ranks that share the model out.
+
+    Taken out: with each rank's own there are four.
+    """
+    start(job, f"{style}+slow", 4)
+    job.wait_step(3)
+    job.supervisor.send_signal(signal.SIGTERM)
+    assert job.wait() == 75, job.stderr + logs(job)
+    metadata = max(job.home.glob("**/iteration_*/metadata.json"))
+    names = Counter(re.sub(r"@[\d:,-]+$", "", key) for key in json.loads(metadata.read_text())["tensors"])
+    stepped = {name: count for name, count in names.items() if re.search(r"^model.*\.weight$|exp_avg|:value$", name)}
+    experts = {name for name in stepped if ".experts." in name or "optimizer_1" in name}
+    assert len(stepped.keys() - experts) > 30, names
+    assert {name: count for name, count in stepped.items() if name not in experts and count not in (1, copies)} == {}
+    assert {stepped[name] for name in experts} == ({of_experts} if of_experts else set()), stepped
+    assert run(job, style, 4) == 0, job.stderr + logs(job)
 
 
 @pytest.mark.slow
