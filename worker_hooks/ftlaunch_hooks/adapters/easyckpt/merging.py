@@ -45,16 +45,15 @@ def stretches(wanted: Sequence[int], held: Mapping[int, Sequence[int]]) -> list[
     Raises MergeError where a value was saved by no rank, or by two.
     """
     start, end = wanted
-    at, found = start, []
+    at, once, found = start, True, []
     for rank, (first, last) in sorted(held.items(), key=lambda one: tuple(one[1])):
         begin, stop = max(first, start), min(last, end)
         if begin >= stop:
             continue
-        if begin != at:
-            break
+        once = once and begin == at
         found.append(Stretch(rank, slice(begin - first, stop - first), slice(begin - start, stop - start)))
         at = stop
-    if at != end:
+    if not once or at != end:
         ranges = ", ".join(f"{first} to {last} by rank {rank}" for rank, (first, last) in held.items())
         raise MergeError(f"of its values {start} to {end} each is to be saved once, and they were saved: {ranges:.300}")
     return found

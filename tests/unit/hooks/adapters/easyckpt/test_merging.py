@@ -64,7 +64,10 @@ def test_only_ranks_that_have_a_part_are_read() -> None:
     assert ranks.read == [1]
 
 
-@pytest.mark.parametrize("held", [{}, {0: [0, 3]}, {0: [0, 3], 1: [4, 9]}, {0: [0, 4], 1: [3, 9]}, {0: [1, 9]}])
+@pytest.mark.parametrize(
+    "held",
+    [{}, {0: [0, 3]}, {0: [0, 3], 1: [4, 9]}, {0: [0, 4], 1: [3, 9]}, {0: [1, 9]}, {0: [0, 9], 1: [3, 9]}],
+)
 def test_a_value_that_nobody_has_saved_or_two_have_is_refused(held: dict[int, list[int]]) -> None:
     """Taken out: without the look at where a part begins, or at where the last one ends, values are left out."""
     with pytest.raises(MergeError, match=r"of its values 0 to 9 each is to be saved once, and they were saved: "):
