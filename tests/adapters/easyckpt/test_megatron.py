@@ -208,9 +208,9 @@ def gathered(job: FtJob) -> dict[str, list[list[str]]]:
 def test_shards_are_merged_for_another_number_of_ranks(style: str, ranks: tuple[int, int, int], job: FtJob) -> None:
     """Masters, slots and weights are those of the stop, bit for bit, and go on to be, also where a rank is killed then.
 
-    Taken out: where stretches are taken from the beginning of a shard, masters or values of groups are not loaded, or
-    each rank stands for rank 0, the state is another one; without slots, with the shards of the rank for which one
-    stands, or without `stands_for` the job ends.
+    Taken out: where stretches are taken from the beginning of a shard, masters are not loaded, or each rank stands for
+    rank 0, the state is another one; without slots, with the shards of the rank for which one stands, or without
+    `stands_for` the job ends. The values of groups: Megatron's scheduler sets them again, see test_refused.py.
     """
     style = f"{style}+concat+gathers"
     first, second, third = ranks

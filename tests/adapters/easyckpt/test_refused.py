@@ -70,7 +70,10 @@ def shards_of(model: nn.Linear, span: tuple[int, int], groups: int = 1) -> tuple
 
 
 def test_shards_go_where_they_were_and_nowhere_else() -> None:
-    """Taken out: without the check a rank whose buckets are others goes on with masters of other values."""
+    """Taken out: without the check a rank whose buckets are others goes on with masters of other values.
+
+    And without the groups' values with the learning rate that the optimizer was built with.
+    """
     torch.manual_seed(1)
     saver, inner = shards_of(nn.Linear(4, 4, bias=False).bfloat16(), (4, 12))
     (master,) = inner.param_groups[0]["params"]
@@ -93,6 +96,22 @@ def test_shards_go_where_they_were_and_nowhere_else() -> None:
             shards_of(nn.Linear(4, 4, bias=False).bfloat16(), span, groups)[0].load_state_dict(saved)
     with pytest.raises(AttachError, match=r"shares `0\.weight` out .* \(on this rank: none then, a part now"):
         taker.load_state_dict({**saved, "shards": {}})
+
+
+def test_merged_shards_take_the_place_of_those_of_the_rank_for_which_one_stands() -> None:
+    """Taken out: with the groups of that rank a group of which it had no parameter keeps what it began with."""
+    saved: list[dict[str, Any]] = []
+    model = nn.Linear(4, 4, bias=False).bfloat16()
+    for span in ((0, 6), (6, 16)):
+        one, inner = shards_of(model, span)
+        inner.param_groups[0]["lr"] = 0.125
+        saved.append(one.state_dict())
+    nothing = {"ranks": [0, 1], "groups": [{**saved[0]["groups"][0], "lr": 0.5}], "shards": {}}
+    taker, other = shards_of(nn.Linear(4, 4, bias=False).bfloat16(), (4, 12))
+    taker.merge(nothing, lambda rank, values: saved[rank])
+    taker.load_state_dict(nothing)
+    assert other.param_groups[0]["params"][0].equal(model.weight.detach().view(-1)[4:12].float())
+    assert other.param_groups[0]["lr"] == 0.125
 
 
 def test_a_distributed_optimizer_that_is_built_otherwise_is_refused() -> None:
