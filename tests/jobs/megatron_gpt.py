@@ -6,8 +6,11 @@ behind the evaluation), core (no Megatron-LM, so no arguments), old (Megatron-LM
 The model is shared out between two ranks: tensor, pipeline, interleaved (a pipeline, of which each rank has two parts),
 experts.
 saves: leaves a checkpoint of Megatron-LM's own every four iterations; longer: makes 24 of them.
+gathers: notes of each iteration, and of what was loaded, the whole state of each optimizer, as Megatron gathers it.
+skips: the loss scale begins so high that FP16's first iterations are skipped.
 FAULT: see faults.py. WHERE: step, evaluation, saving; NUMBER: the iteration.
-Left in OUT: final_RANK (digest and counts), losses_RANK, fired.
+Left in OUT: final_RANK (digest and counts), losses_RANK, fired; gathered_PLACES (iteration, digest, ranks, when,
+how many counts of steps).
 """
 
 import hashlib
@@ -118,10 +121,12 @@ def build() -> tuple[list[Any], Any, Any]:
             optimizer="adam", lr=1e-2, min_lr=1e-3, weight_decay=0.1,
             bf16=HALF == "bf16", fp16=HALF == "fp16", params_dtype=DTYPE,
             use_distributed_optimizer="distributed" in STYLE,
-            initial_loss_scale=2.0**20, loss_scale_window=3, hysteresis=1,
+            initial_loss_scale=2.0 ** (26 if "skips" in STYLE else 20), loss_scale_window=3, hysteresis=1,
         ),
         model,
     )  # fmt: skip
+    if "skips" in STYLE:
+        config.grad_scale_func = optimizer.scale_loss  # as Megatron-LM's loop does
     scheduler = OptimizerParamScheduler(
         optimizer, init_lr=0.0, max_lr=1e-2, min_lr=1e-3, lr_warmup_steps=8, lr_decay_steps=200,
         lr_decay_style="cosine", start_wd=0.1, end_wd=0.1, wd_incr_steps=200, wd_incr_style="constant",
@@ -167,6 +172,8 @@ def run(data: Any, model: list[Any], micro: int, *, forward_only: bool) -> str:
 
 def judged(loss: torch.Tensor) -> dict[str, Any]:
     """As Megatron-LM's loss function with --check-for-spiky-loss."""
+    if "rerun" not in STYLE:
+        return {"loss": loss}  # Megatron-core 0.14 ends a job that doubts a result and has the machine switched off
     machine = get_rerun_state_machine()
     is_large = partial(machine.is_unexpectedly_large, threshold=0.9, context="loss", num_samples=5)
     machine.validate_result(result=loss, rejection_func=is_large, message="spiky", tolerance=0.0, fatal=False)
@@ -221,6 +228,7 @@ def train(model: list[Any], optimizer: Any, opt_param_scheduler: Any, data: Any,
         iteration += 1
         args.consumed_train_samples += BATCH * parallel_state.get_data_parallel_world_size()
         num_floating_point_operations_so_far += 0.0 if "old" in STYLE else 100.0
+        gather(iteration, model, optimizer, "made")
         if STYLE.isdisjoint({"plain", "late"}):
             save_checkpoint_if_needed(iteration, model, optimizer, opt_param_scheduler)
         if "evaluate" in STYLE and iteration % args.eval_interval == 0:
@@ -234,6 +242,29 @@ def train(model: list[Any], optimizer: Any, opt_param_scheduler: Any, data: Any,
                 )
         time.sleep(0.2 if "slow" in STYLE else 0)
     args.num_floating_point_operations_so_far = num_floating_point_operations_so_far
+
+
+def gather(iteration: int, model: list[Any], optimizer: Any, when: str) -> None:
+    """Megatron's own gathering: on the first rank of each data-parallel group masters and slots of all its ranks."""
+    if "gathers" not in STYLE or not iteration:
+        return
+    ask = ("get_tensor_model_parallel_rank", "get_pipeline_model_parallel_rank", "get_expert_model_parallel_rank")
+    places = "_".join(str(getattr(parallel_state, name)()) for name in ask)
+    weights = [parameter for chunk in model for parameter in chunk.parameters()]
+    for number, one in enumerate(getattr(optimizer, "chained_optimizers", [optimizer])):
+        stepped = torch.tensor([len(one.optimizer.state)])
+        torch.distributed.all_reduce(stepped)  # a rank may have no shard; before the first step nobody has slots
+        whole = one.get_parameter_state_dp_zero() if stepped else {}
+        if one.data_parallel_group.rank():
+            continue
+        buffers = [buffer for of in whole.values() if isinstance(of, dict) for buffer in of.values()]
+        state = [buffer[name] for buffer in buffers for name in ("param", "exp_avg", "exp_avg_sq")]
+        counts = sorted({slots["step"].item() for slots in one.optimizer.state.values()})
+        digest = hashlib.sha256(repr((counts, one.optimizer.param_groups[0]["lr"])).encode())
+        for tensor in (*state, *weights):
+            digest.update(tensor.detach().float().cpu().numpy().tobytes())
+        with (OUT / f"gathered_{places}_{number}").open("a") as file:
+            file.write(f"{iteration} {digest.hexdigest()} {WORLD} {when} {len(counts)}\n")
 
 
 def load(model: list[Any], optimizer: Any, scheduler: Any) -> None:
@@ -260,6 +291,7 @@ def main() -> None:
     initialize_rerun_state_machine(mode=mode)
     model, optimizer, scheduler = build()
     load(model, optimizer, scheduler)
+    gather(args.iteration, model, optimizer, "loaded")
     data = batches(1, args.consumed_train_samples, len(model))
     valid = batches(2, args.consumed_valid_samples, len(model))
     train(model, optimizer, scheduler, data, valid)

@@ -45,6 +45,10 @@ def main() -> None:
     optimizer = Own(model.parameters(), lr=0.1)
     point = ft.peek("position")
     assert ft.peek("position") is None if point is None else True
+    if point is not None and "RANK" in os.environ:  # a job of two ranks
+        other = ft.peek("position", rank=1 - RANK)
+        assert other is not None
+        assert other[1]["seen"][2] == point[0] * (1 - RANK)
     with (OUT / f"peeked_{RANK}").open("a") as file:
         seen = "-" if point is None else f"{point[1]['place']} {point[1]['seen'].tolist()}"
         file.write(f"{ATTEMPT} {None if point is None else point[0]} {seen}\n")

@@ -13,7 +13,7 @@ from ftlaunch_contract.protocol import EXIT_GIVEN_UP, Resume
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.job import Job
 from ftlaunch_hooks.job.passed_training import PassedTraining
-from ftlaunch_hooks.job.restore import AttachError, saved_object
+from ftlaunch_hooks.job.restore import AttachError, check_usable, open_step, saved_object
 from ftlaunch_hooks.job.script_end import at_ordinary_end
 from ftlaunch_hooks.job.supervised import Supervised
 from ftlaunch_hooks.job.trainings import check_other, end_directory, known_trainings, place_of
@@ -23,11 +23,13 @@ from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.standalone import standalone
 from ftlaunch_hooks.state.random_numbers import generators
 from ftlaunch_hooks.state.state import Choices
+from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 from ftlaunch_hooks.tensors.json_codec import StateError
 from ftlaunch_hooks.tensors.replicated import Said
 
 _coordinator: Coordinator | None = None
 _job: Job | None = None
+_looked_at: dict[str, tuple[int, SavedTensors | None]] = {}  # by word: what peek() has opened, until attach()
 _passed: dict[str, PassedTraining] = {}  # by word: trainings that the job has behind it, and the script has come to
 
 
@@ -37,6 +39,7 @@ def attach(
     replicated: Said = (),
     anew: Mapping[str, str] | None = None,
     training: str = "",
+    stands_for: int | None = None,
     **objects: Any,
 ) -> Job:
     """Take part in the job: restore `objects` where an earlier attempt left them, and keep them safe.
@@ -50,14 +53,17 @@ def attach(
     these ranks by their numbers in the job. anew: name of an object -> a word of the script's; what was saved
     of it under another word, or none, is not restored: new data, or a new schedule at the old position.
     Call it after everything is built; and again, once the training is over, for another one. training: a word by which
-    a job that resumes tells several trainings of one script apart (trainings.py).
+    a job that resumes tells several trainings of one script apart (trainings.py). stands_for: a rank of the job that
+    saved, where their number was another one: this rank takes what that one has saved as its own, its random numbers
+    too, and the script vouches that it may. Where as many ranks have saved, it is not looked at.
     Raises StateError naming the argument that cannot be saved or does not fit what is restored, and AttachError.
     """
     global _job  # noqa: PLW0603 - one process is one rank
     coordinator = _join("attach")
     _check_named(objects, frozen=frozen, replicated=replicated)
     optimizer_steps.stop()
-    choices = Choices(frozen, replicated, anew or {}, training)
+    choices = Choices(frozen, replicated, anew or {}, training, stands_for)
+    _looked_at.clear()
     found = generators.find(_caller(), objects)
     if _job is not None:
         check_other(training, _job._trainings.words)
@@ -102,22 +108,34 @@ def _caller() -> FrameType:
     return frame
 
 
-def peek(name: str, *, training: str = "") -> tuple[int, Any] | None:
+def peek(name: str, *, training: str = "", rank: int | None = None, values: bool = True) -> tuple[int, Any] | None:
     """Look, before attach(), where this attempt resumes: the step, and what state_dict() of `name` was there.
 
     None where training begins anew. attach() resumes from that very step. Call it on every rank that attaches.
-    name: of an object with state_dict() that is no module and no optimizer. training: see attach(). Raises StateError
-    where nothing was saved under that name, and AttachError.
+    name: of an object with state_dict() that is no module and no optimizer. training: see attach(). rank: of the job
+    that saved, whose number of ranks may be another one; this rank if not given. values: without them tensors are on
+    the device `meta`, and are not read; NumPy's arrays cannot be. Raises StateError where nothing was saved under that
+    name, or of that rank, and AttachError.
     """
     coordinator = _join("peek")
     if _job is not None:
         return None  # another training of this process begins
+    if training not in _looked_at:
+        _looked_at[training] = _look(training, coordinator)
+    step, saved = _looked_at[training]
+    return None if saved is None else (step, saved_object(name, saved, coordinator, rank, values=values))
+
+
+def _look(training: str, coordinator: Coordinator) -> tuple[int, SavedTensors | None]:
+    """The step at which a training goes on, or has ended, and what was saved there."""
     kind, step = coordinator.resume()
-    known, _ = known_trainings(kind, step, coordinator)
+    check_usable(kind, coordinator)
+    known, saved = known_trainings(kind, step, coordinator)
     if known is not None and (number := place_of(training, known, _passed)) < len(known.ends):
-        kind, step = Resume.STORAGE, known.ends[number]
+        step = known.ends[number]
         end_directory(known.up_to(number), step, coordinator)
-    return saved_object(name, kind, step, coordinator)
+        saved = open_step(Resume.STORAGE, step, coordinator)
+    return step, saved
 
 
 def _join(action: str) -> Coordinator:

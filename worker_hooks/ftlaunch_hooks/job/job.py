@@ -82,7 +82,7 @@ class Job:
     def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         self._state = RankState(
             objects, choices.frozen, self._coordinator.rank, self._coordinator.world_size, self._coordinator.peers,
-            found, self._coordinator.node, choices.replicated, choices.anew,
+            found, self._coordinator.node, choices.replicated, choices.anew, choices.stands_for,
         )  # fmt: skip
         self._positions = Positions(objects, choices.frozen, counted_before=bool(self._trainings.ends))
 

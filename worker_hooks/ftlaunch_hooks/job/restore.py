@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import initial, layout, skipped_samples, tensor_file
 from ftlaunch_contract.progress import SlowWork
@@ -22,9 +25,10 @@ from ftlaunch_hooks.tensors.json_codec import decode
 
 _RESHARDED = (
     "the checkpoint of step {step} is one of {before}, and now there are {now}: state and data position are exact, but"
-    " batches are shared out otherwise, and a rank that the checkpoint does not know has random numbers of its own:"
-    " from here on the numbers are not those of a run of {before}"
+    " batches are shared out otherwise, and {random}: from here on the numbers are not those of a run of {before}"
 )
+_RANDOM_OWN = "a rank that the checkpoint does not know has random numbers of its own"
+_RANDOM_TAKEN = "each rank has the random numbers of the rank for which it stands"
 
 _WORKERS = (
     "torchdata saves no random numbers of the workers of `{name}`: where its data set draws any, those after a resume"
@@ -51,7 +55,7 @@ def restore(
     Raises AttachError where nothing that is there may be used, json_codec.StateError when it does not fit,
     tensor_file.Damaged when it cannot be read.
     """
-    _check_usable(kind, coordinator)
+    check_usable(kind, coordinator)
     try:
         restored = _load(state, kind, step, coordinator, opened)
         if restored is not None:
@@ -60,7 +64,9 @@ def restore(
                 for name in positions.with_workers():
                     say(_WORKERS.format(name=name))
             if coordinator.rank == 0 and restored.world_size != coordinator.world_size:
-                say(_RESHARDED.format(step=step, before=_ranks(restored.world_size), now=coordinator.world_size))
+                random = _RANDOM_OWN if state.stands_for is None else _RANDOM_TAKEN
+                before = _ranks(restored.world_size)
+                say(_RESHARDED.format(step=step, before=before, now=coordinator.world_size, random=random))
     except StateError as error:
         if kind == Resume.WEIGHTS:
             raise
@@ -70,7 +76,8 @@ def restore(
     return restored
 
 
-def _check_usable(kind: Resume, coordinator: Coordinator) -> None:
+def check_usable(kind: Resume, coordinator: Coordinator) -> None:
+    """Raises AttachError where nothing that is there may be used."""
     if kind == Resume.REFUSED:
         raise AttachError(
             f"cannot resume: no checkpoint in {coordinator.checkpoint_dir} is usable (see its quarantine/); "
@@ -78,24 +85,31 @@ def _check_usable(kind: Resume, coordinator: Coordinator) -> None:
         )
 
 
-def saved_object(name: str, kind: Resume, step: int, coordinator: Coordinator) -> tuple[int, Any] | None:
-    """The step to resume from, and what the object `name` has said of itself there; None where training begins anew.
+def saved_object(
+    name: str, saved: SavedTensors, coordinator: Coordinator, rank: int | None = None, *, values: bool = True
+) -> Any:
+    """What the object `name` has said of itself in what was saved: on this rank, or on `rank` of those that saved it.
 
-    Raises AttachError where nothing that is there may be used, json_codec.StateError where there is no such object,
+    values: see peek(). Raises json_codec.StateError where there is no such object, or none of that rank,
     tensor_file.Damaged when it cannot be read.
     """
-    _check_usable(kind, coordinator)
-    saved = open_step(kind, step, coordinator)
-    if saved is None or kind == Resume.WEIGHTS:
-        return None
-    tree = saved.state(coordinator.rank).get(name)
+    if rank is not None and not saved.has_state(rank):
+        by = f"{_ranks(saved.world_size)}{', some of them on other nodes' if saved.partial else ''}"
+        raise StateError(f"cannot peek: of step {saved.step} nothing of rank {rank} is here; it was saved by {by}")
+    own, ranks = (coordinator.rank, coordinator.world_size) if rank is None else (rank, saved.world_size)
+    tree = saved.state(own).get(name)
     if tree is None or "state" not in tree or tree["kind"] != OtherPart.kind:
         raise StateError(
-            f"cannot peek: step {step} was saved without an object `{name}` that is no module and no optimizer; give"
-            " --fresh to start over"
+            f"cannot peek: step {saved.step} was saved without an object `{name}` that is no module and no optimizer;"
+            " give --fresh to start over"
         )
-    lookup = Lookup(saved, coordinator.rank, coordinator.world_size)
-    return step, decode(tree["state"], lookup.get)
+    lookup = Lookup(saved, own, ranks)
+
+    def without_values(key: str, device: str) -> Tensor:
+        dtype, shape = lookup.info(key)
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    return decode(tree["state"], lookup.get if values else without_values)
 
 
 def _ranks(number: int) -> str:
@@ -140,7 +154,7 @@ def _held_bytes(state: RankState) -> tuple[int, int]:
 def _expected_bytes(state: RankState, reader: SavedTensors) -> int:
     """Bytes that this rank will read: of all that was saved for it the share that it holds of its modules."""
     held, whole = _held_bytes(state)
-    return round(reader.bytes_for(state.rank) * (held / whole if whole else 1.0))
+    return round(reader.bytes_for(state.reads_as(reader)) * (held / whole if whole else 1.0))
 
 
 def open_step(kind: Resume, step: int, coordinator: Coordinator) -> SavedTensors | None:

@@ -45,6 +45,7 @@ class Choices:
     replicated: Said
     anew: Mapping[str, str]
     training: str
+    stands_for: int | None = None
 
 
 class RankState:
@@ -61,16 +62,18 @@ class RankState:
         node: NodeRanks | None = None,
         replicated: Said = (),
         anew: Mapping[str, str] | None = None,
+        stands_for: int | None = None,
     ) -> None:
         """objects: name -> anything with state_dict() and load_state_dict(). frozen: names left alone.
 
         peers: the pages of the node's ranks, in which they agree on what is replicated; without pages nothing counts
         as it. found: generators that the script has made and not attached, see generators.find. node: the ranks that
-        are on this rank's node, all of them if not given. replicated, anew: see attach().
+        are on this rank's node, all of them if not given. replicated, anew, stands_for: see attach().
         Raises StateError for an object without the two methods, or a name that is not one.
         """
         check_attachable(objects, frozen)
         self.rank, self.world_size, self.node = rank, world_size, node or one_node(world_size)
+        self.stands_for = stands_for
         self.optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
         kept = {name: target for name, target in objects.items() if name not in frozen}
         attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
@@ -165,8 +168,8 @@ class RankState:
         when `restore_rng` is called. advance: told of bytes that are read.
         Raises StateError when what was saved does not fit what is attached.
         """
-        lookup = Lookup(saved, self.rank, self.world_size, advance)
-        state = saved.state(self.rank)
+        rank = self.reads_as(saved)
+        lookup, state = self._lookup(saved, advance), saved.state(rank)
         self._check_objects(state)
         self._check_ranks(saved)
         self.collect()  # names of parameters
@@ -182,9 +185,23 @@ class RankState:
         for load in loads:
             load()
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
-        self._rng_read = decode(state[RNG], lookup.get) if self.rank < saved.world_size else {}
+        self._rng_read = decode(state[RNG], lookup.get) if rank < saved.world_size else {}
         if self._rng_read:
             self._generators.check(self._rng_read)
+
+    def reads_as(self, saved: SavedTensors) -> int:
+        """The rank whose own this rank takes of what was saved. Raises StateError where there was none."""
+        if self.stands_for is None or saved.world_size == self.world_size:
+            return self.rank
+        if not saved.has_state(self.stands_for):
+            raise StateError(
+                f"cannot restore as rank {self.stands_for}: {saved.world_size} ranks have saved, and it is none of them"
+            )
+        return self.stands_for
+
+    def _lookup(self, saved: SavedTensors, advance: Advance) -> Lookup:
+        ranks = self.world_size if self.stands_for is None else saved.world_size
+        return Lookup(saved, self.reads_as(saved), ranks, advance)
 
     def training_begins(self) -> None:
         """After a restore: tell what it could not reach."""
@@ -202,7 +219,7 @@ class RankState:
         advance: told of bytes that are read. Raises StateError when the modules that are attached do not fit; then
         nothing has changed.
         """
-        lookup, state = Lookup(saved, self.rank, self.world_size, advance), saved.state(self.rank)
+        lookup, state = self._lookup(saved, advance), saved.state(self.reads_as(saved))
         if not (modules := self.modules()):
             raise StateError("cannot load weights: no module is attached")
         self._check_ranks(saved)
@@ -225,8 +242,11 @@ class RankState:
                 raise StateError(f"cannot restore `{name}`: {part.kind} now, {saved} when saved")
 
     def _check_ranks(self, saved: SavedTensors) -> None:
-        """Raises StateError where ranks had different parameters or optimizer states, and their number is another."""
-        if saved.world_size == self.world_size:
+        """Raises StateError where ranks had different parameters or optimizer states, and their number is another.
+
+        Not where the script says for which of them this rank stands.
+        """
+        if saved.world_size == self.world_size or self.stands_for is not None:
             return
         states = [saved.state(rank) for rank in range(saved.world_size)]
         for name, part in self._parts.items():

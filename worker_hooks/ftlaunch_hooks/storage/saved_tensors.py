@@ -111,6 +111,10 @@ class SavedTensors:
         """What is not a tensor, of `rank`; of the first rank when there is none of that rank."""
         raise NotImplementedError
 
+    def has_state(self, rank: int) -> bool:
+        """Whether what `rank` has saved is here."""
+        return 0 <= rank < self.world_size
+
 
 class MemoryReader(SavedTensors):
     """The snapshots of one step in the memory of a node, of all of its ranks.
@@ -145,6 +149,10 @@ class MemoryReader(SavedTensors):
         """See SavedTensors."""
         state: dict[str, Any] = self._common.get(rank, self._common[self._first])["state"]
         return state
+
+    def has_state(self, rank: int) -> bool:
+        """See SavedTensors."""
+        return rank in self._common
 
 
 class CheckpointReader(SavedTensors):

@@ -30,22 +30,21 @@ def load_checkpoint(
     """Go on where the job is, or begin it with Megatron-LM's own checkpoint; returns what Megatron-LM's returns.
 
     That is the iteration, and in releases that count them the number of floating point operations so far. load_arg,
-    strict, more: for Megatron-LM's own load_checkpoint(). concat: as EasyCkpt's, to merge the shards of a distributed
-    optimizer; as many ranks as have saved need none merged. Call it once, on every rank. Raises AttachError for what
-    cannot be kept, and what ft.attach() raises.
+    strict, more: for Megatron-LM's own load_checkpoint(). concat: where another number of ranks has saved the shards of
+    a distributed optimizer, merge them, and cut them anew; as many ranks as have saved need none merged. Call it once,
+    on every rank. Raises AttachError for what cannot be kept, and what ft.attach() raises.
     """
     global _training  # noqa: PLW0603 - one process is one rank
     training = MegatronTraining(model, optimizer, opt_param_scheduler)
-    point = ft.peek(NAME)
+    point, stands_for = ft.peek(NAME), None
     if point is not None:
         training.check_layout(point[1])
-        if concat:
-            training.check_shards(point[1])
+        stands_for = training.merge_shards(point[1], concat=concat)
     else:
         own = inside.load_own(model, optimizer, opt_param_scheduler, load_arg, strict, more)
         training.iteration, training.operations = own
     check_first("load_checkpoint()")
-    training.job = ft.attach(**training.objects(), replicated=training.replicated())
+    training.job = ft.attach(**training.objects(), replicated=training.replicated(), stands_for=stands_for)
     _training = training
     if point is not None and (directory := getattr(inside.arguments(), load_arg, None)):
         training.tell(

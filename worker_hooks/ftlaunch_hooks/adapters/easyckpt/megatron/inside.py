@@ -1,4 +1,4 @@
-"""What the adapter touches of Megatron-LM and Megatron-core: here alone, and checked.
+"""What the adapter touches of Megatron-LM and Megatron-core: here, in rerun.py and in shards.py alone, and checked.
 
 Megatron-LM's own package is not needed: a loop of one's own over Megatron-core has no arguments to be put back.
 """
@@ -15,11 +15,15 @@ import torch
 from megatron.core import parallel_state, tensor_parallel
 from torch import nn
 
+from ftlaunch_hooks.adapters.easyckpt.merging import DATA_PARALLEL
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 
 KNOWN = "Megatron-core 0.16"
 _OPTIMIZERS = ("FP32Optimizer", "Float16OptimizerWithFloat16Params", "DistributedOptimizer")
-_GROUPS = ("tensor_model_parallel", "pipeline_model_parallel", "context_parallel", "expert_model_parallel")
+_GROUPS = (
+    "tensor_model_parallel", "pipeline_model_parallel", "context_parallel", "expert_model_parallel",
+    "expert_tensor_parallel",
+)  # fmt: skip
 _COUNTS = ("consumed_train_samples", "skipped_train_samples", "consumed_valid_samples", "consumed_train_bins")
 _LAYERS = ("TransformerLayer", "MambaLayer")
 _STACKS = ("TransformerBlock", "MambaStack")
@@ -155,6 +159,7 @@ def layout() -> dict[str, int]:
     """How many ranks share the model out, by kind of group, and this rank's place in each."""
     sizes = _of_groups("world_size")
     places = {f"{name}_rank": place for name, place in _of_groups("rank").items()}
+    places[DATA_PARALLEL] = parallel_state.get_data_parallel_rank()
     return {**sizes, **places, "ranks": torch.distributed.get_world_size()}
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 import ftlaunch_hooks as ft
+from ftlaunch_hooks.adapters.easyckpt import merging
 from ftlaunch_hooks.adapters.easyckpt.megatron import inside, rerun
+from ftlaunch_hooks.adapters.easyckpt.megatron.shards import Shards
 from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.process.say import say
 
@@ -21,9 +24,11 @@ _NOT_EVALUATED = (
     " numbers, the training is not exact either; call save_checkpoint_if_needed() behind the evaluation"
 )
 _CONCAT = (
-    "cannot load with concat=True: the shards of the distributed optimizer were saved by {then} ranks, this job has"
-    " {here}, and they are not merged; start with {then} ranks"
+    "cannot resume: the shards of the distributed optimizer were saved by {then} ranks, and this job has {here}; give"
+    " load_checkpoint(..., concat=True), which merges them, or start with {then} ranks"
 )
+_NOT_MERGED = "cannot load with concat=True on {here} ranks what {then} have saved: {why}; start with {then} ranks"
+_MERGED = "the shards of the distributed optimizer, which {then} ranks had saved, are merged and cut anew for {here}"
 _STALE = (
     "cannot save: save_checkpoint_if_needed() was called with {what}; call it once an iteration, behind `iteration +="
     " 1` and behind the line that adds to args.consumed_train_samples"
@@ -45,6 +50,7 @@ class MegatronTraining:
         inside.check_model(self.model)
         inside.check_arguments(inside.arguments())
         self._optimizers = inside.optimizers_of(optimizer)
+        self._steps = _numbered("optimizer", [self._attached_for(one) for one in self._optimizers])
         self._rerun = rerun.machine(inside.KNOWN)
         self.iteration, self.operations = 0, 0
         self._counts: dict[str, Any] = inside.counts()
@@ -53,13 +59,16 @@ class MegatronTraining:
         self.asks_every = 0
         """iterations between checkpoints that are asked for; 0: never"""
 
+    def _attached_for(self, optimizer: Any) -> Any:
+        return Shards(optimizer, self.model) if inside.is_distributed(optimizer) else optimizer.optimizer
+
     def objects(self) -> dict[str, Any]:
         """What is attached, by name."""
         scheduler = self._given[2]
         scalers = [one.grad_scaler for one in self._optimizers if getattr(one, "grad_scaler", None) is not None]
         return {
             **_numbered("model", self.model),
-            **_numbered("optimizer", [one.optimizer for one in self._optimizers]),
+            **self._steps,
             **_numbered("scheduler", [] if scheduler is None else [scheduler]),
             **_numbered("scaler", scalers),
             NAME: self,
@@ -69,12 +78,13 @@ class MegatronTraining:
         """Name of an object -> what gives the ranks that keep a parameter of it equal, so that one saves it for all."""
         if not inside.is_reduced(self.model):
             return {}
-        whole = [None if inside.is_distributed(one) else one for one in self._optimizers]
-        steps = {name: one for name, one in _numbered("optimizer", whole).items() if one is not None}
-        models: dict[str, Callable[[Any], list[int]]] = dict.fromkeys(
-            _numbered("model", self.model), inside.ranks_alike
-        )
-        return models | {name: _ranks_of(inside.masters_of(one)) for name, one in steps.items()}
+        shards, steps = self._shards(), zip(self._steps, self._optimizers, strict=True)
+        masters = {name: inside.masters_of(one) for name, one in steps if name not in shards}
+        models = _numbered("model", self.model)
+        return {name: _ranks_of(masters.get(name, {})) for name in (*models, *masters)}
+
+    def _shards(self) -> dict[str, Shards]:
+        return {name: one for name, one in self._steps.items() if isinstance(one, Shards)}
 
     # --- what is saved --------------------------------------------------------------------------------------
 
@@ -111,11 +121,24 @@ class MegatronTraining:
                 " the sizes and the order that they had, or with --fresh"
             )
 
-    def check_shards(self, saved: Mapping[str, Any]) -> None:
-        """Raises AttachError where shards of a distributed optimizer would have to be merged."""
+    def merge_shards(self, saved: Mapping[str, Any], *, concat: bool) -> int | None:
+        """Where another number of ranks has saved shards of a distributed optimizer: cut this rank's out of theirs.
+
+        Returns the rank for which this one stands, None where nothing is to be merged. Raises AttachError.
+        """
         then, here = saved["layout"]["ranks"], inside.layout()["ranks"]
-        if then != here and any(map(inside.is_distributed, self._optimizers)):
+        if then == here or not self._shards():
+            return None
+        if not concat:
             refuse(_CONCAT.format(then=then, here=here))
+        try:
+            rank = merging.stands_for(inside.layout(), [_saved(NAME, one)["layout"] for one in range(then)])
+            for name, shards in self._shards().items():
+                shards.merge(_saved(name, rank), partial(_saved, name))
+        except merging.MergeError as why:
+            refuse(_NOT_MERGED.format(then=then, here=here, why=why))
+        self.tell(_MERGED.format(then=then, here=here))
+        return rank
 
     # --- the loop -------------------------------------------------------------------------------------------
 
@@ -158,6 +181,12 @@ def chunks_of(model: Any) -> Sequence[nn.Module]:
 def _ranks_of(masters: Mapping[int, Any]) -> Callable[[Any], list[int]]:
     """Of a parameter, or of the FP32 copy that an optimizer steps in its place."""
     return lambda stepped: inside.ranks_alike(masters.get(id(stepped), stepped))
+
+
+def _saved(name: str, rank: int, values: bool = False) -> Any:
+    """What an attached object has said of itself on a rank of the job that saved."""
+    point = ft.peek(name, rank=rank, values=values)
+    return {} if point is None else point[1]
 
 
 def _is_first() -> bool:

@@ -1,0 +1,128 @@
+"""A DistributedOptimizer's shards under names that do not depend on the number of ranks, to attach in its place.
+
+Each rank steps a range of each parameter's values: of parameters of 16 bits a master copy of the range, of others a
+view of the parameter. Which range it has depends on how many ranks share the buffers out. What is private in Megatron's
+DistributedOptimizer is touched here alone, and checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ftlaunch_hooks.adapters.easyckpt.megatron.inside import KNOWN
+from ftlaunch_hooks.adapters.easyckpt.merging import Look, Merged, merge
+from ftlaunch_hooks.adapters.refusal import check_members, refuse
+
+_OF_OPTIMIZER = (
+    "optimizer data_parallel_group model_float16_groups model_fp32_groups shard_fp32_from_float16_groups"
+    " shard_fp32_groups _get_model_param_range_map"
+)
+_OTHERWISE = (
+    "cannot restore: the distributed optimizer shares `{key}` out between the ranks otherwise than when the job was"
+    " saved ({what}: {then} then, {now} now); start with the settings of the buckets that it had, or with --fresh"
+)
+_UNNAMED = "cannot attach: the distributed optimizer steps a parameter that is in no part of the model"
+
+
+class _Shard(NamedTuple):
+    key: str  # the number of the part of the model, and the parameter's name in it
+    span: list[int]  # the first of the parameter's values, and the one behind the last
+    group: int  # of the optimizer
+    tensor: Tensor  # what the optimizer steps
+    is_master: bool  # else it is a view of the parameter, and the model has it
+
+
+class Shards:
+    """The shards that this rank steps, their slots, and the values of the optimizer's groups."""
+
+    def __init__(self, optimizer: Any, model: Sequence[nn.Module]) -> None:
+        """Raises AttachError where Megatron's DistributedOptimizer is another one."""
+        check_members(optimizer, _OF_OPTIMIZER, KNOWN)
+        self._inner = optimizer.optimizer
+        self._shards = _shards_of(optimizer, model)
+        self._ranks = torch.distributed.get_process_group_ranks(optimizer.data_parallel_group)
+        self._merged: Merged | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """At a boundary: the very tensors that the optimizer steps, as the collector knows them again by identity."""
+        groups = self._inner.param_groups
+        return {
+            "ranks": self._ranks,
+            "groups": [{name: group[name] for name in group if name != "params"} for group in groups],
+            "shards": {shard.key: self._entry(shard) for shard in self._shards},
+        }
+
+    def _entry(self, shard: _Shard) -> dict[str, Any]:
+        found = {"range": shard.span, "group": shard.group, "state": self._inner.state.get(shard.tensor, {})}
+        return {**found, "master": shard.tensor} if shard.is_master else found
+
+    def merge(self, saved: Mapping[str, Any], look: Look) -> None:
+        """Cut this rank's shards out of those of the ranks that saved them: they are loaded in the place of another's.
+
+        saved: of the rank for which this one stands. Raises MergeError.
+        """
+        self._merged = merge({shard.key: shard.span for shard in self._shards}, saved["ranks"], look)
+
+    @torch.no_grad()
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Raises AttachError where this rank has other shards."""
+        merged, self._merged = self._merged, None
+        shards, groups = saved["shards"], dict(enumerate(saved["groups"]))
+        if merged is not None:
+            shards, groups = merged.shards, {**groups, **merged.groups}
+        self._check(shards, groups)
+        for shard in self._shards:
+            entry = shards[shard.key]
+            if shard.is_master:
+                shard.tensor.copy_(entry["master"])
+            self._inner.state.pop(shard.tensor, None)
+            if entry["state"]:
+                self._inner.state[shard.tensor] = dict(entry["state"])
+        for number, group in enumerate(self._inner.param_groups):
+            held = group["params"]
+            group.clear()
+            group.update(groups[number], params=held)
+
+    def _check(self, shards: Mapping[str, Any], groups: Mapping[int, Any]) -> None:
+        if len(groups) != (count := len(self._inner.param_groups)):
+            refuse(_OTHERWISE.format(key="all", what="parameter groups", then=len(groups), now=count))
+        here = {shard.key: shard for shard in self._shards}
+        for key in sorted(shards.keys() ^ here.keys()):
+            part, none = ("a part", "none") if key in shards else ("none", "a part")
+            refuse(_OTHERWISE.format(key=key, what="on this rank", then=part, now=none))
+        for key, shard in here.items():
+            before, now = _described(shards[key]), _described(self._entry(shard))
+            for what, then in before.items():
+                if then != now[what]:
+                    refuse(_OTHERWISE.format(key=key, what=what, then=then, now=now[what]))
+
+
+def _described(entry: Mapping[str, Any]) -> dict[str, Any]:
+    master = entry.get("master")
+    copy = None if master is None else [str(master.dtype), *master.shape]
+    return {"range": entry["range"], "parameter group": entry["group"], "master copy": copy}
+
+
+def _shards_of(optimizer: Any, model: Sequence[nn.Module]) -> list[_Shard]:
+    names = {
+        id(parameter): f"{number}.{name}"
+        for number, chunk in enumerate(model)
+        for name, parameter in chunk.named_parameters()
+    }
+    kinds = (
+        (True, optimizer.model_float16_groups, optimizer.shard_fp32_from_float16_groups),
+        (False, optimizer.model_fp32_groups, optimizer.shard_fp32_groups),
+    )
+    found = []
+    for is_master, parameters_of, tensors_of in kinds:
+        for group, (parameters, tensors) in enumerate(zip(parameters_of, tensors_of, strict=True)):
+            for parameter, tensor in zip(parameters, tensors, strict=True):
+                if id(parameter) not in names:
+                    refuse(_UNNAMED)
+                span = optimizer._get_model_param_range_map(parameter)["param"]
+                found.append(_Shard(names[id(parameter)], [span.start, span.end], group, tensor, is_master))
+    return found
