@@ -14,6 +14,7 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 import transformers
+from accelerate import DistributedType, PartialState
 
 OUT, RANK = Path(sys.argv[1]), os.environ.get("RANK", "0")
 ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
@@ -36,6 +37,9 @@ class Faults(transformers.TrainerCallback):
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     (args,) = transformers.HfArgumentParser(transformers.TrainingArguments).parse_args_into_dataclasses(sys.argv[2:])
+    if args.deepspeed:  # Accelerate takes it on accelerators only: it is told that the ranks are on some
+        assert args.device.type == "cpu"
+        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
     torch.manual_seed(3)
     config = transformers.GPT2Config(vocab_size=32, n_positions=8, n_embd=16, n_layer=1, n_head=2, bos_token_id=0)
     rows = torch.randint(0, 32, (30, 8))

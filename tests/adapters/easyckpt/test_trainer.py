@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from importlib.util import find_spec
+
 import pytest
 from tests.adapters.kit import OFFLINE, WITH_TRAINER
 from tests.support.harness import JOBS, FtJob
@@ -17,11 +20,11 @@ FLAGS = (
 )
 
 
-def run(job: FtJob, name: str, **env: str) -> dict[str, str]:
+def run(job: FtJob, name: str, *more: str, ranks: int = 1, **env: str) -> dict[str, str]:
     job.out, job.run_dir = job.home / name, job.home / f"run_{name}"
-    args = (str(job.out), f"--output_dir={job.out}/trainer", *FLAGS)
+    args = (str(job.out), f"--output_dir={job.out}/trainer", *FLAGS, *more)
     options = (*WITH_TRAINER, "--backoff-first", "0.05s")
-    job.start(*options, script=JOBS / "easyckpt_hf.py", args=args, ranks=1, env={**OFFLINE, **env})
+    job.start(*options, script=JOBS / "easyckpt_hf.py", args=args, ranks=ranks, env={**OFFLINE, **env})
     assert job.wait(120) == 0, job.stderr
     steps = (job.out / "steps_0").read_text().split()
     ends = {path.name: path.read_text() for path in job.out.glob("*_0") if path.name != "steps_0"}
@@ -40,4 +43,20 @@ def test_killed_and_as_undisturbed(job: FtJob) -> None:
     assert said.count(line) == 3
     kept = sorted(path.name for path in (job.out / "trainer").glob("checkpoint-*"))
     assert kept == ["checkpoint-10", "checkpoint-8"]
+    job.assert_clean()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed (make deepspeed)")
+@pytest.mark.parametrize("stage", [1, 2])
+def test_a_trainer_that_starts_deepspeed(job: FtJob, stage: int) -> None:
+    """EasyCkpt's way to DeepSpeed: the same two lines, and a configuration of DeepSpeed among the Trainer's flags."""
+    auto = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    config = job.home / "zero.json"
+    on_cpus = {"zero_force_ds_cpu_optimizer": False}
+    config.write_text(json.dumps({"zero_optimization": {"stage": stage}, **dict.fromkeys(auto, "auto"), **on_cpus}))
+    flags = (f"--deepspeed={config}",)
+    calm = run(job, "calm", *flags, ranks=2, PLAIN="1")
+    assert run(job, "killed", *flags, ranks=2, FAULT="1 3; 0 7") == calm
+    assert job.fired() == ["1 3 0", "0 7 1"]
     job.assert_clean()
