@@ -9,8 +9,7 @@ saves: leaves a checkpoint of Megatron-LM's own every four iterations; longer: m
 gathers: notes of each iteration, and of what was loaded, the whole state of each optimizer, as Megatron gathers it.
 skips: the loss scale begins so high that FP16's first iterations are skipped.
 FAULT: see faults.py. WHERE: step, evaluation, saving; NUMBER: the iteration.
-Left in OUT: final_RANK (digest and counts), losses_RANK, fired; gathered_PLACES (iteration, digest, ranks, when,
-how many counts of steps).
+Left in OUT: final_RANK (digest and counts), losses_RANK, fired; see megatron_gathered.py, too.
 """
 
 import hashlib
@@ -46,6 +45,7 @@ from megatron.core.rerun_state_machine import (
 )
 from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron_gathered import gather
 
 OUT, STYLE = Path(sys.argv[1]), set(sys.argv[2].split("+"))
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -228,7 +228,8 @@ def train(model: list[Any], optimizer: Any, opt_param_scheduler: Any, data: Any,
         iteration += 1
         args.consumed_train_samples += BATCH * parallel_state.get_data_parallel_world_size()
         num_floating_point_operations_so_far += 0.0 if "old" in STYLE else 100.0
-        gather(iteration, model, optimizer, "made")
+        if "gathers" in STYLE:
+            gather(OUT, iteration, model, optimizer, "made")
         if STYLE.isdisjoint({"plain", "late"}):
             save_checkpoint_if_needed(iteration, model, optimizer, opt_param_scheduler)
         if "evaluate" in STYLE and iteration % args.eval_interval == 0:
@@ -242,29 +243,6 @@ def train(model: list[Any], optimizer: Any, opt_param_scheduler: Any, data: Any,
                 )
         time.sleep(0.2 if "slow" in STYLE else 0)
     args.num_floating_point_operations_so_far = num_floating_point_operations_so_far
-
-
-def gather(iteration: int, model: list[Any], optimizer: Any, when: str) -> None:
-    """Megatron's own gathering: on the first rank of each data-parallel group masters and slots of all its ranks."""
-    if "gathers" not in STYLE or not iteration:
-        return
-    ask = ("get_tensor_model_parallel_rank", "get_pipeline_model_parallel_rank", "get_expert_model_parallel_rank")
-    places = "_".join(str(getattr(parallel_state, name)()) for name in ask)
-    weights = [parameter for chunk in model for parameter in chunk.parameters()]
-    for number, one in enumerate(getattr(optimizer, "chained_optimizers", [optimizer])):
-        stepped = torch.tensor([len(one.optimizer.state)])
-        torch.distributed.all_reduce(stepped)  # a rank may have no shard; before the first step nobody has slots
-        whole = one.get_parameter_state_dp_zero() if stepped else {}
-        if one.data_parallel_group.rank():
-            continue
-        buffers = [buffer for of in whole.values() if isinstance(of, dict) for buffer in of.values()]
-        state = [buffer[name] for buffer in buffers for name in ("param", "exp_avg", "exp_avg_sq")]
-        counts = sorted({slots["step"].item() for slots in one.optimizer.state.values()})
-        digest = hashlib.sha256(repr((counts, one.optimizer.param_groups[0]["lr"])).encode())
-        for tensor in (*state, *weights):
-            digest.update(tensor.detach().float().cpu().numpy().tobytes())
-        with (OUT / f"gathered_{places}_{number}").open("a") as file:
-            file.write(f"{iteration} {digest.hexdigest()} {WORLD} {when} {len(counts)}\n")
 
 
 def load(model: list[Any], optimizer: Any, scheduler: Any) -> None:
@@ -291,7 +269,8 @@ def main() -> None:
     initialize_rerun_state_machine(mode=mode)
     model, optimizer, scheduler = build()
     load(model, optimizer, scheduler)
-    gather(args.iteration, model, optimizer, "loaded")
+    if "gathers" in STYLE:
+        gather(OUT, args.iteration, model, optimizer, "loaded")
     data = batches(1, args.consumed_train_samples, len(model))
     valid = batches(2, args.consumed_valid_samples, len(model))
     train(model, optimizer, scheduler, data, valid)

@@ -50,15 +50,14 @@ def attach(
     parameters another wrapper than DistributedDataParallel keeps equal on all ranks, and of optimizers that step all of
     theirs on every rank: one rank saves them for all. Where only some of the ranks keep them equal (beside tensor or
     pipeline parallelism those of a data-parallel group), a mapping: name -> a function that gives, for a parameter,
-    these ranks by their numbers in the job. anew: name of an object -> a word of the script's; what was saved
-    of it under another word, or none, is not restored: new data, or a new schedule at the old position.
+    these ranks by their numbers in the job. anew: name of an object -> a word of the script's; what was saved of it
+    under another word, or none, is not restored: new data, or a new schedule at the old position.
     Call it after everything is built; and again, once the training is over, for another one. training: a word by which
     a job that resumes tells several trainings of one script apart (trainings.py). stands_for: a rank of the job that
     saved, where their number was another one: this rank takes what that one has saved as its own, its random numbers
     too, and the script vouches that it may. Where as many ranks have saved, it is not looked at.
     Raises StateError naming the argument that cannot be saved or does not fit what is restored, and AttachError.
     """
-    global _job  # noqa: PLW0603 - one process is one rank
     coordinator = _join("attach")
     _check_named(objects, frozen=frozen, replicated=replicated)
     optimizer_steps.stop()
@@ -69,14 +68,22 @@ def attach(
         check_other(training, _job._trainings.words)
         _job._attach_again(objects, choices, found)
         return _job
+    return _attach_first(objects, choices, coordinator, found)
+
+
+def _attach_first(
+    objects: Mapping[str, Any], choices: Choices, coordinator: Coordinator, found: Mapping[str, Any]
+) -> Job:
+    """Of this process: the training where the job is, or one that it has behind it."""
+    global _job  # noqa: PLW0603 - one process is one rank
     known, saved = known_trainings(*coordinator.resume(), coordinator)
-    trainings = known or Trainings(words=(training,))
-    number = place_of(training, trainings, _passed)
+    trainings = known or Trainings(words=(choices.training,))
+    number = place_of(choices.training, trainings, _passed)
     if number < len(trainings.ends):
         if not _passed:
             at_ordinary_end(_check_reached)
         one = PassedTraining(objects, choices, coordinator, found, trainings.up_to(number), trainings.ends[number])
-        return _passed.setdefault(training, one)
+        return _passed.setdefault(choices.training, one)
     _job = Job(objects, choices, coordinator, found, trainings, saved)
     return _job
 

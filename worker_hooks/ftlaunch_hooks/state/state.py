@@ -78,8 +78,7 @@ class RankState:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         attached = {name: kept.pop(name) for name in list(kept) if kind_of(kept[name]) is not None}
         reached = {path: one for path, one in (found or {}).items() if path.partition(".")[0] not in frozen}
-        known = replicated_parameters(rank, world_size, objects, replicated)
-        self._names = Names(known, kept, replicated, self.node)
+        self._names = Names(replicated_parameters(rank, world_size, objects, replicated), kept, replicated, self.node)
         self._parts = make_parts(kept, self._names)
         self._anew = Anew(anew or {}, {name: kept[name] for name in self._parts})
         self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
@@ -242,10 +241,7 @@ class RankState:
                 raise StateError(f"cannot restore `{name}`: {part.kind} now, {saved} when saved")
 
     def _check_ranks(self, saved: SavedTensors) -> None:
-        """Raises StateError where ranks had different parameters or optimizer states, and their number is another.
-
-        Not where the script says for which of them this rank stands.
-        """
+        """Raises StateError where another number of ranks had different states, and this rank stands for none of them."""
         if saved.world_size == self.world_size or self.stands_for is not None:
             return
         states = [saved.state(rank) for rank in range(saved.world_size)]

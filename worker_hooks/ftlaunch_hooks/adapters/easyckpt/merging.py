@@ -23,7 +23,7 @@ class MergeError(ValueError):
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ShardStretch:
     """Values that one rank had saved of a parameter, and where they go."""
 
     rank: int
@@ -39,7 +39,7 @@ class Merged:
     shards: Mapping[str, Mapping[str, Any]]
 
 
-def stretches(wanted: Sequence[int], held: Mapping[int, Sequence[int]]) -> list[Stretch]:
+def stretches(wanted: Sequence[int], held: Mapping[int, Sequence[int]]) -> list[ShardStretch]:
     """What each rank gives of the range `wanted`; held: rank -> the range that it had.
 
     Raises MergeError where a value was saved by no rank, or by two.
@@ -51,7 +51,7 @@ def stretches(wanted: Sequence[int], held: Mapping[int, Sequence[int]]) -> list[
         if begin >= stop:
             continue
         once = once and begin == at
-        found.append(Stretch(rank, slice(begin - first, stop - first), slice(begin - start, stop - start)))
+        found.append(ShardStretch(rank, slice(begin - first, stop - first), slice(begin - start, stop - start)))
         at = stop
     if not once or at != end:
         ranges = ", ".join(f"{first} to {last} by rank {rank}" for rank, (first, last) in held.items())
@@ -111,7 +111,7 @@ class _Joined:
         self._cut: dict[Path, Tensor] = {}  # of as many values as the shard
         self._whole: dict[Path, Any] = {}  # of all of the parameter
 
-    def take(self, entry: Mapping[str, Any], stretch: Stretch) -> None:
+    def take(self, entry: Mapping[str, Any], stretch: ShardStretch) -> None:
         """Copy what a rank has given of it."""
         first, last = entry["range"]
         begins = not self._cut and not self._whole
