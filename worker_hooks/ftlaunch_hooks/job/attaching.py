@@ -71,9 +71,7 @@ def attach(
     return _attach_first(objects, choices, coordinator, found)
 
 
-def _attach_first(
-    objects: Mapping[str, Any], choices: Choices, coordinator: Coordinator, found: Mapping[str, Any]
-) -> Job:
+def _attach_first(objects: dict[str, Any], choices: Choices, coordinator: Coordinator, found: Mapping[str, Any]) -> Job:
     """Of this process: the training where the job is, or one that it has behind it."""
     global _job  # noqa: PLW0603 - one process is one rank
     known, saved = known_trainings(*coordinator.resume(), coordinator)

@@ -241,7 +241,7 @@ class RankState:
                 raise StateError(f"cannot restore `{name}`: {part.kind} now, {saved} when saved")
 
     def _check_ranks(self, saved: SavedTensors) -> None:
-        """Raises StateError where another number of ranks had different states, and this rank stands for none of them."""
+        """Raises StateError where another number of ranks had different states, and this one stands for none."""
         if saved.world_size == self.world_size or self.stands_for is not None:
             return
         states = [saved.state(rank) for rank in range(saved.world_size)]
