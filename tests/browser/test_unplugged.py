@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Request, sync_playwright
+from playwright.sync_api import Browser, Request, sync_playwright
 from tests.browser.conftest import CHROMIUM, QUIET, Window
 from tests.support.ctl import journal, started
 from tests.support.dashboards import Dashboard
@@ -37,25 +37,31 @@ def test_nothing_is_missed_without_a_network(tmp_path: Path, serve: Callable[...
     browser_there = tmp_path / "chromium"
     browser_there.write_text(f'#!/bin/sh\nexec nsenter --target {one.process.pid} --net {CHROMIUM} "$@"\n')
     browser_there.chmod(0o755)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_there, args=QUIET)
+        window, asked = watched(browser)
+        window.open(one)
+        window.page.get_by_role("link", name="a", exact=True).click()
+        window.page.locator(".incident", has_text="rank 0 was killed").wait_for()
+        assert asked and all(url.startswith((one.at, "data:")) for url in asked), asked
+        report, asked_by_report = watched(browser)  # the dashboard's page goes on asking for news
+        report.page.goto((tmp_path / "report.html").as_uri())
+        report.page.locator(".incident", has_text="rank 0 was killed").wait_for()
+        assert asked_by_report and all(url.startswith(("file:", "data:")) for url in asked_by_report), asked_by_report
+        report.expected = ("net::ERR_",)
+        with pytest.raises(Exception, match="net::ERR_"):
+            report.page.goto("http://192.0.2.1/", timeout=5000)
+        browser.close()
+    assert [*window.complaints, *report.complaints] == []
+
+
+def watched(browser: Browser) -> tuple[Window, list[str]]:
+    """A page, and what it asks for."""
+    window = Window(browser.new_page())
     asked: list[str] = []
 
     def note(request: Request) -> None:
         asked.append(request.url)
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_there, args=QUIET)
-        window = Window(browser.new_page())
-        window.page.on("request", note)
-        window.open(one)
-        window.page.get_by_role("link", name="a", exact=True).click()
-        window.page.locator(".incident", has_text="rank 0 was killed").wait_for()
-        assert all(url.startswith((one.at, "data:")) for url in asked), asked
-        asked.clear()
-        window.page.goto((tmp_path / "report.html").as_uri())
-        window.page.locator(".incident", has_text="rank 0 was killed").wait_for()
-        assert all(url.startswith(("file:", "data:")) for url in asked), asked
-        window.expected = ("net::ERR_",)
-        with pytest.raises(Exception, match="net::ERR_"):
-            window.page.goto("http://192.0.2.1/", timeout=5000)
-        browser.close()
-    assert window.complaints == []
+    window.page.on("request", note)
+    return window, asked
