@@ -80,13 +80,17 @@ class NodesJob(FtJob):
         return [self.agent("--node-rank", str(node), *more) for node in range(self.nodes)]
 
     def codes(self, seconds: float = DEADLINE) -> list[int]:
-        """The exit codes of all agents that were started; waits for their ends, so many seconds for all."""
+        """The exit codes of all agents that were started; waits for their ends, and the head's, `seconds` for them all.
+
+        The head's: where the agent that had started it is dead, its last words may come after the ends of all others.
+        """
         deadline = time.monotonic() + seconds
         for number, agent in enumerate(self.supervisors):
             try:
                 agent.wait(max(deadline - time.monotonic(), 0.01))
             except subprocess.TimeoutExpired:
                 raise AssertionError(f"agent {number} did not end:\n{self.told}") from None
+        self.wait_gone([int(started["pid"]) for started in self.events("job_started")[-1:]])
         return [agent.returncode for agent in self.supervisors]
 
     def said(self, number: int) -> str:
