@@ -6,7 +6,9 @@ Taken out, and seen to fail: the witness (gil), stopped ranks coming last (stop)
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -15,6 +17,10 @@ from typing import Any
 
 import pytest
 from tests.support.harness import JOBS, FtJob
+from tests.support.waiting import wait_for
+
+from ftlaunch.autopsy.procfs import catches_stacks_signal
+from ftlaunch_contract.protocol import STACKS_SIGNAL
 
 HANGS = JOBS / "hangs.py"
 AT = 3
@@ -142,8 +148,42 @@ def test_the_collectives_own_time_out_comes_first(job: FtJob) -> None:
 
     Taken out: without `TIMEOUT` in Incidents.ranks_failed() rank 0 is blamed, and a restart after failures is spent.
     """
+    assert_timed_out(job)
+
+
+def test_a_rank_whose_interpreter_has_ended_is_asked_nothing(job: FtJob) -> None:
+    """The same, but rank 2 is still ending when the autopsy comes to it.
+
+    Taken out: without the look whether the signal is caught the question for the lock crashes it; without SIG_IGN in
+    bootstrap.py as well the question for its stacks ends it, and it is blamed.
+    """
+    assert_timed_out(job, LINGERS="2")
+    facts = json.loads((job.run_dir / "autopsy" / "attempt_0" / "rank_2.proc.json").read_text())
+    assert facts["missing"]["stack"] == facts["missing"]["lock_held"] == "the rank's interpreter has ended"
+    [end] = [event for event in job.events("rank_exited") if (event["attempt"], event["rank"]) == (0, 2)]
+    assert end["signal"] in ("SIGTERM", "SIGKILL"), "what it was told to end by"
+
+
+def test_the_question_for_stacks_does_not_end_a_rank_that_is_ending(job: FtJob, tmp_path: Path) -> None:
+    """Taken out: without SIG_IGN in bootstrap.py signal 40 ends the rank."""
+    script = tmp_path / "lingers.py"
+    script.write_text(
+        "import ctypes, ftlaunch_hooks\nctypes.pythonapi.Py_AtExit(ctypes.CDLL(None).pause)\nopen('hooked', 'x')\n"
+    )
+    job.start(script=script, ranks=1)
+    pid = job.wait_event("attempt_started")["pids"][0]
+    wait_for((job.home / "hooked").exists, "the hooks")
+    wait_for(lambda: not catches_stacks_signal(pid), "the end of the interpreter")
+    os.kill(pid, STACKS_SIGNAL)
+    os.kill(pid, signal.SIGTERM)
+    assert job.wait() == 0, job.stderr
+    assert job.events("rank_exited")[0]["signal"] == "SIGTERM"
+
+
+def assert_timed_out(job: FtJob, **env: str) -> None:
+    """Ranks 0 and 2 wait for rank 1 in vain, each 3 s, and rank 1 is named."""
     options = ("--hang-timeout", "60s", "--grace", "1s", "--memory-interval", "0", "--storage-interval", "off")
-    env = {"GLOO_SOCKET_IFNAME": "lo", "COLLECTIVE_TIMEOUT": "3"}
+    env = {"GLOO_SOCKET_IFNAME": "lo", "COLLECTIVE_TIMEOUT": "3", **env}
     job.start(*options, script=HANGS, args=("sleep", "1", str(AT)), ranks=3, env=env)
     assert job.wait() == 0, job.stderr
     assert (job.home / "fired").read_text() == "sleep 1\n"

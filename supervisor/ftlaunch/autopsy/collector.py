@@ -36,6 +36,7 @@ _GPU_COMMAND = (
     "--query-gpu=index,name,utilization.gpu,memory.used,memory.total,temperature.gpu,clocks.sm,ecc.errors.uncorrected.volatile.total",
     "--format=csv",
 )
+_ENDED = "the rank's interpreter has ended"
 # glibc before 2.30 has no function tgkill()
 _TGKILL = {"x86_64": 234, "aarch64": 131}.get(platform.machine())
 _syscall = ctypes.CDLL(None).syscall
@@ -86,16 +87,17 @@ class Subject:
 
     def examine(self) -> None:
         """Take the stacks, then what takes longer; the files are replaced as more is known."""
-        stack = self._show(self.process) if self.can_show else ""
+        stack = self._show(self.process) if self.can_show and not self._has_ended else ""
         if self.stopped:
             self.recall()
         self._write("stack.txt", stack)
         self._into_log(stack)
         if not stack:
-            self.process.missing["stack"] = (
-                "the process wrote no stacks in its time" if self.can_show else "the hooks are not in the process"
-            )
-        self._try_lock()
+            self.process.missing["stack"] = self._why_no_stack()
+        if self._has_ended:
+            self.process.missing["lock_held"] = _ENDED
+        else:
+            self._try_lock()
         time.sleep(max(self._looked + _SPAN - time.monotonic(), 0.0))
         procfs.compare(self.process, procfs.look(self.pid), time.monotonic() - self._looked)
         self._note()
@@ -104,6 +106,19 @@ class Subject:
         self._note()
         self._sources = dict(_sources(stack))
         self._note()
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether the rank's interpreter has ended: a thread that wants its lock now would crash the process."""
+        try:
+            return self.can_show and not procfs.catches_stacks_signal(self.pid)
+        except OSError:
+            return True  # the process has ended
+
+    def _why_no_stack(self) -> str:
+        if not self.can_show:
+            return "the hooks are not in the process"
+        return _ENDED if self._has_ended else "the process wrote no stacks in its time"
 
     def _examine_children(self) -> None:
         until = time.monotonic() + _CHILDREN

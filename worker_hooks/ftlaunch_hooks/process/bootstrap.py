@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -56,6 +57,10 @@ def _show_stacks(page: Page) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     except OSError:
         return  # without the flag the supervisor does not ask for stacks
+    # As the interpreter ends, faulthandler lets go of the signal and puts back what it has found: by default, a rank
+    # that is still ending when its stacks are asked for would be ended by the question.
+    with contextlib.suppress(ValueError):  # the hooks are imported by another thread than the main one
+        signal.signal(protocol.STACKS_SIGNAL, signal.SIG_IGN)
     faulthandler.register(protocol.STACKS_SIGNAL, file=fd, all_threads=True)
     page.raise_flag(protocol.Flag.STACKS)
 

@@ -19,7 +19,7 @@ from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import STACKS_SIGNAL, stacks_path, witness_path
 
 _ANSWER = 5.0  # seconds
-_UNHOOKED = "the hooks are not in the process, which the signal would end"
+_MUTE = "the hooks are not in the process, or its interpreter has ended: to ask it would end it"
 
 
 class NoStacks(Exception):
@@ -42,6 +42,8 @@ class RankStacks:
         """Lines: the stacks of all its threads, as `stack_lines` gives them. Raises NoStacks."""
         if self._pid is not None and stopped(procfs.look(self._pid)):
             raise self._refusal(f"it is stopped, and answers nothing until `kill -CONT {self._pid}`")
+        if self._pid is not None and not _answers(self._pid):
+            raise self._refusal(_MUTE)
         why = "it is on another machine: ask there"
         for directory in self._dirs:
             path = witness_path(directory, self.rank)
@@ -64,7 +66,7 @@ class RankStacks:
             raise self._refusal("it is on another machine: ask there")
         path = next((found for folder in self._dirs if (found := stacks_path(folder, self.rank)).exists()), None)
         if path is None:
-            raise self._refusal(_UNHOOKED)
+            raise self._refusal(_MUTE)
         begin = stack_file.size(path)
         try:
             self._signal(self._pid)
@@ -79,7 +81,7 @@ class RankStacks:
         pidfd = open_end(pid)
         try:
             if not procfs.catches_stacks_signal(pid):
-                raise self._refusal(_UNHOOKED)
+                raise self._refusal(_MUTE)
             signal.pidfd_send_signal(pidfd, STACKS_SIGNAL)
         finally:
             os.close(pidfd)
@@ -90,6 +92,14 @@ class RankStacks:
 
     def _refusal(self, why: str) -> NoStacks:
         return NoStacks(f"cannot show the stacks of rank {self.rank}: {why}")
+
+
+def _answers(pid: int) -> bool:
+    """Whether a rank can be asked: who wants the lock of an interpreter that has ended crashes the process."""
+    try:
+        return procfs.catches_stacks_signal(pid)
+    except OSError:
+        return False
 
 
 def stack_lines(dump: str) -> Iterator[str]:
