@@ -31,9 +31,23 @@ from ftlaunch.system import processes
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.tools.preflight import disk
 
+class Helpers(HelperProcesses):
+    stop = False  # a helper stops before it begins: it is still there when the sweep comes
+    stopped = ()
+
+    def start(self, argv, **how):
+        if not self.stop:
+            return super().start(argv, **how)
+        helper = super().start(["sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *argv], **how)
+        self.stopped += (helper.pid,)
+        return helper
+
+def is_stopped(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
 home = Path.cwd()
 processes.become_subreaper()
-helpers = HelperProcesses()
+helpers = Helpers()
 stranger = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 (home / "job.yaml").write_text("script: train.py\\nwarm: true\\nnotify: [{command: [cat], on: [incident]}]\\n")
 (home / "train.py").touch()
@@ -41,17 +55,15 @@ spec = resolve(str(home / "job.yaml"), (), {"run_dir": str(home)}, os.environ)
 saver = SaverLink(helpers, "NOBODY=1", [])
 notifier = NotifierLink(helpers, spec, dict(os.environ))
 warm = Warm(helpers, spec, dict(os.environ), home / "warm.log", lambda *_, **__: None)
+helpers.stop = True
 autopsy = Autopsy(collect_here(helpers, home), home, "attempt_0", [])
-os.kill(processes.children(os.getpid())[-1], signal.SIGSTOP)  # so that it is still there when the sweep comes
 told = []
 asking = threading.Thread(target=lambda: told.append(disk.ask(helpers, home, 60.0)))
 asking.start()
-while len(five := processes.children(os.getpid())[1:]) < 5:  # the first is the stranger
-    time.sleep(0.0001)
-until = time.monotonic() + 2
-while five[-1] not in helpers.pids and time.monotonic() < until:  # the other thread may be in Popen still
-    time.sleep(0.0001)
-os.kill(five[-1], signal.SIGSTOP)
+until = time.monotonic() + 60
+while not (len(helpers.stopped) == 2 and all(map(is_stopped, helpers.stopped))) and time.monotonic() < until:
+    time.sleep(0.001)
+five = processes.children(os.getpid())[1:]  # the first is the stranger
 until = time.monotonic() + 60
 while not processes.kill_descendants(helpers.pids, []) and time.monotonic() < until:
     time.sleep(0.001)
