@@ -12,13 +12,15 @@ from tests.support.framework_results import logs
 from tests.support.harness import JOBS, FtJob
 from tests.support.mindspore_jobs import left, said, signal_at, start, start_alone
 
+from ftlaunch_contract.checkpoint import layout
+
 pytestmark = pytest.mark.long
 
 Undisturbed = Callable[[str], dict[str, object]]
 
 
 def steps_in(directory: Path) -> list[int]:
-    return sorted(int(path.name.removeprefix("iteration_")) for path in directory.glob("iteration_*"))
+    return sorted(step for step, _ in layout.list_iterations(directory))
 
 
 def test_sigterm_and_the_same_command_again(job: FtJob, undisturbed: Undisturbed) -> None:
