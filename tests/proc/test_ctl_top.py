@@ -104,15 +104,23 @@ def test_an_incident_can_be_read_with_colours_and_without(job: FtJob, term: str,
         assert colour or grey(top.all_cells)
 
 
-def test_a_pipe_gets_lines_until_the_job_ends(job: FtJob, tmp_path: Path) -> None:
-    start(job, steps=60, seconds=0.05, FAULT="1 10")
+def test_a_pipe_gets_lines_until_the_job_ends(job: FtJob) -> None:
+    start(job, seconds=0.05)
     job.wait_step(3)
-    done = subprocess.run([*TOP, str(job.run_dir)], capture_output=True, text=True, timeout=90, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "! incident: rank 1 was killed by SIGKILL" in done.stdout
-    assert "2 ranks: " in done.stdout
-    assert "\x1b" not in done.stdout
-    assert done.stdout.splitlines()[-1] == f"job {job.job_id}: done (exit code 0)"
+    with subprocess.Popen([*TOP, str(job.run_dir)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as top:
+        assert top.stdout is not None
+        assert top.stderr is not None
+        said = [top.stdout.readline()]
+        os.kill(job.pids()[1], signal.SIGKILL)
+        while "! incident: rank 1 was killed by SIGKILL" not in said[-1]:
+            said.append(top.stdout.readline())
+            assert said[-1], top.stderr.read()
+        job.supervisor.terminate()
+        said += top.stdout.readlines()
+        assert (top.wait(), top.stderr.read()) == (0, "")
+    assert any("2 ranks: " in line for line in said)
+    assert not any("\x1b" in line for line in said)
+    assert said[-1].startswith(f"job {job.job_id}: stopped (exit code {job.wait()})")
 
 
 def test_a_dumb_terminal_and_a_tiny_one(job: FtJob) -> None:
