@@ -109,11 +109,8 @@ class Subject:
 
     @property
     def _has_ended(self) -> bool:
-        """Whether the rank's interpreter has ended: a thread that wants its lock now would crash the process."""
-        try:
-            return self.can_show and not procfs.catches_stacks_signal(self.pid)
-        except OSError:
-            return True  # the process has ended
+        """Whether the rank's interpreter has ended."""
+        return self.can_show and not procfs.can_be_asked(self.pid)
 
     def _why_no_stack(self) -> str:
         if not self.can_show:

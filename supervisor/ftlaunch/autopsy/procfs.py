@@ -152,6 +152,14 @@ def catches_stacks_signal(pid: int) -> bool:
     return bool(caught >> (STACKS_SIGNAL - 1) & 1)
 
 
+def can_be_asked(pid: int) -> bool:
+    """Whether a rank's interpreter lives: a thread that wants the lock of one that has ended crashes the process."""
+    try:
+        return catches_stacks_signal(pid)
+    except OSError:
+        return False
+
+
 def shows_stacks(pid: int, leader: int) -> bool:
     """Whether a descendant of a rank answers STACKS_SIGNAL as the rank does: it is a fork of the same program."""
     try:

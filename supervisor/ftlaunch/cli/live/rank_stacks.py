@@ -42,7 +42,7 @@ class RankStacks:
         """Lines: the stacks of all its threads, as `stack_lines` gives them. Raises NoStacks."""
         if self._pid is not None and stopped(procfs.look(self._pid)):
             raise self._refusal(f"it is stopped, and answers nothing until `kill -CONT {self._pid}`")
-        if self._pid is not None and not _answers(self._pid):
+        if self._pid is not None and not procfs.can_be_asked(self._pid):
             raise self._refusal(_MUTE)
         why = "it is on another machine: ask there"
         for directory in self._dirs:
@@ -92,14 +92,6 @@ class RankStacks:
 
     def _refusal(self, why: str) -> NoStacks:
         return NoStacks(f"cannot show the stacks of rank {self.rank}: {why}")
-
-
-def _answers(pid: int) -> bool:
-    """Whether a rank can be asked: who wants the lock of an interpreter that has ended crashes the process."""
-    try:
-        return procfs.catches_stacks_signal(pid)
-    except OSError:
-        return False
 
 
 def stack_lines(dump: str) -> Iterator[str]:
