@@ -19,6 +19,14 @@ from ftlaunch.system.processes import free_port
 pytestmark = pytest.mark.long
 
 LONG = ("1000000", "0.01")
+# ftlaunch, to whose group a terminal sends Ctrl-C at the fork of the process that is detached
+INTERRUPTED = """
+import functools, os, signal
+from ftlaunch.cli.launch import main
+
+os.register_at_fork({when}=functools.partial(os.killpg, 0, signal.SIGINT))
+main()
+"""
 
 
 def detached(job: FtJob, *options: str, steps: tuple[str, str] = LONG, env: dict[str, str] | None = None) -> int:
@@ -146,3 +154,32 @@ def test_ctrl_c_before_the_job_has_begun_leaves_nothing(job: FtJob) -> None:
     wait_for(lambda: not carriers(job.tag), "the end of all processes")
     assert not job.run_dir.exists()
     assert list(job.home.glob(".ftlaunch*")) == []
+
+
+@pytest.mark.parametrize("when", ["before", "after_in_parent"])
+def test_ctrl_c_while_the_process_is_made_leaves_nothing(job: FtJob, when: str) -> None:
+    """Tried: with Ctrl-C let through around the fork the job begins, or the output without a name stays."""
+    (job.home / "interrupted.py").write_text(INTERRUPTED.format(when=when))
+    job.module = "interrupted"
+    job.start("--detach", script=BEATS, args=LONG, start_new_session=True)
+    assert job.wait() == 143
+    assert job.stderr.endswith("ftlaunch: stopped by Ctrl-C\n")
+    assert job.stdout == ""
+    wait_for(lambda: not carriers(job.tag), "the end of all processes")
+    assert not job.run_dir.exists()
+    assert list(job.home.glob(".ftlaunch*")) == []
+
+
+def test_the_job_goes_on_where_the_command_that_waits_is_killed(job: FtJob) -> None:
+    """As an out-of-memory kill does, while the machine is checked. Tried: the job took it for a bug of its own."""
+    process = job.start("--detach", "--check", script=BEATS, args=LONG)
+    child = wait_for(lambda: set(carriers(job.tag)) - {process.pid}, "the process that is detached").pop()
+    process.kill()
+    process.wait()
+    assert not job.run_dir.exists()
+    wait_for(lambda: (told := job.status()) and told["ranks"] and told["ranks"][0]["step"], "steps")
+    assert job.events("job_started")[0]["pid"] == child
+    assert ftctl("stop", job.job_id, cwd=job.home)[0] == 0
+    assert "ftlaunch: stopping: ftctl stop" in (job.run_dir / "terminal.log").read_text()
+    assert list(job.home.glob(".ftlaunch*")) == []
+    job.assert_clean()

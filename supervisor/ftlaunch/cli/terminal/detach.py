@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
@@ -36,14 +36,17 @@ def detach(spec: JobSpec, run: Callable[[Callable[[], None]], int]) -> int:
         raise SpecError("cannot detach: this is the first process of a container, and its end is the end of all others;"
                         " start the job without --detach")  # fmt: skip
     before = _times_started(spec.run_dir)
-    log, written = _nameless_log(spec.run_dir)
     heard, told = os.pipe()
+    signals = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # until there is a process to pass Ctrl-C on to
+    log, written = _nameless_log(spec.run_dir)
     child = os.fork()
     if not child:
-        os._exit(_be_detached(written, told, run))
+        _leave_terminal(written, signals)
+        os._exit(_run_detached(os.dup2(told, 3, inheritable=False), run, lambda: _name(log, spec, os.getpid())))
     os.close(written)
     os.close(told)
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         ended = _wait(child, heard, spec, before)
     except KeyboardInterrupt:
         os.kill(child, signal.SIGTERM)
@@ -78,19 +81,30 @@ def _nameless_log(run_dir: Path) -> tuple[Path, int]:
     return Path(name), fd
 
 
-def _be_detached(written: int, told: int, run: Callable[[Callable[[], None]], int]) -> int:
-    """In the child: leave terminal and session, and run the job. Returns its exit code."""
+def _leave_terminal(written: int, signals: Iterable[int]) -> None:
+    """In the child: a session and output of its own, and no Ctrl-C from before. signals: those to be blocked now."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_IGN))  # the parent passes on an earlier Ctrl-C
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
     os.dup2(written, 1)
     os.dup2(written, 2)
-    told = os.dup2(told, 3, inheritable=False)
+
+
+def _run_detached(told: int, run: Callable[[Callable[[], None]], int], name_log: Callable[[], None]) -> int:
+    """In the child: run the job; returns its exit code. told: descriptor 3, hears that the job has begun.
+
+    name_log: gives the terminal's output its name, where the command that waits was killed and does not.
+    """
     # what a shell or sshd has opened for the command: it waits for those who hold it
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
 
     def begun() -> None:
-        os.write(told, b"+")
+        try:
+            os.write(told, b"+")
+        except BrokenPipeError:
+            name_log()
         os.close(told)
 
     try:
