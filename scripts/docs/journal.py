@@ -9,7 +9,7 @@ from typing import NamedTuple
 from house import SOURCES
 
 # fields that a class hands on without naming them
-_HANDED_ON = {"warm_parent": ["state", "pid", "status", "why"]}
+_HANDED_ON = {"warm_parent": ["state", "pid", "status", "why", "ranks"]}
 _FIRST = ("job", "ranks", "nodes", "incidents", "checkpoints")  # how the page begins
 
 

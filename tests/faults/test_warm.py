@@ -151,6 +151,7 @@ def test_one_that_does_not_answer_is_done_without(job: FtJob) -> None:
         os.kill(pid, signal.SIGSTOP)
     job.wait_event("attempt_started", 2)
     assert not is_forked(job)
+    assert job.wait_warm("plain")["ranks"] == [0]
     assert job.wait() == 0, job.stderr
     assert not alive(parent)
     assert job.fired() == ["sigkill 0 0"]

@@ -137,7 +137,10 @@ def test_auto_preloads_what_the_script_imports_and_leaves_out_what_is_in_the_way
     job.wait()
     assert job.log(0, 0) == "True False\n", "the first attempt begins before that"
     later = [job.log(attempt, 0).splitlines()[0] for attempt in (1, 2)]
-    assert "True True" in later, "a rank that cannot be forked is a plain one: not two in a row"
+    plain = [event for event in job.events("warm_parent") if event["state"] == "plain"]
+    # a rank that cannot be forked in time is a plain one, and the journal says so: one was seen on a busy machine
+    assert later.count("True False") == len(plain) <= 1, job.journal_text
+    assert "True True" in later
     said = " ".join(job.stderr.split())
     assert "not preloading spoils: spoils starts a thread when it is imported (pool-7)" in said
     assert "broken" not in [event.get("why") for event in job.events("warm_parent")]

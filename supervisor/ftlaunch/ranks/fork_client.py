@@ -275,13 +275,15 @@ class Warm:
     def fork(self, orders: Mapping[int, ForkOrder], marker: str) -> dict[int, Leader]:
         """Fork ranks; returns those that were forked. The caller starts the others as plain processes."""
         found: dict[int, Leader] = {}
-        batches = list(_batches(list(orders)))
+        batches, asked = list(_batches(list(orders))), self.link
         for number, batch in enumerate(batches, 1):
             if self.link is None or not self._ready:
                 break
             found |= self.link.fork({rank: orders[rank] for rank in batch}, marker, number < len(batches) > _HELPERS)
             if batch[-1] not in found:
                 break
+        if asked is not None and (plain := sorted(orders.keys() - found.keys())):
+            self._tell("warm_parent", state="plain", pid=asked.pid, ranks=plain)
         return found
 
     def dismiss(self) -> None:

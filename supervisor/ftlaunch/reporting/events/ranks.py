@@ -263,7 +263,7 @@ class RankSlowOver(RankSlow):
 
 @dataclass(frozen=True)
 class ForkServerNews(JobEvent):
-    """The process from which ranks are forked is ready, is complete, has ended, or there is none."""
+    """The process from which ranks are forked is ready, is complete, did not fork, has ended, or there is none."""
 
     name = "warm_parent"
     details: Mapping[str, Any]
