@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+# A process of its own: an agent kills and reaps all children that it does not know, once its ranks have ended.
+AGENT = """\
+import json, os, time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import pytest
-from tests.support.waiting import DEADLINE
-
 from ftlaunch.agent.node.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.ranks.fork_client import Warm
@@ -20,57 +20,46 @@ from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch_contract.protocol import Resume
 
-
 class Looking:
-    """Runs the loop until the ranks have gone."""
+    # runs the loop until the ranks have gone
+    def take(self, event):
+        pass
 
-    def __init__(self, ranks: AgentRanks) -> None:
-        self._ranks, self._deadline = ranks, time.monotonic() + DEADLINE
+    def look(self):
+        ranks.look()
 
-    def take(self, event: object) -> None:
-        """Nothing is posted."""
-
-    def look(self) -> None:
-        """See what has ended."""
-        assert time.monotonic() < self._deadline, "the ranks did not end"
-        self._ranks.look()
-
-    def next_look(self) -> float:
-        """Soon."""
+    def next_look(self):
         return time.monotonic() + 0.01
 
     @property
-    def over(self) -> bool:
-        """Whether none is left."""
-        return self._ranks.cleared
+    def over(self):
+        return ranks.cleared
+
+home, told, loop = Path.cwd(), [], EventLoop(time.monotonic)
+flags = {"nproc_per_node": "2", "warm": "no", "run_dir": str(home)}
+spec, helpers = resolve("sleeps.py", (), flags, {}), HelperProcesses()
+warm = Warm(helpers, spec, {}, home / "warm.log", lambda *_, **__: None)
+around = spec, home, warm, dict(os.environ), home / "control", "NO=MARK", loop, time.monotonic, helpers
+ranks = AgentRanks(AgentSurroundings(*around, lambda name, **_: told.append(name), None))
+place = asdict(on_one_node(2, "127.0.0.1", 1))
+ranks.spawn({"attempt": 0, "place": place, "resume": [int(Resume.FRESH), -1, 10, 0, -1], "lineage": "run:0/1"})
+found = {"runs": ranks.running()}
+ranks.kill()
+found["ends"] = ranks.running()
+loop.run(Looking())
+print(json.dumps(found | {"left": ranks.running(), "told": told}))
+"""
 
 
-@pytest.fixture
-def loop() -> Iterator[EventLoop[Any]]:
-    found = EventLoop[Any](time.monotonic)
-    yield found
-    found.close()
-
-
-def test_ranks_that_were_killed_here_are_not_offered_to_a_head_while_they_end(
-    tmp_path: Path, loop: EventLoop[Any]
-) -> None:
+def test_ranks_that_were_killed_here_are_not_offered_to_a_head_while_they_end(tmp_path: Path) -> None:
     """Taken out: a head takes them up, and what their agent did is told as a kill from outside."""
-    script = tmp_path / "sleeps.py"
-    script.write_text("import time\ntime.sleep(600)\n")
-    flags = {"nproc_per_node": "2", "warm": "no", "run_dir": str(tmp_path)}
-    spec, helpers, told = resolve(str(script), (), flags, {}), HelperProcesses(), list[str]()
-    warm = Warm(helpers, spec, {}, tmp_path / "warm.log", lambda *_, **__: None)
-    around = spec, tmp_path, warm, dict(os.environ), tmp_path / "control", "NO=MARK", loop, time.monotonic, helpers
-    ranks = AgentRanks(AgentSurroundings(*around, lambda name, **_: told.append(name), None))
-    place = asdict(on_one_node(2, "127.0.0.1", 1))
-    ranks.spawn({"attempt": 0, "place": place, "resume": [int(Resume.FRESH), -1, 10, 0, -1], "lineage": "run:0/1"})
-    runs = ranks.running()
-    ranks.kill()
-    ends = ranks.running()
-    loop.run(Looking(ranks))
-    assert runs["killed"] is False
-    assert ends == {**runs, "killed": True}, "nobody has looked at their ends yet"
-    assert not ranks.running()
-    assert told.count("exit") == 2
-    assert told[-1] == "gone"
+    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(600)\n")
+    command = [sys.executable, "-c", AGENT]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=90)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["runs"]["killed"] is False
+    assert found["ends"] == {**found["runs"], "killed": True}, "nobody has looked at their ends yet"
+    assert not found["left"]
+    assert found["told"].count("exit") == 2
+    assert found["told"][-1] == "gone"
