@@ -20,6 +20,7 @@ from tests.support.harness import JOBS, FtJob
 from tests.support.waiting import wait_for
 
 from ftlaunch.autopsy.procfs import catches_stacks_signal
+from ftlaunch.cli.live.rank_stacks import NoStacks, RankStacks
 from ftlaunch_contract.protocol import STACKS_SIGNAL
 
 HANGS = JOBS / "hangs.py"
@@ -165,7 +166,7 @@ def test_a_rank_whose_interpreter_has_ended_is_asked_nothing(job: FtJob) -> None
 
 
 def test_the_question_for_stacks_does_not_end_a_rank_that_is_ending(job: FtJob, tmp_path: Path) -> None:
-    """Taken out: without SIG_IGN in bootstrap.py signal 40 ends the rank."""
+    """Taken out: without SIG_IGN in bootstrap.py signal 40 ends the rank. `ftctl top` asks it for nothing."""
     script = tmp_path / "lingers.py"
     script.write_text(
         "import ctypes, ftlaunch_hooks\nctypes.pythonapi.Py_AtExit(ctypes.CDLL(None).pause)\nopen('hooked', 'x')\n"
@@ -174,6 +175,10 @@ def test_the_question_for_stacks_does_not_end_a_rank_that_is_ending(job: FtJob, 
     pid = job.wait_event("attempt_started")["pids"][0]
     wait_for((job.home / "hooked").exists, "the hooks")
     wait_for(lambda: not catches_stacks_signal(pid), "the end of the interpreter")
+    shown = RankStacks(0, pid, [job.memory])
+    for ask in (shown.ask, shown.interrupt):
+        with pytest.raises(NoStacks, match="its interpreter has ended: to ask it would end it"):
+            ask()
     os.kill(pid, STACKS_SIGNAL)
     os.kill(pid, signal.SIGTERM)
     assert job.wait() == 0, job.stderr
