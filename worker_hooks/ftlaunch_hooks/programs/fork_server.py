@@ -25,14 +25,12 @@ import sys
 if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
     sys.path.pop(0)  # torch must not find the modules of this folder under their short names
 
-import ctypes
 import gc
 import importlib
 import importlib.util
 import json
 import os
 import select
-import signal
 import socket
 import warnings
 from collections.abc import Callable, Collection
@@ -40,10 +38,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-_PR_SET_PDEATHSIG = 1
 _HELPERS = 2  # an attempt begins with two orders: rank 0, and the others
 _QUIET = 0.3  # seconds without an order, after which an attempt has begun
-_OVER, _MORE = 3, 4  # exit codes of a helper: the supervisor is gone; more orders follow than there are helpers
 
 
 def main() -> None:
@@ -124,7 +120,7 @@ def _fork(
 
     begun: whether an attempt has begun. Late imports wait until then: ranks that begin need the processors.
     """
-    helpers = Helpers(link, pidfd_open)
+    helpers = Helpers(link, pidfd_open, _sibling("fork_helper"))
     while True:
         if (order := helpers.fill()) is not None:
             return order
@@ -147,8 +143,9 @@ def _fork(
 class Helpers:
     """Child processes, each of which waits for one order."""
 
-    def __init__(self, link: socket.socket, pidfd_open: Callable[[int], int]) -> None:
-        self._link, self._parent, self._open = link, os.getpid(), pidfd_open
+    def __init__(self, link: socket.socket, pidfd_open: Callable[[int], int], program: ModuleType) -> None:
+        """program: the module fork_helper, which they run."""
+        self._link, self._parent, self._open, self._program = link, os.getpid(), pidfd_open, program
         self._pidfds: dict[int, int] = {}  # by pid
         self._relieved = os.pipe()  # helpers without an order leave when it is closed
 
@@ -157,10 +154,11 @@ class Helpers:
         while len(self._pidfds) < _HELPERS:
             helper = os.fork()
             if helper == 0:
-                _die_with(self._parent)
+                self._program.die_with(self._parent)
                 for fd in (self._relieved[1], *self._pidfds.values()):
                     os.close(fd)
-                return _help(self._link, self._relieved[0], self._open)
+                order: dict[str, Any] = self._program.fork_ranks(self._link, self._relieved[0], self._open)
+                return order
             self._pidfds[helper] = self._open(helper)
         return None
 
@@ -184,7 +182,7 @@ class Helpers:
                 os.close(pidfd)
                 del self._pidfds[pid]
                 code = os.waitstatus_to_exitcode(status)
-                if code == _OVER:
+                if code == self._program.OVER:
                     os._exit(0)
                 hurry = hurry or code != 0
         return hurry
@@ -221,73 +219,6 @@ def _import_later(link: socket.socket, preloaded: list[str], modules: list[str],
     gc.collect()
     gc.freeze()
     gc.enable()
-
-
-def _help(link: socket.socket, relieved: int, pidfd_open: Callable[[int], int]) -> dict[str, Any]:
-    """Wait for one order, fork its ranks, end; returns in a rank. The end of the pipe `relieved` ends it, too."""
-    wait = select.poll()
-    wait.register(link, select.POLLIN)
-    wait.register(relieved, select.POLLIN)
-    while True:
-        heard = {fd for fd, _ in wait.poll()}
-        if link.fileno() in heard:
-            try:
-                message, received, _, _ = socket.recv_fds(link, 16, 2, socket.MSG_DONTWAIT)
-                break
-            except BlockingIOError:  # another helper has taken it
-                continue
-        os._exit(0)
-    if not message:
-        os._exit(_OVER)
-    os.close(relieved)
-    link.close()
-    with open(received[0], "rb") as file:  # noqa: PTH123 - a descriptor
-        order = json.load(file)
-    gate = socket.socket(fileno=received[1])
-    me = pidfd_open(os.getpid())
-    for number, own in enumerate(order["ranks"]):
-        if os.fork() == 0:
-            os.setsid()
-            _wait_for_end(me)
-            _die_with(order["supervisor"])
-            _use_log(own["log"])
-            _pass(gate, number)
-            return {"args": order["args"], "env": {**order["env"], **own["env"]}}
-    os._exit(_MORE if order["more"] else 0)
-
-
-def _die_with(parent: int) -> None:
-    """SIGKILL at the end of `parent`, whose child this is."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _wait_for_end(pidfd: int) -> None:
-    """Wait for the helper's end: from then on this process is the supervisor's child."""
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    poll.poll()
-    os.close(pidfd)
-
-
-def _use_log(path: str) -> None:
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
-
-
-def _pass(gate: socket.socket, number: int) -> None:
-    """Tell the supervisor rank and pid, and wait for its SIGCONT; it may have given up waiting."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
-    try:
-        gate.send(f"{number} {os.getpid()}".encode())
-    except OSError:
-        os._exit(1)
-    gate.close()
-    signal.sigwait({signal.SIGCONT})
-    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 if __name__ == "__main__":
