@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 
 SHARED_OUT = 'accelerator_config={"dispatch_batches":true}'
 WORKERS, ACCUMULATES = "dataloader_num_workers=2", "gradient_accumulation_steps=2"
-OFTEN = ("noise", "stream in workers")  # in CI
+OFTEN = ("noise", "seeded masks", "stream in workers")  # in CI
 # name: ranks, faults (one an attempt), kind and options
 SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "noise": (1, "kill 0 3;kill 0 4;kill 0 7", ("noisy", "rows=12", "max_steps=9")),
@@ -54,7 +54,9 @@ SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in SHAPES]
 )
 def test_killed_it_reads_the_batches_that_it_would_have_read(job: FtJob, name: str) -> None:
-    """Taken out: without the numbers of the batch read ahead `noise` differs; without reading on `noise in workers`."""
+    """Taken out: without the numbers of the batch read ahead `noise` differs; without reading on `noise in workers`;
+    with a collator that does not take the generator for one of this process `seeded masks`.
+    """
     ranks, faults, words = SHAPES[name]
     run = FrameworkJob("hf.py", job, *words, ranks=ranks)
     undisturbed = run.undisturbed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -67,7 +68,7 @@ class Numbers:
             holder, _, name = path.rpartition(".")
             if path not in now and getattr(self._holders.get(holder), name, self) is None:
                 now[path] = _MADE[state["kind"]](state)
-                setattr(self._holders[holder], name, now[path])
+                _give(self._holders[holder], name, now[path])
             if path in now and generators.kind_of(now[path]) == state["kind"]:
                 generators.put_back(now[path], state)
 
@@ -79,6 +80,13 @@ class Numbers:
             for name, value in list(within.items()):
                 if type(value) in _KINDS:
                     yield f"{path}.{name}", value
+
+
+def _give(holder: Any, name: str, made: Any) -> None:
+    """Set an attribute as the holder would. Transformers' collators make a generator anew in a process not noted so."""
+    setattr(holder, name, made)
+    if hasattr(holder, f"_{name}_pid"):
+        setattr(holder, f"_{name}_pid", os.getpid())
 
 
 def to_save(reading: Reading) -> dict[str, Any]:
