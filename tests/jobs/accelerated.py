@@ -2,7 +2,8 @@
 
 WHERE: step (before the batch of that number), saving (in Accelerate's own save behind so many batches), epoch_end,
 evaluation (after that epoch). STYLE: words joined by +: accumulate, noise, workers, bf16, steps (a loop over
-job.steps()), slow, longer (five epochs, not three), saves (Accelerate's own, every five batches).
+job.steps()), slow, longer (five epochs, not three), saves (Accelerate's own, every five batches), own, hidden (see
+own_numbers.py).
 What is left in OUT: final_RANK (digest), losses_RANK, fired.
 """
 
@@ -16,6 +17,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator, DeepSpeedPlugin, DistributedType, FullyShardedDataParallelPlugin, PartialState
 from faults import in_own_save, strike
+from own_numbers import own
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader, Dataset
@@ -74,7 +76,7 @@ network = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.2), nn.Linear(16, 8))
 adam = torch.optim.AdamW(network.parameters(), lr=0.01)
 halves = torch.optim.lr_scheduler.StepLR(adam, 6, 0.9)
 workers = 1 if "workers" in STYLE else 0
-training = DataLoader(Data(44), batch_size=4, shuffle=True, num_workers=workers)
+training = DataLoader(**own(Data(44), STYLE), batch_size=4, shuffle=True, num_workers=workers)
 model, optimizer, scheduler, loader, test_loader = accelerator.prepare(
     network, adam, halves, training, DataLoader(Data(12), batch_size=4)
 )

@@ -4,7 +4,7 @@ WHERE: step (before the batch of that number), saving (in Fabric's own save behi
 evaluation (after that epoch). STYLE: words joined by +: noise, workers, weighted (a sampler with a generator of its
 own), stream, bf16, fp16 (with a scaler), accumulate, clip, saves (Fabric's own, every five batches), steps (a loop over
 job.steps()), blind (epochs counted from job.step), counts (with enumerate()), short (passes are left early), slow,
-longer (five epochs, not three), refused.
+longer (five epochs, not three), refused, own, hidden (see own_numbers.py).
 What is left in OUT: final_RANK (digest), losses_RANK, fired, csv/.
 """
 
@@ -20,6 +20,7 @@ import torch
 from faults import in_own_save, strike
 from lightning.fabric.loggers import CSVLogger
 from lightning.fabric.plugins import MixedPrecision
+from own_numbers import own
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 
@@ -70,7 +71,7 @@ def make_loader() -> DataLoader:
     if "weighted" in STYLE:
         order = WeightedRandomSampler([1.0 + i for i in range(44)], 44, generator=torch.Generator().manual_seed(5))
         return DataLoader(Data(44), batch_size=4, sampler=order, num_workers=workers)
-    return DataLoader(Data(44), batch_size=4, shuffle=True, num_workers=workers)
+    return DataLoader(**own(Data(44), STYLE), batch_size=4, shuffle=True, num_workers=workers)
 
 
 def precision() -> dict[str, object]:

@@ -5,7 +5,8 @@ ModelCheckpoint), train_end, lost (as step, and its snapshots are lost first).
 STYLE: words joined by +: zero (without the callback in the script), module, workers, noise, stream, unseeded, slow
 (data); accumulate, interval, fraction, manual, plateau, metric, bf16, fp16 (with a scaler), clip (training); ema, swa,
 plain (no batch norm), early, finder (callbacks); twice (two fits: the batches of the second are numbered from 1000),
-given (a ckpt_path=), longer (five epochs, as given has), outputs, raises, reset, lonely, iterator.
+given (a ckpt_path=), longer (five epochs, as given has), outputs, raises, reset, lonely, iterator, own, hidden (see
+own_numbers.py).
 What is left in OUT: final_RANK (digests), losses_RANK, samples_RANK, fired, csv/.
 """
 
@@ -28,6 +29,7 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import MixedPrecision
+from own_numbers import own
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -154,7 +156,8 @@ def loader(noise: bool, shuffle: bool) -> DataLoader:
     if "stream" in STYLE and shuffle:
         return DataLoader(Stream(), batch_size=4)
     workers = 1 if "workers" in STYLE else 0
-    return DataLoader(Data(48 if shuffle else 16, noise), batch_size=4, shuffle=shuffle, num_workers=workers)
+    data = own(Data(48, noise), STYLE) if shuffle else {"dataset": Data(16, noise)}
+    return DataLoader(**data, batch_size=4, shuffle=shuffle, num_workers=workers)
 
 
 class Module(pl.LightningDataModule):

@@ -27,11 +27,21 @@ def run(job: FtJob, style: str, ranks: int, faults: str = "", script: Path = JOB
 NO_ENGINE = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed (make deepspeed)")
 
 
-@pytest.mark.exact("Accelerate", "accumulation", "evaluation", "loader workers", "several ranks", "FSDP2", "DeepSpeed")
+@pytest.mark.exact(
+    "Accelerate",
+    "generators that the data holds",
+    "accumulation",
+    "evaluation",
+    "loader workers",
+    "several ranks",
+    "FSDP2",
+    "DeepSpeed",
+)
 @pytest.mark.parametrize(
     ("style", "ranks", "faults"),
     [
         pytest.param("accumulate+noise", 1, "step 0 5; step 0 20; evaluation 0 1", marks=pytest.mark.slow),
+        ("own+noise", 1, "step 0 5; step 0 20; step 0 21"),
         ("accumulate+noise+workers", 2, "step 1 3; evaluation 0 1; step 0 17"),
         pytest.param("noise", 2, "step 1 5; step 0 6", marks=pytest.mark.slow),
         pytest.param("steps+workers", 1, "step 0 10; step 0 11; step 0 32", marks=pytest.mark.slow),
@@ -54,6 +64,14 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
     assert "is not saved" not in logs(job)
     assert "asks neither" not in logs(job)
     job.assert_clean()
+
+
+@pytest.mark.slow
+def test_batches_that_cannot_be_made_again_are_told(job: FtJob) -> None:
+    """In the second epoch: in the first one a data set that is made anew begins where it began."""
+    assert run(job, "hidden", 1, "step 0 20") == 0, job.stderr + logs(job)
+    assert job.fired() == ["step 0 20 0"]
+    assert logs(job).count("are not those that it had here before") == 1
 
 
 @pytest.mark.slow

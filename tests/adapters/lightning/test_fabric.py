@@ -40,6 +40,7 @@ def undisturbed(job: FtJob, style: str, ranks: int) -> dict[str, object]:
     "evaluation",
     "loader workers",
     "samplers with generators",
+    "generators that the data holds",
     "bf16-mixed",
     "a GradScaler",
     "gradient clipping",
@@ -48,6 +49,7 @@ def undisturbed(job: FtJob, style: str, ranks: int) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("style", "ranks", "faults"),
     [
+        ("own+noise", 1, "step 0 5; step 0 20; step 0 21"),
         ("noise+workers+bf16+clip", 2, "step 1 3; evaluation 0 1; step 0 16"),
         pytest.param("noise+weighted+accumulate", 1, "step 0 5; step 0 11; step 0 20", marks=pytest.mark.slow),
         pytest.param("noise+weighted+accumulate", 2, "step 1 4; evaluation 1 0; step 0 14", marks=pytest.mark.slow),
@@ -90,10 +92,11 @@ def test_stopped_and_started_again(job: FtJob) -> None:
     [
         ("blind", "evaluation 0 0", "the pass over the loader was complete at step 11"),
         ("counts", "step 0 14", "the script counts the batches of a pass with enumerate()"),
+        ("hidden", "step 0 20", "are not those that it had here before"),
     ],
 )
-def test_a_loop_that_loses_count_is_told(style: str, fault: str, sentence: str, job: FtJob) -> None:
-    """The first ends an epoch too early, the second multiplies batches by other numbers."""
+def test_a_loop_that_is_not_exact_is_told(style: str, fault: str, sentence: str, job: FtJob) -> None:
+    """One ends an epoch too early, one multiplies batches by other numbers, one has other batches."""
     start(job, style, faults=fault)
     assert job.wait() == 0, job.stderr + logs(job)
     assert job.fired() == [f"{fault} 0"]

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.long
 Undisturbed = Callable[[str, int], dict[str, object]]
 
 STORIES = [
+    pytest.param("own+noise", 1, "step 0 5; step 0 20; step 0 21", id="generators that the data holds"),
     pytest.param("noise+workers", 2, "step 1 5; step 0 5; step 1 17", id="in a step, twice in it, in the last one"),
     pytest.param(
         "interval+plateau+metric+noise", 2, "validation 1 10; step 0 15", id="in validation", marks=pytest.mark.slow
@@ -59,6 +60,7 @@ STORIES = [
     "accumulation",
     "validation in an epoch",
     "loader workers",
+    "generators that the data holds",
     "several optimizers",
     "manual optimization",
     "EMA",
@@ -82,6 +84,15 @@ def test_killed_and_as_undisturbed(style: str, ranks: int, faults: str, job: FtJ
     assert left(job.out) == undisturbed(style, ranks)
     assert "is not saved" not in logs(job), "a line speaks of an exact run as of one that is not"
     assert "not exact" not in logs(job)
+    job.assert_clean()
+
+
+@pytest.mark.slow
+def test_batches_that_cannot_be_made_again_are_told(job: FtJob) -> None:
+    start(job, "hidden", faults="step 0 20")
+    assert job.wait() == 0, job.stderr + logs(job)
+    assert job.fired() == ["step 0 20 0"]
+    assert logs(job).count("are not those that it had here before") == 1
     job.assert_clean()
 
 

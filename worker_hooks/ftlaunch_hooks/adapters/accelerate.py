@@ -11,6 +11,7 @@ from typing import Any
 
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters import random_numbers
+from ftlaunch_hooks.adapters.newest_batch import NewestBatch
 from ftlaunch_hooks.adapters.passes import PERSISTENT, Draws, EpochLoops
 from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse, take_replicated
 
@@ -141,7 +142,7 @@ class _Loader:
     def __init__(self, loader: Any, epochs: EpochLoops, arrived: Callable[[], int]) -> None:
         """epochs: is told of each pass. arrived: called before the fetch behind the boundary; returns its step."""
         self._loader, self._epochs, self._arrived = loader, epochs, arrived
-        self._draws = Draws(loader)
+        self._draws, self._newest = Draws(loader), NewestBatch()
         self._begin, self._end, self._update = loader.begin, loader.end, loader._update_state_dict
         self._fetches = 0  # of this pass, without the first
         self._passes = False  # a pass is under way
@@ -149,6 +150,8 @@ class _Loader:
         self._ahead_at: random_numbers.Raw | None = None
         self._saved: dict[str, Any] | None = None
         loader.begin, loader.end, loader._update_state_dict = self._begins, self._ends, self._fetches_next
+        base = loader.base_dataloader  # the shard asks it for its iterator by this name
+        base.__iter__ = lambda: self._newest.of(type(base).__iter__(base))
 
     def state(self) -> dict[str, Any]:
         """At a boundary; until a pass has gone on from where the loader was, that is still where it is."""
@@ -156,7 +159,8 @@ class _Loader:
             return self._saved
         had = self._fetches - 1 if self._loader.end_of_dataloader else self._fetches
         ahead = random_numbers.cooked(self._ahead_at) if self._ahead_at is not None else None
-        within = {"had": had, "began_at": self._began_at, "ahead_at": ahead} if self._passes else None
+        place = {"had": had, "began_at": self._began_at, "ahead_at": ahead, "sample": self._newest.sample()}
+        within = place if self._passes else None
         return {"iteration": self._loader.iteration, "within": within, **self._draws.own()}
 
     def go_on_from(self, saved: dict[str, Any]) -> None:
@@ -164,7 +168,10 @@ class _Loader:
         self._saved = saved if saved["within"] is not None else None
         self._loader.iteration = saved["iteration"]
         self._draws.put_back_seeds(saved)
-        self._draws.put_back_own(saved)
+        if (
+            self._saved is None
+        ):  # else they are put back to the beginning of the pass, where some may not have been made
+            self._draws.put_back_own(saved)
 
     def _begins(self) -> None:
         self._begin()
@@ -195,6 +202,7 @@ class _Loader:
             random_numbers.put_back(saved["within"]["ahead_at"])
         elif left == 0:
             self._saved = None
+            self._newest.compare(saved["within"]["sample"])
             self._draws.put_back_own(saved)
             step = self._arrived()
             if self._loader.end_of_dataloader:

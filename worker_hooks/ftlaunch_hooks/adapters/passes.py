@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ftlaunch_hooks.adapters import random_numbers
+from ftlaunch_hooks.adapters.held_generators import HeldGenerators
 from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step
 from ftlaunch_hooks.observe.unsaved.loop_source import source_of
 from ftlaunch_hooks.observe.unsaved.value_looks import is_library
@@ -36,23 +37,27 @@ _COUNTED = (
 
 
 class Draws:
-    """What one loader draws from, besides the global generators: generators of its own, and seeds of its samplers."""
+    """What one loader draws from, besides the global generators: generators of its own, seeds of its samplers, and
+    generators that its data set or its collator holds.
+    """
 
     def __init__(self, loader: Any) -> None:
-        self._loader = loader
+        self._loader, self._held = loader, HeldGenerators(loader)
 
     def read(self) -> random_numbers.State:
-        """The global generators and the loader's own."""
-        return random_numbers.read(self.generators())
+        """The global generators, the loader's own, and those that are held."""
+        return {**random_numbers.read(self.generators()), "held": self._held.states()}
 
     def put_back(self, state: random_numbers.State) -> None:
         """The reverse of `read`."""
         random_numbers.put_back(state, self.generators())
+        self._held.put_back(state["held"])
 
     def own(self) -> dict[str, Any]:
-        """The loader's own alone."""
+        """Without the global ones."""
         seeds = [one.initial_seed for one in self._samplers() if hasattr(one, "initial_seed")]
-        return {"own": [generator.get_state() for generator in self.generators()], "seeds": seeds}
+        own = [generator.get_state() for generator in self.generators()]
+        return {"own": own, "seeds": seeds, "held": self._held.states()}
 
     def put_back_seeds(self, saved: dict[str, Any]) -> None:
         """Before the pass begins, of what `own` has given."""
@@ -64,6 +69,7 @@ class Draws:
         """The generators of what `own` has given."""
         for generator, state in zip(self.generators(), saved["own"], strict=False):
             generator.set_state(state)
+        self._held.put_back(saved["held"])
 
     def generators(self) -> list[torch.Generator]:
         """Generators that were given to the loader and its samplers, each once."""

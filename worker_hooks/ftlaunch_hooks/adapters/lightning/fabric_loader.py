@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ftlaunch_hooks.adapters import random_numbers
+from ftlaunch_hooks.adapters.newest_batch import NewestFetch
 from ftlaunch_hooks.adapters.passes import PERSISTENT, Draws, EpochLoops
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 
@@ -37,7 +38,7 @@ class FabricLoader:
         check_members(loader, _OF_LOADER, "Lightning 2.6")
         self._loader, self._epochs, self._arrived = loader, epochs, arrived
         self.inner = loader._dataloader
-        self._draws = Draws(self.inner)
+        self._draws, self._newest = Draws(self.inner), NewestFetch()
         self._pass: Iterator[Any] | None = None  # the one that is under way
         self._had = 0  # batches of this pass
         self._made_at: random_numbers.State = {}
@@ -54,7 +55,9 @@ class FabricLoader:
         """At a boundary; until a pass goes on from where the loader was, that is still where it is."""
         if self._saved is not None:
             return self._saved
-        within = {"had": self._had, "made_at": self._made_at} if self._pass is not None else None
+        within = None
+        if self._pass is not None:
+            within = {"had": self._had, "made_at": self._made_at, "newest": self._newest.state()}
         return {"iteration": self._loader.iteration, "within": within, **self._draws.own()}
 
     def go_on_from(self, saved: dict[str, Any]) -> None:
@@ -62,7 +65,10 @@ class FabricLoader:
         self._loader.iteration = self._loader._num_iter_calls = saved["iteration"]
         self._saved = saved if saved["within"] is not None else None
         self._draws.put_back_seeds(saved)
-        self._draws.put_back_own(saved)
+        if (
+            self._saved is None
+        ):  # else they are put back to the beginning of the pass, where some may not have been made
+            self._draws.put_back_own(saved)
 
     def __iter__(self) -> Iterator[Any]:
         """A pass, as Fabric asks for it at its first batch."""
@@ -74,7 +80,7 @@ class FabricLoader:
         if saved is not None:
             self._draws.put_back(saved["within"]["made_at"])
         self._had, self._made_at = 0, self._draws.read()
-        batches = self._pass = iter(self.inner)
+        batches = self._pass = self._newest.of(iter(self.inner))
         try:
             step = self._go_to(batches, saved) if saved is not None else 0
             passed = self._had
@@ -95,12 +101,18 @@ class FabricLoader:
         if saved["iteration"] and getattr(self.inner, "persistent_workers", False):
             self._epochs.say_once(PERSISTENT)
         before = random_numbers.read_raw()
-        for _ in range(had := saved["within"]["had"]):
+        for left in reversed(range(had := saved["within"]["had"])):
             before = random_numbers.read_raw()
-            if next(batches, _NONE) is _NONE:
+            if self._read(batches, saved["within"]["newest"] if left == 0 else None) is _NONE:
                 refuse(f"cannot resume: {had} batches of a pass were had, and the loader has {self._had} now")
             self._had += 1
         if self._had and self.inner.num_workers and not random_numbers.alike(before, random_numbers.read_raw()):
             self._epochs.say_once(_AHEAD)
         self._draws.put_back_own(saved)
         return self._arrived()
+
+    def _read(self, batches: Iterator[Any], newest: dict[str, Any] | None) -> Any:
+        """The next batch, or _NONE. newest: what was said of the batch that comes now, if anything was."""
+        if newest is None:
+            return next(batches, _NONE)
+        return self._newest.fetch_again(lambda: next(batches, _NONE), newest)

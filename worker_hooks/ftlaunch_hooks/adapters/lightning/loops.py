@@ -12,6 +12,8 @@ from typing import Any
 from torch import Generator
 
 from ftlaunch_hooks.adapters import random_numbers
+from ftlaunch_hooks.adapters.held_generators import HeldGenerators
+from ftlaunch_hooks.adapters.newest_batch import NewestFetch
 from ftlaunch_hooks.adapters.passes import PERSISTENT, Draws
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 from ftlaunch_hooks.process.say import say
@@ -53,7 +55,9 @@ class Loops:
         """crossed: called at each boundary. restored: called where the loops are as they were at the resume."""
         self._fit, self._epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
         self._crossed, self._restored = crossed, restored
-        self._made_at: random_numbers.State | None = None  # see _make_iterator
+        self._made_at: random_numbers.State | None = None  # see _note_iterator
+        self._held_at: dict[str, Any] = {}  # by data sets and collators, as the epoch began
+        self._newest = NewestFetch()
         self._began = 0  # batches of the current epoch that were had before its iterator was made: of a ckpt_path=
         self._saved: dict[str, Any] | None = None
         self.ended = False
@@ -82,12 +86,13 @@ class Loops:
     def state(self) -> dict[str, Any]:
         """At a boundary."""
         place = {"made_at": self._made_at, "began": self._began, "ended": self.ended}
-        return {"progress": self._fit.state_dict(), **place}
+        held = {"held_at": self._held_at, "newest": self._newest.state()}
+        return {"progress": self._fit.state_dict(), **place, **held}
 
     def go_on_from(self, saved: dict[str, Any]) -> None:
         """Before the loops begin: have fit() go to the boundary at which `state` was asked."""
         self._saved, self._made_at = saved, saved["made_at"]
-        self._began, self.ended = saved["began"], saved["ended"]
+        self._began, self.ended, self._held_at = saved["began"], saved["ended"], saved["held_at"]
         self._fit.load_state_dict(saved["progress"])
         self._epoch.restarting = False  # Lightning's own way to restart goes on from other places than boundaries
         if self.ended:
@@ -118,6 +123,7 @@ class Loops:
         if self._saved is None:
             self._note_iterator(fetcher)
             self._original[1](fetcher)
+            fetcher.iterator = self._newest.of(fetcher.iterator)
             self._began = int(self._epoch.batch_progress.current.ready)
             return
         fetched = self._go_to_batch(fetcher, self._saved)
@@ -129,6 +135,7 @@ class Loops:
         """Read the random numbers from which the iterator of this epoch is made; the first one is there already."""
         makes = self._fit.epoch_progress.current.processed > 0 and not self._fit.is_resuming
         self._made_at = random_numbers.read(_generators(fetcher.combined_loader)) if makes else None
+        self._held_at = HeldGenerators(*fetcher.combined_loader.flattened).states()
 
     def _go_to_batch(self, fetcher: Any, saved: dict[str, Any]) -> int:
         """Make the iterator as it was made, and pass over the batches that were had; returns how many were fetched."""
@@ -141,11 +148,17 @@ class Loops:
             return int(fetcher.fetched) + self._began + had
         if self._made_at is not None:
             random_numbers.put_back(self._made_at, _generators(loader))
+        HeldGenerators(*loader.flattened).put_back(self._held_at)
+        if self._made_at is not None:
             iter(fetcher)
+        fetcher.iterator = self._newest.of(fetcher.iterator)
         self._tell_of_loaders(loader, had)
         for batch in range(had):
             before = random_numbers.read_raw() if batch == had - 1 and fetcher.length is None else None
-            next(fetcher)
+            if batch < had - 1:
+                next(fetcher)
+            else:
+                self._newest.fetch_again(lambda: next(fetcher), saved["newest"])
             if before is not None and not random_numbers.alike(before, random_numbers.read_raw()):
                 say(_AHEAD)
         return int(fetcher.fetched) + self._began

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ftlaunch_hooks.adapters.batch_sample import same, sample_of
+from ftlaunch_hooks.adapters.newest_batch import OTHER_BATCHES
 from ftlaunch_hooks.adapters.transformers.data import going_back
-from ftlaunch_hooks.adapters.transformers.data.batch_sample import same, sample_of
 from ftlaunch_hooks.adapters.transformers.data.numbers import Numbers, Reading, drawn_from, to_save
 from ftlaunch_hooks.adapters.transformers.data.worker_draws import WorkerDraws
 from ftlaunch_hooks.process.say import say
@@ -27,11 +28,6 @@ _BETWEEN = (
 _OUTLIVING = (
     "random numbers are drawn in workers of the DataLoader that outlive an epoch: a resumed run has new ones, which"
     " draw others, and is not exact; leave out dataloader_persistent_workers"
-)
-_OTHER_BATCHES = (
-    "the batches with which this run goes on are not those that it had here before: it is not exact from here on; the"
-    " data set has other rows, or another order of them (a shuffle without a seed), or draws random numbers that cannot"
-    " be put back"
 )
 _OTHER_RANKS = (
     "the job has {now} ranks now, and had {before}: they share the data otherwise, so that samples come twice or not at"
@@ -206,7 +202,7 @@ class Fetches:
     def _arrive(self, saved: Mapping[str, Any]) -> None:
         going_back.arrived(self._loader)
         if not same(saved["sample"], sample_of(self._batches)):
-            say(_OTHER_BATCHES)
+            say(OTHER_BATCHES)
 
     def _say(self, sentence: str) -> None:
         if self._speaks and not self._told:
