@@ -11,8 +11,8 @@ from typing import Any
 
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.newest_batch import NewestBatch
-from ftlaunch_hooks.adapters.passes import PERSISTENT, Draws, EpochLoops
+from ftlaunch_hooks.adapters.batches.newest_batch import NewestBatch
+from ftlaunch_hooks.adapters.batches.passes import PERSISTENT, Draws, EpochLoops
 from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse, take_replicated
 
 _KNOWN = "Accelerate 1.15"

@@ -11,10 +11,10 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 import ftlaunch_hooks as ft
+from ftlaunch_hooks.adapters.batches.passes import EpochLoops
 from ftlaunch_hooks.adapters.lightning import strategies
 from ftlaunch_hooks.adapters.lightning.fabric_loader import FabricLoader
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
-from ftlaunch_hooks.adapters.passes import EpochLoops
 from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse
 
 _KNOWN = "Lightning 2.6"

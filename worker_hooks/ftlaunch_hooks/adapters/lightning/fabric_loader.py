@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.newest_batch import NewestFetch
-from ftlaunch_hooks.adapters.passes import PERSISTENT, Draws, EpochLoops
+from ftlaunch_hooks.adapters.batches.newest_batch import NewestFetch
+from ftlaunch_hooks.adapters.batches.passes import PERSISTENT, Draws, EpochLoops
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 
 _NONE = object()  # no batch is

@@ -12,9 +12,9 @@ from typing import Any
 from torch import Generator
 
 from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.held_generators import HeldGenerators
-from ftlaunch_hooks.adapters.newest_batch import NewestFetch
-from ftlaunch_hooks.adapters.passes import PERSISTENT, Draws
+from ftlaunch_hooks.adapters.batches.held_generators import HeldGenerators
+from ftlaunch_hooks.adapters.batches.newest_batch import NewestFetch
+from ftlaunch_hooks.adapters.batches.passes import PERSISTENT, Draws
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
 from ftlaunch_hooks.process.say import say
 

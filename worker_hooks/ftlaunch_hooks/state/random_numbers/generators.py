@@ -1,8 +1,8 @@
 """Generators that a script makes itself: random.Random, NumPy's Generator and RandomState, torch.Generator.
 
 They have no state_dict(). Those given to attach() are saved under their names. Those within reach of the script that
-calls attach() are found and saved too: its variables, and attributes of DataLoaders, samplers, data sets and attached
-objects.
+calls attach() are found and saved too: its variables, and attributes of DataLoaders, samplers, data sets, collators and
+attached objects. A data set or a collator may make its generator when it needs it first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from torch.utils.data import DataLoader, Sampler
 
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.parts import few
+from ftlaunch_hooks.state.random_numbers.made_generators import make
 from ftlaunch_hooks.tensors.json_codec import StateError
+
+_MAKERS = ("dataset", "collate_fn", "collate_fn.__self__")  # of batches, in a DataLoader
 
 
 def kind_of(target: object) -> str | None:
@@ -60,13 +63,35 @@ def put_back(target: Any, saved: Mapping[str, Any]) -> None:
         target.set_state(state)
 
 
+class Later:
+    """An attribute that is None so far, and may be a generator later."""
+
+    def __init__(self, holder: Any, attribute: str) -> None:
+        self._holder, self._attribute = holder, attribute
+
+    def now(self) -> Any:
+        """The generator, once there is one."""
+        value = getattr(self._holder, self._attribute, None)
+        return None if kind_of(value) is None else value
+
+    def make(self, saved: Mapping[str, Any]) -> None:
+        """Have there be one like that of which `state_of` has told."""
+        make(self._holder, self._attribute, saved)
+
+
 class OwnGenerators:
     """The generators of one script, by name."""
 
     def __init__(self, attached: Mapping[str, Any], found: Mapping[str, Any]) -> None:
         """attached: given to attach(). found: by `find`."""
         self._attached = attached
-        self._all = {**found, **attached}
+        self._known = {**found, **attached}
+
+    @property
+    def _all(self) -> dict[str, Any]:
+        """Those that there are now."""
+        now = {name: one.now() if isinstance(one, Later) else one for name, one in self._known.items()}
+        return {name: one for name, one in now.items() if one is not None}
 
     def state(self) -> dict[str, Any]:
         """name -> the state now."""
@@ -82,6 +107,7 @@ class OwnGenerators:
                 raise StateError(f"cannot restore `{name}`: attached now, but not when the state was saved")
             if not _fits(target, saved[name]):
                 raise StateError(f"cannot restore `{name}`: it is a {kind_of(target)}, another generator was saved")
+        self._make(saved)
         other = {name for name, target in self._all.items() if name not in saved or not _fits(target, saved[name])}
         if other:
             say(
@@ -93,8 +119,15 @@ class OwnGenerators:
                 "the script makes it later its numbers begin anew, and this run is not exact; make it before attach()"
             )
 
+    def _make(self, saved: Mapping[str, Any]) -> None:
+        """Those that were saved, and that their holders would make later."""
+        for name, one in self._known.items():
+            if name in saved and isinstance(one, Later) and one.now() is None:
+                one.make(saved[name])
+
     def put_back(self, saved: Mapping[str, Any]) -> None:
         """Give each generator the state that was saved under its name."""
+        self._make(saved)
         for name, target in self._all.items():
             if name in saved and _fits(target, saved[name]):
                 put_back(target, saved[name])
@@ -123,7 +156,19 @@ def find(frame: FrameType, attached: Mapping[str, Any]) -> dict[str, Any]:
         if kind_of(target) is not None and id(target) not in seen:
             seen.add(id(target))
             found[path] = target
-    return found
+    return {**_later(places), **found}
+
+
+def _later(places: Mapping[str, Any]) -> dict[str, Later]:
+    """The attributes of data sets and collators that are None."""
+    loaders = {name: one for name, one in list(places.items()) if isinstance(one, DataLoader)}
+    holders = {f"{name}.{path}": _follow(one, path) for name, one in loaders.items() for path in _MAKERS}
+    return {
+        path: Later(holder, path.rpartition(".")[2])
+        for name, holder in holders.items()
+        for path, value in _attributes(name, holder)
+        if value is None
+    }
 
 
 def _known_ids() -> set[int]:
@@ -139,7 +184,7 @@ def _reach(names: Mapping[str, Any], *, everything: bool) -> Iterator[tuple[str,
     for name, target in list(names.items()):
         yield name, target
         if isinstance(target, DataLoader):
-            for holder in ("sampler", "batch_sampler", "batch_sampler.sampler", "dataset"):
+            for holder in ("sampler", "batch_sampler", "batch_sampler.sampler", *_MAKERS):
                 yield from _attributes(f"{name}.{holder}", _follow(target, holder))
         if everything or isinstance(target, (DataLoader, Sampler)):
             yield from _attributes(name, target)

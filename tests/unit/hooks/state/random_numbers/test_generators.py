@@ -14,7 +14,8 @@ import torch
 from tests.support.snapshots import Box, save
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from ftlaunch_hooks.state.random_numbers.generators import find
+from ftlaunch_hooks.adapters.batches.held_generators import HeldGenerators
+from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators, find
 from ftlaunch_hooks.state.state import RankState, StateError
 
 Draw = Callable[[Any], Any]
@@ -114,3 +115,54 @@ def test_the_generators_of_all_gpus_go_on(tmp_path: Path) -> None:
     resumed.restore(reader)
     resumed.restore_rng()
     assert draws() == expected
+
+
+class Masks:
+    """A collator, or a data set, that makes its generator when it needs it first."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.numbers = kind, None
+
+    def __call__(self, rows: list[int]) -> float:
+        if self.numbers is None:
+            self.numbers = {"python": random.Random, "numpy": np.random.default_rng}[self.kind](3)
+        return self.numbers.random()
+
+    def collate(self, rows: list[int]) -> float:
+        return self(rows)
+
+
+@pytest.mark.parametrize("kind", ["python", "numpy"])
+@pytest.mark.parametrize("method", [True, False])
+def test_one_that_a_collator_makes_later_goes_on(kind: str, method: bool) -> None:
+    """Taken out: without `_later` nothing is saved of it, and it begins anew."""
+
+    def made() -> tuple[Masks, OwnGenerators]:
+        masks = Masks(kind)
+        loader = DataLoader([1], collate_fn=masks.collate if method else masks)
+        frame = sys._getframe()
+        assert isinstance(loader, DataLoader)
+        return masks, OwnGenerators({}, find(frame, {}))
+
+    masks, own = made()
+    masks([])
+    saved = own.state()
+    expected = [masks([]), masks([])]
+    again, own = made()
+    own.check(saved)
+    own.put_back(saved)
+    assert [again([]), again([])] == expected
+
+
+def test_one_that_was_made_here_is_taken_away_where_its_holder_had_none() -> None:
+    """As a pass begins that is read again: the collator makes it in its first batch."""
+    masks = Masks("python")
+    held = HeldGenerators(DataLoader([1], collate_fn=masks))
+    before = held.states()
+    numbers = [masks([]), masks([])]
+    later = held.states()
+    masks.numbers = None  # as in another process
+    held.put_back(later)
+    assert masks.numbers is not None
+    held.put_back(before)
+    assert [masks([]), masks([])] == numbers

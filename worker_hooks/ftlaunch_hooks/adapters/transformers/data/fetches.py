@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ftlaunch_hooks.adapters.batch_sample import same, sample_of
-from ftlaunch_hooks.adapters.newest_batch import OTHER_BATCHES
+from ftlaunch_hooks.adapters.batches.batch_sample import same, sample_of
+from ftlaunch_hooks.adapters.batches.newest_batch import OTHER_BATCHES
 from ftlaunch_hooks.adapters.transformers.data import going_back
 from ftlaunch_hooks.adapters.transformers.data.numbers import Numbers, Reading, drawn_from, to_save
 from ftlaunch_hooks.adapters.transformers.data.worker_draws import WorkerDraws

@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.held_generators import HeldGenerators
+from ftlaunch_hooks.adapters.batches.held_generators import HeldGenerators
 
 
 class Reading(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.held_generators import HeldGenerators
+from ftlaunch_hooks.adapters.batches.held_generators import HeldGenerators
 from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step
 from ftlaunch_hooks.observe.unsaved.loop_source import source_of
 from ftlaunch_hooks.observe.unsaved.value_looks import is_library

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.batch_sample import same, sample_of
+from ftlaunch_hooks.adapters.batches.batch_sample import same, sample_of
 from ftlaunch_hooks.process.say import say
 
 OTHER_BATCHES = (

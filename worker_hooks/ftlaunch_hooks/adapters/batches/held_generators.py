@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy
 import torch
 
 from ftlaunch_hooks.state.random_numbers import generators
+from ftlaunch_hooks.state.random_numbers.made_generators import make, unmake
 
 _WITHIN = (
     *("base_dataloader", "batch_sampler", "sampler", "dataset", "collate_fn", "collate", "data_collator", "__self__"),
@@ -19,14 +19,6 @@ _WITHIN = (
 )
 _DEEP = 5
 _KINDS = {random.Random, torch.Generator, numpy.random.Generator, numpy.random.RandomState}
-_MADE: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "random.Random": lambda saved: random.Random(0),  # noqa: S311 - not for secrets
-    "torch.Generator": lambda saved: torch.Generator(saved["device"]),
-    "numpy.random.RandomState": lambda saved: numpy.random.RandomState(0),
-    "numpy.random.Generator": lambda saved: numpy.random.Generator(
-        getattr(numpy.random, saved["state"]["bit_generator"])(0)
-    ),
-}
 
 
 class HeldGenerators:
@@ -52,22 +44,20 @@ class HeldGenerators:
         return {path: generators.state_of(one) for path, one in self}
 
     def put_back(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """The reverse of `states`. A generator that its holder makes when it needs it first is made here."""
+        """The reverse of `states`. A generator that its holder makes when it needs it first is made here, or taken away
+        where it had not made it.
+        """
         now = dict(self)
+        for path in now.keys() - states.keys():
+            holder, _, name = path.rpartition(".")
+            unmake(self._holders[holder], name)
         for path, state in states.items():
             holder, _, name = path.rpartition(".")
             if path not in now and getattr(self._holders.get(holder), name, self) is None:
-                now[path] = _MADE[state["kind"]](state)
-                _give(self._holders[holder], name, now[path])
+                make(self._holders[holder], name, state)
+                now[path] = getattr(self._holders[holder], name)
             if path in now and generators.kind_of(now[path]) == state["kind"]:
                 generators.put_back(now[path], state)
-
-
-def _give(holder: Any, name: str, made: Any) -> None:
-    """Set an attribute as the holder would. Transformers' collators make a generator anew in a process not noted so."""
-    setattr(holder, name, made)
-    if hasattr(holder, f"_{name}_pid"):
-        setattr(holder, f"_{name}_pid", os.getpid())
 
 
 def _within(path: str, maker: Any, deep: int = _DEEP) -> Iterator[tuple[str, Any]]:
