@@ -11,6 +11,7 @@ import psutil
 import pytest
 from tests.support import sshd
 from tests.support.agents import NodesJob, free_port
+from tests.support.ctl import ftctl
 from tests.support.harness import FtJob
 from tests.support.leftovers import carriers
 from tests.support.sshd import SshHosts
@@ -119,6 +120,7 @@ def test_a_key_that_no_host_knows_starts_nothing(nodes: NodesJob, hosts: SshHost
 def test_a_detached_command_returns_when_the_job_has_begun_and_says_what_cannot_be(
     nodes: NodesJob, hosts: SshHosts
 ) -> None:
+    nodes.words = ("--steps", "10000")
     start(nodes, hosts, "--detach", step_time=0.1)
     assert nodes.wait() == 0, nodes.told
     assert nodes.stdout == f"{nodes.job_id}\n"
@@ -129,6 +131,7 @@ def test_a_detached_command_returns_when_the_job_has_begun_and_says_what_cannot_
     assert nodes.stdout == ""
     assert "cannot start: another agent of this job has --node-rank 0 on this machine" in nodes.stderr
     assert list(nodes.run_dir.glob("*terminal*")) == [log]
-    wait_for(lambda: nodes.events("job_finished"), "the end of the job")
+    assert ftctl("stop", str(nodes.run_dir), cwd=nodes.home)[0] == 0
+    wait_for(lambda: nodes.events("job_stopped"), "the end of the job")
     wait_for(lambda: not carriers(nodes.tag), "the end of its processes")
     assert "[ada] ftlaunch: " in log.read_text()

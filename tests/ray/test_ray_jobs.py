@@ -64,7 +64,7 @@ def test_sigterm_to_the_command_stops_the_job_with_a_checkpoint(
 @pytest.mark.long
 def test_a_node_whose_raylet_is_killed_is_replaced(nodes: NodesJob, cluster: RayCluster, alone: FtJob) -> None:
     """The agent there is told to leave, and the standby takes its place: no step is lost."""
-    start(nodes, cluster, "--spare", "1", step_time=0.3)
+    start(nodes, cluster, "--spare", "1", step_time=0.5)
     nodes.wait_step(5)
     wait_standby(nodes)
     raylet, agent = cluster.agent_of(nodes.ranks_of(1))

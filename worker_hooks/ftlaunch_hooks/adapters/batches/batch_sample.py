@@ -39,8 +39,10 @@ def _values(tensor: Tensor) -> Tensor:
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:
+    """Those whose values lie in rows: of sparse, nested, quantised and distributed ones nothing is looked at."""
     if isinstance(batch, Tensor):
-        yield batch
+        if batch.layout is torch.strided and not (batch.is_nested or batch.is_quantized or hasattr(batch, "to_local")):
+            yield batch
     elif isinstance(batch, Mapping):
         for name in sorted(batch, key=str):
             yield from _tensors(batch[name])
