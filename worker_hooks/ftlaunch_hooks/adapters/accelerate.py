@@ -6,6 +6,7 @@ ahead, and makes its iterator when its first batch is asked for: what is drawn t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -147,7 +148,7 @@ class _Loader:
         self._fetches = 0  # of this pass, without the first
         self._passes = False  # a pass is under way
         self._began_at: random_numbers.State | None = None
-        self._ahead_at: random_numbers.Raw | None = None
+        self._ahead_at: deque[random_numbers.Raw] = deque(maxlen=3)  # before the newest fetches of this pass
         self._saved: dict[str, Any] | None = None
         loader.begin, loader.end, loader._update_state_dict = self._begins, self._ends, self._fetches_next
         base = loader.base_dataloader  # the shard asks it for its iterator by this name
@@ -157,10 +158,11 @@ class _Loader:
         """At a boundary; until a pass has gone on from where the loader was, that is still where it is."""
         if self._saved is not None:
             return self._saved
-        had = self._fetches - 1 if self._loader.end_of_dataloader else self._fetches
-        ahead = random_numbers.cooked(self._ahead_at) if self._ahead_at is not None else None
-        place = {"had": had, "began_at": self._began_at, "ahead_at": ahead, "sample": self._newest.sample()}
-        within = place if self._passes else None
+        ended = self._loader.end_of_dataloader  # then the newest two fetches have brought nothing
+        before = 3 if ended else 1
+        ahead = random_numbers.cooked(self._ahead_at[-before]) if len(self._ahead_at) >= before else None
+        place = {"had": self._fetches - ended, "began_at": self._began_at, "ahead_at": ahead, "ended": ended}
+        within = {**place, "sample": self._newest.sample()} if self._passes else None
         return {"iteration": self._loader.iteration, "within": within, **self._draws.own()}
 
     def go_on_from(self, saved: dict[str, Any]) -> None:
@@ -177,6 +179,7 @@ class _Loader:
         self._begin()
         self._epochs.begins(self._loader.iteration)
         self._fetches, self._passes = 0, True
+        self._ahead_at.clear()
         if self._saved is None:
             self._began_at = self._draws.read()
             self._loader.skip_batches = 0
@@ -191,24 +194,24 @@ class _Loader:
         self._update()
         if self._saved is not None:
             self._go_back(self._saved)
-        if self._saved is None:
-            self._ahead_at = random_numbers.read_raw()
+        self._ahead_at.append(random_numbers.read_raw())
         self._fetches += 1
 
     def _go_back(self, saved: dict[str, Any]) -> None:
         """The batch of the boundary was read one batch ahead of it, and the one that follows behind it."""
-        left = saved["within"]["had"] - self._fetches
-        if left == 1:
-            random_numbers.put_back(saved["within"]["ahead_at"])
-        elif left == 0:
+        within = saved["within"]
+        left = within["had"] - self._fetches
+        if left == 1 + within["ended"] and within["ahead_at"] is not None:
+            random_numbers.put_back(within["ahead_at"])
+        if left == 0:
             self._saved = None
-            self._newest.compare(saved["within"]["sample"])
+            self._newest.compare(within["sample"])
             self._draws.put_back_own(saved)
             step = self._arrived()
             if self._loader.end_of_dataloader:
                 self._epochs.is_empty(step)
             else:
-                self._epochs.goes_on(saved["within"]["had"])
+                self._epochs.goes_on(within["had"])
 
     def _ends(self) -> None:
         self._passes = False

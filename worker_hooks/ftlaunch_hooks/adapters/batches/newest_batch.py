@@ -28,8 +28,12 @@ class NewestBatch:
         self._batch: list[Any] = []
 
     def of(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The same batches."""
-        for batch in batches:
+        """The same batches. An iterator is not asked for itself: Lightning's begins anew then."""
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
             self._batch = [batch]
             yield batch
 
