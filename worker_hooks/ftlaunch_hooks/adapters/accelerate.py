@@ -170,9 +170,7 @@ class _Loader:
         self._saved = saved if saved["within"] is not None else None
         self._loader.iteration = saved["iteration"]
         self._draws.put_back_seeds(saved)
-        if (
-            self._saved is None
-        ):  # else they are put back to the beginning of the pass, where some may not have been made
+        if self._saved is None:  # else the pass begins as it had begun: some may not have been made then
             self._draws.put_back_own(saved)
 
     def _begins(self) -> None:

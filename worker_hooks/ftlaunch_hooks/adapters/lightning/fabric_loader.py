@@ -65,9 +65,7 @@ class FabricLoader:
         self._loader.iteration = self._loader._num_iter_calls = saved["iteration"]
         self._saved = saved if saved["within"] is not None else None
         self._draws.put_back_seeds(saved)
-        if (
-            self._saved is None
-        ):  # else they are put back to the beginning of the pass, where some may not have been made
+        if self._saved is None:  # else the pass begins as it had begun: some may not have been made then
             self._draws.put_back_own(saved)
 
     def __iter__(self) -> Iterator[Any]:
