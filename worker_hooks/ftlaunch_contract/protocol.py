@@ -38,6 +38,7 @@ ENV_RESUME_TRAINING = "FTLAUNCH_RESUME_TRAINING"  # 0: of that only the weights 
 ENV_FRESH = "FTLAUNCH_FRESH"  # 1: start over, whatever checkpoints there are (only without a supervisor)
 ENV_SPIKE = "FTLAUNCH_SPIKE"  # what counts as a spike, see loss_record.parse_rule; empty: spikes are not looked for
 ENV_COMPARE_REPLICAS = "FTLAUNCH_COMPARE_REPLICAS"  # steps between digests of replicas; 0: never
+ENV_VERIFY_RESUME = "FTLAUNCH_VERIFY_RESUME"  # auto, on or off: whether steps are made to prove a resume
 ENV_AUTO_ATTACH = "FTLAUNCH_AUTO_ATTACH"  # 1: adapters attach to a framework that the script imports
 
 # --- exit codes -------------------------------------------------------------------------------------------
@@ -181,6 +182,11 @@ def memory_root(uid: int) -> Path:
 def stacks_path(memory_dir: Path, rank: int) -> Path:
     """Where STACKS_SIGNAL leaves the stacks of a rank and of the children it has forked."""
     return memory_dir / f"stacks_{rank}"
+
+
+def sampled_names_path(memory_dir: Path, rank: int) -> Path:
+    """Where a rank lists the parameters that its fingerprints sample: a JSON list of names, in their order."""
+    return memory_dir / f"sampled_{rank}.json"
 
 
 def witness_path(memory_dir: Path, rank: int) -> Path:

@@ -149,6 +149,7 @@ REPLICAS = _rank(
 )
 LOSSES = _rank("losses", 200, "Bad losses, a record of 8 words for each kind: loss_record.py.", count=16)
 DIGESTS = _rank("digests", 216, "Digests of replicas, a ring of 8 pairs: replica_record.py.", count=16)
+PROOF = _rank("proof", 248, "What the steps made again after a resume have shown: proof_record.py.", count=8)
 EXIT_FUTEX = _rank("exit_futex", 240, "A pthread_mutex_t: exit_futex.py.", count=8, lifetime=Lifetime.PAGE)
 
 # --- the supervisor's half ---------------------------------------------------------------------------------

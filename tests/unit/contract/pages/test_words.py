@@ -43,7 +43,7 @@ OFFSETS = {
     "agreed": 46, "agreed_slots": 47, "agreed_base": 48, "intent": 49, "wanted": 50, "memory": (52, 55),
     "schedule": (64, 127),
     "replicas": (128, 161), "losses": (200, 215), "digests": (216, 231), "own_steps": 232, "own_ns": 233,
-    "exit_futex": (240, 247),
+    "exit_futex": (240, 247), "proof": (248, 255),
     "stop_at": 256, "deadline_ns": 257, "leave": 258, "resume_kind": 259, "resume_step": 260, "persist_at": 261,
     "saved": 262, "reading": 263, "granted": 264, "every": 265, "every_from": 266, "sending": 267, "peer_every": 268,
 }  # fmt: skip
@@ -76,7 +76,7 @@ def planted(name: str, offset: int, count: int = 1, writer: Writer = Writer.RANK
         (planted("new", 252, 8), "new (words 252 to 259) must lie in the words 0 to 255 of the rank"),
         (planted("new", 509, 4, Writer.SUPERVISOR), "must lie in the words 256 to 511 of the supervisor"),
         (planted("new", -1), "must lie in the words 0 to 255 of the rank"),
-        (planted("step", 250), "two rows are called step"),
+        (planted("step", 234), "two rows are called step"),
     ],
 )
 def test_a_row_that_does_not_fit_is_refused(row: Words, complaint: str) -> None:

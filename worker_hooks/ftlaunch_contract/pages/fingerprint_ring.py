@@ -1,0 +1,181 @@
+"""The fingerprints of a rank's newest steps: a ring in a file beside the rank's page, which outlives the rank.
+
+Only the rank writes the file. A record has a fixed place (`step % capacity`) and is written word by word, so that a
+rank which is killed leaves each part of a record whole or absent. The process that resumes the rank reads what the dead
+one has left, and compares the steps that both of them made. Standard library only.
+
+    header   8 words: magic, capacity (records), bytes of samples in a record, checksum of the samples' names, 4 spare
+    record   8 words: step, parts (bits), batch, random numbers, learning rates, loss (a double), losses seen, spare;
+             then the samples of the parameters, as bytes
+"""
+
+from __future__ import annotations
+
+import enum
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAGIC = 0x464E4750524E5431
+_HEADER = struct.Struct("<8q")
+_RECORD = struct.Struct("<qqQQQdqq")
+_STEP, _PARTS, _BATCH, _RANDOM, _RATES, _LOSS, _LOSSES = range(7)  # words of a record
+CAPACITY = 64
+"""records of a ring: how many of its newest steps a rank can prove"""
+
+
+class StepPart(enum.IntFlag):
+    """What a record tells of its step. A step under way has only those parts that were known when its rank ended."""
+
+    BATCH = 1
+    RANDOM = 2
+    RATES = 4
+    LOSS = 8
+    SAMPLES = 16
+
+
+@dataclass(frozen=True)
+class StepFingerprint:
+    """What one rank has noted of one step.
+
+    batch, random, rates: 64 bits each, of the step's batches, of the random numbers' states at its end, and of the
+    learning rates at its end. loss: the last loss of the step. losses: how many there were. samples: of the parameters
+    at the step's end, as bytes in the layout of the ring that they come from.
+    """
+
+    step: int
+    parts: StepPart
+    batch: int = 0
+    random: int = 0
+    rates: int = 0
+    loss: float = 0.0
+    losses: int = 0
+    samples: bytes = b""
+
+
+def ring_path(directory: Path, rank: int) -> Path:
+    """Return the ring file of a rank. directory: of pages and snapshots."""
+    return directory / f"fingerprints_{rank:05d}"
+
+
+class FingerprintRing:
+    """The ring of the rank that writes it."""
+
+    def __init__(self, path: Path, sample_bytes: int, names_checksum: int) -> None:
+        """Map the file, and make it where it is missing or has another layout; records of the same layout stay.
+
+        Args:
+            path: see ring_path.
+            sample_bytes: bytes of samples in a record, a multiple of 8.
+            names_checksum: of the list of what is sampled; samples of another list cannot be compared.
+
+        Raises:
+            OSError: there is no room for the file, or it cannot be opened.
+        """
+        self._stride = _RECORD.size + sample_bytes
+        size = _HEADER.size + CAPACITY * self._stride
+        header = _HEADER.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum, 0, 0, 0, 0)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            is_same = os.fstat(fd).st_size == size and os.pread(fd, _HEADER.size, 0) == header
+            if not is_same:
+                os.ftruncate(fd, 0)
+                os.posix_fallocate(fd, 0, size)  # ENOSPC here instead of SIGBUS later
+                os.pwrite(fd, header, 0)
+            self._map = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+        self.memory = memoryview(self._map)
+        self._q = self.memory.cast("q")
+        self._d = self.memory.cast("d")
+
+    def samples_at(self, step: int) -> int:
+        """Return the offset in `memory` of the samples of a step's record."""
+        return _HEADER.size + (step % CAPACITY) * self._stride + _RECORD.size
+
+    def _words_at(self, step: int) -> int:
+        return (_HEADER.size + (step % CAPACITY) * self._stride) // 8
+
+    def begin(self, step: int) -> None:
+        """Empty the record of a step that begins; the record of an older step at this place is given up."""
+        at = self._words_at(step)
+        self._q[at + _PARTS] = 0
+        self._q[at + _LOSSES] = 0
+        self._q[at + _STEP] = step
+
+    def note_batch(self, step: int, batch: int) -> None:
+        """Note the fingerprint (64 bits) of the step's batches so far."""
+        at = self._words_at(step)
+        self._q[at + _BATCH] = _signed(batch)
+        self._q[at + _PARTS] |= StepPart.BATCH
+
+    def note_loss(self, step: int, loss: float) -> None:
+        """Note a loss of the step; of several the last one counts."""
+        at = self._words_at(step)
+        self._d[at + _LOSS] = loss
+        self._q[at + _LOSSES] += 1
+        self._q[at + _PARTS] |= StepPart.LOSS
+
+    def finish(self, step: int, *, random: int, rates: int, has_samples: bool) -> None:
+        """Note what is known at the end of a step. The samples must lie at `samples_at` already, if there are any."""
+        at = self._words_at(step)
+        self._q[at + _RANDOM] = _signed(random)
+        self._q[at + _RATES] = _signed(rates)
+        more = StepPart.RANDOM | StepPart.RATES | (StepPart.SAMPLES if has_samples else 0)
+        self._q[at + _PARTS] |= more
+
+    def read(self) -> dict[int, StepFingerprint]:
+        """Return the records as they are now, by step."""
+        return _records(self.memory)
+
+    def forget(self) -> None:
+        """Empty all records."""
+        for step in range(CAPACITY):
+            at = self._words_at(step)
+            self._q[at + _PARTS] = 0
+
+    def close(self) -> None:
+        """Unmap the file, which stays."""
+        self._q.release()
+        self._d.release()
+        self.memory.release()
+        self._map.close()
+
+
+def steps_after(directory: Path, rank: int, step: int) -> int:
+    """Count the steps behind `step` of which a rank has left something to compare, a step under way included.
+
+    0 as well where there is no ring, or none that can be read.
+    """
+    try:
+        content = ring_path(directory, rank).read_bytes()
+    except OSError:
+        return 0
+    return sum(number > step for number in _records(memoryview(content)))
+
+
+def _records(memory: memoryview) -> dict[int, StepFingerprint]:
+    if len(memory) < _HEADER.size:
+        return {}
+    magic, capacity, sample_bytes = _HEADER.unpack_from(memory)[:3]
+    stride = _RECORD.size + sample_bytes
+    if magic != _MAGIC or len(memory) != _HEADER.size + capacity * stride:
+        return {}
+    found = {}
+    for place in range(capacity):
+        begin = _HEADER.size + place * stride
+        step, parts, batch, random, rates, loss, losses, _ = _RECORD.unpack_from(memory, begin)
+        if parts and step % capacity == place:
+            end = begin + stride
+            samples = bytes(memory[begin + _RECORD.size : end]) if parts & StepPart.SAMPLES else b""
+            found[step] = StepFingerprint(
+                step=step, parts=StepPart(parts), batch=batch, random=random, rates=rates, loss=loss, losses=losses,
+                samples=samples,
+            )  # fmt: skip
+    return found
+
+
+def _signed(word: int) -> int:
+    return word - (word >> 63 << 64)
