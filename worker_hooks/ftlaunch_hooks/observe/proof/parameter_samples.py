@@ -77,7 +77,9 @@ class ParameterSamples:
         layout = "\n".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in shapes.items())
         self.checksum = zlib.crc32(layout.encode())
         """of names, shapes and dtypes: samples of the same checksum lie alike"""
-        self._outputs: dict[int, list[Tensor]] = {}
+        self._memory: memoryview | None = None
+        self._outputs: dict[tuple[int, int], list[Tensor]] = {}
+        """by offset and turn: where in the memory the numbers of each dtype go"""
 
     def _make_turns(self) -> list[_Turn]:
         each = max(1, min(_MOST_OF_ONE, _NUMBERS // self._size))
@@ -93,20 +95,24 @@ class ParameterSamples:
         """
         if not self._turns:
             return False
-        turn = self._turns[step % len(self._turns)]
-        if (
-            _addresses(turn.parameters, are_plain=turn.are_plain) != turn.addresses
-        ):  # `p.data = x`, or the module has moved
+        number = step % len(self._turns)
+        turn = self._turns[number]
+        addresses = _addresses(turn.parameters, are_plain=turn.are_plain)
+        if addresses != turn.addresses:  # `p.data = x`, or the module has moved
             if not all(map(_can_be_sampled, self._found.values())):
                 return False
             turns = self._make_turns()
             if max(map(_bytes_of, turns)) > self.bytes_needed:
                 return False
             self._turns = turns
-            turn = turns[step % len(turns)]
-        outputs = self._outputs.get(offset)
+            turn = turns[number]
+            self._memory = None
+        if memory is not self._memory:
+            self._memory = memory
+            self._outputs = {}
+        outputs = self._outputs.get((offset, number))
         if outputs is None:
-            outputs = self._outputs[offset] = list(_outputs(turn, memory, offset))
+            outputs = self._outputs[offset, number] = list(_outputs(turn, memory, offset))
         with torch.no_grad():
             for views, output in zip(turn.views.values(), outputs, strict=True):
                 torch.cat(views, out=output)
