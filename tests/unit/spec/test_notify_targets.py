@@ -74,7 +74,7 @@ def test_read(notify: str, targets: tuple[NotifyTarget, ...]) -> None:
         (
             "{command: x, on: [recoverd]}",
             "`notify.on` is recoverd; it must be some of incident, recovered, give_up, done, "
-            "stopped, slow, hang_suspected; did you mean `recovered`?",
+            "stopped, slow, hang_suspected, differs; did you mean `recovered`?",
         ),
         (
             "{apprise: slack}",
