@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from ftlaunch.memory.directory import count_pages, forget_snapshots
 from ftlaunch.memory.recovery_plan import NONE, newest_common
 from ftlaunch_contract.pages.page import Page, create_page, page_path
-from ftlaunch_contract.protocol import Resume
+from ftlaunch_contract.protocol import Resume, sampled_names_path
 
 
 class Pages:
@@ -116,6 +117,17 @@ class Pages:
         """From the pages: the step that all ranks had completed (NONE: not known), time of the newest beat."""
         steps = [page.step if page.attempt != NONE else NONE for page in self.pages]
         return min(steps), max(page.beat_ns for page in self.pages) / 1e9
+
+    def sampled_name(self, rank: int, index: int) -> str:
+        """Return the name of a parameter that a rank's fingerprints sample; empty where the list cannot be read.
+
+        The list of a rank on another node lies in that node's memory.
+        """
+        try:
+            names = json.loads(sampled_names_path(self.directory, rank).read_text())
+            return str(names[index]) if index >= 0 else ""
+        except (OSError, ValueError, LookupError, TypeError):
+            return ""
 
     def close(self) -> None:
         """Unmap the pages."""
