@@ -19,11 +19,11 @@ from ftlaunch_hooks.observe.proof.step_proof import StepProof
 pytestmark = pytest.mark.gpu
 
 
-def live(directory: Path, first: int, last: int, *, extra: float = 0.0) -> list[Proof]:
+def live(directory: Path, device: str, first: int, last: int, *, extra: float = 0.0) -> list[Proof]:
     """Make steps whose parameters and loss depend on the number of the step alone."""
     ends: list[Proof] = []
     page = Page(directory / "page")
-    model = nn.Linear(64, 64, device="cuda")
+    model = nn.Linear(64, 64, device=device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     kind = Resume.MEMORY if first else Resume.FRESH
 
@@ -40,7 +40,7 @@ def live(directory: Path, first: int, last: int, *, extra: float = 0.0) -> list[
     )  # fmt: skip
     proof.begin(first, kind, directory / "copy", is_comparable=True)
     for step in range(first + 1, last + 1):
-        (model(torch.ones(4, 64, device="cuda")).sum() * step).backward()
+        (model(torch.ones(4, 64, device=device)).sum() * step).backward()
         set_state(step)
         proof.end_step(step, in_full=step == last)
     seen_losses.listen(None)
@@ -48,25 +48,25 @@ def live(directory: Path, first: int, last: int, *, extra: float = 0.0) -> list[
     return ends
 
 
-def test_steps_made_again_on_a_gpu_are_proved(tmp_path: Path) -> None:
+def test_steps_made_again_on_a_gpu_are_proved(tmp_path: Path, device: str) -> None:
     create_page(tmp_path / "page")
-    assert live(tmp_path, 0, 10) == []
-    [proof] = live(tmp_path, 6, 10)
+    assert live(tmp_path, device, 0, 10) == []
+    [proof] = live(tmp_path, device, 6, 10)
     assert proof.verdict is ProofVerdict.SAME
     assert proof.steps >= 1
 
 
-def test_a_difference_on_a_gpu_is_found(tmp_path: Path) -> None:
+def test_a_difference_on_a_gpu_is_found(tmp_path: Path, device: str) -> None:
     create_page(tmp_path / "page")
-    live(tmp_path, 0, 10)
-    [proof] = live(tmp_path, 6, 10, extra=0.5)
+    live(tmp_path, device, 0, 10)
+    [proof] = live(tmp_path, device, 6, 10, extra=0.5)
     assert proof.verdict is ProofVerdict.DIFFERENT
 
 
-def test_the_loss_is_noted_with_the_samples(tmp_path: Path) -> None:
+def test_the_loss_is_noted_with_the_samples(tmp_path: Path, device: str) -> None:
     create_page(tmp_path / "page")
-    live(tmp_path, 0, 3)
-    model = nn.Linear(64, 64, device="cuda")
+    live(tmp_path, device, 0, 3)
+    model = nn.Linear(64, 64, device=device)
     samples = ParameterSamples({"model": model})
     path = ring_path(tmp_path, 0)
     ring = FingerprintRing(path, sample_bytes=samples.bytes_needed, names_checksum=samples.checksum)
