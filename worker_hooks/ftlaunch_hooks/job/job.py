@@ -29,6 +29,7 @@ from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.open_step import OpenStep
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
+from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
@@ -71,6 +72,7 @@ class Job:
             coordinator.rank, _VERSIONS, step if kind.in_memory else NONE, coordinator.storage_slots,
         )  # fmt: skip
         self._snapshots.trainings = trainings
+        self._snapshots.seeds = bootstrap.own_seeds()
         self._watch = Stopwatch(self._page, compared=coordinator.world_size > 1)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         names_go_to = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
