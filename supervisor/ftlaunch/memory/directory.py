@@ -102,7 +102,8 @@ def first_page(directory: Path) -> int:
 
 
 def forget_snapshots(directory: Path) -> None:
-    """Delete pages and snapshot slots."""
+    """Delete pages, snapshot slots, and fingerprints of steps."""
     layout.remove_slots(directory)
-    for page in directory.glob("page_*"):
-        page.unlink()
+    for pattern in ("page_*", "fingerprints_*"):
+        for path in directory.glob(pattern):
+            path.unlink()
