@@ -93,7 +93,7 @@ def _check_named(objects: Collection[str], **options: Collection[str]) -> None:
             raise AttachError(f"cannot attach: {option} names {unknown[0]!r}, which is none of {sorted(objects)}")
 
 
-def _check_reached() -> None:
+def _check_reached(_ends_well: bool) -> None:
     """The script ends. One that has not come to the training where the job is has trained nothing: that is no end."""
     if _job is not None:
         return

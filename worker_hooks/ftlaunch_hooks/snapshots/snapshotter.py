@@ -169,7 +169,9 @@ class Snapshotter:
             self._compare(new)
             slot.host.run()
             slot.gpu.wait_for_gpus()
-            private = slot.gpu.privately() if slot.gpu.sources else None
+            # the last copy is not made beside the training: as the interpreter ends, no thread takes work any more
+            beside = bool(slot.gpu.sources) and new.hold is not Why.END
+            private = slot.gpu.privately() if beside else None
             if private is None:
                 slot.gpu.run()
                 self._commit(number, new)
