@@ -12,18 +12,17 @@ import torch
 import ftlaunch_hooks as ft
 
 torch.manual_seed(1)
-how, made = sys.argv[1], 0
+how, made = sys.argv[1], []
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 job = ft.attach(model=model, optimizer=optimizer)
 
 
 def step() -> None:
-    global made
     optimizer.zero_grad()
     model(torch.randn(4, 4)).square().mean().backward()
     optimizer.step()
-    made += 1
+    made.append(1)
 
 
 def watched(steps):
@@ -45,7 +44,7 @@ if how == "break":
 elif how == "return":
     train_until(6)
 elif how in ("zip", "changed"):
-    for _ in zip(job.steps(30), range(7)):
+    for _ in zip(job.steps(30), range(7), strict=False):
         step()
 elif how == "islice":
     steps = job.steps(30)
@@ -64,4 +63,4 @@ elif how == "raise":
 if how == "changed":
     with torch.no_grad():
         model.weight.zero_()
-print(f"made {made} steps, job.step is {job.step}")
+print(f"made {len(made)} steps, job.step is {job.step}")

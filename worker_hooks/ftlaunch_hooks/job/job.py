@@ -29,6 +29,7 @@ from ftlaunch_hooks.job.resume_proof import ResumeProof
 from ftlaunch_hooks.job.script_end import NO_FINISH, at_ordinary_end
 from ftlaunch_hooks.job.trainings import keep_end
 from ftlaunch_hooks.observe import replica_digests
+from ftlaunch_hooks.observe.loop_beginning import Loop, beginning_loop, places_of
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.open_step import OpenStep
 from ftlaunch_hooks.observe.step_timer import Stopwatch
@@ -41,6 +42,10 @@ from ftlaunch_hooks.state.state import Choices, RankState
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
 from ftlaunch_hooks.tensors.dtypes import local_of
 
+BEGINS_ANEW = (
+    "the loop `{written}` ({place}) begins at its first pass, although the job goes on at step {step}: steps that were"
+    " made are made once more, and the run is not exact; write `{better}`, or begin where job.step says"
+)
 _VERSIONS = {"python": platform.python_version(), "torch": torch.__version__, "layout": str(layout.VERSION)}
 
 
@@ -114,6 +119,25 @@ class Job:
         self._resume_proof.begin(objects, self.step, Resume.FRESH, is_comparable=False)
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
         self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
+
+    def watch_beginning(self, frame: FrameType) -> None:
+        """Look whether the script's own loop begins at its first pass though the job has resumed.
+
+        frame: in which the script, and no adapter, has called attach().
+        """
+        if not self.resumed or self.step <= self.began_at or self._coordinator.rank != 0:
+            return
+        attached_at, step = places_of(frame), self.step
+
+        def look(stepping: FrameType) -> bool:
+            if self._in_loop or self.step != step or self._positions.any:
+                return True
+            loop = beginning_loop(stepping, self, attached_at)
+            if isinstance(loop, Loop):
+                say(BEGINS_ANEW.format(written=loop.written, place=loop.place, better=loop.better, step=step))
+            return bool(loop)
+
+        self._open_step.before_first = look
 
     # --- what a script may ask ----------------------------------------------------------------------------
 

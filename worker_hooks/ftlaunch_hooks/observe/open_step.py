@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any, Protocol
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -21,11 +24,15 @@ class OpenStep:
     def __init__(self, job: CountsSteps) -> None:
         self._job = job
         self._stepped_after: int | None = None  # so many steps were complete when an optimizer stepped last
+        self.before_first: Callable[[FrameType], bool] | None = None
+        """called before optimizer steps, with a frame of them, until it returns True"""
         hook = register_optimizer_step_pre_hook(self._before_step)
         os.register_at_fork(after_in_child=hook.remove)  # a child's steps are not the rank's
 
     def _before_step(self, optimizer: object, args: Any, kwargs: Any) -> None:
         self._stepped_after = self._job.step
+        if self.before_first is not None and self.before_first(sys._getframe(1)):
+            self.before_first = None
 
     @property
     def is_made(self) -> bool:

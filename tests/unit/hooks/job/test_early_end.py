@@ -19,13 +19,9 @@ def steps() -> Generator[int]:
         raise
 
 
-def counted() -> Iterator[int]:
-    yield from steps()
-
-
 def wrapped() -> Iterator[int]:
     for step in steps():
-        yield step
+        yield 1 * step
 
 
 def returns() -> int:
