@@ -27,6 +27,8 @@ class ClusterPages(Pages):
         """told with what the ranks begin"""
         self.prepared: tuple[Resume, int, int] = (Resume.UNDECIDED, NONE, NONE)
         """what the next attempt is told of where it resumes: kind, step, first step to be held"""
+        self.evidence_told: dict[int, int] = {}
+        """rank -> the newest step of which it has left a fingerprint, as its node said when its ranks had gone"""
         self.every = 0
         """the steps between snapshots that were announced; 0: none were"""
         self.copied_every = 0
@@ -55,8 +57,18 @@ class ClusterPages(Pages):
         super().prepare(kind, step, persist_at)
         self.send = send
 
+    def evidence(self) -> dict[int, int]:
+        """Return what the nodes have said of their ranks' fingerprints; a rank that nobody has spoken of has none."""
+        return {rank: self.evidence_told.get(rank, NONE) for rank in range(len(self.pages))}
+
+    def forget_fingerprints(self) -> None:
+        """Have the nodes delete the fingerprints of steps."""
+        self.evidence_told = {}
+        self.send("forget_fingerprints", [])
+
     def decide(self, kind: Resume, step: int, persist_at: int) -> None:
         """See Pages."""
+        self.evidence_told = {}
         self.prepared = kind, step, persist_at
         self.on_decided(kind)
         super().decide(kind, step, persist_at)
@@ -117,6 +129,8 @@ def perform(pages: Pages, verb: str, values: list[Any]) -> None:
         pages.announce_interval(values[0], values[1])
     elif verb == "leave" and not values:
         pages.ask_leave()
+    elif verb == "forget_fingerprints" and not values:
+        pages.forget_fingerprints()
     elif verb in ("hold", "reading", "release", "went_back", "copy_every") and len(values) == 1:
         getattr(pages, "hold_at" if verb == "hold" else verb)(values[0])
     else:
