@@ -80,8 +80,6 @@ class ResumeDecision:
         """For the pages of an attempt; UNDECIDED while the saver verifies what storage has. Raises OSError."""
         self._asked, self._fetching = False, None
         if self.numbers.back_before is not None:
-            if self.spec.numbers.skip_bad_data:
-                self.pages.forget_fingerprints()  # the steps that are made again have other samples
             self.saving.hurry()  # a save under way holds up all ranks
             return self._ask(NONE, healthy_before=self.numbers.back_before)  # and nothing that is in memory
         stored = self._stored()

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ftlaunch_contract.checkpoint import layout
-from ftlaunch_contract.pages.fingerprint_ring import forget_rings
 from ftlaunch_contract.protocol import memory_root
 
 _PLACES = "places.json"
@@ -103,8 +102,8 @@ def first_page(directory: Path) -> int:
 
 
 def forget_snapshots(directory: Path) -> None:
-    """Delete pages, snapshot slots and fingerprints of steps."""
-    forget_rings(directory)
+    """Delete pages, snapshot slots, and fingerprints of steps."""
     layout.remove_slots(directory)
-    for page in directory.glob("page_*"):
-        page.unlink()
+    for pattern in ("page_*", "fingerprints_*"):
+        for path in directory.glob(pattern):
+            path.unlink()

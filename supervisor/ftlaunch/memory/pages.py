@@ -124,10 +124,6 @@ class Pages:
         ranks = range(self.first, self.first + len(self.pages))
         return {rank: fingerprint_ring.newest_step(self.directory, rank) for rank in ranks}
 
-    def forget_fingerprints(self) -> None:
-        """Delete the fingerprints of steps: those made again will be others on purpose. Raises OSError."""
-        fingerprint_ring.forget_rings(self.directory)
-
     def step_seconds(self) -> float:
         """Return how long the newest step of the slowest rank took; 0 where no rank says."""
         return max((page.step_seconds for page in self.pages), default=0.0)

@@ -45,6 +45,11 @@ def storage_slots(checkpoint_dir: Path, name: str) -> Path:
     return checkpoint_dir / f".staged-{name}"
 
 
+def fingerprints_path(checkpoint_dir: Path, rank: int) -> Path:
+    """Where a rank leaves a copy of its ring of fingerprints, for a run that resumes from storage."""
+    return checkpoint_dir / "fingerprints" / f"rank_{rank:05d}"
+
+
 def link_slot(link: Path, target: Path) -> None:
     """Make the directory of a slot on storage, and the link to it where slots lie. Raises OSError."""
     target.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -130,11 +130,17 @@ class FingerprintRing:
         """Return the records as they are now, by step."""
         return _records(self.memory)
 
-    def forget(self) -> None:
-        """Empty all records."""
-        for step in range(CAPACITY):
-            at = self._words_at(step)
-            self._q[at + _PARTS] = 0
+    def record(self, step: int) -> StepFingerprint:
+        """Return the record of a step that was begun, as it is now."""
+        begin = _HEADER.size + (step % CAPACITY) * self._stride
+        return _record(self.memory, begin, self._stride)
+
+    def forget_after(self, step: int) -> None:
+        """Empty the records of all later steps; of a negative step those of all steps."""
+        for place in range(CAPACITY):
+            at = self._words_at(place)
+            if self._q[at + _STEP] > step:
+                self._q[at + _PARTS] = 0
 
     def close(self) -> None:
         """Unmap the file, which stays."""
@@ -142,6 +148,16 @@ class FingerprintRing:
         self._d.release()
         self.memory.release()
         self._map.close()
+
+
+def read_copy(path: Path, *, sample_bytes: int, names_checksum: int) -> dict[int, StepFingerprint]:
+    """Return the records of a copy of a ring, by step; none where there is no copy, or one of another layout."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return {}
+    header = _HEADER.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum, 0, 0, 0, 0)
+    return _records(memoryview(content)) if content.startswith(header) else {}
 
 
 def steps_after(directory: Path, rank: int, step: int) -> int:
@@ -168,12 +184,6 @@ def newest_step(directory: Path, rank: int) -> int:
     return max(_records(memoryview(content)), default=-1)
 
 
-def forget_rings(directory: Path) -> None:
-    """Delete the rings of all ranks in a directory: what they hold is not to be compared. Raises OSError."""
-    for path in directory.glob("fingerprints_*"):
-        path.unlink(missing_ok=True)
-
-
 def _records(memory: memoryview) -> dict[int, StepFingerprint]:
     if len(memory) < _HEADER.size:
         return {}
@@ -183,16 +193,19 @@ def _records(memory: memoryview) -> dict[int, StepFingerprint]:
         return {}
     found = {}
     for place in range(capacity):
-        begin = _HEADER.size + place * stride
-        step, parts, batch, random, rates, loss, losses, _ = _RECORD.unpack_from(memory, begin)
-        if parts and step % capacity == place:
-            end = begin + stride
-            samples = bytes(memory[begin + _RECORD.size : end]) if parts & StepPart.SAMPLES else b""
-            found[step] = StepFingerprint(
-                step=step, parts=StepPart(parts), batch=batch, random=random, rates=rates, loss=loss, losses=losses,
-                samples=samples,
-            )  # fmt: skip
+        one = _record(memory, _HEADER.size + place * stride, stride)
+        if one.parts and one.step % capacity == place:
+            found[one.step] = one
     return found
+
+
+def _record(memory: memoryview, begin: int, stride: int) -> StepFingerprint:
+    step, parts, batch, random, rates, loss, losses, _ = _RECORD.unpack_from(memory, begin)
+    samples = bytes(memory[begin + _RECORD.size : begin + stride]) if parts & StepPart.SAMPLES else b""
+    return StepFingerprint(
+        step=step, parts=StepPart(parts), batch=batch, random=random, rates=rates, loss=loss, losses=losses,
+        samples=samples,
+    )  # fmt: skip
 
 
 def _signed(word: int) -> int:

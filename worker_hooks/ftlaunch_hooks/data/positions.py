@@ -36,6 +36,8 @@ class Positions:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         self._moved: list[Position] = [target for target in kept.values() if _is_position(target)]
         self.any = bool(self._moved)
+        self.skips_ahead = False
+        """samples that follow are passed over: a run that has resumed is to be another one than it was"""
         self._loaders = {name: target for name, target in kept.items() if isinstance(target, DataLoader)}
         for name, loader in self._loaders.items():
             if _is_position(loader.batch_sampler) or _is_position(loader.sampler):
@@ -68,6 +70,7 @@ class Positions:
         """
         if not spans or not self.skippable:
             return
+        self.skips_ahead = spans[-1][1] > self._moved[0].consumed
         sampler = self._moved[0]
         assert isinstance(sampler, PositionedSampler)
         sampler.skip(spans)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from ftlaunch_contract.checkpoint.metadata import Trainings
@@ -22,11 +23,18 @@ class Boundary:
     """What a rank does between two steps: it beats, and does what all ranks are ordered to do."""
 
     def __init__(
-        self, coordinator: Coordinator, state: RankState, snapshots: Snapshotter, watch: Stopwatch, losses: LossWatch
+        self,
+        coordinator: Coordinator,
+        state: RankState,
+        snapshots: Snapshotter,
+        watch: Stopwatch,
+        losses: LossWatch,
+        before_snapshot: Callable[[int], None],
     ) -> None:
-        """Before the first step; the state is restored."""
+        """Before the first step; the state is restored. before_snapshot: called with a step whose snapshot is taken."""
         self._coordinator, self._page = coordinator, coordinator.page
         self._state, self._snapshots, self._watch, self._losses = state, snapshots, watch, losses
+        self._before_snapshot = before_snapshot
         self._even, self._progress = coordinator.even, snapshots.budget.progress
         self._pace = AdaptiveInterval(*coordinator.memory_interval)
         node = coordinator.node
@@ -120,6 +128,8 @@ class Boundary:
             order = replace(order, hold=Why.END)
         self._snapshots.trouble = self._losses.trouble
         agreed = self._agree(step, order)
+        if agreed.take or agreed.hold is not None:
+            self._before_snapshot(step)
         with self._coordinator.watched_lock:
             taken = self._snapshots.boundary(step, agreed, self._schedule.write)
         now = time.monotonic_ns()

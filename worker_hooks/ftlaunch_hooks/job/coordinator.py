@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_contract.pages.page import Page
@@ -17,6 +17,7 @@ from ftlaunch_hooks.standalone.shard_saver import HeldSnapshots
 class Coordinator(Protocol):
     """What decides where a rank resumes, stops and saves."""
 
+    is_supervised: bool  # a supervisor reads what this rank writes into its page, and tells people
     rank: int
     world_size: int
     node: NodeRanks  # the ranks that are on this rank's node
@@ -50,6 +51,9 @@ class Coordinator(Protocol):
 
     def leave(self) -> int:
         """The last step's snapshot is held: wait for what must be done before this rank ends; returns the exit code."""
+
+    def leave_at_once(self) -> NoReturn:
+        """As `leave`, and end this process with that exit code, from any thread: no atexit function runs."""
 
     def finish(self) -> None:
         """The loop is over: wait for what must be done before the script goes on."""

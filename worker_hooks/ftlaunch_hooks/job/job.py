@@ -22,6 +22,7 @@ from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.boundary import Boundary
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
+from ftlaunch_hooks.job.resume_proof import ResumeProof
 from ftlaunch_hooks.job.script_end import NO_FINISH, at_ordinary_end
 from ftlaunch_hooks.job.trainings import keep_end
 from ftlaunch_hooks.observe import replica_digests
@@ -75,8 +76,11 @@ class Job:
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         names_go_to = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
         self._snapshots.digests = replica_digests.asked_for(self._page, coordinator.world_size, names_go_to)
-        self._boundary = Boundary(coordinator, self._state, self._snapshots, self._watch, self._losses)
-        self._begin(kind)
+        self._resume_proof = ResumeProof(coordinator)
+        self._boundary = Boundary(
+            coordinator, self._state, self._snapshots, self._watch, self._losses, self._resume_proof.note_snapshot
+        )
+        self._begin(kind, objects)
         self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
 
     def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
@@ -99,6 +103,7 @@ class Job:
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._state.hold_structure()
         self._boundary.turn_to(self._state, self._trainings, self.step)
+        self._resume_proof.begin(objects, self.step, Resume.FRESH, is_comparable=False)
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
         self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
 
@@ -135,10 +140,11 @@ class Job:
         began = self.step
         self._snapshots.budget.progress.intend(total)
         try:
-            step, quietly = self.step, self._boundary.cross_quietly
+            step, quietly, end_step = self.step, self._boundary.cross_quietly, self._resume_proof.end_step
             while step < total:
                 yield step
                 step += 1
+                end_step(step)
                 if step < total and quietly(step):
                     self.step = step
                 else:
@@ -156,6 +162,7 @@ class Job:
         """
         if loss is not None:
             self._page.loss = loss
+            self._resume_proof.note_loss(self._page.loss)
             self._losses.note(self._page.loss)
             self._boundary.be_heard(self.step + 1)
             if self._in_loop and not math.isfinite(self._page.loss):
@@ -166,6 +173,7 @@ class Job:
         if self._page.phase == Phase.STARTUP or self._page.flags & Flag.LOOP_LEFT:
             self._page.phase = Phase.TRAIN
             self._page.lower_flag(Flag.LOOP_LEFT)
+        self._resume_proof.end_step(self.step + 1)
         if self._boundary.cross_quietly(self.step + 1):
             self.step += 1
         else:
@@ -183,6 +191,7 @@ class Job:
             raise AttachError("cannot finish: the loop of steps() goes on; call finish() behind it, or not at all")
         if self.is_over:
             return
+        self._resume_proof.cancel_stop()
         if self._kept != self.step:
             self._keep_last()
         self._leave_loop()
@@ -214,10 +223,12 @@ class Job:
 
     # --- the beginning, and step by step -------------------------------------------------------------------
 
-    def _begin(self, kind: Resume) -> None:
+    def _begin(self, kind: Resume, objects: Mapping[str, Any]) -> None:
         """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
         self._state.hold_structure()
         self._boundary.open(self.step, kind)
+        is_comparable = not self._state.begins_anew and not self._positions.skips_ahead
+        self._resume_proof.begin(objects, self.step, kind, is_comparable=is_comparable)
         self._page.beat(self.step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
         self._boundary.announce(self.step + 1)
@@ -257,8 +268,13 @@ class Job:
         self._boundary.be_heard(step + 1 if self._positions.any else self._unsaved.due)
         if hold is not None:
             self._kept = step
-        if hold == Why.STOP:
-            self._stop()
+            if hold != Why.STOP:
+                self._resume_proof.leave_copy_at_next_step()
+            elif self._resume_proof.should_make_another_step():
+                self._snapshots.settle()
+                self._resume_proof.make_another_step(self._stop)
+            else:
+                self._stop()
 
     def _count(self, step: int) -> None:
         """Move the data position on, and judge the loss that was noted."""
@@ -286,6 +302,7 @@ class Job:
 
     def _script_ends(self) -> None:
         """The interpreter ends: outside a loop of steps(), and not told to stop, the script has ended the training."""
+        self._resume_proof.leave_if_stopping()
         self._watcher.catch_up()  # a handler of the script's own may run before the watcher's thread
         if self._in_loop or self._page.flags & Flag.LOOP_LEFT or self.stop_requested:
             return

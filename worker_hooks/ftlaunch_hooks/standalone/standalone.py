@@ -12,9 +12,11 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
@@ -45,6 +47,7 @@ def join() -> Standalone:
 class Standalone:
     """This rank, among its peers: a Coordinator without a supervisor."""
 
+    is_supervised = False
     even = True  # nobody would end the ranks that wait for one that has left its loop
     patience_ns = 0  # rank 0 announces at every boundary
 
@@ -128,6 +131,13 @@ class Standalone:
     def leave(self) -> int:
         """Wait until the checkpoint is committed; 75 when it is."""
         return protocol.EXIT_SAVED if self._saved() else protocol.EXIT_GIVEN_UP
+
+    def leave_at_once(self) -> NoReturn:
+        """End this process with what `leave` returns; its memory directory goes with it."""
+        code = self.leave()
+        sys.stdout.flush()
+        self._memory.leave_at_once()
+        os._exit(code)
 
     def _saved(self) -> bool:
         """Wait for the end of the save under way; whether it is on storage."""

@@ -89,6 +89,8 @@ class RankState:
         self._rng_read: dict[str, Any] = {}
         self._begun = self._restored = False
         self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
+        self.begins_anew = False
+        """`restore` has left objects as the script made them: the resumed run is to be another one than it was"""
         self._structure: Structure | None = None
         self._share_out()
 
@@ -231,6 +233,7 @@ class RankState:
 
     def _check_objects(self, state: Mapping[str, Json]) -> None:
         names, anew = set(state) - TAKEN.keys() - self._frozen, self._anew.names(state)
+        self.begins_anew = bool(anew)
         if missing := set(self._parts) - names - anew:
             raise StateError(f"cannot restore {few(missing)}: attached now, but not when the state was saved")
         if surplus := names - set(self._parts):

@@ -61,11 +61,6 @@ class ClusterPages(Pages):
         """Return what the nodes have said of their ranks' fingerprints; a rank that nobody has spoken of has none."""
         return {rank: self.evidence_told.get(rank, NONE) for rank in range(len(self.pages))}
 
-    def forget_fingerprints(self) -> None:
-        """Have the nodes delete the fingerprints of steps."""
-        self.evidence_told = {}
-        self.send("forget_fingerprints", [])
-
     def decide(self, kind: Resume, step: int, persist_at: int) -> None:
         """See Pages."""
         self.evidence_told = {}
@@ -129,8 +124,6 @@ def perform(pages: Pages, verb: str, values: list[Any]) -> None:
         pages.announce_interval(values[0], values[1])
     elif verb == "leave" and not values:
         pages.ask_leave()
-    elif verb == "forget_fingerprints" and not values:
-        pages.forget_fingerprints()
     elif verb in ("hold", "reading", "release", "went_back", "copy_every") and len(values) == 1:
         getattr(pages, "hold_at" if verb == "hold" else verb)(values[0])
     else:

@@ -48,7 +48,9 @@ class Member:
         directory, storage = coordinator.memory_dir, coordinator.storage_slots
         self.snapshots = Snapshotter(self.state, page, peers, directory, coordinator.rank, {}, base, storage)
         watch, losses = Stopwatch(page, compared=False), LossWatch(page, parse_rule(""))
-        self.boundary = Boundary(coordinator, self.state, self.snapshots, watch, losses)
+        self.boundary = Boundary(
+            coordinator, self.state, self.snapshots, watch, losses, before_snapshot=lambda step: None
+        )
 
     def live(self, steps: range) -> tuple[Why | None, list[int]]:
         """Make steps; returns why the last one's snapshot is held, and the steps of all snapshots."""

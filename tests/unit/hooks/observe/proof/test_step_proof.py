@@ -1,0 +1,189 @@
+"""Two lives of a rank in one directory: the second one proves that it makes the steps of the first one again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from ftlaunch_contract.pages.fingerprint_ring import ring_path
+from ftlaunch_contract.pages.page import Page, create_page
+from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, told_proof
+from ftlaunch_contract.protocol import Resume
+from ftlaunch_hooks.observe.proof import seen_losses
+from ftlaunch_hooks.observe.proof.step_proof import StepProof
+
+
+class Life:
+    """One process of the rank: a model whose state is a function of the step, unless it is told to differ."""
+
+    def __init__(self, directory: Path, step: int, kind: Resume, *, is_comparable: bool = True) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Linear(3, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.step, self.ends = step, list[tuple[Proof, str]]()
+        self.page = Page(directory / "page")
+        self._set_state()
+        self.proof = StepProof(
+            {"model": self.model, "optimizer": self.optimizer},
+            page=self.page,
+            directory=directory,
+            rank=0,
+            on_end=lambda proof, name: self.ends.append((proof, name)),
+        )
+        self.proof._pace = lambda cost, took: None  # type: ignore[method-assign]  # every step, however fast
+        self.proof.begin(step, kind, directory / "copy", is_comparable=is_comparable)
+
+    def _set_state(self, *, extra: float = 0.0) -> None:
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.fill_(self.step + 1.0 + extra)
+        torch.manual_seed(self.step)
+
+    def live(self, steps: int, *, extra: float = 0.0, loss: float | None = None) -> Life:
+        for _ in range(steps):
+            self.step += 1
+            self.proof.note_loss(self.step / 8 if loss is None else loss)
+            self._set_state(extra=extra)
+            self.proof.end_step(self.step)
+        return self
+
+    def die(self) -> None:
+        seen_losses.listen(None)
+        self.page.close()
+
+    @property
+    def told(self) -> Proof:
+        return told_proof(self.page)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    create_page(tmp_path / "page")
+    yield tmp_path
+    seen_losses.listen(None)
+
+
+def first_life(directory: Path, steps: int = 10) -> None:
+    life = Life(directory, 0, Resume.FRESH).live(steps)
+    assert life.told.verdict is ProofVerdict.NONE
+    life.die()
+
+
+def test_steps_that_are_made_again_alike_prove_the_resume(directory: Path) -> None:
+    first_life(directory)
+    life = Life(directory, 6, Resume.MEMORY)
+    assert (life.told.verdict, life.told.ahead) == (ProofVerdict.AHEAD, 4)
+    life.live(3)
+    assert (life.told.verdict, life.told.steps) == (ProofVerdict.AHEAD, 3)
+    life.live(1)
+    assert (life.told.verdict, life.told.step, life.told.steps) == (ProofVerdict.SAME, 10, 4)
+    life.live(5)
+    assert life.told.step == 10
+    assert len(life.ends) == 1
+
+
+def test_the_first_step_that_differs_is_told_at_once_with_the_parameter(directory: Path) -> None:
+    first_life(directory)
+    life = Life(directory, 6, Resume.MEMORY).live(1).live(1, extra=0.5)
+    proof, name = life.ends[0]
+    assert (proof.verdict, proof.step, proof.what) == (ProofVerdict.DIFFERENT, 8, ProofPart.PARAMETER)
+    assert (name, proof.before, proof.now) == ("model.weight", 9.0, 9.5)
+    assert life.told == proof
+    life.live(3)
+    assert len(life.ends) == 1
+
+
+def test_a_step_under_way_at_the_kill_counts_by_its_loss(directory: Path) -> None:
+    life = Life(directory, 0, Resume.FRESH).live(6)
+    life.proof.note_loss(123.0)
+    life.die()
+    again = Life(directory, 6, Resume.MEMORY)
+    assert again.told.ahead == 1
+    again.live(1)
+    assert (again.told.verdict, again.told.what) == (ProofVerdict.DIFFERENT, ProofPart.LOSS)
+    assert (again.told.before, again.told.now) == (123.0, 7 / 8)
+
+
+def test_where_no_step_is_made_again_nothing_is_verified(directory: Path) -> None:
+    first_life(directory, 6)
+    assert Life(directory, 6, Resume.MEMORY).told.verdict is ProofVerdict.UNVERIFIED
+
+
+def test_a_life_that_dies_early_leaves_what_the_first_one_knew(directory: Path) -> None:
+    first_life(directory)
+    life = Life(directory, 4, Resume.MEMORY).live(2)
+    life.die()
+    again = Life(directory, 5, Resume.MEMORY).live(5)
+    assert (again.told.verdict, again.told.step) == (ProofVerdict.SAME, 10)
+
+
+def test_a_run_that_went_another_way_is_compared_with_itself_from_then_on(directory: Path) -> None:
+    first_life(directory)
+    life = Life(directory, 4, Resume.MEMORY).live(3, loss=5.0)
+    assert life.told.verdict is ProofVerdict.DIFFERENT
+    life.die()
+    again = Life(directory, 6, Resume.MEMORY).live(1, loss=5.0).live(4)
+    assert (again.told.verdict, again.told.step) == (ProofVerdict.SAME, 7)
+
+
+@pytest.mark.parametrize("kind", [Resume.FRESH, Resume.WEIGHTS, Resume.LOADED])
+def test_a_run_that_begins_is_compared_with_nothing(directory: Path, kind: Resume) -> None:
+    first_life(directory)
+    life = Life(directory, 0, kind).live(2, loss=9.0)
+    assert life.told.verdict is ProofVerdict.NONE
+    assert not life.ends
+
+
+def test_a_run_that_is_to_go_another_way_is_compared_with_nothing(directory: Path) -> None:
+    first_life(directory)
+    life = Life(directory, 6, Resume.MEMORY, is_comparable=False).live(4, loss=9.0)
+    assert life.told.verdict is ProofVerdict.UNVERIFIED
+
+
+def test_after_a_stop_the_copy_beside_the_checkpoints_is_compared(directory: Path) -> None:
+    life = Life(directory, 0, Resume.FRESH).live(7)
+    life.proof.leave_copy(directory / "copy").join()
+    life.die()
+    ring_path(directory, 0).unlink()  # the memory of a job that was stopped is gone
+    again = Life(directory, 6, Resume.STORAGE)
+    assert again.told.verdict is ProofVerdict.AHEAD
+    again.live(1)
+    assert (again.told.verdict, again.told.steps) == (ProofVerdict.SAME, 1)
+
+
+def test_a_copy_of_another_run_proves_nothing(directory: Path) -> None:
+    life = Life(directory, 0, Resume.FRESH).live(5, extra=0.25).live(3, extra=0.25)
+    life.proof.leave_copy(directory / "copy").join()
+    life.die()
+    ring_path(directory, 0).unlink()
+    assert Life(directory, 6, Resume.STORAGE).told.verdict is ProofVerdict.UNVERIFIED
+
+
+def test_memory_of_another_state_proves_nothing(directory: Path) -> None:
+    first_life(directory)
+    life = Life(directory, 0, Resume.FRESH).live(8, extra=0.25)
+    life.die()
+    again = Life(directory, 6, Resume.MEMORY)
+    assert again.told.verdict is ProofVerdict.UNVERIFIED
+
+
+def test_a_copy_that_cannot_be_written_is_told_of(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    life = Life(directory, 0, Resume.FRESH).live(1)
+    (directory / "file").touch()
+    life.proof.leave_copy(directory / "file" / "copy").join()
+    assert "cannot leave fingerprints" in "".join(capfd.readouterr())
+
+
+def test_steps_that_are_too_short_are_not_all_noted_in_full(directory: Path) -> None:
+    life = Life(directory, 0, Resume.FRESH)
+    del life.proof._pace  # type: ignore[method-assign]
+    for _ in range(64):
+        life.proof._pace(1e-4, took=1e-4)
+    assert life.proof._every == 25
+    for _ in range(64):
+        life.proof._pace(1e-4, took=0.05)
+    assert life.proof._every == 1

@@ -1,0 +1,74 @@
+"""Fingerprints of what a step depends on besides the parameters: global random numbers, learning rates, batches."""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import xxhash
+from torch import Tensor
+from torch.optim import Optimizer
+
+_GROUPS = 64
+"""parameter groups of an optimizer whose learning rates are looked at"""
+
+
+_RARELY = 8
+"""of so many steps one looks at the generators of Python and NumPy, too: reading them costs ten times as much"""
+
+
+def fingerprint_random_numbers(step: int) -> int:
+    """Return 64 bits of the states of torch's global generators, those of GPUs included, and at times of other ones.
+
+    Nothing waits for a device: the state of a GPU's generator lies in this process's memory. Python's and NumPy's
+    generators count at every eighth step; NumPy's once NumPy is imported.
+    """
+    found = xxhash.xxh3_64(torch.get_rng_state().numpy().data)
+    if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
+        for generator in torch.cuda.default_generators:
+            found.update(generator.get_state().numpy().data)
+    if step % _RARELY == 0:
+        _update_with_other_generators(found)
+    return found.intdigest()
+
+
+def _update_with_other_generators(found: xxhash.xxh3_64) -> None:
+    _, words, gauss = random.getstate()
+    # a tuple of ints has the same hash in every process: only strings and bytes are hashed with a seed
+    found.update(struct.pack("<qd", hash(words), gauss if gauss is not None else 0.0))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        state = numpy.random.get_state(legacy=False)
+        inner = state["state"]
+        if state["bit_generator"] == "MT19937":
+            found.update(inner["key"])
+            found.update(struct.pack("<qqd", inner["pos"], state["has_gauss"], state["gauss"]))
+        else:
+            found.update(repr(state).encode())
+
+
+def fingerprint_learning_rates(optimizers: Sequence[Optimizer]) -> int:
+    """Return 64 bits of the learning rates of the optimizers' groups; a rate that lies on a device is left out."""
+    rates = [group.get("lr") for optimizer in optimizers for group in optimizer.param_groups[:_GROUPS]]
+    numbers = [_number(rate) for rate in rates]
+    return xxhash.xxh3_64_intdigest(struct.pack(f"<{len(numbers)}d", *numbers))
+
+
+def _number(rate: Any) -> float:
+    if isinstance(rate, Tensor):
+        return float(rate) if rate.device.type == "cpu" else 0.0
+    return float(rate) if isinstance(rate, (int, float)) else 0.0
+
+
+def fingerprint_batch(sample: Tensor, before: int) -> int | None:
+    """Return 64 bits of a sample of a batch, and of the batches `before` it in the same step.
+
+    None where the sample lies on a device: reading it would wait.
+    """
+    if sample.device.type != "cpu":
+        return None
+    return xxhash.xxh3_64_intdigest(sample.numpy().data, seed=before)

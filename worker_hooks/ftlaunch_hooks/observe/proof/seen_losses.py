@@ -1,0 +1,39 @@
+"""The losses of a step, seen where a script calls `loss.backward()`.
+
+`torch.Tensor.backward` is replaced by a function that notes the tensor's value and goes on as before. Only a tensor
+with one number on the CPU is read: anything else would wait for a device.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+_listener: Callable[[float], None] | None = None
+
+
+def listen(listener: Callable[[float], None] | None) -> None:
+    """Have `listener` called with each loss from here on; None: with none. There is one listener in a process."""
+    global _listener  # noqa: PLW0603 - one process is one rank
+    _listener = listener
+    if listener is not None:
+        _replace_backward()
+
+
+@functools.cache
+def _replace_backward() -> None:
+    original: Callable[..., Any] = Tensor.backward
+
+    @functools.wraps(original)
+    def backward(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        if listener is not None and type(self) is Tensor and self.device.type == "cpu" and self.numel() == 1:
+            listener(self.detach().item())
+        return original(self, *args, **kwargs)
+
+    Tensor.backward = backward  # type: ignore[method-assign]
+    os.register_at_fork(after_in_child=lambda: listen(None))  # a child's losses are not the rank's
