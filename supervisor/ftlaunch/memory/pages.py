@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ftlaunch.memory.directory import count_pages, forget_snapshots
 from ftlaunch.memory.recovery_plan import NONE, newest_common
+from ftlaunch_contract.pages import fingerprint_ring
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from ftlaunch_contract.protocol import Resume, sampled_names_path
 
@@ -117,6 +118,15 @@ class Pages:
         """From the pages: the step that all ranks had completed (NONE: not known), time of the newest beat."""
         steps = [page.step if page.attempt != NONE else NONE for page in self.pages]
         return min(steps), max(page.beat_ns for page in self.pages) / 1e9
+
+    def evidence(self) -> dict[int, int]:
+        """Return rank -> the newest step of which the rank has left a fingerprint; NONE where it has left none."""
+        ranks = range(self.first, self.first + len(self.pages))
+        return {rank: fingerprint_ring.newest_step(self.directory, rank) for rank in ranks}
+
+    def step_seconds(self) -> float:
+        """Return how long the newest step of the slowest rank took; 0 where no rank says."""
+        return max((page.step_seconds for page in self.pages), default=0.0)
 
     def sampled_name(self, rank: int, index: int) -> str:
         """Return the name of a parameter that a rank's fingerprints sample; empty where the list cannot be read.

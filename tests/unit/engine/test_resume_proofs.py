@@ -12,6 +12,7 @@ from tests.support.fakes.clock import BEGIN
 from tests.support.fakes.ranks import FakeGroup
 
 from ftlaunch.policy.states import JobState
+from ftlaunch_contract.pages.fingerprint_ring import FingerprintRing, ring_path
 from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, tell_proof
 from ftlaunch_contract.protocol import Resume, sampled_names_path
 
@@ -119,3 +120,37 @@ def test_what_was_compared_is_told_where_the_attempt_ends_before(tmp_path: Path,
     world = killed_once(tmp_path, prove)
     (told,) = world.told("resume_verified")
     assert told["steps"] == 2
+
+
+@pytest.mark.parametrize(("mode", "begun_at"), [("on", 7), ("auto", 7), ("off", 8)])
+def test_a_kill_behind_a_snapshot_goes_one_snapshot_further_back(tmp_path: Path, mode: str, begun_at: int) -> None:
+    """The ranks have left snapshots of steps 7 and 8, and fingerprints up to step 8."""
+    world = World(tmp_path, verify_resume=mode)
+
+    def leave(group: FakeGroup) -> None:
+        for rank in group.ranks:
+            page = world.pages[rank]
+            page.set_slot(0, 7)
+            page.set_slot(1, 8)
+            page.end_step(8, 10_000_000, 1)
+            ring = FingerprintRing(ring_path(world.pages.directory, rank), sample_bytes=0, names_checksum=1)
+            for step in (6, 7, 8):
+                ring.begin(step)
+                ring.finish(step, random=1, rates=1, has_samples=False)
+            ring.begin(9)
+            ring.close()
+        group.exit(1, -9)
+
+    def begin(group: FakeGroup) -> None:
+        if group.attempt == 0:
+            world.train(group, 8)
+            world.clock.at(8.5, lambda: leave(group))
+            return
+        asked.extend(page.resume for page in world.pages.pages)
+        world.train(group, 2, first=9)
+        world.clock.at(world.clock() - BEGIN + 5, lambda: world.finish(group))
+
+    asked: list[tuple[Resume, int]] = []
+    world.on_spawn = begin
+    world.run()
+    assert asked == [(Resume.MEMORY, begun_at)] * 2

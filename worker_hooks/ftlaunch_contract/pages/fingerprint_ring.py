@@ -180,6 +180,18 @@ def steps_after(directory: Path, rank: int, step: int) -> int:
     return sum(number > step for number in _records(memoryview(content)))
 
 
+def newest_step(directory: Path, rank: int) -> int:
+    """Return the newest step of which a rank has left something to compare, a step under way included; -1 without any.
+
+    -1 as well where there is no ring, or none that can be read.
+    """
+    try:
+        content = ring_path(directory, rank).read_bytes()
+    except OSError:
+        return -1
+    return max(_records(memoryview(content)), default=-1)
+
+
 def _records(memory: memoryview) -> dict[int, StepFingerprint]:
     if len(memory) < _HEADER.size:
         return {}
