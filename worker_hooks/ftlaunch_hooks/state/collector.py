@@ -2,9 +2,9 @@
 
 There are three kinds of tensors. A *replicated* tensor (a parameter under DistributedDataParallel, or its optimizer
 state) is the same on every rank, or on every rank of a group: one rank saves it, where all of these have agreed that
-each of them holds it (replica_agreement.py); otherwise every rank saves its own. Of a *sharded* tensor (a DTensor)
-every rank saves its shard; of equal shards the first rank's is saved. Where not all ranks hold a replicated tensor, or
-share out a sharded one, its key names those that do.
+each of them holds it with the same values (replica_agreement.py); otherwise every rank saves its own. Of a *sharded*
+tensor (a DTensor) every rank saves its shard; of equal shards the first rank's is saved. Where not all ranks hold a
+replicated tensor, or share out a sharded one, its key names those that do.
 Of any other tensor every rank saves *its own*: rank 0 under the plain key, rank r under `key@r`.
 
 Each node by itself saves all that is replicated: its ranks agree among themselves, and share it out. What rank r saves
@@ -52,7 +52,7 @@ class TensorItem:
     owned: bool  # whether this rank is the one that saves it
     group: str = "opt"  # the kind of file it belongs to, see layout.GROUPS
     settled: bool = False  # only the step of an attached optimizer changes it
-    replicated: bool = False  # it is the same on every rank of the job
+    replica: str = ""  # the key on every rank, where all ranks of the job are to hold the same; else empty
 
     @property
     def chunk(self) -> Chunk:
@@ -97,6 +97,7 @@ class Collector:
         self._agreed: Held = {}  # as `_items` has it
         self._found: list[tuple[str, TensorItem, Replica | None]] = []  # with the key without ranks
         self._held: Held = {}
+        self._held_tensors: dict[str, Tensor] = {}
         self._items: list[TensorItem] = []
         self.outside: Sequence[str] = ()
         """see Collected; of the last collection"""
@@ -117,6 +118,7 @@ class Collector:
             self.outside = [key for key, known in self._now.items() if known.outside]
             self._found = [(key, one.item, one.replica) for key, one in self._now.items() if one.item is not None]
             self._held = {item.key: replica for _, item, replica in self._found if replica is not None}
+            self._held_tensors = {item.key: item.tensor for _, item, _ in self._found if item.key in self._held}
         agreed = self._agreement.agreed if self._agreement is not None else self._agreed
         if changed or agreed is not self._agreed:
             self._agreed = agreed
@@ -125,13 +127,18 @@ class Collector:
 
     def agree(self, step: int) -> bool:
         """Agree with all ranks, at the boundary of `step`, on what was collected last; see ReplicaAgreement.meet."""
-        return self._agreement is None or self._agreement.meet(step, self._held)
+        return self._agreement is None or self._agreement.meet(step, self._held, self._held_tensors)
+
+    def take_apart(self) -> list[str]:
+        """The attached objects of which ranks have been found to hold other values; see ReplicaAgreement."""
+        return self._agreement.take_apart() if self._agreement is not None else []
 
     def _saved_by(self, key: str, item: TensorItem, replica: Replica | None) -> TensorItem:
         """The item of a replicated tensor, or of this rank's own where not all hold it that should."""
         if replica is None or self._agreed.get(item.key) == replica:
             return item
-        return replace(item, key=own_key(key, self.rank), owned=True, replicated=False)
+        apart = self._agreement is not None and self._agreement.is_apart(replica)
+        return replace(item, key=own_key(key, self.rank), owned=True, replica=item.replica if apart else "")
 
     def mark(self) -> int:
         """A place in the collection, for `since`."""
@@ -205,7 +212,7 @@ class Collector:
             owned = owner.place == self.node.place(self.rank)
             key = shared_key(key, owner.group) if owner.group else key
         local, everywhere = tensor.detach(), owner is not None and not owner.group
-        return TensorItem(key, local, (0,) * local.dim(), tuple(local.shape), owned, replicated=everywhere)
+        return TensorItem(key, local, (0,) * local.dim(), tuple(local.shape), owned, replica=key if everywhere else "")
 
 
 def _is_outside(tensor: Tensor) -> bool:

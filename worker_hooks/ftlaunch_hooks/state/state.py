@@ -35,6 +35,10 @@ from ftlaunch_hooks.tensors.replicated import Said, replicated_parameters
 __all__ = ["Choices", "Collected", "RankState", "StateError"]
 
 _IN_STEPS = "in_steps"
+_APART = (
+    "the ranks hold other values of {names}, of which all ranks are to hold the same (DistributedDataParallel, or"
+    " replicated=): from here on each rank saves its own, and only as many ranks can resume from it"
+)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,8 @@ class RankState:
             return True
         collected = self._collect()
         whole = self._collector.agree(step)
+        if (apart := self._collector.take_apart()) and self.rank == self.node.first:
+            say(_APART.format(names=few(apart)))
         self._ahead = (step, replace(collected, items=self._collector.finish())) if whole else None
         return whole
 
