@@ -29,6 +29,7 @@ from ftlaunch_contract.shared_keys import own_key, shared_key
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
+from ftlaunch_hooks.tensors.memory_layout import Placed, Restored, describe
 from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
 
 
@@ -73,11 +74,13 @@ class Collected:
 class _Known:
     """A tensor of the last collection, and the item that was made of it."""
 
-    __slots__ = ("address", "item", "outside", "plain", "replica", "settled", "shape", "strides", "tensor")
+    __slots__ = ("address", "item", "outside", "plain", "replica", "restored", "settled", "shape", "strides", "tensor")
 
-    def __init__(self, tensor: Tensor, item: TensorItem | None, settled: bool, replica: Replica | None) -> None:
+    def __init__(
+        self, tensor: Tensor, item: TensorItem | None, settled: bool, replica: Replica | None, restored: Restored
+    ) -> None:  # fmt: skip
         local = local_of(tensor)
-        self.tensor, self.plain, self.settled = tensor, local is tensor, settled
+        self.tensor, self.plain, self.settled, self.restored = tensor, local is tensor, settled, restored
         # `p.data = x` keeps the tensor object and changes these
         self.address, self.shape, self.strides = local.data_ptr(), local.shape, local.stride()
         self.item, self.replica = item, replica
@@ -105,6 +108,8 @@ class Collector:
         self._now: dict[str, _Known] = {}
         self._changed = True
         self._told: set[str] = set()
+        self.layouts: Json = describe(())
+        """how the tensors of the last collection lie in memory; the same object where no tensor was replaced"""
 
     def begin(self) -> None:
         """Start a collection."""
@@ -119,11 +124,17 @@ class Collector:
             self._found = [(key, one.item, one.replica) for key, one in self._now.items() if one.item is not None]
             self._held = {item.key: replica for _, item, replica in self._found if replica is not None}
             self._held_tensors = {item.key: item.tensor for _, item, _ in self._found if item.key in self._held}
+            self.layouts = describe(self.placed())
         agreed = self._agreement.agreed if self._agreement is not None else self._agreed
         if changed or agreed is not self._agreed:
             self._agreed = agreed
             self._items = [self._saved_by(*found) for found in self._found]
         return self._items
+
+    def placed(self) -> list[Placed]:
+        """The tensors of the last collection, by their keys without a rank; without those that are sharded."""
+        known = self._before.items()
+        return [Placed(key, one.tensor, one.restored) for key, one in known if one.plain and one.item is not None]
 
     def agree(self, step: int) -> bool:
         """Agree with all ranks, at the boundary of `step`, on what was collected last; see ReplicaAgreement.meet."""
@@ -168,10 +179,12 @@ class Collector:
         owner: Owner | None = None,
         settled: bool = False,
         key: str | None = None,
+        restored: Restored = Restored.ANEW,
     ) -> str:
         """Put a tensor in; returns its key without a rank.
 
         owner: of a replicated tensor, see share_out. settled: see TensorItem. key: instead of the path's.
+        restored: what becomes of the tensor in a restore.
         Raises StateError for a tensor that cannot be saved, or a key that is already taken.
         """
         if key is None:
@@ -184,7 +197,7 @@ class Collector:
                 item = replace(item, group=group, settled=settled)
                 if owner is not None and not is_sharded(tensor):
                     replica = Replica(str(path[0]), owner.place, DTYPES[item.tensor.dtype], item.whole, owner.group)
-            known = _Known(tensor, item, settled, replica)
+            known = _Known(tensor, item, settled, replica, restored)
             self._changed = True
             self._look_for_graph(path, key, tensor)
         if key in self._now:
