@@ -350,9 +350,7 @@ class Job:
             say(f"job.finish() saves no step {step}: an optimizer has stepped since, and no step_done() has followed")
             return
         else:
-            self._snapshots.trouble = self._losses.trouble
-            with self._coordinator.watched_lock:
-                self._snapshots.take(step, Why.END)
+            self._boundary.keep_last(step)
         self._kept = step
         self._coordinator.held(self._snapshots, step, Why.END)
 
