@@ -16,9 +16,14 @@ from ftlaunch_hooks.state.random_numbers.generators import kind_of
 from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.json_codec import StateError
 
-RNG = "rng"
+RNG, LOOPS = "rng", "epoch_loop"
 # names that are not free for attached objects
-TAKEN = {RNG: "random numbers", gradients.NAME: "gradients", bucket_layout.NAME: "DDP's buckets"}
+TAKEN = {
+    RNG: "random numbers",
+    gradients.NAME: "gradients",
+    bucket_layout.NAME: "DDP's buckets",
+    LOOPS: "place in job.epochs()",
+}
 
 
 def check_attachable(objects: Mapping[str, Any], frozen: Collection[str]) -> None:
