@@ -12,12 +12,11 @@ import sys
 from collections import deque
 from collections.abc import Generator, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader
 
-from ftlaunch_contract.protocol import Flag, Phase
 from ftlaunch_hooks.data.sample_seeds import mixed
 from ftlaunch_hooks.job.restore import AttachError
 from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
@@ -26,25 +25,51 @@ from ftlaunch_hooks.passes import enumerations
 from ftlaunch_hooks.passes.kept_loader import NO_BATCH, KeptLoader, LoaderPass
 from ftlaunch_hooks.state.random_numbers import shared
 
-if TYPE_CHECKING:
-    from ftlaunch_hooks.job.job import Job
-
 _BLIND = (
     "the script's loop over epochs is not over job.epochs(), and does not ask for job.step: after a resume it begins at"
-    " its first epoch, and makes more epochs than an undisturbed run; write `for epoch in job.epochs(number):` around"
-    " job.batches()"
+    " its first epoch, and makes more epochs than an undisturbed run; write `for epoch in job.epochs(number):`"
 )
 _BETWEEN = (
     "the body of an epoch goes through job.batches() a second time: where the job resumes in the second pass, what"
-    " stands before that in the body runs again, and the run is not exact where that changes anything; give each pass an"
-    " epoch of its own"
+    " stands before that in the body runs again, and the run is not exact where that changes anything; give each pass"
+    " an epoch of its own"
 )
+
+
+class Steps(Protocol):
+    """What the loops need of the Job."""
+
+    step: int
+
+    def restore_rng(self) -> None:
+        """See Job."""
+
+    def _enter_epochs(self) -> None:
+        """The first step is to be made, or gone on with: the random numbers are put back."""
+
+    def _go_on_in_loop(self) -> None:
+        """A pass begins."""
+
+    def _pause_loop(self) -> None:
+        """The script has left a loop, and may end: it is to say so."""
+
+    def _end_epochs(self) -> None:
+        """All epochs are made: the last step is saved, and the training is over."""
+
+    def _cross(self) -> None:
+        """A step is complete, and another one follows."""
+
+    def _complete(self, *, last: bool) -> None:
+        """A step is complete. last: none follows."""
+
+    def _moves(self, sampler: object) -> bool:
+        """Whether an attached sampler is moved on with each step."""
 
 
 class EpochLoop:
     """Where the script is in its epochs, and in the batches of each."""
 
-    def __init__(self, job: Job, saved: dict[str, Any] | None, rank: int, world_size: int) -> None:
+    def __init__(self, job: Steps, saved: dict[str, Any] | None, rank: int, world_size: int) -> None:
         """saved: what `state` had returned where the job resumes. Raises AttachError for another number of ranks."""
         self._job, self._rank, self._world_size = job, rank, world_size
         self._speaks = EpochLoops(speaks=rank == 0)
@@ -101,13 +126,9 @@ class EpochLoop:
                 yield self._epoch
                 self._end_epoch(last=self._epoch + 1 == total)
         finally:
-            # Left early it goes on to job.finish(), or to the end of the script, which says that it is missing.
-            self._in_epochs = self._has_entered = job._in_loop = False
-        if job._kept != job.step:
-            job._keep_last()
-        job._leave_loop()
-        job._unsaved.loop_left(job._state.random_numbers())
-        job._coordinator.finish()
+            self._in_epochs = self._has_entered = False
+            job._pause_loop()
+        job._end_epochs()
 
     def _enter(self) -> None:
         """The first step is to be made, or gone on with."""
@@ -115,8 +136,7 @@ class EpochLoop:
             return
         if self._resumed is not None:
             self._alive = {id(one) for one in gc.get_objects() if isinstance(one, DataLoader)}
-        self._job._unsaved.loop_begins(self._job.step, self._job._state.random_numbers())
-        self._job._enter()
+        self._job._enter_epochs()
         self._is_used = self._has_entered = True
 
     def _begin_epoch(self) -> None:
@@ -147,7 +167,7 @@ class EpochLoop:
 
     def finish(self) -> None:
         """The script says that its training is over, behind loops that were left early, or have no job.epochs()."""
-        if self._step_is_open and not self._job._in_loop:
+        if self._step_is_open and not self._in_epochs and not self._open:
             self._step_is_open = False
             self._job._complete(last=True)
 
@@ -185,25 +205,23 @@ class EpochLoop:
                 yield batch
                 if self._open[:1] != [mine]:
                     raise AttachError(
-                        "cannot go on with a pass over job.batches(): the body of its epoch has ended, and its last step"
-                        " is complete; begin each pass in the epoch that it belongs to"
+                        "cannot go on with a pass over job.batches(): the body of its epoch has ended, and its last"
+                        " step is complete; begin each pass in the epoch that it belongs to"
                     )
                 if not mine.has_more():
                     break
                 self._step_is_open = False
-                self._cross()
+                self._job._cross()
         finally:
             if self._open[:1] == [mine]:
                 self._open = []
             if not self._in_epochs:
-                self._job._in_loop = False
+                self._job._pause_loop()
 
     def _begin_pass(self, kept: KeptLoader, iterator: BatchIterator) -> LoaderPass:
         """Begin a pass, or bring it back to the batch behind the boundary from which the job resumed."""
         job, before, self._resumed = self._job, self._resumed, None
-        job._in_loop = True
-        job._page.lower_flag(Flag.LOOP_LEFT)
-        job._page.phase = Phase.TRAIN
+        job._go_on_in_loop()
         if before is None or not before["open"]:
             if before is not None:  # the boundary lies before this pass
                 self._passes = before["passes"]
@@ -243,7 +261,7 @@ class EpochLoop:
         if id(loader) in self._loaders:
             return self._loaders[id(loader)]
         kept = KeptLoader(loader, self._rank)
-        if kept.is_positioned and not self._job._positions.moves(kept.sampler):
+        if kept.is_positioned and not self._job._moves(kept.sampler):
             raise AttachError(
                 f"cannot take batches by a {type(kept.sampler).__name__} that is not attached: it keeps its position"
                 " itself; attach it, as in attach(model=model, sampler=sampler)"
@@ -258,15 +276,6 @@ class EpochLoop:
         """Return the seed of a pass that begins: another one for each."""
         generator = torch.default_generator if loader.generator is None else loader.generator
         return mixed(generator.initial_seed(), self._passes)
-
-    def _cross(self) -> None:
-        """A step is complete, and another one follows in the pass."""
-        job = self._job
-        step = job.step + 1
-        if job._boundary.cross_quietly(step):
-            job.step = step
-        else:
-            job._complete(last=False)
 
     def _tell_of(self, batch: Any) -> None:
         if (fetched := getattr(self._job, "_batch_fetched", None)) is not None:

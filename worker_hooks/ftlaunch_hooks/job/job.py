@@ -162,9 +162,10 @@ class Job:
     def epochs(self, total: int) -> Generator[int]:
         """Yield the number of each epoch still to be made, up to `total`.
 
-        A job that resumes goes on in the epoch it was in. In the body go through `batches(loader)`. What stands behind them in the body runs once in effect: where a run
-        ends there, the next one goes on before the epoch's last batch. What stands before them runs again as a job
-        resumes within the epoch. Told to stop, it raises SystemExit as steps() does.
+        In the body go through `batches(loader)`. A job that resumes goes on in the epoch it was in. What stands behind
+        the batches in the body runs once in effect: where a run is killed there, the next one goes on before the
+        epoch's last batch. What stands before them runs again as a job resumes within the epoch, with the random
+        numbers with which it had begun. Told to stop, it raises SystemExit as steps() does.
         """
         return self._epoch_loop.epochs(total)
 
@@ -195,10 +196,7 @@ class Job:
         if self._page.phase == Phase.STARTUP or self._page.flags & Flag.LOOP_LEFT:
             self._page.phase = Phase.TRAIN
             self._page.lower_flag(Flag.LOOP_LEFT)
-        if self._boundary.cross_quietly(self.step + 1):
-            self.step += 1
-        else:
-            self._complete(last=False)
+        self._cross()
         self._open_step = self._open_step or OpenStep()
         self._open_step.stepped = False
 
@@ -210,7 +208,9 @@ class Job:
         """
         self._epoch_loop.finish()
         if self._in_loop:
-            raise AttachError("cannot finish: the loop of steps() goes on; call finish() behind it, or not at all")
+            raise AttachError(
+                "cannot finish: the loop of steps() or epochs() goes on; call finish() behind it, or not at all"
+            )
         if self.is_over:
             return
         if self._kept != self.step:
@@ -241,6 +241,36 @@ class Job:
     def save(self) -> None:
         """Ask for a checkpoint of one of the next steps; returns at once. One rank asking is enough."""
         self._page.want_save = self.step
+
+    # --- what the loops of epochs() and batches() ask for: see epoch_loop.Steps ------------------------------------
+
+    def _enter_epochs(self) -> None:
+        self._unsaved.loop_begins(self.step, self._state.random_numbers())
+        self._enter()
+
+    def _go_on_in_loop(self) -> None:
+        self._in_loop = True
+        self._page.lower_flag(Flag.LOOP_LEFT)
+        self._page.phase = Phase.TRAIN
+
+    def _pause_loop(self) -> None:
+        self._in_loop = False
+
+    def _end_epochs(self) -> None:
+        if self._kept != self.step:
+            self._keep_last()
+        self._leave_loop()
+        self._unsaved.loop_left(self._state.random_numbers())
+        self._coordinator.finish()
+
+    def _cross(self) -> None:
+        if self._boundary.cross_quietly(self.step + 1):
+            self.step += 1
+        else:
+            self._complete(last=False)
+
+    def _moves(self, sampler: object) -> bool:
+        return self._positions.moves(sampler)
 
     # --- the beginning, and step by step -------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from ftlaunch_hooks.passes.newest_batch import OTHER_BATCHES
 from ftlaunch_hooks.passes.own_numbers import OwnNumbers
 from ftlaunch_hooks.passes.worker_seeds import WorkerStart
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.random_numbers.shared import State
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 NO_BATCH = object()
@@ -30,8 +31,8 @@ _making: set[int] = set()  # ids of loaders whose iterator is being made here
 
 _PERSISTENT = (
     "workers of a DataLoader with persistent_workers=True keep their copies of an IterableDataset from pass to pass,"
-    " and nobody saves them: after a resume in a later pass they begin anew, and the run is not exact where the data set"
-    " keeps its place in them; leave persistent_workers out"
+    " and nobody saves them: after a resume in a later pass they begin anew, and the run is not exact where the data"
+    " set keeps its place in them; leave persistent_workers out"
 )
 
 
@@ -105,8 +106,14 @@ class KeptLoader:
         finally:
             held[name] = before
 
-    def indices(self, seed: int, *, skipped: int, before_first: Callable[[], None] | None = None) -> Indices:
-        """Return what the pass with this seed takes its indices from, behind `skipped` batches."""
+    def indices(self, seed: int, began_at: State, *, skipped: int) -> Indices:
+        """Return what the pass with this seed, which began at these random numbers, takes its indices from.
+
+        skipped: batches that were had before.
+        """
+        # Starting workers draws a number. Workers that live from pass to pass are started in a first pass, and in one
+        # that is begun again. So that the sampler draws the same in both, the generators are put back behind that.
+        lives = self.loader.num_workers > 0 and self.loader.persistent_workers
         sampler = self._order.sampler_of_loader
         positioned = self.is_positioned  # it skips and seeds by itself
         apart = not self.is_stream and not positioned and draws_between_batches(sampler)
@@ -115,7 +122,7 @@ class KeptLoader:
             skipped=0 if positioned else skipped,
             seed_of_batches=mixed(seed, self._rank) if self.loader.num_workers and not positioned else None,
             numbers=OwnNumbers(mixed(seed, -2)) if apart else None,
-            before_first=before_first,
+            before_first=(lambda: self.draws.put_back(began_at)) if lives else None,
             is_stream=self.is_stream,
         )
 
@@ -201,20 +208,16 @@ class _OrderedPass(LoaderPass):
     def __init__(self, kept: KeptLoader, seed: int, saved: dict[str, Any] | None) -> None:
         """seed, saved: see KeptLoader.begin()."""
         super().__init__(kept, seed)
-        # Starting workers draws a number. Workers that live from pass to pass are not started in a later pass, but they
-        # are where it is begun again: there the generators are put back behind that draw, for the sampler.
-        self._starts = not kept.has_workers
         self._before = 0  # batches that `_indices` does not count, because an attached sampler begins behind them
         if saved is None:
             self._began_at = kept.draws.read()
-            self._indices = kept.indices(seed, skipped=0)
+            self._indices = kept.indices(seed, self._began_at, skipped=0)
             self._iterator = kept.make(self._indices)
             return
-        self.had, self._began_at, self._starts = saved["had"], saved["began_at"], saved["starts"]
+        self.had, self._began_at = saved["had"], saved["began_at"]
         self._before = self.had if kept.is_positioned else 0
         kept.draws.put_back(self._began_at)
-        put_back = None if self._starts else (lambda: kept.draws.put_back(self._began_at))
-        self._indices = kept.indices(seed, skipped=self.had - self._before, before_first=put_back)
+        self._indices = kept.indices(seed, self._began_at, skipped=self.had - self._before)
         self._iterator = kept.make(self._indices)
         self._check_skipped(saved)
         self.has_more()  # one batch was looked at when the place was saved
@@ -247,7 +250,6 @@ class _OrderedPass(LoaderPass):
             "had": self.had,
             "seed": self._seed,
             "began_at": self._began_at,
-            "starts": self._starts,
             "checksum": self._indices.checksum(self.had - self._before),
             **self.kept.draws.own(),
         }
@@ -270,13 +272,13 @@ class _StreamPass(LoaderPass):
         self._before_ahead: dict[str, Any] = {}
         if saved is None:
             self._began_at, self._data_began_at = kept.draws.read(), kept.place_in_data()
-            self._iterator = kept.make(kept.indices(seed, skipped=0))
+            self._iterator = kept.make(kept.indices(seed, self._began_at, skipped=0))
             return
         self._began_at, self._data_began_at = saved["began_at"], saved["data_began_at"]
         kept.draws.put_back(self._began_at)
         place = saved["ahead"]["place"]
         kept.go_in_data_to(self._data_began_at if place is None else place)
-        self._iterator = kept.make(kept.indices(seed, skipped=0))
+        self._iterator = kept.make(kept.indices(seed, self._began_at, skipped=0))
         if place is None:
             self._read_again(saved["had"])
         elif self._numbers is not None:
