@@ -17,13 +17,14 @@ from ftlaunch_hooks.tensors import memory_layout
 from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.json_codec import StateError
 
-RNG = "rng"
+RNG, LOOPS = "rng", "epoch_loop"
 # names that are not free for attached objects
 TAKEN = {
     RNG: "random numbers",
     gradients.NAME: "gradients",
     bucket_layout.NAME: "DDP's buckets",
     memory_layout.NAME: "tensors' layouts",
+    LOOPS: "place in job.epochs()",
 }
 
 

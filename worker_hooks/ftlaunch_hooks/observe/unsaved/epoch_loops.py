@@ -1,4 +1,4 @@
-"""Passes over loaders of data, for adapters that bring a loader back into the middle of one."""
+"""The script's loops over epochs, around passes that are brought back to a batch: whether a resume finds its place."""
 
 from __future__ import annotations
 
@@ -6,21 +6,12 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from types import FrameType
-from typing import Any
 
-import torch
-
-from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.batches.held_generators import HeldGenerators
 from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step
 from ftlaunch_hooks.observe.unsaved.loop_source import source_of
 from ftlaunch_hooks.observe.unsaved.value_looks import is_library
 from ftlaunch_hooks.process.say import say
 
-PERSISTENT = (
-    "workers of a DataLoader with persistent_workers=True keep random numbers from epoch to epoch, which are not saved:"
-    " where they draw any, a run that has resumed after its first epoch is not exact"
-)
 _BLIND = (
     "the script's loop over epochs asks neither for the loader's `iteration` nor for job.step: after a resume it begins"
     " at its first epoch, and makes more epochs than an undisturbed run; begin it at `loader.iteration`"
@@ -34,58 +25,11 @@ _COUNTED = (
     "the script counts the batches of a pass with enumerate(), which begins at 0 where a pass goes on behind {had}"
     " batches: the run is not exact where training uses that count; use job.step, or a count in an attached object"
 )
-
-
-class Draws:
-    """What one loader draws from, besides the global generators: generators of its own, seeds of its samplers, and
-    generators that its data set or its collator holds.
-    """
-
-    def __init__(self, loader: Any) -> None:
-        self._loader, self._held = loader, HeldGenerators(loader)
-
-    def read(self) -> random_numbers.State:
-        """The global generators, the loader's own, and those that are held."""
-        return {**random_numbers.read(self.generators()), "held": self._held.states()}
-
-    def put_back(self, state: random_numbers.State) -> None:
-        """The reverse of `read`."""
-        random_numbers.put_back(state, self.generators())
-        self._held.put_back(state["held"])
-
-    def own(self) -> dict[str, Any]:
-        """Without the global ones."""
-        seeds = [one.initial_seed for one in self._samplers() if hasattr(one, "initial_seed")]
-        own = [generator.get_state() for generator in self.generators()]
-        return {"own": own, "seeds": seeds, "held": self._held.states()}
-
-    def put_back_seeds(self, saved: dict[str, Any]) -> None:
-        """Before the pass begins, of what `own` has given."""
-        seeded = [one for one in self._samplers() if hasattr(one, "initial_seed")]
-        for sampler, seed in zip(seeded, saved["seeds"], strict=False):
-            sampler.initial_seed = seed
-
-    def put_back_own(self, saved: dict[str, Any]) -> None:
-        """The generators of what `own` has given."""
-        for generator, state in zip(self.generators(), saved["own"], strict=False):
-            generator.set_state(state)
-        self._held.put_back(saved["held"])
-
-    def generators(self) -> list[torch.Generator]:
-        """Generators that were given to the loader and its samplers, each once."""
-        holders = [self._loader, *self._samplers()]
-        held = [getattr(one, name, None) for one in holders for name in ("generator", "synchronized_generator")]
-        return list({id(one): one for one in held if isinstance(one, torch.Generator)}.values())
-
-    def _samplers(self) -> list[Any]:
-        """The samplers within each other, as frameworks wrap them; Lightning hides one in a data set."""
-        found, holder = [], self._loader
-        for name in ("batch_sampler", "batch_sampler", "sampler", "sampler"):
-            inner = getattr(holder, name, None)
-            holder = holder if inner is None else inner
-            found.append(holder)
-        hidden = getattr(getattr(holder, "dataset", None), "_sampler", None)
-        return found if hidden is None else [*found, hidden]
+_WILL_COUNT = (
+    "the script counts the batches of a pass with enumerate(), which this Python cannot give another number: after a"
+    " resume it begins at 0, and the run is not exact where training uses that count; use job.step, or a count in an"
+    " attached object"
+)
 
 
 class EpochLoops:
@@ -111,6 +55,18 @@ class EpochLoops:
         """A pass that is resumed at `step` has no batch left."""
         if not any(_asks_loader(frame) for frame in _frames()):
             self.say_once(_EMPTY.format(step=step))
+
+    def asks_for_place(self) -> bool:
+        """Whether one of the script's functions that run now asks for the step of the job."""
+        return any(asks_for_step(frame) for frame in _frames())
+
+    def counts_batches(self) -> bool:
+        """Whether the script's innermost loop goes through an enumerate()."""
+        return any("enumerate" in source_of(frame.f_code, frame.f_lasti) for frame in islice(_frames(), 1))
+
+    def say_of_count(self, had: int) -> None:
+        """Say that an enumerate() does not go on at its number. had: batches of the pass, before the resume."""
+        self.say_once(_COUNTED.format(had=had) if had else _WILL_COUNT)
 
     def say_once(self, sentence: str) -> None:
         """For the adapters' own sentences."""
