@@ -72,7 +72,7 @@ def attach(
         return _job
     job = _attach_first(objects, choices, coordinator, found)
     if is_asked_by_script:
-        job.watch_beginning(caller)
+        job._watch_beginning(caller)
     return job
 
 

@@ -27,11 +27,11 @@ from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.early_end import EarlyEnd, Fingerprint, fingerprint, is_left_by_break
 from ftlaunch_hooks.job.epoch_loop import Batches, EpochLoop
 from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
-from ftlaunch_hooks.job.resume_proof import ResumeProof
+from ftlaunch_hooks.job.resume_verification import ResumeVerification
 from ftlaunch_hooks.job.script_end import NO_FINISH, at_ordinary_end
 from ftlaunch_hooks.job.trainings import keep_end
 from ftlaunch_hooks.observe import replica_digests
-from ftlaunch_hooks.observe.loop_beginning import Loop, beginning_loop, places_of
+from ftlaunch_hooks.observe.loop_beginning import BeginningLoop, beginning_loop, places_of
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.open_step import OpenStep
 from ftlaunch_hooks.observe.step_timer import Stopwatch
@@ -93,9 +93,9 @@ class Job:
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         names_go_to = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
         self._snapshots.digests = replica_digests.asked_for(self._page, coordinator.world_size, names_go_to)
-        self._resume_proof = ResumeProof(coordinator)
+        self._verification = ResumeVerification(coordinator)
         self._boundary = Boundary(
-            coordinator, self._state, self._snapshots, self._watch, self._losses, self._resume_proof.note_snapshot
+            coordinator, self._state, self._snapshots, self._watch, self._losses, self._verification.note_snapshot
         )
         self._begin(kind, objects)
         self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
@@ -127,11 +127,11 @@ class Job:
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._state.hold_structure()
         self._boundary.turn_to(self._state, self._trainings, self.step)
-        self._resume_proof.begin(objects, self.step, Resume.FRESH, is_comparable=False)
+        self._verification.begin(objects, self.step, Resume.FRESH, is_comparable=False)
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
         self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
 
-    def watch_beginning(self, frame: FrameType) -> None:
+    def _watch_beginning(self, frame: FrameType) -> None:
         """Look whether the script's own loop begins at its first pass though the job has resumed.
 
         frame: in which the script, and no adapter, has called attach().
@@ -140,15 +140,15 @@ class Job:
             return
         attached_at, step = places_of(frame), self.step
 
-        def look(stepping: FrameType) -> bool:
+        def _look(stepping: FrameType) -> bool:
             if self._in_loop or self.step != step or self._positions.any:
                 return True
             loop = beginning_loop(stepping, self, attached_at)
-            if isinstance(loop, Loop):
+            if isinstance(loop, BeginningLoop):
                 say(BEGINS_ANEW.format(written=loop.written, place=loop.place, better=loop.better, step=step))
             return bool(loop)
 
-        self._open_step.before_first = look
+        self._open_step.before_first = _look
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Job:
         self._snapshots.budget.progress.intend(total)
         self._total, self._early_end = total, None
         try:
-            step, quietly, end_step = self.step, self._boundary.cross_quietly, self._resume_proof.end_step
+            step, quietly, end_step = self.step, self._boundary.cross_quietly, self._verification.end_step
             while step < total:
                 yield step
                 step += 1
@@ -229,7 +229,7 @@ class Job:
         """
         if loss is not None:
             self._page.loss = loss
-            self._resume_proof.note_loss(self._page.loss)
+            self._verification.note_loss(self._page.loss)
             self._losses.note(self._page.loss)
             self._boundary.be_heard(self.step + 1)
             if self._in_loop and not math.isfinite(self._page.loss):
@@ -257,7 +257,7 @@ class Job:
         self._early_end = None
         if self.is_over:
             return
-        self._resume_proof.cancel_stop()
+        self._verification.cancel_stop()
         if self._kept != self.step:
             self._keep_last()
         self._leave_loop()
@@ -302,7 +302,7 @@ class Job:
         self._in_loop = False
 
     def _end_epochs(self) -> None:
-        self._resume_proof.cancel_stop()
+        self._verification.cancel_stop()
         if self._kept != self.step:
             self._keep_last()
         self._leave_loop()
@@ -312,12 +312,12 @@ class Job:
     def _cross(self) -> None:
         if self._boundary.cross_quietly(self.step + 1):
             self.step += 1
-            self._resume_proof.end_step(self.step)
+            self._verification.end_step(self.step)
         else:
             self._complete(last=False)
 
     def _batch_fetched(self, batch: Any) -> None:
-        self._resume_proof.note_batch(sample_of([batch]))
+        self._verification.note_batch(sample_of([batch]))
 
     def _moves(self, sampler: object) -> bool:
         return self._positions.moves(sampler)
@@ -329,7 +329,7 @@ class Job:
         self._state.hold_structure()
         self._boundary.open(self.step, kind)
         is_comparable = not self._state.begins_anew and not self._positions.skips_ahead
-        self._resume_proof.begin(objects, self.step, kind, is_comparable=is_comparable)
+        self._verification.begin(objects, self.step, kind, is_comparable=is_comparable)
         self._page.beat(self.step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
         self._boundary.announce(self.step + 1)
@@ -362,7 +362,7 @@ class Job:
 
         frame: in which that has happened. Where the body has raised, the other ranks may never come to this boundary.
         """
-        if sys.is_finalizing() or self._resume_proof.is_stopping:
+        if sys.is_finalizing() or self._verification.is_stopping:
             return
         if is_left_by_break(frame) and (self._open_step.is_made or not self._open_step.is_known):
             self._complete(last=True)
@@ -375,7 +375,7 @@ class Job:
 
     def _complete(self, *, last: bool) -> None:
         """A step is complete: count it, judge it, and cross the boundary."""
-        self._resume_proof.end_step(self.step + 1)
+        self._verification.end_step(self.step + 1)
         now = time.monotonic_ns()
         self.step = step = self.step + 1
         if self._positions.any or self._losses.noted is not None:
@@ -387,10 +387,10 @@ class Job:
         if hold is not None:
             self._kept = step
             if hold != Why.STOP:
-                self._resume_proof.leave_copy_at_next_step()
-            elif self._resume_proof.should_make_another_step():
+                self._verification.leave_copy_at_next_step()
+            elif self._verification.should_make_another_step():
                 self._snapshots.settle()
-                self._resume_proof.make_another_step(self._stop)
+                self._verification.make_another_step(self._stop)
             else:
                 self._stop()
 
@@ -418,7 +418,7 @@ class Job:
 
     def _script_ends(self, ends_well: bool) -> None:
         """The interpreter ends: unless it was told to stop, the script has ended the training."""
-        self._resume_proof.leave_if_stopping()
+        self._verification.leave_if_stopping()
         self._watcher.catch_up()  # a handler of the script's own may run before the watcher's thread
         if self.stop_requested or (self._in_loop and not ends_well):
             return

@@ -84,7 +84,7 @@ class PassedTraining(Job):
     def finish(self) -> None:
         """See Job: all is kept already."""
 
-    def watch_beginning(self, frame: FrameType) -> None:
+    def _watch_beginning(self, frame: FrameType) -> None:
         """Nothing: no step of it is made."""
 
     def save(self) -> None:
