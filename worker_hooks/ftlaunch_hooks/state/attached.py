@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftlaunch_hooks.state import gradients
+from ftlaunch_hooks.state import gradients, loop_variables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
@@ -18,7 +18,12 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 RNG = "rng"
 # names that are not free for attached objects
-TAKEN = {RNG: "random numbers", gradients.NAME: "gradients", bucket_layout.NAME: "DDP's buckets"}
+TAKEN = {
+    RNG: "random numbers",
+    gradients.NAME: "gradients",
+    bucket_layout.NAME: "DDP's buckets",
+    loop_variables.NAME: "variables of the training loop",
+}
 
 
 def check_attachable(objects: Mapping[str, Any], frozen: Collection[str]) -> None:

@@ -13,10 +13,11 @@ from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state import gradients
+from ftlaunch_hooks.state import gradients, loop_variables
 from ftlaunch_hooks.state.anew import Anew
 from ftlaunch_hooks.state.attached import RNG, TAKEN, check_attachable, make_parts
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
+from ftlaunch_hooks.state.loop_variables import LoopVariables, RestoredVariables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
 from ftlaunch_hooks.state.parts import Names, few
@@ -46,6 +47,10 @@ class Choices:
     anew: Mapping[str, str]
     training: str
     stands_for: int | None = None
+    keep: bool = True
+    """whether variables of the training loop are saved and put back"""
+    ignore: Collection[str] = ()
+    """names of variables that are neither saved nor spoken of"""
 
 
 class RankState:
@@ -90,6 +95,8 @@ class RankState:
         self._begun = self._restored = False
         self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
         self._structure: Structure | None = None
+        self.loop_variables: LoopVariables | None = None  # set where somebody looks at the training loop
+        self.restored_variables: RestoredVariables | None = None  # what `restore` has read of them
         self._share_out()
 
     def _agreement(self, peers: Sequence[Page]) -> ReplicaAgreement | None:
@@ -140,6 +147,9 @@ class RankState:
         if layouts := self._layouts.collect():
             state[bucket_layout.NAME] = layouts
         state[RNG] = encode(self._rng_state(), (RNG,), self._put_rng)
+        variables = self.loop_variables or self.restored_variables
+        if variables is not None and (tree := dict(variables.collect(self._collector))):
+            state[loop_variables.NAME] = tree
         collected = Collected(self._collector.finish(), state, self._collector.outside)
         if self._structure is not None:
             self._structure.check(collected)
@@ -187,6 +197,8 @@ class RankState:
         self._rng_read = decode(state[RNG], lookup.get) if rank < saved.world_size else {}
         if self._rng_read:
             self._generators.check(self._rng_read)
+        if loop_variables.NAME in state and rank < saved.world_size:
+            self.restored_variables = RestoredVariables(state[loop_variables.NAME], lookup)
 
     def reads_as(self, saved: SavedTensors) -> int:
         """The rank whose own this rank takes of what was saved. Raises StateError where there was none."""
@@ -260,6 +272,10 @@ class RankState:
         What a script draws between attach() and that loop it draws then as in its first run.
         """
         return bool(self._rng_read.get(_IN_STEPS, False))
+
+    def own_generators(self) -> list[Any]:
+        """The generators of the script's that are saved though no attached object holds them."""
+        return self._generators.own.present()
 
     def random_numbers(self) -> object:
         """Equal to what it was as long as nobody has drawn a number."""

@@ -12,9 +12,9 @@ import torch
 
 from ftlaunch_hooks.adapters import random_numbers
 from ftlaunch_hooks.adapters.batches.held_generators import HeldGenerators
+from ftlaunch_hooks.observe.reachable.kinds import is_library
 from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step
 from ftlaunch_hooks.observe.unsaved.loop_source import source_of
-from ftlaunch_hooks.observe.unsaved.value_looks import is_library
 from ftlaunch_hooks.process.say import say
 
 PERSISTENT = (
