@@ -133,6 +133,8 @@ class Job:
         self._unsaved.loop_begins(self.step, self._state.random_numbers(), end=total)
         self._enter()
         began = self.step
+        if began == total:  # the loop has ended where the job goes on: what the script draws behind it is drawn anew
+            self._state.settle_rng()
         self._snapshots.budget.progress.intend(total)
         try:
             step, quietly = self.step, self._boundary.cross_quietly

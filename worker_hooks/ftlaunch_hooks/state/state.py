@@ -290,6 +290,10 @@ class RankState:
         if self._rng_read:
             self._generators.put_back(self._rng_read)
 
+    def settle_rng(self) -> None:
+        """The moment at which the random numbers were saved has come, and is over: they go on from there."""
+        self._rng_read = {}
+
 
 def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensors) -> Mapping[str, Json]:
     """The saved tree of a module; made from the keys where only tensors were saved (dcp_writer.py)."""

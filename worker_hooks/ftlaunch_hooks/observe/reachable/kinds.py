@@ -31,6 +31,7 @@ from ftlaunch_hooks.state.random_numbers.generators import kind_of_class
 
 _STDLIB = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 _INSTALLED = {"site-packages", "dist-packages"}
+_OUR_PACKAGES = frozenset(("ftlaunch", "ftlaunch_contract", "ftlaunch_hooks", "ftlaunch_ray", "ftlaunch_mindspore"))
 _OURS = str(Path(__file__).parents[2])
 
 SCALARS: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None))
@@ -144,7 +145,9 @@ def is_library(file: str | None) -> bool:
 
 def is_script_module(name: object) -> bool:
     """Whether an imported module of that name is the script, or one that belongs to it."""
-    module = sys.modules.get(name) if isinstance(name, str) else None
+    if not isinstance(name, str) or name.partition(".")[0] in _OUR_PACKAGES:
+        return False
+    module = sys.modules.get(name)
     if type(module) is not ModuleType:
         return False
     file = vars(module).get("__file__")

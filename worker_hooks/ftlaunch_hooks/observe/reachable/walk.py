@@ -10,6 +10,7 @@ no iterator of anybody's runs, and nothing is imported.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import Enum
 from types import CellType, ModuleType
 from typing import Any, NamedTuple
 
@@ -294,7 +295,7 @@ class Walk:
 
     def _visit_class(self, path: str, kind: type, depth: int) -> None:
         name = vars(kind).get("__module__")
-        if id(kind) in self._classes or not is_script_module(name):
+        if id(kind) in self._classes or issubclass(kind, Enum) or not is_script_module(name):
             return
         self._classes.add(id(kind))
         self._modules_ahead.append(str(name))
@@ -331,8 +332,10 @@ class Walk:
 
     def _visit_hook(self, path: str, hook: Any) -> None:
         kind = kind_of_type(type(hook))
-        name = hook.__name__ if kind.category is Category.FUNCTION else kind.name
-        self._visit(f"{path}.{name}", hook, path, "hook", name, of_script=True, depth=_DEEP - 2)
+        is_function = kind.category is Category.FUNCTION
+        name = hook.__name__ if is_function else kind.name
+        of_script = is_function or kind.is_of_script
+        self._visit(f"{path}.{name}", hook, path, "hook", name, of_script=of_script, depth=_DEEP - 2)
 
 
 def shown(path: str) -> str:

@@ -213,7 +213,7 @@ class Survey:
         for path, one in changed.items():
             if one.text == "attached" and saved.path_of(one.value) is None:
                 continue  # the attached object brings it back
-            if not self._can_keep(path, one, halves):
+            if one.parent in unkept or not self._can_keep(path, one, halves):
                 unkept[path] = self._matters(one, saved)
                 continue
             tensors: list[tuple[str, Tensor]] = []

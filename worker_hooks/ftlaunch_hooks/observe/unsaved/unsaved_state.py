@@ -33,7 +33,8 @@ class UnsavedState:
         self._others: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()  # the step in which each was first seen
         self._hooks_told: set[str] = set()
         self._at_end: object = None
-        self._drawn = rank != 0  # rank 0 speaks for all
+        # rank 0 speaks for all; what was drawn into variables that are kept is drawn once
+        self._drawn = rank != 0 or choices.keep
         self._parallel = parallel_modules(list(self._modules.values())) if rank == 0 else []  # all ranks are alike
         self._hooks_seen = -1
         self._look_for_hooks()
