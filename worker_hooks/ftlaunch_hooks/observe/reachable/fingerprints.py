@@ -32,6 +32,9 @@ _SMALL = 1 << 20  # bytes of an array that is read whole
 _NEAR = 600.0  # seconds
 _NEAR_PART = 0.05  # of what a clock shows: every small number is near to a clock that has begun lately
 
+_PROCESS = os.getpid()
+_OF_PROCESS = ("pid", "_fd", "fileno", "port")  # ends of names
+
 Marks = list[tuple[int, int]]
 IsSaved = Callable[[Any], bool]
 
@@ -44,17 +47,30 @@ def digest(content: bytes | str) -> str:
 
 def is_time(value: object) -> bool:
     """Whether a number is what a clock shows: scripts keep times for their logs."""
-    if type(value) is not float:
+    return type(value) is float and is_within(value, clock_spans())
+
+
+def clock_spans() -> list[tuple[float, float]]:
+    """The numbers that are near to what each of the clocks shows now, exclusive."""
+    shown = (time.time(), time.monotonic(), time.perf_counter())
+    return [(now - min(_NEAR, now * _NEAR_PART), now + min(_NEAR, now * _NEAR_PART)) for now in shown]
+
+
+def is_within(value: float, spans: Iterable[tuple[float, float]]) -> bool:
+    """Whether a number lies in one of some spans."""
+    for low, high in spans:  # noqa: SIM110 - a generator costs as much as the rest of a look at a number
+        if low < value < high:
+            return True
+    return False
+
+
+def is_of_this_process(name: str, value: object, spans: Iterable[tuple[float, float]]) -> bool:
+    """Whether a variable tells of the process or the moment, and not of the training. spans: see clock_spans."""
+    if type(value) is float:
+        return is_within(value, spans)
+    if type(value) is not int:
         return False
-    shown = (clock() for clock in (time.time, time.monotonic, time.perf_counter))
-    return any(abs(value - now) < min(_NEAR, now * _NEAR_PART) for now in shown)
-
-
-def is_of_this_process(name: str, value: object) -> bool:
-    """Whether a variable tells of the process or the moment, and not of the training."""
-    if type(value) is int:
-        return value == os.getpid() or name.lower().endswith(("pid", "_fd", "fileno", "port"))
-    return is_time(value)
+    return value == _PROCESS or name.lower().endswith(_OF_PROCESS)
 
 
 def fingerprint(value: Any, marks: Marks, is_saved: IsSaved) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import GeneratorType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset, Sampler
@@ -54,8 +55,11 @@ class SavedElsewhere:
             for group in value.param_groups:
                 self._add_tensors(group["params"])
             for slots in value.state.values():
-                for held in slots.values() if type(slots) is dict else ():
-                    self._add(held, 1)
+                held = list(slots.values()) if type(slots) is dict else []
+                self._add_tensors(one for one in held if type(one) is Tensor)
+                for one in held:
+                    if type(one) is not Tensor:
+                        self._add(one, 1)
         elif issubclass(kind, _CONTAINERS) and container_length(value):
             base = base_of_container(value)
             held = dict.values(value) if base is dict else base.__iter__(value)
@@ -85,7 +89,12 @@ class SavedElsewhere:
         if not issubclass(type(value), Tensor):
             return False
         if self._memory is None:
-            self._memory = set(map(_memory, self._tensors))
+            self._memory = {
+                one.untyped_storage().data_ptr() if type(one) in (Tensor, nn.Parameter) and one.layout is torch.strided
+                else _memory(one)
+                for one in self._tensors
+            }  # fmt: skip
+            self._memory.discard(0)
         return _memory(value) in self._memory  # type: ignore[arg-type]
 
     def path_of(self, value: Any) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
+from operator import is_
 from types import CellType, ModuleType
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from torch.nn.modules.module import Module
 from ftlaunch_hooks.observe.reachable.fingerprints import (
     Marks,
     base_of_container,
+    clock_spans,
     container_length,
     container_sample,
     digest,
@@ -47,6 +49,7 @@ _OF_MODULES = frozenset(vars(Module()))
 _HOOKS_OF_MODULES = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
 )  # fmt: skip
+_NEVER_OTHERWISE = (bool, int, str, type(None), float)  # the values of torch's own modules are no times
 _HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _HOLDERS = frozenset((Category.MODULE, Category.OBJECT, Category.LOADER, Category.FUNCTION, Category.METHOD))
 _PRINTABLE = frozenset((Category.TENSOR, Category.ARRAY, Category.GENERATOR, Category.ENUM))
@@ -79,11 +82,29 @@ class ModuleTensors(NamedTuple):
     tensors: dict[str, Tensor]
 
 
+class KnownModule(NamedTuple):
+    """What was reached in a module whose plain attributes are immutable values, all of them."""
+
+    module: nn.Module
+    path: str
+    attributes: tuple[Any, ...]
+    reached: dict[str, Reached]
+
+
 class Walk:
     """What was reached at one moment."""
 
-    def __init__(self, is_saved: Callable[[Any], bool], ignored: Collection[str] = ()) -> None:
-        """is_saved: whether an attached object holds a value. ignored: names that are passed by, with what they hold."""
+    def __init__(
+        self,
+        is_saved: Callable[[Any], bool],
+        ignored: Collection[str] = (),
+        known_modules: dict[int, KnownModule] | None = None,
+    ) -> None:
+        """is_saved: whether an attached object holds a value. ignored: names that are passed by, with what they hold.
+
+        known_modules: of earlier walks with the same names ignored, by id.
+        """
+        self._known_modules = {} if known_modules is None else known_modules
         self.is_saved, self._ignored = is_saved, frozenset(ignored)
         self.reached: dict[str, Reached] = {}
         """by path, in the order in which the walk has come to them"""
@@ -92,6 +113,7 @@ class Walk:
         self.first_paths: dict[int, str] = {}
         """id of an object -> the first path to it"""
         self.iterators: dict[str, Any] = {}
+        self._clocks = clock_spans()
         self._classes: set[int] = set()
         self._modules_ahead: list[str] = []
         self._modules_seen: set[str] = set()
@@ -157,7 +179,7 @@ class Walk:
         kind = kind_of_type(type(value))
         category = kind.category
         if category is Category.SCALAR:
-            if not is_of_this_process(str(key), value):
+            if not is_of_this_process(str(key), value, self._clocks):
                 self._note(path, value, scalar_text(value), (), parent, how, key, of_script, category)
             return
         if category is Category.METHOD:
@@ -205,7 +227,8 @@ class Walk:
         of_script: bool,
         category: Category,
     ) -> None:
-        self.reached[path] = Reached(value, text, tuple(marks), parent, how, key, of_script, category)
+        marked = tuple(marks) if marks else ()
+        self.reached[path] = Reached(value, text, marked, parent, how, key, of_script, category)
 
     def _text_of_container(self, value: Any, marks: Marks, name: str) -> str:
         if not self.holds_holders(value):
@@ -306,18 +329,33 @@ class Walk:
 
     def _visit_attributes_of_module(self, path: str, module: nn.Module, depth: int) -> None:
         """Without what torch gives every module, and what spectral_norm and weight_norm make anew before each pass."""
-        kind: Any = own_class(module)
+        self.objects[path] = module
         held = instance_dict(module)
+        known = self._known_modules.get(id(module))
+        if (
+            known is not None
+            and known.module is module
+            and known.path == path
+            and len(known.attributes) == len(held)
+            and all(map(is_, known.attributes, held.values()))
+        ):
+            self.reached.update(known.reached)
+            return
+        self._known_modules.pop(id(module), None)
+        kind: Any = own_class(module)
         if is_wrapper(module) or kind.get_extra_state is not nn.Module.get_extra_state:
             return  # the second says itself what is saved of it
-        self.objects[path] = module
         hooks = held.get("_forward_pre_hooks") or {}
         made = {instance_dict(hook).get("name") for hook in hooks.values()} if hooks else ()
-        for name, value in list(held.items()):
-            if name not in _OF_MODULES and name not in made:
-                self._visit(f"{path}.{name}", value, path, "attribute", name, of_script=True, depth=depth)
+        chosen = {name: value for name, value in held.items() if name not in _OF_MODULES and name not in made}
+        for name, value in chosen.items():
+            self._visit(f"{path}.{name}", value, path, "attribute", name, of_script=True, depth=depth)
         if not is_torchs(kind):
             self._visit_class(kind.__name__, kind, depth)
+        elif not hooks and all(type(value) in _NEVER_OTHERWISE for value in chosen.values()):
+            names = [f"{path}.{name}" for name in chosen]
+            reached = {name: self.reached[name] for name in names if name in self.reached}
+            self._known_modules[id(module)] = KnownModule(module, path, tuple(held.values()), reached)
 
     def _visit_hooks(self, path: str, module: nn.Module) -> None:
         """Functions that run beside the training: what they enclose goes from step to step, too."""

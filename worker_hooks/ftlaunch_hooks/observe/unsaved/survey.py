@@ -24,7 +24,7 @@ from ftlaunch_hooks.observe.reachable.put_back import put_back
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
 from ftlaunch_hooks.observe.reachable.scopes import place_of, running_scopes, visit_scopes
 from ftlaunch_hooks.observe.reachable.value_codec import Encoder
-from ftlaunch_hooks.observe.reachable.walk import Reached, Walk
+from ftlaunch_hooks.observe.reachable.walk import KnownModule, Reached, Walk
 from ftlaunch_hooks.observe.unsaved.sentences import ALSO_KEPT, DIFFERS, NOT_SAVED, OTHERWISE_MADE, SentenceWriter
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.collector import Collector
@@ -72,6 +72,7 @@ class Survey:
         self._marks: dict[str, tuple[tuple[int, int], ...]] | None = None  # as the loop began in this life
         self._own_loop = self._is_over = False
         self._buffers = Buffers()
+        self._modules: dict[int, KnownModule] = {}
         self._newest: dict[str, Json] = {}  # what was collected last
         self._writer = SentenceWriter()
         self._kept_told = False
@@ -264,7 +265,7 @@ class Survey:
     # --- looking and telling ----------------------------------------------------------------------------------
 
     def _walk(self, frame: FrameType | None) -> Walk:
-        walk = Walk(self._saved_now(), self._ignore)
+        walk = Walk(self._saved_now(), self._ignore, self._modules)
         visit_scopes(walk, running_scopes(frame))
         visit_attached(walk, self._objects, self._frozen)
         return walk
