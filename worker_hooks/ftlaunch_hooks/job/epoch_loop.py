@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader
 
 from ftlaunch_hooks.data.sample_seeds import mixed
 from ftlaunch_hooks.job.restore import AttachError
+from ftlaunch_hooks.observe.reachable.kinds import is_library
 from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
-from ftlaunch_hooks.observe.unsaved.value_looks import is_library
 from ftlaunch_hooks.passes import enumerations
 from ftlaunch_hooks.passes.kept_loader import NO_BATCH, KeptLoader, LoaderPass
 from ftlaunch_hooks.state.random_numbers import shared

@@ -98,7 +98,7 @@ class Job:
             coordinator, self._state, self._snapshots, self._watch, self._losses, self._verification.note_snapshot
         )
         self._begin(kind, objects)
-        self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
+        self._unsaved = UnsavedState(objects, self._page, coordinator.rank, self._state, choices)
 
     def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         self._state = RankState(
@@ -129,7 +129,7 @@ class Job:
         self._boundary.turn_to(self._state, self._trainings, self.step)
         self._verification.begin(objects, self.step, Resume.FRESH, is_comparable=False)
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
-        self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
+        self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank, self._state, choices)
 
     def _watch_beginning(self, frame: FrameType) -> None:
         """Look whether the script's own loop begins at its first pass though the job has resumed.
@@ -178,9 +178,11 @@ class Job:
         Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Without a supervisor
         it raises StateError where another rank makes another number of steps: they would wait without end.
         """
-        self._unsaved.loop_begins(self.step, self._state.random_numbers())
+        self._unsaved.loop_begins(self.step, self._state.random_numbers(), end=total)
         self._enter()
         began = self.step
+        if began == total:  # the loop has ended where the job goes on: what the script draws behind it is drawn anew
+            self._state.settle_rng()
         self._snapshots.budget.progress.intend(total)
         self._total, self._early_end = total, None
         try:
@@ -381,7 +383,7 @@ class Job:
         if self._positions.any or self._losses.noted is not None:
             self._count(step)
         if step >= self._unsaved.due:
-            self._unsaved.look_at_loop(step, own=not self._in_loop)
+            self._unsaved.step_made(own=not self._in_loop)
         hold = self._boundary.cross(step, now, last=last)
         self._boundary.be_heard(step + 1 if self._positions.any else self._unsaved.due)
         if hold is not None:

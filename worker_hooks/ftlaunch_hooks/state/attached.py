@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftlaunch_hooks.state import gradients
+from ftlaunch_hooks.state import gradients, loop_variables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
@@ -25,6 +25,7 @@ TAKEN = {
     bucket_layout.NAME: "DDP's buckets",
     memory_layout.NAME: "tensors' layouts",
     LOOPS: "place in job.epochs()",
+    loop_variables.NAME: "variables of the training loop",
 }
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import islice
 from types import FrameType
 
+from ftlaunch_hooks.observe.reachable.kinds import is_library
 from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step
 from ftlaunch_hooks.observe.unsaved.loop_source import source_of
-from ftlaunch_hooks.observe.unsaved.value_looks import is_library
 from ftlaunch_hooks.process.say import say
 
 _BLIND = (

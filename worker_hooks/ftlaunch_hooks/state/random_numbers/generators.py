@@ -27,7 +27,11 @@ _MAKERS = ("dataset", "collate_fn", "collate_fn.__self__")  # of batches, in a D
 
 def kind_of(target: object) -> str | None:
     """What kind of generator this is; None for anything else, and for a subclass, whose state nobody knows."""
-    kind = type(target)
+    return kind_of_class(type(target))
+
+
+def kind_of_class(kind: type) -> str | None:
+    """What kind of generator the instances of a class are, see `kind_of`."""
     if kind is random.Random:
         return "random.Random"
     if kind is torch.Generator:
@@ -90,6 +94,10 @@ class OwnGenerators:
         """Those that there are now."""
         now = {name: one.now() if isinstance(one, Later) else one for name, one in self._known.items()}
         return {name: one for name, one in now.items() if one is not None}
+
+    def present(self) -> list[Any]:
+        """Those that there are now."""
+        return list(self._all.values())
 
     def state(self) -> dict[str, Any]:
         """name -> the state now."""
