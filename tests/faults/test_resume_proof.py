@@ -52,11 +52,13 @@ def test_what_differs_is_named_at_once(job: FtJob, differs: str, what: str, step
     found = answer_of(job, "resume_differs")
     assert (found["rank"], found["step"], found["what"]) == (0, step, what), job.journal_text
     assert f"the resumed run differs: step {step} was made again on rank 0" in job.stderr
+    logs = "".join(path.read_text() for path in (job.run_dir / "logs").rglob("*.log"))
+    assert logs.count(f"rank 0 has made step {step} again with") == 1
     assert not job.events("resume_verified")
 
 
 def test_such_a_job_ends_there_where_it_is_to(job: FtJob) -> None:
-    start(job, "--on-difference", "stop", "--memory-interval", "5", differs="state", kill="0:13:after", steps="400")
+    start(job, "--on-difference", "stop", "--memory-interval", "5", differs="state", kill="0:13:after", steps="100")
     assert job.wait() == 1, job.stderr
     answer_of(job, "resume_differs")
     assert not (job.out / "final_0").exists()
@@ -96,7 +98,7 @@ def test_verification_can_be_turned_off(job: FtJob) -> None:
 
 
 def test_status_and_report_tell_of_a_difference(job: FtJob) -> None:
-    start(job, "--memory-interval", "5", differs="state", kill="0:13:after", steps="100000")
+    start(job, "--memory-interval", "5", differs="state", kill="0:13:after", steps="2000")
     job.wait_event("resume_differs")
     found = wait_for(lambda: "differs" in json.dumps(job.status()), "a status that tells of the difference")
     assert found

@@ -7,6 +7,7 @@ loss, or `after` the optimizer's step.
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import torch
@@ -53,6 +54,7 @@ def train() -> None:
             unkept.scale = lambda: 0.5
         if step == 11 and DIFFERS == "rates":
             optimizer.param_groups[0]["lr"] = 0.05 / (1 + ATTEMPT)
+        time.sleep(0.04)  # of shorter steps not every one is noted in full
         die(step, "before")
         spread = (wide * (step + 1.1)).sum() / wide.numel() if DIFFERS == "threads" else 1.0
         loss = (model(torch.randn(32, 16)) - unkept.scale()).square().mean() * spread

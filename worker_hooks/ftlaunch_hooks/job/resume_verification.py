@@ -70,25 +70,19 @@ class ResumeVerification:
         self._proof.begin(step, kind, self._copy, is_comparable=is_comparable)
 
     def _tell(self, proof: Proof, parameter: str) -> None:
-        """Without a supervisor the rank itself says what the comparison has shown."""
-        if self._coordinator.is_supervised:
-            return
+        """Write a difference into this rank's log. Without a supervisor the rank also says what else was shown."""
+        alone = not self._coordinator.is_supervised
         rank = self._coordinator.rank
-        if proof.verdict is ProofVerdict.SAME and rank == 0:
+        if proof.verdict is ProofVerdict.DIFFERENT:
+            say(f"{_made_again(proof, parameter, rank)}: this run is not exact from step {proof.step} on")
+        elif proof.verdict is ProofVerdict.ROUNDED and alone:
+            say(
+                f"{_made_again(proof, parameter, rank)}, within rounding: kernels that are not deterministic, or another"
+                " number of threads"
+            )
+        elif proof.verdict is ProofVerdict.SAME and alone and rank == 0:
             steps = "1 step" if proof.steps == 1 else f"{proof.steps} steps"
             say(f"the resume is verified: {steps} made again were the same, up to step {proof.step}")
-        elif proof.verdict in (ProofVerdict.ROUNDED, ProofVerdict.DIFFERENT):
-            what = _WHAT[proof.what]
-            numbers = "" if math.isnan(proof.now) else f" ({proof.before!r} before, {proof.now!r} now)"
-            of = f" in {parameter}" if parameter else ""
-            end = (
-                "within rounding: kernels that are not deterministic, or another number of threads"
-                if proof.verdict is ProofVerdict.ROUNDED
-                else f"the run is not exact from step {proof.step} on"
-            )
-            say(
-                f"the resumed run differs: rank {rank} has made step {proof.step} again with {what}{of}{numbers}; {end}"
-            )
 
     # --- step by step -----------------------------------------------------------------------------------------
 
@@ -187,3 +181,9 @@ class ResumeVerification:
         self._page.raise_flag(protocol.Flag.STOPPED)
         self._page.phase = protocol.Phase.TEARDOWN
         self._coordinator.leave_at_once()
+
+
+def _made_again(proof: Proof, parameter: str, rank: int) -> str:
+    numbers = "" if math.isnan(proof.now) else f" ({proof.before!r} before, {proof.now!r} now)"
+    of = f" in {parameter}" if parameter else ""
+    return f"rank {rank} has made step {proof.step} again with {_WHAT[proof.what]}{of}{numbers}"
