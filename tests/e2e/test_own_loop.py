@@ -63,7 +63,8 @@ def test_a_script_that_comes_to_its_end_has_ended_its_training(job: FtJob, end: 
     assert run(job, end) == 0, job.stderr
     assert job.events("incident") == []
     assert "ends after step 8 without job.finish()" in job.stdout + job.stderr
-    assert newest(job) == 6
+    assert "of which step 8 is saved" in job.stdout + job.stderr
+    assert newest(job) == 8
     job.assert_clean()
 
 

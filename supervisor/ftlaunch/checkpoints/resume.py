@@ -211,6 +211,7 @@ class ResumeDecision:
             self._cannot(f"cannot put later checkpoints aside: {error}")
             return
         self.saving.went_back(step)
+        self.pages.withdraw_snapshots()  # also of the step that the saver was reading as the attempt ended
         kind, found = (Resume.STORAGE, step) if step != NONE else self.decide(first=False)
         if kind is not Resume.UNDECIDED:
             self.pages.decide(kind, found, self.saving.first_due(found))

@@ -221,6 +221,7 @@ class Cluster:
             given = Placement(place * each, each, wanted * each, place, wanted, first.address, first.port)
             copies = {"before": before, "every": pages.copied_every, "buddy": self.copies.buddy_of(place)}
             told = {"resume": resume, "lineage": self._held.lineage, "copies": copies}
+            told["seed"] = str(self._around.seed)
             node.send("spawn", attempt=group.attempt, place=asdict(given), **told)
         self._end_missing(group, self.roster.vacant)
         self._places.given()

@@ -70,7 +70,8 @@ DOWN: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # snapshots, or 0, and the step that is being saved
     # `copies`: the lineage of the attempt `before`, steps between copies (`every`, 0: none), and the `buddy` that keeps
     # them: node, address and port, or nothing
-    "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST, "lineage": _TEXT, "copies": _MAP},
+    # `seed`: of the job, a whole number
+    "spawn": {"attempt": _INT, "place": _MAP, "resume": _LIST, "lineage": _TEXT, "copies": _MAP, "seed": _TEXT},
     # to a node that stands by: what it keeps of `step` of the attempt `before` belongs to this attempt; NONE: nothing
     "keep": {"lineage": _TEXT, "before": _TEXT, "step": _INT},
     "buddy": {"to": _MAP},  # another one, or the same at another port

@@ -46,6 +46,7 @@ from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch.system.systemd.notify import STOP_COMMAND, ServiceManager
 from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import seeds
 from ftlaunch_contract.protocol import process_start_time
 
 # what a start of a process or a thread fails with where a limit is reached, and what is said then
@@ -139,7 +140,8 @@ class _Job:
     ) -> None:
         """Raises OSError."""
         self._spec = spec
-        marker, base_env = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}", dict(os.environ)
+        marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
+        base_env = {**os.environ, seeds.ENV_SEED: str(workspace.seed)}
         # before all else that takes time: the first attempt waits for it
         fork_env = environment.warm_env(spec, base_env, workspace.memory_dir)
         log = spec.log_dir / "warm.log"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ftlaunch.checkpoints import saver
+from ftlaunch.checkpoints import job_seed, saver
 from ftlaunch.history import runs as history
 from ftlaunch.history.journal import Journal
 from ftlaunch.memory import memory_owner
@@ -56,6 +56,9 @@ class Workspace:
                 self._clear_up()
                 self.pages = self._open_pages()
                 self.load = self._load_elsewhere()
+                self.seed = job_seed.settle(
+                    spec.run_dir, spec.checkpoint_dir, load=self.load, fresh=spec.saving.fresh and self._own is None
+                )
                 self.journal = Journal(spec.run_dir)
             except CannotLoad as error:
                 raise Unusable(str(error)) from error

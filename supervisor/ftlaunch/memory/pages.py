@@ -73,6 +73,12 @@ class Pages:
             page.persist_at = persist_at
             page.decide_resume(kind, step)
 
+    def withdraw_snapshots(self) -> None:
+        """Withdraw every snapshot in memory: none of them may be resumed from. The saver must be reading none."""
+        for page in self.pages:
+            for slot in range(len(page.slot_steps())):
+                page.set_slot(slot, NONE)
+
     def ask_stop(self, step: int, deadline_ns: int) -> None:
         """Announce the step to stop at, and by when (monotonic nanoseconds)."""
         for page in self.pages:

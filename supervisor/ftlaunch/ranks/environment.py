@@ -11,6 +11,7 @@ from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch.system.job_token import without_secrets
 from ftlaunch.system.programs import program
 from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import seeds
 
 _COMPARE_EVERY = 10  # steps between comparisons of replicas, unless the spec says
 
@@ -45,7 +46,7 @@ def rank_env(
         **_torchrun(spec, rank, attempt, place, everybodys.get("CUDA_VISIBLE_DEVICES")),
         "TORCHELASTIC_RESTART_COUNT": str(restarts),
         **_ours(spec, attempt, memory_dir, control),
-        **_auto_attach(spec, everybodys),
+        **_early(spec, everybodys),
         **({protocol.ENV_NODE_RANKS: f"{place.first}:{place.count}"} if place.nodes > 1 else {}),
     }
 
@@ -59,6 +60,8 @@ def _everybodys(spec: JobSpec, base: Mapping[str, str]) -> dict[str, str]:
     return {
         **without_secrets(base),
         **({} if spec.launch.omp_threads is None else {"OMP_NUM_THREADS": str(spec.launch.omp_threads)}),
+        # the order of a set is one for all ranks, attempts and nodes, in the fork server as well
+        seeds.ENV_HASH_SEED: base.get(seeds.ENV_HASH_SEED) or seeds.HASH_SEED,  # Python takes an empty one for none
         "PYTHONFAULTHANDLER": base.get("PYTHONFAULTHANDLER", "1"),  # a crash in C leaves a Python stack
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         **spec.launch.env,
@@ -122,13 +125,16 @@ def _ours(spec: JobSpec, attempt: int, memory_dir: Path, control: Path) -> dict[
     }
 
 
-def _auto_attach(spec: JobSpec, env: Mapping[str, str]) -> dict[str, str]:
-    """Before its script Python runs the first sitecustomize.py of PYTHONPATH; a forked rank needs none."""
-    if not spec.launch.auto_attach or spec.launch.kind == "program":
+def _early(spec: JobSpec, env: Mapping[str, str]) -> dict[str, str]:
+    """Return what has Python run our sitecustomize.py before the script: the first one on PYTHONPATH is run.
+
+    A forked rank does the same by itself.
+    """
+    if spec.launch.kind == "program" or not (spec.launch.auto_attach or env.get(seeds.ENV_SEED)):
         return {}
     early = str(program("early/sitecustomize").parent)
     path = os.pathsep.join(filter(None, (early, env.get("PYTHONPATH"))))
-    return {protocol.ENV_AUTO_ATTACH: "1", "PYTHONPATH": path}
+    return {**({protocol.ENV_AUTO_ATTACH: "1"} if spec.launch.auto_attach else {}), "PYTHONPATH": path}
 
 
 def error_file(spec: JobSpec, attempt: int, rank: int) -> Path:

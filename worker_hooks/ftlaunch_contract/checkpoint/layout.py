@@ -26,6 +26,7 @@ METADATA = "metadata.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 QUARANTINE = "quarantine"
 SKIPPED = "skipped.json"  # see skipped_samples.py
+SEED = "seed.json"  # see seeds.py
 INCOMPLETE = ".incomplete"
 
 _ITERATION = re.compile(r"iteration_(\d{7,})")
@@ -170,11 +171,11 @@ def refused_before(checkpoint_dir: Path) -> bool:
 def supersede(checkpoint_dir: Path, above: int = -1) -> Path | None:
     """Put committed checkpoints of steps above `above` aside; returns where they are now. Raises OSError.
 
-    For a fresh start all of them; then the quarantine and the list of samples to skip are put aside, too.
+    For a fresh start all of them; then the quarantine, the list of samples to skip and the seed are put aside, too.
     """
     found = [path for step, path in list_iterations(checkpoint_dir) if step > above]
     if above < 0:
-        also = (checkpoint_dir / QUARANTINE, checkpoint_dir / SKIPPED)
+        also = (checkpoint_dir / QUARANTINE, checkpoint_dir / SKIPPED, checkpoint_dir / SEED)
         found += [path for path in also if path.exists()]
     if not found:
         return None

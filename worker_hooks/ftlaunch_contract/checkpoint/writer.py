@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftlaunch_contract.checkpoint import health_mark, layout, metadata, tensor_file, verify
+from ftlaunch_contract.checkpoint import health_mark, layout, metadata, seeds, tensor_file, verify
 from ftlaunch_contract.checkpoint.retention import PART, remove_ours
 from ftlaunch_contract.files import atomic, checksums, untrusted_json
 
@@ -169,8 +169,11 @@ def commit(target: SaveTarget, permit: Callable[[], None] = lambda: None) -> tup
     permit()
     final = _rename(target, directory)
     # The checkpoint is committed. The tracker is a hint: where it cannot be written it is stale until the next commit.
+    # The seed is in common.json as well: there a rank sees whether it was given another one.
     with suppress(OSError):
         atomic.replace_durable(target.checkpoint_dir / layout.TRACKER, f"{target.step}\n".encode())
+        if (seed := seeds.of_snapshot(parts[0]["common"]).job) is not None:
+            seeds.keep(target.checkpoint_dir, seed)
     return final, sum(entry["bytes"] for entry in files.values())
 
 
@@ -213,6 +216,7 @@ def _join_common(target: SaveTarget, commons: Sequence[Mapping[str, Any]]) -> di
         "consumed_samples": first["consumed_samples"],
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "versions": first["versions"],
+        **seeds.of_snapshot(first).entries(),
         "state": first["state"],
         "ranks": ranks,  # only those that differ from rank 0's
     }

@@ -63,12 +63,17 @@ def attach(
     optimizer_steps.stop()
     choices = Choices(frozen, replicated, anew or {}, training, stands_for)
     _looked_at.clear()
+    caller = sys._getframe(1)
+    is_asked_by_script = not caller.f_globals["__name__"].startswith("ftlaunch_hooks.")
     found = generators.find(_caller(), objects)
     if _job is not None:
         check_other(training, _job._trainings.words)
         _job._attach_again(objects, choices, found)
         return _job
-    return _attach_first(objects, choices, coordinator, found)
+    job = _attach_first(objects, choices, coordinator, found)
+    if is_asked_by_script:
+        job.watch_beginning(caller)
+    return job
 
 
 def _attach_first(objects: dict[str, Any], choices: Choices, coordinator: Coordinator, found: Mapping[str, Any]) -> Job:
@@ -93,7 +98,7 @@ def _check_named(objects: Collection[str], **options: Collection[str]) -> None:
             raise AttachError(f"cannot attach: {option} names {unknown[0]!r}, which is none of {sorted(objects)}")
 
 
-def _check_reached() -> None:
+def _check_reached(_ends_well: bool) -> None:
     """The script ends. One that has not come to the training where the job is has trained nothing: that is no end."""
     if _job is not None:
         return

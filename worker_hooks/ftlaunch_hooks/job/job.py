@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import os
 import platform
+import sys
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -21,21 +23,29 @@ from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.boundary import Boundary
 from ftlaunch_hooks.job.coordinator import Coordinator
+from ftlaunch_hooks.job.early_end import EarlyEnd, Fingerprint, fingerprint, is_left_by_break
 from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
 from ftlaunch_hooks.job.resume_proof import ResumeProof
 from ftlaunch_hooks.job.script_end import NO_FINISH, at_ordinary_end
 from ftlaunch_hooks.job.trainings import keep_end
 from ftlaunch_hooks.observe import replica_digests
+from ftlaunch_hooks.observe.loop_beginning import Loop, beginning_loop, places_of
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.open_step import OpenStep
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
+from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.process.signal_watcher import Watcher
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import Choices, RankState
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
+from ftlaunch_hooks.tensors.dtypes import local_of
 
+BEGINS_ANEW = (
+    "the loop `{written}` ({place}) begins at its first pass, although the job goes on at step {step}: steps that were"
+    " made are made once more, and the run is not exact; write `{better}`, or begin where job.step says"
+)
 _VERSIONS = {"python": platform.python_version(), "torch": torch.__version__, "layout": str(layout.VERSION)}
 
 
@@ -64,7 +74,9 @@ class Job:
         self.restored_from: str | None = RESTORED_FROM.get(kind)
         self.from_other_job = kind == Resume.LOADED
         self._in_loop = False
-        self._open_step: OpenStep | None = None  # of a loop without steps()
+        self._open_step = OpenStep(self)
+        self._total = 0  # steps that the newest loop of steps() was to make
+        self._early_end: EarlyEnd | None = None  # of that loop, where it was left before its last step
         self._kept: int = self.step  # the newest step that was restored, or held for the saver
         self._page.consumed = restored.consumed_samples if restored is not None else 0
         self._snapshots = Snapshotter(
@@ -72,6 +84,7 @@ class Job:
             coordinator.rank, _VERSIONS, step if kind.in_memory else NONE, coordinator.storage_slots,
         )  # fmt: skip
         self._snapshots.trainings = trainings
+        self._snapshots.seeds = bootstrap.own_seeds()
         self._watch = Stopwatch(self._page, compared=coordinator.world_size > 1)
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         names_go_to = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
@@ -97,7 +110,7 @@ class Job:
         self._trainings = self._trainings.followed_by(choices.training, self.step)
         self.step += 1
         self._unsaved.close()
-        self._open_step = self.restored_from = None
+        self.restored_from = self._early_end = None
         self._take(objects, choices, found)
         self._page.consumed, self._page.phase = 0, Phase.STARTUP
         self._page.lower_flag(Flag.LOOP_LEFT)
@@ -106,6 +119,25 @@ class Job:
         self._resume_proof.begin(objects, self.step, Resume.FRESH, is_comparable=False)
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
         self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
+
+    def watch_beginning(self, frame: FrameType) -> None:
+        """Look whether the script's own loop begins at its first pass though the job has resumed.
+
+        frame: in which the script, and no adapter, has called attach().
+        """
+        if not self.resumed or self.step <= self.began_at or self._coordinator.rank != 0:
+            return
+        attached_at, step = places_of(frame), self.step
+
+        def look(stepping: FrameType) -> bool:
+            if self._in_loop or self.step != step or self._positions.any:
+                return True
+            loop = beginning_loop(stepping, self, attached_at)
+            if isinstance(loop, Loop):
+                say(BEGINS_ANEW.format(written=loop.written, place=loop.place, better=loop.better, step=step))
+            return bool(loop)
+
+        self._open_step.before_first = look
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
@@ -139,6 +171,7 @@ class Job:
         self._enter()
         began = self.step
         self._snapshots.budget.progress.intend(total)
+        self._total, self._early_end = total, None
         try:
             step, quietly, end_step = self.step, self._boundary.cross_quietly, self._resume_proof.end_step
             while step < total:
@@ -149,6 +182,9 @@ class Job:
                     self.step = step
                 else:
                     self._complete(last=step == total)
+        except GeneratorExit:
+            self._leave_early(sys._getframe().f_back)
+            raise
         finally:
             self._leave_loop()
         if self.step > began:
@@ -178,8 +214,7 @@ class Job:
             self.step += 1
         else:
             self._complete(last=False)
-        self._open_step = self._open_step or OpenStep()
-        self._open_step.stepped = False
+        self._early_end = None
 
     def finish(self) -> None:
         """Say that the training is over, behind a loop of one's own; steps() says it by itself.
@@ -189,6 +224,7 @@ class Job:
         """
         if self._in_loop:
             raise AttachError("cannot finish: the loop of steps() goes on; call finish() behind it, or not at all")
+        self._early_end = None
         if self.is_over:
             return
         self._resume_proof.cancel_stop()
@@ -256,6 +292,26 @@ class Job:
         self._page.phase = Phase.TEARDOWN
         self._page.raise_flag(Flag.LOOP_LEFT)
 
+    def _leave_early(self, frame: FrameType | None) -> None:
+        """The generator of steps() is closed: the step under way counts where `break` leaves the loop behind it.
+
+        frame: in which that has happened. Where the body has raised, the other ranks may never come to this boundary.
+        """
+        if sys.is_finalizing() or self._resume_proof.is_stopping:
+            return
+        if is_left_by_break(frame) and (self._open_step.is_made or not self._open_step.is_known):
+            self._complete_open_step()
+        self._early_end = EarlyEnd(self._total, self._fingerprint())
+
+    def _complete_open_step(self) -> None:
+        self._resume_proof.end_step(self.step + 1)
+        self._complete(last=True)
+
+    def _fingerprint(self) -> Fingerprint:
+        """Of the attached modules."""
+        parts = [part.tensors()[0] for part in self._state.modules()]
+        return fingerprint(local_of(tensor) for tensors in parts for tensor in tensors.values())
+
     def _complete(self, *, last: bool) -> None:
         """A step is complete: count it, judge it, and cross the boundary."""
         now = time.monotonic_ns()
@@ -290,25 +346,50 @@ class Job:
         self._snapshots.settle()
         if self._snapshots.newest == step:
             self._page.hold_for_saver(step, Why.END)
-        elif self._open_step is not None and self._open_step.stepped:
+        elif self._open_step.is_made:
             say(f"job.finish() saves no step {step}: an optimizer has stepped since, and no step_done() has followed")
             return
         else:
-            self._snapshots.trouble = self._losses.trouble
-            with self._coordinator.watched_lock:
-                self._snapshots.take(step, Why.END)
+            self._boundary.keep_last(step)
         self._kept = step
         self._coordinator.held(self._snapshots, step, Why.END)
 
-    def _script_ends(self) -> None:
-        """The interpreter ends: outside a loop of steps(), and not told to stop, the script has ended the training."""
+    def _script_ends(self, ends_well: bool) -> None:
+        """The interpreter ends: unless it was told to stop, the script has ended the training."""
         self._resume_proof.leave_if_stopping()
         self._watcher.catch_up()  # a handler of the script's own may run before the watcher's thread
-        if self._in_loop or self._page.flags & Flag.LOOP_LEFT or self.stop_requested:
+        if self.stop_requested or (self._in_loop and not ends_well):
             return
+        is_silent = bool(self._page.flags & Flag.LOOP_LEFT) and self._early_end is None  # steps() or finish() said it
+        if self._in_loop:  # its generator was not closed, as where islice() takes some of its steps
+            self._early_end = EarlyEnd(self._total, None)
+            if self._open_step.is_made:
+                self._complete_open_step()
+        kept = self._keep_at_end() if ends_well and not is_silent else self._newest_in_memory()
         self._leave_loop()
+        if is_silent:
+            return
+        if ends_well:
+            self._coordinator.finish()
         if self._coordinator.rank == 0:
-            say(NO_FINISH.format(step=self.step, newest=self._snapshots.newest))
+            early = self._early_end
+            say(NO_FINISH.format(step=self.step, kept=kept) if early is None else early.sentence(self.step, kept))
+
+    def _keep_at_end(self) -> str:
+        """Have the last step saved as the script ends; returns what became of it, a clause."""
+        left = None if self._early_end is None else self._early_end.state
+        must_be_taken = self.step not in (self._kept, self._snapshots.newest)
+        if must_be_taken and left is not None and left != self._fingerprint():
+            return (
+                f"what is attached was changed since then, and its last step is not saved: {self._newest_in_memory()};"
+                " job.finish() behind the loop saves it"
+            )
+        if self._kept != self.step:
+            self._keep_last()
+        return f"step {self.step} is saved" if self._kept == self.step else self._newest_in_memory()
+
+    def _newest_in_memory(self) -> str:
+        return f"step {self._snapshots.newest} is the newest in memory"
 
     def _stop(self) -> None:
         self._snapshots.settle()

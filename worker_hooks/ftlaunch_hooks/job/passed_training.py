@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from types import FrameType
 from typing import Any
 
 from ftlaunch_contract.checkpoint.metadata import Trainings
@@ -70,6 +71,9 @@ class PassedTraining(Job):
 
     def finish(self) -> None:
         """See Job: all is kept already."""
+
+    def watch_beginning(self, frame: FrameType) -> None:
+        """Nothing: no step of it is made."""
 
     def save(self) -> None:
         """See Job: all is saved already."""

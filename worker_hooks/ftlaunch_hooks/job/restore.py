@@ -10,11 +10,13 @@ from torch import Tensor
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import initial, layout, skipped_samples, tensor_file
+from ftlaunch_contract.checkpoint.seeds import Seeds
 from ftlaunch_contract.progress import SlowWork
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.foreign_weights import load_weights
+from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.parts import OtherPart
 from ftlaunch_hooks.state.state import RankState, StateError
@@ -34,6 +36,17 @@ _WORKERS = (
     "torchdata saves no random numbers of the workers of `{name}`: where its data set draws any, those after a resume"
     " in the middle of an epoch are others, and the run is not exact; draw them from the sample's number, or use a"
     " ft.ResumableBatchSampler, whose workers are seeded for each sample"
+)
+
+
+_OTHER_HASHES = (
+    "PYTHONHASHSEED was {saved} when step {step} was saved, and now it is {now}: sets have another order, and a run"
+    " that depends on one (a vocabulary made from a set of words) is not exact; start it with PYTHONHASHSEED={saved}"
+)
+_OTHER_SEED = (
+    "step {step} was saved by a job of another seed: what the script draws before attach() without a seed of its own"
+    " (an unseeded split, say) is other than it was, and a run that depends on it is not exact; give the checkpoint"
+    " together with the seed.json that lies beside it"
 )
 
 
@@ -60,6 +73,9 @@ def restore(
         restored = _load(state, kind, step, coordinator, opened)
         if restored is not None:
             positions.check_ranks(restored.world_size, coordinator.world_size)
+            if coordinator.rank == 0:
+                for difference in differing_seeds(restored.seeds, bootstrap.own_seeds(), step):
+                    say(difference)
             if coordinator.rank == 0 and kind != Resume.WEIGHTS and step > 0:
                 for name in positions.with_workers():
                     say(_WORKERS.format(name=name))
@@ -74,6 +90,16 @@ def restore(
             raise StateError(f"{error} (step {step}, from the memory of this node)") from None
         raise StateError(f"{error} (saved at step {step}); give --fresh to start over") from None
     return restored
+
+
+def differing_seeds(saved: Seeds, now: Seeds, step: int) -> list[str]:
+    """Return what must be said where `step` was saved with other seeds; seeds that are not known are not compared."""
+    found = []
+    if saved.hash_is_fixed and saved.hash != now.hash:
+        found.append(_OTHER_HASHES.format(saved=saved.hash, step=step, now=now.hash or "not set"))
+    if None not in (saved.job, now.job) and saved.job != now.job:
+        found.append(_OTHER_SEED.format(step=step))
+    return found
 
 
 def check_usable(kind: Resume, coordinator: Coordinator) -> None:

@@ -160,6 +160,11 @@ class ResumeProof:
             self._timer.cancel()
         self._stop = None
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the step behind a stop is awaited."""
+        return self._stop is not None
+
     def leave_if_stopping(self) -> None:
         """The interpreter ends while the step behind a stop is awaited."""
         if self._stop is not None:

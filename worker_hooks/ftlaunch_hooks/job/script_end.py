@@ -11,21 +11,27 @@ import os
 import sys
 from collections.abc import Callable
 
+from ftlaunch_hooks.process import interpreter_end
+
 NO_FINISH = (
     "the script ends after step {step} without job.finish(): with exit code 0 that is the end of its training, of which"
-    " step {newest} is the newest in memory"
+    " {kept}"
 )
 
 
-def at_ordinary_end(call: Callable[[], None]) -> None:
+def at_ordinary_end(call: Callable[[bool], None]) -> None:
     """Have `call` called as the interpreter ends, unless an uncaught exception ends it; not in forked children.
 
-    The exit code is not known then: `sys.exit(3)` is an ordinary end, too.
+    Args:
+        call: told whether the exit code is known to be 0. `sys.exit(3)` is an ordinary end, too, and where Python runs
+            the script itself, the code of a sys.exit() is not known at that moment.
     """
     owner = os.getpid()
+    main = [interpreter_end.outermost_module()]
 
     def ends() -> None:
+        frame = main.pop()  # it holds what the script has made
         if os.getpid() == owner and getattr(sys, "last_value", None) is None:
-            call()
+            call(interpreter_end.is_asked_to_end_well() or interpreter_end.has_returned(frame))
 
     atexit.register(ends)

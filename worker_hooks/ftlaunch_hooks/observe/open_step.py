@@ -1,21 +1,45 @@
-"""Whether an optimizer has stepped since the last boundary of a loop of the script's own."""
+"""Whether an optimizer has stepped since the last boundary between two steps."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 
-class OpenStep:
-    """Must be made at a boundary."""
+class CountsSteps(Protocol):
+    """A Job."""
 
-    def __init__(self) -> None:
-        self.stepped = False
-        """an optimizer has stepped, and no boundary has followed; whoever crosses a boundary sets it to False"""
+    step: int
+    """completed steps"""
+
+
+class OpenStep:
+    """The step under way. An ordinary boundary costs nothing here: the count of completed steps says it all."""
+
+    def __init__(self, job: CountsSteps) -> None:
+        self._job = job
+        self._stepped_after: int | None = None  # so many steps were complete when an optimizer stepped last
+        self.before_first: Callable[[FrameType], bool] | None = None
+        """called before optimizer steps, with a frame of them, until it returns True"""
         hook = register_optimizer_step_pre_hook(self._before_step)
         os.register_at_fork(after_in_child=hook.remove)  # a child's steps are not the rank's
 
     def _before_step(self, optimizer: object, args: Any, kwargs: Any) -> None:
-        self.stepped = True
+        self._stepped_after = self._job.step
+        if self.before_first is not None and self.before_first(sys._getframe(1)):
+            self.before_first = None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether an optimizer has stepped in it."""
+        return self._stepped_after == self._job.step
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any optimizer has stepped yet: a script that changes its parameters by hand has none."""
+        return self._stepped_after is not None

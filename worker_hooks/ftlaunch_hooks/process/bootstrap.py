@@ -14,19 +14,23 @@ import sys
 from pathlib import Path
 
 from ftlaunch_contract import protocol
+from ftlaunch_contract.checkpoint import seeds
+from ftlaunch_contract.checkpoint.seeds import Seeds
 from ftlaunch_contract.pages import exit_futex
 from ftlaunch_contract.pages.page import Page, page_path
 from ftlaunch_hooks.process import error_file, interpreter_end, lossy_output
 
 _taken: Page | None = None
 _forked = False
+_seeds = seeds.of_environment(os.environ)  # now: what a script sets later in the environment changes no hash
 
 
 def install() -> None:
     """Take the page of this rank. Without a supervisor, and in children of a rank, do nothing."""
-    global _taken  # noqa: PLW0603 - one process is one rank
+    global _taken, _seeds  # noqa: PLW0603 - one process is one rank
     if _taken is not None or not _is_rank():
         return
+    _seeds = seeds.of_environment(os.environ)  # the fork server, which may have imported this module, has no job's seed
     page = Page(page_path(Path(os.environ[protocol.ENV_MEMORY_DIR]), int(os.environ["RANK"])))
     with contextlib.suppress(OSError):  # then the supervisor sees the end of this rank only when it is over
         exit_futex.arm(page.path)
@@ -43,6 +47,11 @@ def _forget() -> None:
     """In a forked child of the rank: the page is not the child's."""
     global _taken, _forked
     _taken, _forked = None, True
+
+
+def own_seeds() -> Seeds:
+    """The seeds that this process was started with."""
+    return _seeds
 
 
 def is_forked() -> bool:

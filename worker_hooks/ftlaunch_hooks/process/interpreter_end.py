@@ -39,12 +39,17 @@ def exits_with(code: object) -> None:
         _watched.well = code is None or (isinstance(code, int) and code == 0)
 
 
+def is_asked_to_end_well() -> bool:
+    """Whether the script has asked for exit code 0 by sys.exit(), as far as that is known."""
+    return _watched is not None and _watched.well
+
+
 class InterpreterEnd:
     """What is done when the script, its threads and its atexit functions are over."""
 
     def __init__(self, page: Page) -> None:
         self._page, self._owner = page, os.getpid()
-        self._main: FrameType | None = _outermost_module()
+        self._main: FrameType | None = outermost_module()
         self._over = threading.Event()
         self._helper: threading.Thread | None = None
         self.well = False
@@ -70,7 +75,7 @@ class InterpreterEnd:
             self._helper.join(_PATIENCE)
             if self._helper.is_alive():
                 say(f"the process groups that the script has left do not end within {_PATIENCE:.0f} s: they are left")
-        if self.well or _has_returned(main):
+        if self.well or has_returned(main):
             if not gc.isenabled():
                 gc.freeze()  # the script wants no collections: the last one finds nothing
                 gc.enable()
@@ -91,8 +96,8 @@ class InterpreterEnd:
             self._page.raise_flag(Flag.ENDED_WELL)
 
 
-def _outermost_module() -> FrameType | None:
-    """The frame of the main module, which is on the main thread's stack now."""
+def outermost_module() -> FrameType | None:
+    """Return the frame of the main module, which is on the main thread's stack now."""
     frame, found = sys._current_frames().get(threading.main_thread().ident or 0), None
     while frame is not None:
         found = frame if frame.f_code.co_name == "<module>" else found
@@ -100,7 +105,7 @@ def _outermost_module() -> FrameType | None:
     return found
 
 
-def _has_returned(frame: FrameType | None) -> bool:
+def has_returned(frame: FrameType | None) -> bool:
     """Whether a frame that is over has come to its end, and was not left by an exception."""
     return frame is not None and frame.f_code.co_code[frame.f_lasti] in _RETURN
 

@@ -40,7 +40,7 @@ def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) 
     sys.orig_argv[:] = [sys.orig_argv[0], "-u", *option, *args]
     sys.argv[:] = ["-m" if kind == "module" else target, *args]
     _draw_anew()
-    _attach_by_itself(env)
+    _hook_imports(env)
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
@@ -129,6 +129,7 @@ def hide_torch() -> None:
 
     def imported() -> None:
         _heed_environment(sys.modules["torch"])
+        _seed_torch(_given)
         observing()
 
     _deferred.append(DeferredPackage("torch", imported))
@@ -155,16 +156,26 @@ def _heed_environment(torch: ModuleType) -> None:
         )
 
 
-def _attach_by_itself(env: Mapping[str, str]) -> None:
+def _hook_imports(env: Mapping[str, str]) -> None:
     """What early/sitecustomize.py does in a rank that is not forked."""
-    if env.get("FTLAUNCH_AUTO_ATTACH") != "1":
-        return
-    spec = importlib.util.spec_from_file_location("_ftlaunch_import_hook", Path(__file__).parent / "import_hook.py")
+    _sibling("import_hook").install(env, forked=True)
+
+
+def _seed_torch(env: Mapping[str, str]) -> None:
+    """Seed torch from the job's seed, as its import does in a rank that is not forked."""
+    for name, seed in _sibling("unseeded_draws").calls(env, with_torch=True).items():
+        if name == "torch":
+            seed(sys.modules["torch"])
+
+
+def _sibling(name: str) -> ModuleType:
+    """Load a file from beside this one: a Python without these hooks cannot import it as part of a package."""
+    spec = importlib.util.spec_from_file_location(f"_ftlaunch_{name}", Path(__file__).parent / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.install(env)
+    return module
 
 
 def _nothing() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ftlaunch_contract.checkpoint import health_mark, layout
 from ftlaunch_contract.checkpoint.metadata import Trainings
+from ftlaunch_contract.checkpoint.seeds import Seeds
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.protocol import PEER_SLOTS, STAGED, Why
 from ftlaunch_hooks.observe.replica_digests import ReplicaDigests
@@ -68,6 +69,7 @@ class Snapshotter:
         self.trouble = ""  # why a snapshot of this moment is not to be trusted; the training loop sets it
         self.digests: ReplicaDigests | None = None  # set where replicas are compared
         self.trainings = Trainings()
+        self.seeds = Seeds()  # of this rank's process
         self.spent = 0.0  # seconds the training loop has waited for snapshots so far; not for other ranks
         self.laying_out = 0.0  # the part of it in which slots got their first files
         slots = [Slot(directory, rank, number) for number in range(PEER_SLOTS)]
@@ -167,7 +169,9 @@ class Snapshotter:
             self._compare(new)
             slot.host.run()
             slot.gpu.wait_for_gpus()
-            private = slot.gpu.privately() if slot.gpu.sources else None
+            # the last copy is not made beside the training: as the interpreter ends, no thread takes work any more
+            beside = bool(slot.gpu.sources) and new.hold is not Why.END
+            private = slot.gpu.privately() if beside else None
             if private is None:
                 slot.gpu.run()
                 self._commit(number, new)
@@ -204,7 +208,7 @@ class Snapshotter:
         head = f'"step":{new.step},"consumed_samples":{new.consumed},"versions":{self._versions}'
         if new.collected.outside:
             head += f',"{layout.OUTSIDE}":{json.dumps(list(new.collected.outside))}'
-        for key, entry in self.trainings.entries().items():
+        for key, entry in (*self.trainings.entries().items(), *self.seeds.entries().items()):
             head += f',"{key}":{json.dumps(entry)}'
         head += f',"{health_mark.KEY}":{json.dumps(slot.health(new.trouble, look=new.hold is not None))}'
         return f'{{{head},"state":{self._json.dumps(new.collected.state)}}}'.encode()

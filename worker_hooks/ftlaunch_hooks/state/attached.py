@@ -13,12 +13,18 @@ from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
 from ftlaunch_hooks.state.random_numbers.generators import kind_of
+from ftlaunch_hooks.tensors import memory_layout
 from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 RNG = "rng"
 # names that are not free for attached objects
-TAKEN = {RNG: "random numbers", gradients.NAME: "gradients", bucket_layout.NAME: "DDP's buckets"}
+TAKEN = {
+    RNG: "random numbers",
+    gradients.NAME: "gradients",
+    bucket_layout.NAME: "DDP's buckets",
+    memory_layout.NAME: "tensors' layouts",
+}
 
 
 def check_attachable(objects: Mapping[str, Any], frozen: Collection[str]) -> None:

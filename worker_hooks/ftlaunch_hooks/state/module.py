@@ -18,6 +18,7 @@ from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.attributes import TensorAttributes
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, decode, encode
+from ftlaunch_hooks.tensors.memory_layout import Restored
 from ftlaunch_hooks.tensors.unchanged import Containers, Unchanged
 
 
@@ -113,7 +114,9 @@ class ModulePart:
             key = self.key(name)
             keys.setdefault(id(tensor), key)
             settled, owner = id(tensor) in names.stepped, names.owner(tensor, key)
-            collector.put((self.name, name), tensor, "model", owner=owner, settled=settled, key=key)
+            collector.put(
+                (self.name, name), tensor, "model", owner=owner, settled=settled, key=key, restored=Restored.IN_PLACE
+            )
         names.keys = keys | names.keys
         if self._listed != (listed := list(tensors)):
             self._listed = listed

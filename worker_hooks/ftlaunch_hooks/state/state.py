@@ -26,15 +26,21 @@ from ftlaunch_hooks.state.structure import Structure
 from ftlaunch_hooks.storage.own_copies import check_alike
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
+from ftlaunch_hooks.tensors import memory_layout
 from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.ddp.bucket_layout import BucketLayouts
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
+from ftlaunch_hooks.tensors.memory_layout import Restored, SavedLayout
 from ftlaunch_hooks.tensors.replica_agreement import ReplicaAgreement
 from ftlaunch_hooks.tensors.replicated import Said, replicated_parameters
 
 __all__ = ["Choices", "Collected", "RankState", "StateError"]
 
 _IN_STEPS = "in_steps"
+_APART = (
+    "the ranks hold other values of {names}, of which all ranks are to hold the same (DistributedDataParallel, or"
+    " replicated=): from here on each rank saves its own, and only as many ranks can resume from it"
+)
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,8 @@ class RankState:
             return True
         collected = self._collect()
         whole = self._collector.agree(step)
+        if (apart := self._collector.take_apart()) and self.rank == self.node.first:
+            say(_APART.format(names=few(apart)))
         self._ahead = (step, replace(collected, items=self._collector.finish())) if whole else None
         return whole
 
@@ -142,7 +150,9 @@ class RankState:
         if layouts := self._layouts.collect():
             state[bucket_layout.NAME] = layouts
         state[RNG] = encode(self._rng_state(), (RNG,), self._put_rng)
-        collected = Collected(self._collector.finish(), state, self._collector.outside)
+        items = self._collector.finish()
+        state[memory_layout.NAME] = self._collector.layouts
+        collected = Collected(items, state, self._collector.outside)
         if self._structure is not None:
             self._structure.check(collected)
         return collected
@@ -160,7 +170,8 @@ class RankState:
         return {**self._generators.state(), _IN_STEPS: self.in_steps}
 
     def _put_rng(self, path: Path, tensor: Tensor) -> str:
-        return self._collector.put(path, self._rng_buffers.keep(join(path), tensor))
+        kept = self._rng_buffers.keep(join(path), tensor)
+        return self._collector.put(path, kept, restored=Restored.APART)
 
     def restore(self, saved: SavedTensors, advance: Advance = ignore) -> None:
         """Put back what was saved: modules in place, then everything else by its load_state_dict().
@@ -174,6 +185,7 @@ class RankState:
         self._check_objects(state)
         self._check_ranks(saved)
         self.collect()  # names of parameters
+        lookup.layout = SavedLayout(state.get(memory_layout.NAME), self._collector.placed())
         self._restored = saved.step > 0  # at step 0 DDP has done in this process what it had done in the first one
         if self._restored and (why := self._layouts.replay(state.get(bucket_layout.NAME))):
             self._tell_of_buckets(why)
@@ -183,6 +195,7 @@ class RankState:
             other_ranks = saved.world_size != self.world_size
             loads.append(self._gradients.plan(state[gradients.NAME], lookup, values_only=other_ranks))
         loads += self._anew.plan(state, saved.step, saved.consumed_samples, tell=self.rank == 0)
+        lookup.layout.arrange()
         for load in loads:
             load()
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ftlaunch_contract import shared_keys
-from ftlaunch_contract.checkpoint import layout, tensor_file, verify
+from ftlaunch_contract.checkpoint import layout, seeds, tensor_file, verify
 from ftlaunch_contract.checkpoint.metadata import Trainings, trainings
+from ftlaunch_contract.checkpoint.seeds import Seeds
 from ftlaunch_contract.checkpoint.tensor_file import Chunk, Damaged
 from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
 from ftlaunch_hooks.tensors.mapped import MappedFile
@@ -50,6 +51,7 @@ class SavedTensors:
     consumed_samples: int
     world_size: int
     trainings: Trainings
+    seeds: Seeds
     partial = False  # tensors may be missing, or parts of them
 
     def __init__(self) -> None:
@@ -144,6 +146,7 @@ class MemoryReader(SavedTensors):
         self._first = min(slots)
         self.consumed_samples = self._common[self._first]["consumed_samples"]
         self.trainings = trainings(self._common[self._first])
+        self.seeds = seeds.of_snapshot(self._common[self._first])
 
     def state(self, rank: int) -> dict[str, Any]:
         """See SavedTensors."""
@@ -172,6 +175,7 @@ class CheckpointReader(SavedTensors):
                 self._add(MappedFile(directory / name))
         self._check_whole()
         self.consumed_samples, self.trainings = self._common["consumed_samples"], trainings(metadata)
+        self.seeds = seeds.of_snapshot(self._common)
 
     def state(self, rank: int) -> dict[str, Any]:
         """See SavedTensors."""

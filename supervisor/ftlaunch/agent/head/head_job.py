@@ -76,6 +76,7 @@ class HeadJob:
         self._spec, self._loop, self._reporter = spec, loop, reporter
         self._pages, self._plan, self._reached = _mirrors(workspace), plan.read(spec.run_dir), reached
         self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, reporter.say)
+        self._seed = workspace.seed
         self._life, patience = life, 2 * (spec.nodes.timeout + FENCE) if self._plan is not None else 0.0
         self._inherited_stop = InheritedStop(time.monotonic() + patience)
         self.cluster = cluster = Cluster(self._around(spec))
@@ -103,7 +104,7 @@ class HeadJob:
             nodes.wait, time.monotonic, say, self._stop, lambda: loop.post(Event.HURRY),
             lambda: loop.post(Event.PAUSE), PortProbe, self._plan, secrets.token_hex(8), self._note_plan,
             facts.gathered(spec), self._machines, _shared_word(spec), life.sign.address, life.sign.term,
-            self._leads, nodes.peer_interval, self._reporter.tell,
+            self._leads, self._seed, nodes.peer_interval, self._reporter.tell,
         )  # fmt: skip
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:

@@ -21,7 +21,7 @@ from ftlaunch.agent.head import election
 from ftlaunch.agent.head.election import Elected, Order
 from ftlaunch.agent.head.head_job import HeadJob
 from ftlaunch.agent.head.sign_of_life import Deposed, SignOfLife
-from ftlaunch.agent.head.starter import TAKE_OVER, UNUSABLE
+from ftlaunch.agent.head.starter import START, TAKE_OVER, UNUSABLE
 from ftlaunch.channel import arbiter
 from ftlaunch.channel.arbiter import Arbiter
 from ftlaunch.channel.connection import Connection
@@ -102,7 +102,13 @@ def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
     if order.what == TAKE_OVER:  # its agent looks for the head at once, and asks whatever has started it
         told.tell(os.getpid())
     processes.become_subreaper()
-    world = replace(spec, launch=replace(spec.launch, nproc=spec.nodes.most * spec.launch.nproc))
+    # a head that takes a dead one's place goes on with the job, also where the job was begun with --fresh
+    fresh = spec.saving.fresh and order.what == START
+    world = replace(
+        spec,
+        launch=replace(spec.launch, nproc=spec.nodes.most * spec.launch.nproc),
+        saving=replace(spec.saving, fresh=fresh),
+    )
     terminal = Terminal()
     try:
         with Signals(spec.launch.stop_signals) as signals:

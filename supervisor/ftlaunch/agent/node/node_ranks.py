@@ -23,7 +23,7 @@ from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch.system import processes
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
-from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint import layout, seeds
 from ftlaunch_contract.pages.page import Page, page_path
 from ftlaunch_contract.protocol import Resume
 
@@ -137,7 +137,7 @@ class AgentRanks:
                 pages.announce_interval(every, max(step, 0))
             if self._node.copier is not None:
                 self._node.copier.begin(message, pages)
-            self._group = group = LocalRanks(self._around(pages), attempt, self._on_exit, place)
+            self._group = group = LocalRanks(self._around(pages, message["seed"]), attempt, self._on_exit, place)
             self._gone = self._killed = False
             group.spawn()
         except OSError as error:
@@ -151,10 +151,11 @@ class AgentRanks:
         log_from = {rank: one.log_from for rank, one in group.ranks.items()}
         self._node.tell("started", attempt=attempt, pids=pids, log_from=log_from)
 
-    def _around(self, pages: Pages) -> Surroundings:
+    def _around(self, pages: Pages, seed: str) -> Surroundings:
         node = self._node
+        base_env = {**node.base_env, seeds.ENV_SEED: seed}
         return Surroundings(
-            node.spec, pages, self._gpus, node.fork_server, node.base_env, node.control, node.marker, node.loop,
+            node.spec, pages, self._gpus, node.fork_server, base_env, node.control, node.marker, node.loop,
             node.clock,
         )  # fmt: skip
 
