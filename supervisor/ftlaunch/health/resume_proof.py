@@ -159,8 +159,8 @@ def describe_proof(proof: ResumeProof, name: str = "") -> str:
     deviation = proof.deviation
     if proof.answer is ProofAnswer.ROUNDED:
         return (
-            f"resumed at step {at}: verified but for rounding; step {deviation.step} was made again on rank {deviation.rank} from"
-            f" the same batch and random numbers, {describe_deviation(deviation, name)}; kernels that are not"
+            f"resumed at step {at}: verified but for rounding; step {deviation.step} was made again on rank"
+            f" {deviation.rank} from the same batch and random numbers, {describe_deviation(deviation, name)}; kernels that are not"
             " deterministic do that"
         )
     return (
