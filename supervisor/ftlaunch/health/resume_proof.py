@@ -160,8 +160,8 @@ def describe_proof(proof: ResumeProof, name: str = "") -> str:
     if proof.answer is ProofAnswer.ROUNDED:
         return (
             f"resumed at step {at}: verified but for rounding; step {deviation.step} was made again on rank"
-            f" {deviation.rank} from the same batch and random numbers, {describe_deviation(deviation, name)}; kernels that are not"
-            " deterministic do that"
+            f" {deviation.rank} from the same batch and random numbers, {describe_deviation(deviation, name)};"
+            " kernels that are not deterministic do that"
         )
     return (
         f"the resumed run differs: step {deviation.step} was made again on rank {deviation.rank},"
