@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +13,11 @@ from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state import gradients
+from ftlaunch_hooks.state import gradients, loop_variables
 from ftlaunch_hooks.state.anew import Anew
-from ftlaunch_hooks.state.attached import RNG, TAKEN, check_attachable, make_parts
+from ftlaunch_hooks.state.attached import LOOPS, RNG, TAKEN, check_attachable, make_parts
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
+from ftlaunch_hooks.state.loop_variables import LoopVariables, RestoredVariables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
 from ftlaunch_hooks.state.parts import Names, few
@@ -52,6 +53,10 @@ class Choices:
     anew: Mapping[str, str]
     training: str
     stands_for: int | None = None
+    keep: bool = True
+    """whether variables of the training loop are saved and put back"""
+    ignore: Collection[str] = ()
+    """names of variables that are neither saved nor spoken of"""
 
 
 class RankState:
@@ -98,6 +103,12 @@ class RankState:
         self.begins_anew = False
         """`restore` has left objects as the script made them: the resumed run is to be another one than it was"""
         self._structure: Structure | None = None
+        self.loops: Callable[[], Any] | None = None
+        """asked, at each collection, where the loops of Job.epochs() and Job.batches() are; None: there are none"""
+        self.saved_loops: Any = None
+        """what `loops` had returned where this state was restored from"""
+        self.loop_variables: LoopVariables | None = None  # set where somebody looks at the training loop
+        self.restored_variables: RestoredVariables | None = None  # what `restore` has read of them
         self._share_out()
 
     def _agreement(self, peers: Sequence[Page]) -> ReplicaAgreement | None:
@@ -150,6 +161,11 @@ class RankState:
         if layouts := self._layouts.collect():
             state[bucket_layout.NAME] = layouts
         state[RNG] = encode(self._rng_state(), (RNG,), self._put_rng)
+        if self.loops is not None and (loops := self.loops()) is not None:
+            state[LOOPS] = encode(loops, (LOOPS,), self._put_rng)
+        variables = self.loop_variables or self.restored_variables
+        if variables is not None and (tree := dict(variables.collect(self._collector))):
+            state[loop_variables.NAME] = tree
         items = self._collector.finish()
         state[memory_layout.NAME] = self._collector.layouts
         collected = Collected(items, state, self._collector.outside)
@@ -202,6 +218,9 @@ class RankState:
         self._rng_read = decode(state[RNG], lookup.get) if rank < saved.world_size else {}
         if self._rng_read:
             self._generators.check(self._rng_read)
+        self.saved_loops = decode(state[LOOPS], lookup.get) if LOOPS in state else None
+        if loop_variables.NAME in state and rank < saved.world_size:
+            self.restored_variables = RestoredVariables(state[loop_variables.NAME], lookup)
 
     def reads_as(self, saved: SavedTensors) -> int:
         """The rank whose own this rank takes of what was saved. Raises StateError where there was none."""
@@ -277,6 +296,10 @@ class RankState:
         """
         return bool(self._rng_read.get(_IN_STEPS, False))
 
+    def own_generators(self) -> list[Any]:
+        """The generators of the script's that are saved though no attached object holds them."""
+        return self._generators.own.present()
+
     def random_numbers(self) -> object:
         """Equal to what it was as long as nobody has drawn a number."""
         return self._generators.mark()
@@ -289,6 +312,10 @@ class RankState:
         self._begun = True
         if self._rng_read:
             self._generators.put_back(self._rng_read)
+
+    def settle_rng(self) -> None:
+        """The moment at which the random numbers were saved has come, and is over: they go on from there."""
+        self._rng_read = {}
 
 
 def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensors) -> Mapping[str, Json]:
