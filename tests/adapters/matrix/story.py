@@ -30,7 +30,7 @@ def live_through(job: FtJob, start: Callable[[], None], faults: Sequence[str]) -
 
 
 def assert_no_step_lost(job: FtJob, faults: Sequence[str]) -> None:
-    """Each fault but those that ended the supervisor is one incident, and a resume lost one step at most, for its proof.
+    """Each fault but those that ended the supervisor is one incident, and a resume lost a step at most, for its proof.
 
     Where the step under way proves nothing, the step before it is made again (--verify-resume).
     """
