@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.harness import JOBS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
 SCRIPTS = {
     "transformers": ("hf.py", "out", "plain", "plain=1", "max_steps=5000", "rows=40", "nap=0.1"),
@@ -29,10 +29,10 @@ def test_an_unmodified_script_survives_a_rehearsal(framework: str, tmp_path: Pat
     command = [sys.executable, "-m", "ftlaunch.cli.ctl", "rehearse", "--json", "--steps", "12", "--auto-attach"]
     command += ["--nproc-per-node", "2", str(JOBS / script), *words]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=170)
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)["runs"]
-    assert [run["fault"] for run in found] == [
-        "undisturbed", "a rank is killed", "a rank is frozen", "the job is preempted", "storage is full"
-    ]  # fmt: skip
+    assert {"undisturbed", "a rank is killed", "a rank is frozen", "the job is preempted", "storage is full"} <= {
+        run["fault"] for run in found
+    }
     assert all(run["good"] for run in found), found

@@ -80,7 +80,7 @@ def test_killed_in_mid_episode_then_stopped_and_started_again(
     job: FtJob, undisturbed: tuple[dict[str, str], bytes, bytes], at: int
 ) -> None:
     """Data progress is in the same commit as the models, and the frozen models are in none."""
-    start(job, faults=f"sigkill 1 0 {call_in(at)}, {stop_in_third_episode(EPISODE + at)}")
+    start(job, "--verify-resume", "off", faults=f"sigkill 1 0 {call_in(at)}, {stop_in_third_episode(EPISODE + at)}")
     assert job.wait() == 75, job.stderr
     assert (job.home / "fired").read_text().split() == ["sigkill", "sigterm"]
     resumed = job.events("resumed")[-1]

@@ -65,13 +65,30 @@ def assert_same(job: FtJob, calm: FtJob) -> None:
 def test_killed_it_goes_on_in_the_training_that_it_had_reached(
     job: FtJob, calm: FtJob, fault: str, from_step: list[int]
 ) -> None:
-    begin(job, "--max-restarts", "4", FAULT=fault)
+    begin(job, "--max-restarts", "4", "--verify-resume", "off", FAULT=fault)
     assert job.wait() == 0, job.stderr
     assert len(job.fired()) == len(from_step)
     resumed = job.events("resumed")[1:]
     assert [(event["source"], event["step"], event["steps_lost"]) for event in resumed] == [
         ("memory", step, 0) for step in from_step
     ]
+    assert_same(job, calm)
+    job.assert_clean()
+
+
+@pytest.mark.long
+def test_killed_it_proves_its_resume_also_where_a_training_has_just_begun(job: FtJob, calm: FtJob) -> None:
+    """The step that is made again may be the last one of the training before.
+
+    A training of another model begins behind step 19: what its ranks have noted is gone once the trainings before it
+    have begun anew.
+    """
+    begin(job, "--max-restarts", "4", "--verify-resume", "on", FAULT="1 between2;1 20;0 24")
+    assert job.wait() == 0, job.stderr
+    assert len(job.fired()) == 3
+    assert [(event["step"], event["answer"]) for event in job.events("resume_verified")] == [(18, "same"), (23, "same")]
+    assert [event["step"] for event in job.events("resume_unverified")] == [19]
+    assert job.events("resume_differs") == []
     assert_same(job, calm)
     job.assert_clean()
 

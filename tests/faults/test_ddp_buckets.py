@@ -19,9 +19,8 @@ def test_three_ranks_go_on_bit_for_bit(job: FtJob, tmp_path_factory: pytest.Temp
     """
     calm = FtJob(tmp_path_factory.mktemp("calm"))
     calm.start(args=("--out", str(calm.out), "--steps", "16", "--width", "64"), ranks=3)
-    job.start(
-        args=("--out", str(job.out), "--steps", "16", "--width", "64"), ranks=3, env={"FAULT": f"sigkill 1 {step}"}
-    )
+    words = ("--out", str(job.out), "--steps", "16", "--width", "64")
+    job.start("--verify-resume", "off", args=words, ranks=3, env={"FAULT": f"sigkill 1 {step}"})
     assert calm.wait() == 0, calm.stderr
     assert job.wait() == 0, job.stderr
     assert job.fired() == ["sigkill 1 0"]
@@ -42,7 +41,7 @@ def test_three_ranks_go_on_bit_for_bit(job: FtJob, tmp_path_factory: pytest.Temp
 )
 def test_where_that_cannot_be_it_is_said(job: FtJob, step: int, before: str, why: str) -> None:
     words = f"{before} 1 {step}; gradient-hook -1 -1" if step > 1 else f"{before} 1 {step}"
-    job.start(args=("--out", str(job.out), "--steps", "16"), ranks=3, env={"FAULT": words})
+    job.start("--verify-resume", "off", args=("--out", str(job.out), "--steps", "16"), ranks=3, env={"FAULT": words})
     assert job.wait() == 0, job.stderr
     assert job.events("resumed")[-1]["step"] == step
     assert f"{NOT_EXACT} anew after it, and more than two ranks add in another order then; {why}" in job.log(1, 0)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from tests.faults.test_resume_proof import start
 from tests.support.harness import FtJob
+
+from ftlaunch_contract.checkpoint import layout
 
 
 def test_a_kill_behind_a_snapshot_is_proved_by_one_step_made_again(job: FtJob) -> None:
@@ -27,3 +30,18 @@ def test_a_resume_without_a_proof_says_so(job: FtJob) -> None:
     (unverified,) = job.events("resume_unverified")
     assert unverified["step"] == 7
     assert "ftlaunch: resumed at step 7: not verified" in job.stderr
+
+
+def test_nothing_is_saved_of_a_run_that_ends_over_a_difference(job: FtJob) -> None:
+    """Taken out: without `NumericsMonitor.end_inexact` the newest step is saved, and the next run goes on from it."""
+    options = ("--on-difference", "stop", "--memory-interval", "5", "--storage-interval", "5")
+    start(job, *options, differs="state", kill="0:13:after", steps="100000")
+    assert job.wait() == 1, job.stderr
+    assert (job.out / "killed").exists()
+    (differs,), incident = job.events("resume_differs"), job.events("incident")[-1]
+    assert (incident["kind"], incident["verdict"], incident["rank"]) == ("resume-differs", "give up", 0)
+    assert "not restarting (on_difference: stop)" in job.stderr
+    saved = [step for step, _ in layout.list_iterations(job.run_dir / "checkpoints")]
+    assert saved, "those of before the kill stay"
+    assert max(saved) < differs["step"]
+    assert len(job.events("attempt_started")) == 2

@@ -22,6 +22,10 @@ from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.protocol import Resume
 
+# No step before this one is made again for a proof alone: in their first steps libraries lay out what they need later
+# (DDP its buckets), and a resume in the middle of that is less exact than a later one.
+_FIRST_PROVING_STEP = 2
+
 
 @dataclass(frozen=True)
 class Inherited:
@@ -100,7 +104,7 @@ class ResumeDecision:
             self.pages.evidence(),
             mode=self.spec.saving.verify_resume,
             step_seconds=self.pages.step_seconds(),
-            oldest=max((0, *stored)),
+            oldest=max((_FIRST_PROVING_STEP, *stored)),
         )
 
     def _plan(self, stored: Sequence[int], kept: Sequence[Kept] = ()) -> RecoveryPlan:

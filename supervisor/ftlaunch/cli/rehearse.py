@@ -55,7 +55,10 @@ class _Rehearse(click.Command):
     shell_complete=lambda context, _, begun: _complete(context, begun),
 )
 def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words: tuple[str, ...]) -> int:
-    """Run the job for a few steps undisturbed, then with a rank killed, a rank frozen, preempted, and storage full.
+    """Run the job for a few steps undisturbed, then with ranks killed, a rank frozen, preempted, and storage full.
+
+    Ranks are killed in mid-training, in the first and in the last step, and where the loop pauses longest between two
+    steps: at the end of an epoch, in an evaluation, on the way to another loop.
 
     Says which of these it survives, how many steps each has cost, and whether the state afterwards equals the
     undisturbed run's bit for bit. The job's own files are written as in any run. Exit code 0: it survives, and goes on
@@ -74,6 +77,8 @@ def rehearse(steps: int, limit: float, folder: Path | None, as_json: bool, words
             outcomes.append(outcome)
             if not as_json:
                 click.echo(view.line(outcome, steps))
+                if len(outcomes) == 1:
+                    click.echo(f"      {view.pause_note(rehearsal.pause, steps)}")
     except CannotRehearse as error:
         raise click.ClickException(f"cannot rehearse {spec.launch.target}: {error}") from None
     found = rehearsal.deterministic, rehearsal.varying or ()
@@ -100,5 +105,12 @@ def _spec(words: tuple[str, ...]) -> JobSpec:
 
 def _runs(rehearsal: Rehearsal) -> Iterator[RehearsalOutcome]:
     yield rehearsal.undisturbed()
-    for fault in (rehearsal.kill, rehearsal.freeze, rehearsal.preempt, rehearsal.full_disk):
-        yield fault()
+    yield rehearsal.kill()
+    yield rehearsal.kill_in_first_step()
+    yield rehearsal.kill_in_last_step()
+    if (pause := rehearsal.pause) is not None:
+        yield rehearsal.kill_at_pause(pause)
+        yield rehearsal.kill_in_pause(pause)
+    yield rehearsal.freeze()
+    yield rehearsal.preempt()
+    yield rehearsal.full_disk()

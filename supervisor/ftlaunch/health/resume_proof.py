@@ -150,18 +150,18 @@ def _read(pages: Iterable[tuple[int, Page]]) -> dict[int, Proof]:
 
 def describe_proof(proof: ResumeProof, name: str = "") -> str:
     """Return the answer in one sentence for people. name: of the parameter that differs; empty: it is not known."""
-    where = f"resumed at step {proof.resumed}"
+    at = proof.resumed
     if proof.answer is ProofAnswer.UNVERIFIED:
-        return f"{where}: not verified; no step was made again that could be compared"
+        return f"resumed at step {at}: not verified; no step was made again that could be compared"
     if proof.deviation is None:
         again = "the step made again was" if proof.steps == 1 else f"the {proof.steps} steps made again were"
-        return f"{where}: verified; {again} the same{_on_how_many(proof)}"
+        return f"resumed at step {at}: verified; {again} the same{_on_how_many(proof)}"
     deviation = proof.deviation
     if proof.answer is ProofAnswer.ROUNDED:
         return (
-            f"{where}: verified but for rounding; step {deviation.step} was made again on rank {deviation.rank} from"
-            f" the same batch and random numbers, {describe_deviation(deviation, name)}; kernels that are not"
-            " deterministic do that"
+            f"resumed at step {at}: verified but for rounding; step {deviation.step} was made again on rank"
+            f" {deviation.rank} from the same batch and random numbers, {describe_deviation(deviation, name)};"
+            " kernels that are not deterministic do that"
         )
     return (
         f"the resumed run differs: step {deviation.step} was made again on rank {deviation.rank},"

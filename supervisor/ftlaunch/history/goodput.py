@@ -36,7 +36,6 @@ _NOTED = frozenset(
         "checkpoint_rejected",
         "drain_requested",
         "loaded",
-        "resume_differs",
         "save_requested",
         "saver_died",
         "saver_missing",
@@ -204,8 +203,16 @@ class Teller:
             self._mark = (moment.wall, step)
 
     def _on_proof(self, moment: Moment) -> None:
-        """The steps made again have shown something: it belongs to the failure, or the start, before the resume."""
-        sentence = str(moment.fields.get("sentence") or "")
+        """The steps made again were the same, or there was nothing to compare."""
+        self._note_proof(str(moment.fields.get("sentence") or ""))
+
+    def _on_differs(self, moment: Moment) -> None:
+        """A step that was made again was another one."""
+        self._note(moment)
+        self._note_proof(f"the resumed run differs from step {moment.fields.get('step')} on")
+
+    def _note_proof(self, sentence: str) -> None:
+        """Note what a resume has shown with the failure, or the start, that it came after."""
         if isinstance(self._resumed, Incident):
             self._resumed.proof = sentence
         elif self._resumed is not None:
@@ -296,6 +303,7 @@ class Teller:
         "resumed": _on_resumed,
         "resume_verified": _on_proof,
         "resume_unverified": _on_proof,
+        "resume_differs": _on_differs,
         "recovered": _on_recovered,
         "progress": _on_progress,
         "incident": _on_incident,

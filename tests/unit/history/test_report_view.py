@@ -146,6 +146,16 @@ def test_status() -> None:
     ]
 
 
+def test_status_says_what_the_newest_resume_has_shown() -> None:
+    answer = {"job_id": "x", "state": "running", "attempt": 1, "restarts_left": 3, "max_restarts": 3, "in_memory": 60,
+              "committed": -1, "ranks": []}  # fmt: skip
+    shown = "resumed at step 59: verified; the step made again was the same"
+    assert status_lines(answer | {"resume": shown})[1:4] == [
+        "newest step of all ranks in memory: 60; committed to storage: -", shown, "",
+    ]  # fmt: skip
+    assert status_lines(answer | {"resume": ""}) == status_lines(answer)
+
+
 def test_where_the_autopsy_lies() -> None:
     said = {
         "sentence": "rank 1 is hung; it sleeps at train.py:88; restarting now",

@@ -41,6 +41,17 @@ def test_an_incident_in_full(tmp_path: Path) -> None:
     assert data["attempts"] == [[1, 100, 1, 0, 0, 0, ""], [101, 1000, 1, 1, 1, 0, ""]]
 
 
+def test_an_incident_says_what_the_resume_after_it_has_shown(tmp_path: Path) -> None:
+    """The answer comes after the first new step, and belongs to the failure before the resume."""
+    verified = at(111, "resume_verified", step=90, steps=1, answer="same", sentence="resumed at step 90: verified")
+    differs = at(211, "resume_differs", resumed=95, step=96, rank=0, sentence="the resumed run differs: step 96 was")
+    made = run_dir(tmp_path, [*started(), *failed(100, 90), verified, *failed(200, 95), differs, *failed(300, 99), END])
+    data = page_data(made)
+    shown = [incident["proof"] for incident in data["incidents"]]
+    assert shown == ["resumed at step 90: verified", "the resumed run differs from step 96 on", ""]
+    assert [row for row in data["history"]["rows"] if "the resumed run differs: step 96 was" in str(row)]
+
+
 def test_the_phases_of_a_restart_add_up_to_its_time(tmp_path: Path) -> None:
     incident, started_again, resumed, recovered = failed(100, 90)
     exits = [at(100.5, "rank_exited", rank=rank, step=90) for rank in range(2)]

@@ -183,13 +183,28 @@ def steps_after(directory: Path, rank: int, step: int) -> int:
 def newest_step(directory: Path, rank: int) -> int:
     """Return the newest step of which a rank has left something to compare, a step under way included; -1 without any.
 
-    -1 as well where there is no ring, or none that can be read.
+    -1 as well where there is no ring, or none that can be read. The samples, which may be large, are not read.
     """
     try:
-        content = ring_path(directory, rank).read_bytes()
+        fd = os.open(ring_path(directory, rank), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return -1
-    return max(_records(memoryview(content)), default=-1)
+    try:
+        header = os.pread(fd, _HEADER.size, 0)
+        if len(header) < _HEADER.size:
+            return -1
+        magic, capacity, sample_bytes = _HEADER.unpack(header)[:3]
+        stride = _RECORD.size + sample_bytes
+        if magic != _MAGIC or os.fstat(fd).st_size != _HEADER.size + capacity * stride:
+            return -1
+        newest = -1
+        for place in range(capacity):
+            step, parts = _RECORD.unpack(os.pread(fd, _RECORD.size, _HEADER.size + place * stride))[:2]
+            if parts and step % capacity == place:
+                newest = max(newest, step)
+        return newest
+    finally:
+        os.close(fd)
 
 
 def _records(memory: memoryview) -> dict[int, StepFingerprint]:

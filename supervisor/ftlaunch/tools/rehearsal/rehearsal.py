@@ -19,16 +19,23 @@ import psutil
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsers import StorageInterval
 from ftlaunch.tools.rehearsal.checkpoint_diff import Likeness, compare
-from ftlaunch.tools.rehearsal.trial import Trial, TrialError
+from ftlaunch.tools.rehearsal.pauses import Pause, StepTimes
+from ftlaunch.tools.rehearsal.trial import FAST_LOOK, Trial, TrialError
 from ftlaunch_contract.checkpoint import tensor_file
 from ftlaunch_contract.progress import Advance
-from ftlaunch_contract.protocol import EXIT_SAVED
+from ftlaunch_contract.protocol import EXIT_SAVED, Phase
 
 _HANG_FACTOR, _HANG_LEAST = 10.0, 5.0  # of the longest step seen undisturbed, and seconds
+_PROOF_SECONDS = 2.0  # how long a job may take to tell what the steps made again have shown, once it has made them
 
 
 Watched = Callable[[str, int, str], contextlib.AbstractContextManager[Advance]]
 """Entered around each run: what is broken, how many steps it has, and `steps`; gives what is told of steps."""
+
+
+Moment = Callable[[Trial], bool]
+"""Whether the moment has come to break something."""
+PROOFS = ("resume_verified", "resume_unverified", "resume_differs")
 
 
 class CannotRehearse(Exception):
@@ -46,11 +53,15 @@ class RehearsalOutcome:
     back_after: float | None = None  # seconds from the fault to the next new step
     likeness: Likeness | None = None  # to the undisturbed run, at the last step
     trouble: str = ""  # what went wrong where it did not survive
+    struck_at: int | None = None  # the newest step that all ranks had completed when a rank was killed
+    phase: str = ""  # what that rank was doing
+    proof: str = ""  # what the steps made again have shown: same, rounded, different, unverified; empty: nothing
+    proof_sentence: str = ""  # the same in words
 
     @property
     def good(self) -> bool:
         """Survived, and the state is the undisturbed run's."""
-        return self.survived and (self.likeness is None or self.likeness.equal)
+        return self.survived and (self.likeness is None or self.likeness.equal) and self.proof != "different"
 
 
 class Rehearsal:
@@ -64,6 +75,8 @@ class Rehearsal:
         self.varying: tuple[str, ...] | None = None
         """places at which two undisturbed runs differ; None: it was not asked yet"""
         self.deterministic = True
+        self.pause: Pause | None = None
+        """the longest pause between two steps of the undisturbed run; None: there was none"""
 
     def undisturbed(self) -> RehearsalOutcome:
         """The run that the others are compared with. Raises CannotRehearse."""
@@ -73,8 +86,16 @@ class Rehearsal:
     def _calm(self, name: str) -> tuple[RehearsalOutcome, Path]:
         """A run in which nothing is broken, and its checkpoint."""
         with self._watched(name, self.steps, "steps") as advance, self._trial(name, advance) as trial:
+            times = StepTimes()
+
+            def is_over() -> bool:
+                if (front := trial.front()) is not None:
+                    times.note(front[0], front[1].name.lower(), time.monotonic())
+                return trial.committed(self.steps) or trial.unattached(self.steps)
+
             trial.start()
-            there = trial.wait(lambda: trial.committed(self.steps) or trial.unattached(self.steps))
+            there = trial.wait(is_over)
+            self.pause = self.pause or times.longest_pause(self.steps)
             if trial.unattached(self.steps):
                 raise CannotRehearse(
                     "the script does not attach(): it would be restarted, and begin again at step 0 unless it saves and"
@@ -99,6 +120,49 @@ class Rehearsal:
     def kill(self) -> RehearsalOutcome:
         """SIGKILL to the last rank, as the kernel does it for lack of memory."""
         return self._disturbed("a rank is killed", lambda trial: os.kill(trial.pids()[-1], signal.SIGKILL))
+
+    def kill_in_first_step(self) -> RehearsalOutcome:
+        """SIGKILL to the last rank as soon as all ranks have attached."""
+        return self._killed("killed in step 1", lambda trial: trial.front() is not None)
+
+    def kill_in_last_step(self) -> RehearsalOutcome:
+        """SIGKILL to the last rank once one step is left."""
+        return self._killed("killed in last step", lambda trial: self._is_at(trial, self.steps - 1))
+
+    def kill_at_pause(self, pause: Pause) -> RehearsalOutcome:
+        """SIGKILL to the last rank as a pause begins: the last batch of an epoch is done, and nothing behind it."""
+        return self._killed("killed at a pause", lambda trial: self._is_at(trial, pause.step))
+
+    def kill_in_pause(self, pause: Pause) -> RehearsalOutcome:
+        """SIGKILL to the last rank in the middle of a pause."""
+        begun: list[float] = []
+
+        def is_in_the_middle(trial: Trial) -> bool:
+            if self._is_at(trial, pause.step):
+                begun.append(time.monotonic())
+            return bool(begun) and time.monotonic() - begun[0] >= pause.seconds / 2
+
+        return self._killed("killed in the pause", is_in_the_middle)
+
+    @staticmethod
+    def _is_at(trial: Trial, step: int) -> bool:
+        front = trial.front()
+        return front is not None and front[0] >= step
+
+    def _killed(self, fault: str, moment: Moment) -> RehearsalOutcome:
+        """A run whose last rank is killed at a moment between or within certain steps."""
+        seen: list[tuple[int, str]] = []
+
+        def strike(trial: Trial) -> None:
+            pid = trial.pids()[-1]
+            if not trial.wait(lambda: moment(trial), FAST_LOOK):
+                raise TrialError(f"the moment for it did not come: {trial.what_happened()}")
+            step, phase = trial.front() or (0, Phase.TRAIN)
+            os.kill(pid, signal.SIGKILL)
+            seen.append((step, phase.name.lower()))
+
+        outcome = self._disturbed(fault, strike, ready=lambda trial: bool(trial.status().get("ranks")))
+        return replace(outcome, struck_at=seen[0][0], phase=seen[0][1]) if seen else outcome
 
     def freeze(self) -> RehearsalOutcome:
         """SIGSTOP to the last rank: it lives, and makes no step."""
@@ -131,14 +195,18 @@ class Rehearsal:
 
         return self._disturbed("storage is full", fault, saves=2)
 
-    def _disturbed(self, fault: str, strike: Callable[[Trial], None], saves: int = 1) -> RehearsalOutcome:
+    def _disturbed(
+        self, fault: str, strike: Callable[[Trial], None], saves: int = 1, ready: Moment | None = None
+    ) -> RehearsalOutcome:
+        """A run in which `strike` breaks something. ready: when it is called; None: after a third of the steps."""
         assert self._undisturbed is not None
         at = max(self.steps // 3, 1)
+        is_ready = ready or (lambda trial: trial.step() >= at)
         with self._watched(fault, self.steps, "steps") as advance, self._trial(fault, advance, saves) as trial:
             trial.start()
             try:
-                if not trial.wait(lambda: trial.step() >= at):
-                    raise TrialError(f"it did not come to step {at}: {trial.what_happened()}")
+                if not trial.wait(lambda: is_ready(trial)):
+                    raise TrialError(f"it did not come to step {at if ready is None else 1}: {trial.what_happened()}")
                 strike(trial)
                 struck = time.monotonic()
                 if not trial.wait(lambda: trial.committed(self.steps)):
@@ -146,11 +214,15 @@ class Rehearsal:
                 likeness = compare(self._undisturbed, trial.checkpoint(self.steps))
             except (TrialError, psutil.NoSuchProcess, tensor_file.Damaged) as trouble:
                 return RehearsalOutcome(fault, trial.seconds, False, trouble=str(trouble))
+            deadline = time.monotonic() + _PROOF_SECONDS
+            trial.wait(lambda: _is_proof_told(trial) or time.monotonic() > deadline)
             lost = sum(event.get("steps_lost") or 0 for event in trial.events("resumed"))
             back = [event["mono"] - struck for event in trial.events("recovered", "resumed")]
             after = max((seconds for seconds in back if seconds > 0), default=None)
             seconds = trial.seconds
-        return RehearsalOutcome(fault, seconds, True, lost, after, self._judged(likeness))
+            proof, sentence = _proof(trial)
+        likeness = self._judged(likeness)
+        return RehearsalOutcome(fault, seconds, True, lost, after, likeness, proof=proof, proof_sentence=sentence)
 
     def _trial(self, name: str, advance: Advance, saves: int = 1) -> Trial:
         name = name.replace(" ", "-")
@@ -174,3 +246,19 @@ class Rehearsal:
             limits=limits,
         )
         return Trial(spec, self.limit, advance)
+
+
+def _proof(trial: Trial) -> tuple[str, str]:
+    """Return what the steps made again have shown of the trial's last resume, as a word and as a sentence."""
+    told = trial.events(*PROOFS)
+    if not told:
+        return "", ""
+    newest = told[-1]
+    words = {"resume_differs": "different", "resume_unverified": "unverified"}
+    return words.get(newest["event"]) or str(newest.get("answer", "same")), str(newest.get("sentence", ""))
+
+
+def _is_proof_told(trial: Trial) -> bool:
+    """Return whether every resume of the trial has an answer; ranks that note no fingerprints never give one."""
+    resumes = [event for event in trial.events("resumed") if event.get("source")]
+    return len(trial.events(*PROOFS)) >= len(resumes)

@@ -22,9 +22,12 @@ from ftlaunch.spec.job_spec import JobSpec, resolved
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.pages.page import Page, open_pages
 from ftlaunch_contract.progress import Advance, ignore
+from ftlaunch_contract.protocol import Flag, Phase
 
 _LOOK = 0.02  # seconds between looks at a job
+FAST_LOOK = 0.002  # the same at its pages, to hit a moment between two steps
 
 
 def _heeding(parent: int) -> Callable[[], None]:
@@ -52,6 +55,7 @@ class Trial:
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0.0
         self.longest_step = 0.0
+        self._pages: list[Page] = []
 
     def __enter__(self) -> Trial:
         self._began = time.monotonic()
@@ -97,13 +101,13 @@ class Trial:
                     self._process.wait(1.0)
         self._process.wait()
 
-    def wait(self, ready: Callable[[], bool]) -> bool:
+    def wait(self, ready: Callable[[], bool], every_seconds: float = _LOOK) -> bool:
         """Wait until `ready()`; False when the job has ended before, or the time is up."""
         assert self._process is not None
         while not ready():
             if self._process.poll() is not None or self.seconds > self._limit:
                 return ready()
-            time.sleep(_LOOK)
+            time.sleep(every_seconds)
         return True
 
     # --- looking at it ----------------------------------------------------------------------------------------
@@ -129,6 +133,21 @@ class Trial:
             self._advance(step - self._reached)
             self._reached = step
         return step
+
+    def front(self) -> tuple[int, Phase] | None:
+        """Return the newest step that all ranks have completed, and what the last rank does; None before they attach.
+
+        It is read from the pages of the ranks, which takes microseconds.
+        """
+        count = self.spec.launch.nproc
+        if not self._pages:
+            try:
+                self._pages = open_pages(memory_dir(self.spec.job_id), count)
+            except (OSError, ValueError):
+                return None
+        if not all(page.attempt >= 0 and page.flags & Flag.ATTACHED for page in self._pages):
+            return None
+        return min(page.step for page in self._pages), self._pages[-1].phase
 
     def unattached(self, steps: int) -> bool:
         """Whether so many optimizer steps were seen of ranks that do not say theirs."""

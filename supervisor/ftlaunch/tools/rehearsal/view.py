@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ftlaunch.common.formatting import duration
+from ftlaunch.tools.rehearsal.pauses import Pause
 from ftlaunch.tools.rehearsal.rehearsal import RehearsalOutcome
 
 _NAMED = 3  # of what differs
@@ -25,7 +26,30 @@ def _told(outcome: RehearsalOutcome, steps: int) -> str:
         return f"{steps} steps in {duration(outcome.seconds)}"
     back = "goes on" if outcome.back_after is None else f"back in {duration(outcome.back_after)}"
     lost = "1 step lost" if outcome.steps_lost == 1 else f"{outcome.steps_lost} steps lost"
-    return f"{back}, {lost}, {_state(outcome, steps)}"
+    where = "" if outcome.struck_at is None else f"behind step {outcome.struck_at}: "
+    return f"{where}{back}, {lost}, {_proof(outcome)}{_state(outcome, steps)}"
+
+
+def _proof(outcome: RehearsalOutcome) -> str:
+    """What the steps made again have shown; empty where nothing was resumed, or the ranks note no fingerprints."""
+    words = {
+        "same": "verified, ",
+        "rounded": "verified but for rounding, ",
+        "unverified": "not verified, ",
+        "different": f"{outcome.proof_sentence}, ",
+    }
+    return words.get(outcome.proof, "")
+
+
+def pause_note(pause: Pause | None, steps: int) -> str:
+    """Where ranks are killed between two steps, and why there; or that there is no such place."""
+    if pause is None:
+        return (
+            f"no pause between two steps was seen in {steps} steps: with more --steps, so that an epoch ends or an"
+            " evaluation comes within them, ranks are killed there, too"
+        )
+    doing = f"in phase {pause.phase}" if pause.phase != "train" else "the end of an epoch, or an evaluation"
+    return f"the longest pause is behind step {pause.step}: {duration(pause.seconds)}, {doing}; a rank is killed there"
 
 
 def _state(outcome: RehearsalOutcome, steps: int) -> str:

@@ -12,6 +12,7 @@ from ftlaunch_contract.pages.fingerprint_ring import (
     CAPACITY,
     FingerprintRing,
     StepPart,
+    newest_step,
     read_copy,
     ring_path,
     steps_after,
@@ -102,3 +103,16 @@ def test_a_copy_is_read_where_it_is_of_the_same_parameters(tmp_path: Path, ring:
     assert list(read_copy(copy, sample_bytes=16, names_checksum=7)) == [4]
     assert not read_copy(copy, sample_bytes=16, names_checksum=9)
     assert not read_copy(tmp_path / "none", sample_bytes=16, names_checksum=7)
+
+
+def test_the_newest_step_is_known_without_the_samples(tmp_path: Path, ring: FingerprintRing) -> None:
+    assert newest_step(tmp_path, 3) == -1, "an empty ring"
+    assert newest_step(tmp_path, 4) == -1, "no ring"
+    for step in range(70):
+        write(ring, step)
+    ring.begin(70)
+    assert newest_step(tmp_path, 3) == 69, "nothing is known of the step under way"
+    ring.note_loss(70, 1.0)
+    assert newest_step(tmp_path, 3) == 70
+    ring_path(tmp_path, 4).write_bytes(ring_path(tmp_path, 3).read_bytes()[:-8])
+    assert newest_step(tmp_path, 4) == -1, "a file of another size"

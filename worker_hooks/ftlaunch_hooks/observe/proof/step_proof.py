@@ -125,9 +125,10 @@ class StepProof:
         self._newest_before = max(self._before, default=-1)
         self._ahead = len(self._before)
         self._previous = now.samples
-        verdict = ProofVerdict.AHEAD if self._before else ProofVerdict.UNVERIFIED
         self._list_names()
-        tell_proof(self._page, Proof(verdict if is_resumed else ProofVerdict.NONE, step=step, ahead=self._ahead))
+        if is_resumed:  # else a training before this one may have told what its resume has shown
+            verdict = ProofVerdict.AHEAD if self._before else ProofVerdict.UNVERIFIED
+            tell_proof(self._page, Proof(verdict, step=step, ahead=self._ahead))
         self._begin_step(step + 1)
         seen_losses.listen(self._note_seen_loss)
 
