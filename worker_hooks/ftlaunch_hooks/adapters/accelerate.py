@@ -14,7 +14,15 @@ import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters import random_numbers
 from ftlaunch_hooks.adapters.batches.newest_batch import NewestBatch
 from ftlaunch_hooks.adapters.batches.passes import PERSISTENT, Draws, EpochLoops
-from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse, take_replicated
+from ftlaunch_hooks.adapters.refusal import (
+    check_first,
+    check_members,
+    check_ranks,
+    check_saved,
+    refuse,
+    take_replicated,
+)
+from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 
 _KNOWN = "Accelerate 1.15"
 _OF_ACCELERATOR = (
@@ -35,6 +43,7 @@ def attach(accelerator: Any, **more: Any) -> ft.Job:
     ft.attach() raises.
     """
     check_first("ft.accelerate.attach()")
+    say_if_newer()
     _check(accelerator)
     position = _Position(accelerator)
     objects, replicated = _of_engine(accelerator) if _has_engine(accelerator) else (_objects(accelerator), [])
@@ -57,6 +66,14 @@ def _check(accelerator: Any) -> None:
                 "dispatch_batches=False, use_stateful_dataloader=False)"
             )
         check_members(loader, _OF_LOADER, _KNOWN)
+
+
+def _check_saved(saved: dict[str, Any]) -> None:
+    check_saved(saved, "ranks step synced loaders", "Accelerate")
+    for loader in saved["loaders"]:
+        check_saved(loader, "iteration within seeds own held", "Accelerate")
+        if loader["within"] is not None:
+            check_saved(loader["within"], "had began_at ended ahead_at sample", "Accelerate")
 
 
 def _prepared(accelerator: Any) -> list[int]:
@@ -122,6 +139,7 @@ class _Position:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """The loaders go to their batches when they are asked for the first one."""
+        _check_saved(saved)
         check_ranks(saved["ranks"], self._accelerator.num_processes)
         self._accelerator.step = saved["step"]
         self._accelerator.gradient_state.sync_gradients = saved["synced"]
