@@ -45,8 +45,8 @@ def check_saved(saved: Mapping[str, Any], names: str, adapter: str) -> None:
     missing = [name for name in names.split() if name not in saved]
     if missing:
         refuse(
-            f"cannot resume: this snapshot was written by an earlier version of ftlaunch's adapter for {adapter} (it has"
-            f" no `{missing[0]}`); give --fresh to start over, or resume it with the version of ftlaunch that wrote it"
+            f"cannot resume: this snapshot was written by an earlier version of ftlaunch's adapter for {adapter} (it"
+            f" has no `{missing[0]}`); give --fresh to start over, or resume it with the version of ftlaunch that wrote it"
         )
 
 

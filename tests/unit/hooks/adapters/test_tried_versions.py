@@ -41,6 +41,6 @@ def test_it_is_said_once_of_what_the_script_has_imported(
 def test_a_snapshot_of_an_earlier_adapter_is_refused_in_words() -> None:
     check_saved({"ranks": 2, "loaders": []}, "ranks loaders", "Accelerate")
     with pytest.raises(
-        AttachError, match="written by an earlier version .* Accelerate .it has no `held`.; give --fresh"
+        AttachError, match=r"written by an earlier version .* Accelerate .it has no `held`.; give --fresh"
     ):
         check_saved({"seeds": []}, "seeds held", "Accelerate")
