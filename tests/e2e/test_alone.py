@@ -91,7 +91,7 @@ def test_plain_python_saves_on_sigterm_resumes_and_ends_as_if_undisturbed(
 ) -> None:
     calm = AloneJob(tmp_path_factory.mktemp("calm"))
     assert calm.start(*SLOW).wait(60) == 0
-    process = alone.start(*SLOW)
+    process = alone.start(*SLOW, FTLAUNCH_VERIFY_RESUME="off")
     alone.wait_loss(7)
     process.terminate()
     assert process.wait(60) == 75, (alone.home / "stderr").read_text()
@@ -108,7 +108,7 @@ def test_plain_python_saves_on_sigterm_resumes_and_ends_as_if_undisturbed(
 @pytest.mark.slow
 def test_torchrun_saves_on_an_agreed_step_and_ftlaunch_goes_on_from_it(alone: AloneJob, job: FtJob) -> None:
     """SIGTERM to torchrun, which passes it on to its ranks."""
-    process = alone.start(*SLOW, ranks=2)
+    process = alone.start(*SLOW, ranks=2, FTLAUNCH_VERIFY_RESUME="off")
     alone.wait_loss(5)
     process.terminate()
     process.wait(60)
@@ -144,7 +144,7 @@ def test_torchrun_goes_on_with_state_that_its_ranks_have_split(
 
 @pytest.mark.slow
 def test_torchrun_goes_on_from_what_it_saved(alone: AloneJob) -> None:
-    process = alone.start(*SLOW, ranks=2)
+    process = alone.start(*SLOW, ranks=2, FTLAUNCH_VERIFY_RESUME="off")
     alone.wait_loss(5)
     process.terminate()
     process.wait(60)

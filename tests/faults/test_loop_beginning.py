@@ -1,6 +1,6 @@
 """A loop over epochs that begins at 0 though the job has resumed is told before its first step is made again.
 
-Taken out: without `watch_beginning` in attach() nothing is said before that step.
+Taken out: without `watch_beginning` in attach() nothing is said before that step, and of two scripts nothing ever.
 """
 
 from __future__ import annotations

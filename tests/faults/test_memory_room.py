@@ -74,7 +74,7 @@ def test_a_rank_dies_where_memory_is_short(job: FtJob, shm: str, slots: int, int
 
 def test_a_stop_where_there_is_no_room_at_all(job: FtJob) -> None:
     args = ("--out", str(job.out), *WIDE, "--steps", "400", "--step-time", "0.02")
-    job.start("--storage-interval", "off", args=args, preexec_fn=in_small_shm("4m"))
+    job.start("--verify-resume", "off", "--storage-interval", "off", args=args, preexec_fn=in_small_shm("4m"))
     job.wait_event("memory_reduced")  # its status cannot be asked for: /dev/shm is its own
     wait_for((job.out / "loss_0.csv").exists, "the first step")
     wait_for(lambda: len(job.losses()) > 12, "some steps")
@@ -90,7 +90,7 @@ def test_without_a_supervisor(job: FtJob) -> None:
     """The same under plain python."""
     checkpoints = job.home / "checkpoints"
     name, _, value = job.tag.partition("=")
-    env = {**os.environ, name: value, "FTLAUNCH_CHECKPOINT_DIR": str(checkpoints)}
+    env = {**os.environ, name: value, "FTLAUNCH_CHECKPOINT_DIR": str(checkpoints), "FTLAUNCH_VERIFY_RESUME": "off"}
     command = [sys.executable, str(TINY), "--out", str(job.out), *WIDE, "--steps", "40", "--step-time", "0.03"]
 
     def start() -> subprocess.Popen[str]:

@@ -196,7 +196,7 @@ def test_a_flipped_bit(job: FtJob, act: str) -> None:
         back = job.events("rolled_back")[0]["step"]
         assert back is None or back < 8
         assert marks(job)[60] == "normal"
-        assert len(unsound(job)) == 1
+        assert len(unsound(job)) == 1, job.journal_text
     job.assert_clean()
 
 

@@ -41,7 +41,7 @@ def stopped_once(job: FtJob) -> int:
 
 
 def test_sigterm_to_the_supervisor(job: FtJob) -> None:
-    job.start(args=args(job, *SLOW))
+    job.start("--verify-resume", "off", args=args(job, *SLOW))
     job.wait_step(8)
     job.supervisor.terminate()
     step = stopped_once(job)
@@ -51,7 +51,7 @@ def test_sigterm_to_the_supervisor(job: FtJob) -> None:
 
 
 def test_sigterm_to_a_rank(job: FtJob) -> None:
-    job.start(args=args(job, *SLOW))
+    job.start("--verify-resume", "off", args=args(job, *SLOW))
     job.wait_step(8)
     os.kill(job.pids()[1], signal.SIGTERM)
     step = stopped_once(job)
@@ -61,7 +61,7 @@ def test_sigterm_to_a_rank(job: FtJob) -> None:
 
 @pytest.mark.long
 def test_sigterm_to_everybody_twice(job: FtJob) -> None:
-    job.start(args=args(job, *SLOW))
+    job.start("--verify-resume", "off", args=args(job, *SLOW))
     job.wait_step(8)
     for _ in range(2):
         for pid in (*job.pids(), job.supervisor.pid):
@@ -109,7 +109,7 @@ def test_sigterm_in_the_wait_before_a_restart(job: FtJob) -> None:
 
 def test_sigterm_during_a_save(job: FtJob) -> None:
     """A checkpoint every two steps: a save is under way at nearly any moment."""
-    job.start("--storage-interval", "2", args=args(job, *SLOW, "--width", "700"), ranks=1)
+    job.start("--verify-resume", "off", "--storage-interval", "2", args=args(job, *SLOW, "--width", "700"), ranks=1)
     job.wait_event("checkpoint_committed", 3)
     job.supervisor.terminate()
     assert job.wait() == 75, job.stderr

@@ -58,6 +58,7 @@ def test_a_full_disk_costs_no_step_and_no_checkpoint(job: FtJob) -> None:
     with tmpfs(job.home / "disk", "5m") as disk:
         words = ("--checkpoint-dir", str(disk), "--storage-interval", "5", "--keep", "1")
         more = args(job, *WIDE, "--steps", "300", "--step-time", "0.03")
+        words = (*words, "--verify-resume", "off")
         job.start(*words, args=more, ranks=1)
         failed = job.wait_event("checkpoint_failed", 2)
         assert "No space left" in failed["error"]
@@ -96,7 +97,8 @@ def inject(saver: psutil.Process, what: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.slow
 def test_a_quota_that_is_reached_and_lifted(job: FtJob) -> None:
-    job.start("--storage-interval", "5", args=args(job, "--steps", "200", "--step-time", "0.03"), ranks=1)
+    options = ("--verify-resume", "off", "--storage-interval", "5")
+    job.start(*options, args=args(job, "--steps", "200", "--step-time", "0.03"), ranks=1)
     job.wait_step(1)
     inject(saver_of(job), "mkdir:error=EDQUOT:when=1..4")  # a save makes two
     assert job.wait_event("checkpoint_failed", 2)["error"] == "Disk quota exceeded"
@@ -154,7 +156,18 @@ def test_slow_storage_drops_nothing_and_holds_up_nobody(job: FtJob) -> None:
 def test_bandwidth_and_retention_as_asked_for(job: FtJob) -> None:
     """3 MB at 500 KB/s: a save takes six seconds, unless the job waits for it."""
     more = args(job, *WIDE, "--steps", "9999", "--step-time", "0.01")
-    words = ("--storage-bandwidth", "500KB/s", "--storage-interval", "5", "--keep", "1", "--keep-every", "5")
+    words = (
+        "--verify-resume",
+        "off",
+        "--storage-bandwidth",
+        "500KB/s",
+        "--storage-interval",
+        "5",
+        "--keep",
+        "1",
+        "--keep-every",
+        "5",
+    )
     job.start(*words, args=more, ranks=1)
     first = job.wait_event("checkpoint_committed")
     assert first["seconds"] > first["bytes"] / 5e5 * 0.9

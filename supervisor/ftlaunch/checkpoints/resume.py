@@ -11,6 +11,7 @@ from ftlaunch.checkpoints.save_scheduler import Answer, SaveScheduler
 from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.memory import recovery_plan
 from ftlaunch.memory.pages import Pages
+from ftlaunch.memory.proving_step import choose_proving_step
 from ftlaunch.memory.recovery_plan import NONE, Kept, RecoveryPlan
 from ftlaunch.reporting.events.base import JobEvent, Note
 from ftlaunch.reporting.events.checkpoints import CheckpointRejected, Loaded
@@ -81,11 +82,26 @@ class ResumeDecision:
         if self.numbers.back_before is not None:
             self.saving.hurry()  # a save under way holds up all ranks
             return self._ask(NONE, healthy_before=self.numbers.back_before)  # and nothing that is in memory
-        plan = self._plan(self._stored(), [] if self._peers is None else self._peers.kept())
+        stored = self._stored()
+        plan = self._plan(stored, [] if self._peers is None else self._peers.kept())
         if plan.kind is Resume.PEER:
             self._fetching = plan
             return Resume.UNDECIDED, plan.step
+        if plan.kind is Resume.MEMORY:
+            return plan.kind, self._proving_step(plan.step, stored)
         return self._without_peers(plan, first=first)
+
+    def _proving_step(self, newest: int, stored: Sequence[int]) -> int:
+        """Return the step in memory to resume at: one snapshot further back where that buys a proof of the resume."""
+        every = self.pages.slots()
+        return choose_proving_step(
+            newest,
+            {rank: every[rank] for rank in range(len(self.pages))},
+            self.pages.evidence(),
+            mode=self.spec.saving.verify_resume,
+            step_seconds=self.pages.step_seconds(),
+            oldest=max((0, *stored)),
+        )
 
     def _plan(self, stored: Sequence[int], kept: Sequence[Kept] = ()) -> RecoveryPlan:
         each = 0 if self._peers is None else self._peers.ranks_each
@@ -195,6 +211,7 @@ class ResumeDecision:
             self._cannot(f"cannot put later checkpoints aside: {error}")
             return
         self.saving.went_back(step)
+        self.pages.withdraw_snapshots()  # also of the step that the saver was reading as the attempt ended
         kind, found = (Resume.STORAGE, step) if step != NONE else self.decide(first=False)
         if kind is not Resume.UNDECIDED:
             self.pages.decide(kind, found, self.saving.first_due(found))

@@ -48,8 +48,9 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "cannot_start": {"attempt": _INT, "rank": _INT, "why": _TEXT},
     "dying": {"attempt": _INT, "ranks": _MAP},  # rank -> the signal that is ending it
     "exit": {"attempt": _INT, "rank": _INT, "code": _INT},
-    # no process of the attempt is left; `port` is free for the next one; `slots`: as of `hello`, and final
-    "gone": {"attempt": _INT, "port": _INT, "slots": _MAP},
+    # no process of the attempt is left; `port` is free for the next one; `slots`: as of `hello`, and final; `evidence`:
+    # rank -> the newest step of which it has left a fingerprint, or -1
+    "gone": {"attempt": _INT, "port": _INT, "slots": _MAP, "evidence": _MAP},
     "saver": {"answer": _MAP},
     # `port`: where it listens, 0: nowhere; `lineage`: the attempt whose copies it keeps; `every`: the steps between
     # copies that the node wants, from what one costs; 0: it has sent none

@@ -7,6 +7,7 @@ from ftlaunch.engine.context import Context
 from ftlaunch.engine.hang_examination import HangExamination
 from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.progress import AttemptProgress
+from ftlaunch.health.resume_proof import ProofWatch
 from ftlaunch.health.stragglers import Stragglers
 from ftlaunch.policy.failure_diagnosis import Cause, aborts_over_timeout
 from ftlaunch.ranks.group import RankGroup
@@ -41,6 +42,7 @@ class Attempt:
         self._context, self.number, self.group = context, number, group
         self.progress, self.waits = progress, waits
         self.stragglers = Stragglers()
+        self.proof = ProofWatch(len(context.pages))
         self.examination = HangExamination(context, group)
         self.grace_cut = GraceCut(context.collect, context.spec.run_dir, group)
         self.exited = False

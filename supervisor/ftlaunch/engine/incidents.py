@@ -15,13 +15,14 @@ from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.health.progress import Progress
 from ftlaunch.policy import failure_diagnosis, restart_policy
-from ftlaunch.policy.cause_kinds import DISK, DIVERGENCE, NUMERICAL
+from ftlaunch.policy.cause_kinds import DISK, DIVERGENCE, NUMERICAL, RESUME_DIFFERS
 from ftlaunch.policy.failure_diagnosis import Cause, Evidence
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.rank import SpawnFailed
 from ftlaunch.ranks.view import RankView, any_attached
 from ftlaunch.reporting.events.base import Note
 from ftlaunch.reporting.events.incidents import IncidentJudged
+from ftlaunch.reporting.events.proofs import ResumeDiffers
 from ftlaunch.reporting.sinks import followed_ranks
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import resources
@@ -200,3 +201,10 @@ class Incidents:
             self.fail(attempt, replace(cause, sentence=f"{fault.sentence}; {where}{skipping}"))
             return
         self.give_up(attempt, cause, f"{fault.sentence}; not restarting (on_{fault.kind}: stop)")
+
+    def resume_differs(self, attempt: Attempt, found: ResumeDiffers) -> None:
+        """End the job, because a step that was made again is another one (on_difference: stop)."""
+        deviation, sentence = found.deviation, found.finding
+        self._numbers.end_inexact(deviation.step)
+        cause = Cause(RESUME_DIFFERS, deviation.rank, deviation.step, sentence, RESUME_DIFFERS)
+        self.give_up(attempt, cause, f"{sentence}; not restarting (on_difference: stop)")

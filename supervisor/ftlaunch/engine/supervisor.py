@@ -137,6 +137,7 @@ class Supervisor:
         attempt = self._begin(self._adopts)
         self._edges.adopt(attempt.group)
         attempt.progress.adopted(attempt.group.views())
+        attempt.proof.adopt(attempt.group.pages())
         attempt.adopt()
 
     def _spawn(self) -> None:
@@ -261,6 +262,7 @@ class Supervisor:
             last_incident=self.incidents.last,
             ranks=[of_rank(known[view.rank], view, now) for view in views],
             slow=[] if attempt is None else [news.sentence for news in attempt.stragglers.slow.values()],
+            resume=self._watch.newest_proof,
         )
 
     def ended(self, code: int) -> JobEnded:

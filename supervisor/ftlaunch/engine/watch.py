@@ -13,14 +13,17 @@ from ftlaunch.health import hang_detection
 from ftlaunch.health.hang_detection import Late
 from ftlaunch.health.limit_learning import LimitLearning
 from ftlaunch.health.numerics_monitor import NumericsMonitor
+from ftlaunch.health.progress import Resumption
+from ftlaunch.health.resume_proof import describe_proof
 from ftlaunch.policy import failure_diagnosis, restart_policy
 from ftlaunch.policy.states import Event, JobState
 from ftlaunch.ranks.rank import SpawnFailed
 from ftlaunch.ranks.view import RankView, all_attached, front, least_step, own_times
 from ftlaunch.reporting.events.incidents import Unsound
+from ftlaunch.reporting.events.proofs import ResumeDiffers, of_proof
 from ftlaunch.reporting.events.ranks import HangSuspected, RankDyingSlowly, RankSlow, RankSlowOver, of_progress
 from ftlaunch.reporting.memory_news import MemoryNews
-from ftlaunch_contract.protocol import memory_interval
+from ftlaunch_contract.protocol import RESTORED_FROM, memory_interval
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
@@ -56,6 +59,8 @@ class Watch:
         self._looked, self._cost = 0.0, 0.0  # when the pages were looked at, and what that took of a processor
         self._silent = False  # some rank has made no progress for half its limit, and that was told
         self._slow_to_die: set[int] = set()
+        self.newest_proof = ""
+        """what the steps made again have shown of the newest resume, in a sentence; empty: nothing yet"""
 
     # --- how often --------------------------------------------------------------------------------------------
 
@@ -100,7 +105,7 @@ class Watch:
         group.notice(now)
         views = group.views()
         self._tell_progress(attempt, views, now)
-        if self._judge_numbers(attempt) or self._judge_failures(attempt, now):
+        if self._judge_proof(attempt, views, now) or self._judge_numbers(attempt) or self._judge_failures(attempt, now):
             return
         if self._saving.finding:
             self._awake_since = now  # ranks wait for the saver's answer: that is no hang of theirs
@@ -123,10 +128,33 @@ class Watch:
         """A finished resume, new steps, and what the ranks have agreed on about memory."""
         for news in attempt.progress.look(views, now):
             self._context.tell(of_progress(news, attempt.group.pages))
+            if isinstance(news, Resumption) and news.kind in RESTORED_FROM:
+                attempt.proof.begin(news.step)
         leader = attempt.group.ranks.get(0)
         page = None if leader is None else leader.page
         if page is not None and (told := self._memory.look(page.memory, page.step_seconds)):
             self._context.tell(told)
+
+    def _judge_proof(self, attempt: Attempt, views: Sequence[RankView], now: float) -> bool:
+        """Tell what the steps made again have shown; return whether a difference ends the attempt."""
+        found = self._tell_proof(attempt, views, now)
+        if found is None or found.act != "stop":
+            return False
+        self._incidents.resume_differs(attempt, found)
+        return True
+
+    def _tell_proof(self, attempt: Attempt, views: Sequence[RankView], now: float) -> ResumeDiffers | None:
+        """Tell what the steps made again have shown, once that is known; return a difference."""
+        is_over = any(view.exited for view in views)
+        proof = attempt.proof.look(attempt.group.pages(), now, is_over=is_over)
+        if proof is None:
+            return None
+        deviation = proof.deviation
+        name = "" if deviation is None else self._context.pages.sampled_name(deviation.rank, deviation.parameter)
+        event = of_proof(proof, name, self._context.spec.numbers.on_difference)
+        self._context.tell(event)
+        self.newest_proof = describe_proof(proof, name)
+        return event if isinstance(event, ResumeDiffers) else None
 
     def _judge_numbers(self, attempt: Attempt) -> bool:
         """Whether what the ranks report of their losses and replicas ends the attempt."""
@@ -195,6 +223,7 @@ class Watch:
     def _stopping(self, attempt: Attempt, now: float) -> None:
         group, views = attempt.group, attempt.group.views()
         self._tell_progress(attempt, views, now)
+        self._tell_proof(attempt, views, now)
         if not group.empty:  # what all ranks hold already need not wait for their ends
             self._saving.tick([page for _, page in group.pages()], front(views), now)
         elif group.sweep(self._context.helpers.pids):

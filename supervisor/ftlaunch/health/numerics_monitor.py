@@ -104,6 +104,10 @@ class NumericsMonitor:
             return f"; its samples cannot be skipped ({error})"
         return f", without samples {begin} to {end - 1}"
 
+    def end_inexact(self, step: int) -> None:
+        """The attempt ends because `step` was made again with another result: nothing is saved from that step on."""
+        self.rotten = step
+
     def went_back(self, step: int) -> str:
         """It has been decided: later checkpoints are put aside; returns where they are. Raises OSError."""
         aside = layout.supersede(self.spec.checkpoint_dir, above=max(step, 0))

@@ -36,6 +36,7 @@ _NOTED = frozenset(
         "checkpoint_rejected",
         "drain_requested",
         "loaded",
+        "resume_differs",
         "save_requested",
         "saver_died",
         "saver_missing",
@@ -68,6 +69,7 @@ class Teller:
         self._last = 0.0  # time of the newest event
         self._unrecovered: Incident | None = None  # the newest, until the job has recovered
         self._started: HistoryEntry | None = None  # the newest start
+        self._resumed: HistoryEntry | Incident | None = None  # after which the ranks have resumed last
         self._mark: tuple[float, int] | None = None  # training reached this step at this time
         self._reached: int | None = None  # newest step known of the attempt, or of the one before
         self._exits: dict[int, int] = {}  # rank -> the step it ended at, in this attempt
@@ -193,11 +195,22 @@ class Teller:
         if (incident := self._unrecovered) is not None:
             incident.resumed_step, incident.source, incident.steps_lost = step, source, lost
             incident.resumed_after = moment.wall - incident.at
+            self._resumed = incident
         elif self._class == STARTING and self._started is not None:
             self._started.fields |= {"resumed": step, "source": source, "steps_lost": lost}
+            self._resumed = self._started
         if self._unrecovered is None and self._class in (STARTING, RESTARTING):
             self._turn(moment.wall, USEFUL)
             self._mark = (moment.wall, step)
+
+    def _on_proof(self, moment: Moment) -> None:
+        """The steps made again have shown something: it belongs to the failure, or the start, before the resume."""
+        sentence = str(moment.fields.get("sentence") or "")
+        if isinstance(self._resumed, Incident):
+            self._resumed.proof = sentence
+        elif self._resumed is not None:
+            self._resumed.fields["proof"] = sentence
+        self._resumed = None
 
     def _on_recovered(self, moment: Moment) -> None:
         if (incident := self._unrecovered) is not None:
@@ -281,6 +294,8 @@ class Teller:
         "attempt_adopted": _on_attempt_adopted,
         "attempt_started": _on_attempt_started,
         "resumed": _on_resumed,
+        "resume_verified": _on_proof,
+        "resume_unverified": _on_proof,
         "recovered": _on_recovered,
         "progress": _on_progress,
         "incident": _on_incident,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -28,6 +28,14 @@ _ASKED = {
     "stop_requested": "told to stop",
     "save_requested": "asked for a checkpoint",
     "drain_requested": "asked to let a node leave, node ",
+}
+
+
+_SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "resume_differs": lambda fields: str(fields.get("sentence") or "the resumed run differs"),
+    "saver_died": lambda fields: f"the saver died (exit status {fields.get('status')})",
+    "saver_missing": lambda fields: f"no saver can be started: {fields.get('why')}",
+    "storage_silent": lambda fields: f"storage has not answered for {duration(fields.get('seconds', 0.0))}",
 }
 
 
@@ -82,6 +90,8 @@ def _incident(incident: Incident) -> Iterator[str]:
         parts.append(f"{_count(incident.steps_lost, 'step')} lost")
     if parts:
         yield "; ".join(parts)
+    if incident.proof:
+        yield incident.proof
     if incident.autopsy:
         yield f"autopsy: {incident.autopsy}"
 
@@ -90,7 +100,7 @@ def entry_sentences(entry: HistoryEntry) -> Iterator[str]:
     """What an entry tells, in sentences."""
     fields = entry.fields
     if entry.what == "started":
-        yield _started(fields)
+        yield from filter(None, (_started(fields), str(fields.get("proof") or "")))
     elif entry.what == "killed":
         yield "the supervisor ended without a word (killed?)" + ("" if fields["known"] else "; when is not known")
     elif entry.what == "head_replaced":
@@ -110,12 +120,8 @@ def entry_sentences(entry: HistoryEntry) -> Iterator[str]:
     elif entry.what == "loaded":
         what = "weights of step" if fields.get("weights_only") else "step"
         yield f"begun with {what} {fields.get('step')} from {fields.get('path')}"
-    elif entry.what == "saver_died":
-        yield f"the saver died (exit status {fields.get('status')})"
-    elif entry.what == "saver_missing":
-        yield f"no saver can be started: {fields.get('why')}"
-    elif entry.what == "storage_silent":
-        yield f"storage has not answered for {duration(fields.get('seconds', 0.0))}"
+    elif (say := _SAYS.get(entry.what)) is not None:
+        yield say(fields)
     else:
         yield ending(fields)
 

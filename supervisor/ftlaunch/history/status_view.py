@@ -26,6 +26,8 @@ def status_lines(answer: Mapping[str, Any]) -> list[str]:
     last = answer.get("last_incident")
     if last is not None:
         lines[-1:] = [f"last incident: {last['sentence']}", *_lying(last), ""]
+    if resume := answer.get("resume"):
+        lines[-1:] = [str(resume), ""]
     rows = [("rank", "pid", "alive", "phase", "step", "last beat", "step time")]
     for rank in answer["ranks"]:
         age, seconds = rank["beat_age"], rank["step_seconds"]

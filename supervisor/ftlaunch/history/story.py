@@ -37,6 +37,7 @@ class Incident:
     recovered_after: float | None = None
     steps_lost: int | None = None
     autopsy: str | None = None  # where that of a hang lies
+    proof: str | None = None  # what the steps made again have shown of the resume, in a sentence
 
 
 @dataclass

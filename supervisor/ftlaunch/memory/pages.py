@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from ftlaunch.memory.directory import count_pages, forget_snapshots
 from ftlaunch.memory.recovery_plan import NONE, newest_common
+from ftlaunch_contract.pages import fingerprint_ring
 from ftlaunch_contract.pages.page import Page, create_page, page_path
-from ftlaunch_contract.protocol import Resume
+from ftlaunch_contract.protocol import Resume, sampled_names_path
 
 
 class Pages:
@@ -71,6 +73,12 @@ class Pages:
             page.persist_at = persist_at
             page.decide_resume(kind, step)
 
+    def withdraw_snapshots(self) -> None:
+        """Withdraw every snapshot in memory: none of them may be resumed from. The saver must be reading none."""
+        for page in self.pages:
+            for slot in range(len(page.slot_steps())):
+                page.set_slot(slot, NONE)
+
     def ask_stop(self, step: int, deadline_ns: int) -> None:
         """Announce the step to stop at, and by when (monotonic nanoseconds)."""
         for page in self.pages:
@@ -116,6 +124,26 @@ class Pages:
         """From the pages: the step that all ranks had completed (NONE: not known), time of the newest beat."""
         steps = [page.step if page.attempt != NONE else NONE for page in self.pages]
         return min(steps), max(page.beat_ns for page in self.pages) / 1e9
+
+    def evidence(self) -> dict[int, int]:
+        """Return rank -> the newest step of which the rank has left a fingerprint; NONE where it has left none."""
+        ranks = range(self.first, self.first + len(self.pages))
+        return {rank: fingerprint_ring.newest_step(self.directory, rank) for rank in ranks}
+
+    def step_seconds(self) -> float:
+        """Return how long the newest step of the slowest rank took; 0 where no rank says."""
+        return max((page.step_seconds for page in self.pages), default=0.0)
+
+    def sampled_name(self, rank: int, index: int) -> str:
+        """Return the name of a parameter that a rank's fingerprints sample; empty where the list cannot be read.
+
+        The list of a rank on another node lies in that node's memory.
+        """
+        try:
+            names = json.loads(sampled_names_path(self.directory, rank).read_text())
+            return str(names[index]) if index >= 0 else ""
+        except (OSError, ValueError, LookupError, TypeError):
+            return ""
 
     def close(self) -> None:
         """Unmap the pages."""

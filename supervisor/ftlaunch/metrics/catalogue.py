@@ -43,6 +43,8 @@ ROWS = (
     MetricRow("ftlaunch_restart_to_resumed_seconds", HISTOGRAM, "From an incident until all ranks had their state."),
     MetricRow("ftlaunch_restart_to_first_step_seconds", HISTOGRAM, "From an incident until the first new step."),
     MetricRow("ftlaunch_steps_lost_total", COUNTER, "Steps that were made again."),
+    MetricRow("ftlaunch_resumes_compared_total", COUNTER, "Resumes whose steps made again were compared with the steps "
+        "before; a run that is not exact has `different`.", ("result",), "same, rounded, different, unverified"),
     MetricRow("ftlaunch_hangs_suspected_total", COUNTER, "How often a rank was over half its limit."),
     MetricRow("ftlaunch_numeric_faults_total", COUNTER, "Faults in losses and replicas.", ("kind",),
         "nan, spike, divergence, other"),

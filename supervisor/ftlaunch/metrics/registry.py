@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from ftlaunch import __version__
 from ftlaunch.metrics.catalogue import COUNTER, HISTOGRAM, INFO, ROWS
 from ftlaunch.metrics.reading import JobReading
-from ftlaunch.metrics.tally import FAULTS, WHYS, Distribution
+from ftlaunch.metrics.tally import FAULTS, RESULTS, WHYS, Distribution
 from ftlaunch.policy.states import JobState
 
 _ROWS = {row.name: row for row in ROWS}
@@ -110,6 +110,7 @@ def _of_journal(reading: JobReading) -> dict[str, Values]:
         "ftlaunch_incidents_total": {(kind,): tally.incidents[kind] for kind in tally.kinds},
         "ftlaunch_restarts_total": {(kind,): tally.restarts[kind] for kind in tally.kinds},
         "ftlaunch_steps_lost_total": {(): tally.steps_lost},
+        "ftlaunch_resumes_compared_total": {(result,): tally.proofs[result] for result in RESULTS},
         "ftlaunch_hangs_suspected_total": {(): tally.hangs_suspected},
         "ftlaunch_numeric_faults_total": {(kind,): tally.faults[kind] for kind in FAULTS},
         "ftlaunch_stragglers": {(): len(tally.slow)},

@@ -22,6 +22,8 @@ WHYS = ("interval", "stop", "incident", "request", "end", OTHER)
 """why a checkpoint was committed"""
 FAULTS = ("nan", "spike", "divergence", OTHER)
 """kinds of faults in numbers"""
+RESULTS = ("same", "rounded", "different", "unverified")
+"""what the steps made again have shown of a resume"""
 _ENDS = {"job_finished": "done", "job_stopped": "stopped", "job_failed": "failed"}
 Line = Mapping[str, Any]
 
@@ -66,6 +68,7 @@ class Tally:
         self.incidents: Counter[str] = Counter()
         self.restarts: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
+        self.proofs: Counter[str] = Counter()
         self.notices: Counter[str] = Counter()
         self.left: dict[str, int] = {}
         self.to_resumed, self.to_first_step = Distribution(RESTART_BOUNDS), Distribution(RESTART_BOUNDS)
@@ -147,6 +150,15 @@ class Tally:
         self.to_first_step.add(line.get("seconds"))
         self._on_progress(line)
 
+    def _on_verified(self, line: Line) -> None:
+        self.proofs["rounded" if line.get("answer") == "rounded" else "same"] += 1
+
+    def _on_unverified(self, line: Line) -> None:
+        self.proofs["unverified"] += 1
+
+    def _on_differs(self, line: Line) -> None:
+        self.proofs["different"] += 1
+
     def _on_hang_suspected(self, line: Line) -> None:
         self.hangs_suspected += 1
 
@@ -198,6 +210,9 @@ class Tally:
         "attempt_adopted": _on_adopted,
         "incident": _on_incident,
         "resumed": _on_resumed,
+        "resume_verified": _on_verified,
+        "resume_unverified": _on_unverified,
+        "resume_differs": _on_differs,
         "recovered": _on_recovered,
         "progress": _on_progress,
         "hang_suspected": _on_hang_suspected,

@@ -214,6 +214,17 @@ def _slow(line: Line, _: SoFar) -> _Told:
     )
 
 
+def _differs(line: Line, _: SoFar) -> _Told:
+    goes_on = "The job goes on. With `on_difference: stop` it ends there."
+    return (
+        f"the resumed run differs from step {line.get('step')} on",
+        [
+            _sentence(line.get("sentence") or "A step that was made again is another one than before the resume."),
+            goes_on if line.get("act") != "stop" else "The job is ended (`on_difference: stop`).",
+        ],
+    )
+
+
 def _hang_suspected(line: Line, _: SoFar) -> _Told:
     rank, step = line.get("rank"), line.get("step")
     age, limit = duration(line.get("age", 0.0)), duration(line.get("limit", 0.0))
@@ -235,6 +246,7 @@ _TOLD = {
     "give_up": _give_up,
     "stopped": _stopped,
     "slow": _slow,
+    "differs": _differs,
     "hang_suspected": _hang_suspected,
 }
 

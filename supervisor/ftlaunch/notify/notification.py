@@ -21,6 +21,7 @@ KIND_OF = {
     "job_finished": "done",
     "job_stopped": "stopped",
     "rank_slow": "slow",
+    "resume_differs": "differs",
     "hang_suspected": "hang_suspected",
 }
 _LONGEST = 8000  # characters of one text: of a longer one the end is sent, where a traceback has its error

@@ -11,8 +11,9 @@ DIVERGENCE = "divergence"
 NODE_LOST = "node-lost"
 NUMERICAL = "numerical"
 RESUME = "resume"
+RESUME_DIFFERS = "resume-differs"
 SLOW = "slow"
-WITHOUT_RULE = frozenset({DISK, DIVERGENCE, NODE_LOST, NUMERICAL, RESUME, SLOW, UNKNOWN.kind, *HOWS})
+WITHOUT_RULE = frozenset({DISK, DIVERGENCE, NODE_LOST, NUMERICAL, RESUME, RESUME_DIFFERS, SLOW, UNKNOWN.kind, *HOWS})
 
 
 def kinds(rules: Iterable[FaultRule], own: Iterable[str] = ()) -> frozenset[str]:

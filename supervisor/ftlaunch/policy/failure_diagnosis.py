@@ -13,7 +13,7 @@ from typing import Any
 
 from ftlaunch.common.formatting import duration, size
 from ftlaunch.common.signal_names import signal_name
-from ftlaunch.policy.cause_kinds import DISK, NODE_LOST, NUMERICAL, RESUME, SLOW
+from ftlaunch.policy.cause_kinds import DISK, NODE_LOST, NUMERICAL, RESUME, RESUME_DIFFERS, SLOW
 from ftlaunch.policy.fault_rules import ANY, Facts, FaultRule, first_fitting
 from ftlaunch.policy.tracebacks import TRACEBACK, last_traceback, shortened
 
@@ -31,7 +31,7 @@ NO_TORCH = "no-torch"  # no restart installs it
 NOT_THE_MACHINES = frozenset({
     COMM, TIMEOUT,  # victims
     "exception", AT_START, NO_TORCH, "exit", "left-early", NUMERICAL, "gpu-memory", "host-memory",  # the script's
-    DISK, "port", "preempted", RESUME,  # nobody's, or nobody knows whose
+    DISK, "port", "preempted", RESUME, RESUME_DIFFERS,  # nobody's, or nobody knows whose
 })  # fmt: skip
 """classes of failures that say nothing of the machine on which they began"""
 # seconds: an attempt that does not tell its steps and lived so long counts as one that made some

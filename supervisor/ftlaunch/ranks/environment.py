@@ -115,6 +115,7 @@ def _ours(spec: JobSpec, attempt: int, memory_dir: Path, control: Path) -> dict[
         protocol.ENV_SUPERVISOR: f"{pid}:{protocol.process_start_time(pid)}",
         protocol.ENV_MEMORY_INTERVAL: str(spec.saving.memory_interval),
         protocol.ENV_GRACE: str(spec.grace),
+        protocol.ENV_VERIFY_RESUME: spec.saving.verify_resume,
         protocol.ENV_SPIKE: ""
         if spec.numbers.on_spike == "off"
         else f"{spec.numbers.spike_deviations!r} {spec.numbers.spike_steps}",

@@ -173,6 +173,7 @@ class _Gathered:
             "source": words.line(incident.source or "", 30),
             "recovered_after": _rounded(incident.recovered_after),
             "steps_lost": incident.steps_lost,
+            "proof": words.line(incident.proof or "", 500),
             "cost": _rounded(kept.cost(walk.story.step_seconds or 0.0)),
             "phases": _phases(kept),
             "trace": words.lines(str(kept.more.get("trace") or ""), 40),

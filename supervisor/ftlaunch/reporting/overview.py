@@ -62,6 +62,8 @@ class Overview:
     """empty where they were not asked for: of many they take time"""
     slow: Sequence[str]
     """a sentence for each rank that the others wait for"""
+    resume: str = ""
+    """what the steps made again have shown of the newest resume, in a sentence; empty: nothing yet"""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready. dataclasses.asdict would copy every value: it made an answer for 256 ranks twice as slow."""

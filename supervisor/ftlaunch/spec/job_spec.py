@@ -116,6 +116,8 @@ class NumberSpec:
     compare_replicas: int | Literal["auto"] = default("compare_replicas")
     """steps; 0 is off"""
     on_divergence: str = default("on_divergence")
+    on_difference: str = default("on_difference")
+    """continue or stop"""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ class SavingSpec:
     load_checkpoint: Path | None = None
     """a checkpoint, or a folder of some"""
     resume_training: bool = default("resume_training")
+    verify_resume: str = default("verify_resume")
+    """auto, on or off"""
 
 
 @dataclass(frozen=True)

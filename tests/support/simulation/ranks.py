@@ -152,7 +152,7 @@ class Ranks:
             self._machine.world.after(0.05, self._clear, life)
             return
         self.cleared = True
-        self._machine.link.send("gone", attempt=self.attempt, port=1, slots=self.held()[1])
+        self._machine.link.send("gone", attempt=self.attempt, port=1, slots=self.held()[1], evidence={})
         if self._next is not None:
             waited, self._next = self._next, None
             self.spawn(waited)

@@ -64,7 +64,7 @@ def test_nonsense_loses_its_node_and_no_other(head: Head, message: dict[str, Any
         {"do": "cannot_start", "rank": 2, "why": "none"},
         {"do": "dying", "ranks": {"2": 9}},
         {"do": "exit", "rank": 2, "code": 0},
-        {"do": "gone", "port": 1, "slots": {}},
+        {"do": "gone", "port": 1, "slots": {}, "evidence": {}},
     ],
     ids=lambda message: str(message["do"]),
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ftlaunch.cluster.mirrors.page_words import Changes, write
 from ftlaunch_contract.pages import words
 from ftlaunch_contract.pages.page import Page, create_page, page_path
+from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, tell_proof, told_proof
 from ftlaunch_contract.pages.words import Writer
 
 HALF = len(Writer.RANK.value)
@@ -75,3 +76,15 @@ def test_what_is_no_change_of_a_word_is_refused(tmp_path: Path, change: tuple[ob
         write(mirror, [change], 1)  # type: ignore[list-item]
     assert list(mirror.q) == before
     mirror.close()
+
+
+def test_what_the_steps_made_again_have_shown_travels(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "mirror").mkdir()
+    real, mirror = page(tmp_path / "real"), page(tmp_path / "mirror")
+    changes = Changes(real)
+    write(mirror, changes.look(), 0)
+    proof = Proof(ProofVerdict.DIFFERENT, 12, 2, 3, ProofPart.PARAMETER, 0.5, -0.25, 7)
+    tell_proof(real, proof)
+    write(mirror, json.loads(json.dumps(changes.look())), 0)
+    assert told_proof(mirror) == proof

@@ -130,7 +130,7 @@ def test_a_sentence_that_is_not_in_the_code_is_found() -> None:
 NO_VARIABLES = {
     "DCP_SHARDING_INFO", "DCP_VERSION", "F8_E4M3", "F8_E5M2", "F8_E8M0",  # of formats of files
     "FOR_ITER", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD", "LOAD_ATTR",
-    "LOAD_METHOD", "RAISE_VARARGS", "RETURN_CONST", "RETURN_VALUE",  # of Python's bytecode
+    "LOAD_METHOD", "POP_ITER", "POP_TOP", "RAISE_VARARGS", "RETURN_CONST", "RETURN_VALUE", "YIELD_VALUE",  # of bytecode
     "MULTI_CPU", "MULTI_GPU", "STRICT_SPREAD",  # of other libraries
     "_GLOBAL_RERUN_STATE_MACHINE", "_KERNEL_SEED", "_MEM_FORMAT_ENCODING",  # these, too
     "SC_CLK_TCK", "SC_OPEN_MAX", "SC_PAGE_SIZE",  # of sysconf

@@ -29,6 +29,8 @@ EVENTS = journal(
      "since_progress": 0.25},
     {"s": 67, "event": "resumed", "step": 59, "source": "memory", "steps_lost": 1},
     {"s": 68, "event": "recovered", "step": 60},
+    {"s": 69, "event": "resume_verified", "step": 59, "steps": 1, "answer": "same",
+     "sentence": "resumed at step 59: verified; the step made again was the same"},
     {"s": 70, "event": "checkpoint_rejected", "step": 50, "why": "x does not match its checksum", "steps_lost": 10},
     {"s": 71, "event": "checkpoint_failed", "step": 60, "error": "No space left on device"},
     {"s": 72, "event": "saver_died", "status": -9},
@@ -37,6 +39,8 @@ EVENTS = journal(
     {"s": 93, "event": "job_stopped", "step": 82, "code": 75},
     {"s": 86000, "event": "job_started", "job_id": "gpt-1a2b", "ranks": 2},
     {"s": 86010, "event": "resumed", "step": 82, "source": "storage", "steps_lost": None},
+    {"s": 86010, "event": "resume_unverified", "step": 82, "sentence": "resumed at step 82: not verified; so it is"},
+    {"s": 86010, "event": "resume_differs", "step": 83, "sentence": "the resumed run differs: step 83 was another"},
 )  # fmt: skip
 
 
@@ -55,7 +59,10 @@ def test_report() -> None:
         "told to stop: ftctl stop",
         "saved step 82 (stop): 3.0 GiB in 1.5 s",
         "stopped (exit code 75), step 82 is saved",
+        "1 step lost resumed at step 59: verified; the step made again was the same",
         "started again, 23 h 51 min later; resumed at step 82 from storage",
+        "lost resumed at step 82: not verified; so it is",
+        "the resumed run differs: step 83 was another",
         "the journal ends here: the job is running, or its supervisor was killed",
         "effective training time: 0.09% (78.",
         "lost: 1, their time is estimated with it",

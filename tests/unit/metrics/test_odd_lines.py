@@ -26,6 +26,8 @@ LINES: dict[str, dict[str, Any]] = {
     "attempt_started": {"seconds": 0.5, "pids": None, "port": 1},
     "attempt_adopted": {"seconds": None, "pids": [1, 2]},
     "resumed": {"step": 4, "source": "memory", "steps_lost": 2, "seconds": 1.5},
+    "resume_verified": {"step": 4, "steps": 2, "answer": "same", "sentence": "s"},
+    "resume_unverified": {"step": 4, "sentence": "s"}, "resume_differs": {"step": 5, "rank": 1, "sentence": "s"},
     "progress": {"step": 7},
     "incident": {"kind": "killed", "rank": 1, "step": 7, "since_progress": 0.5, "verdict": "restart", "sentence": "s",
                  "restarts_left": 2, "hang_restarts_left": 1, "delay": 0.0},

@@ -152,3 +152,14 @@ def test_progress_is_known_from_the_journal_and_goes_on_under_another_head() -> 
     assert adopted.progressed_at == at
     adopted.hear(line("progress", 50, 1, step=20))
     assert adopted.progressed_at == at + 26
+
+
+def test_what_the_steps_made_again_have_shown_is_counted() -> None:
+    tally = of(
+        *JOURNAL,
+        line("resume_verified", 25, 1, step=8, steps=2, answer="same"),
+        line("resume_verified", 26, 2, step=8, steps=2, answer="rounded"),
+        line("resume_unverified", 27, 3, step=8),
+        line("resume_differs", 28, 4, step=9, rank=0),
+    )
+    assert tally.proofs == {"same": 1, "rounded": 1, "unverified": 1, "different": 1}

@@ -221,3 +221,13 @@ def test_what_a_rank_has_said_commands_no_terminal_and_is_cut() -> None:
     found = told("incident", {**INCIDENT, "sentence": "\x1b[2J" + "x" * 5000})
     assert "\x1b" not in found.text
     assert max(map(len, found.text.splitlines())) <= 620
+
+
+def test_a_resumed_run_that_differs() -> None:
+    line = {"event": "resume_differs", "step": 12, "rank": 0, "act": "continue", "sentence": "the resumed run differs"}
+    assert told("differs", line) == Telling(
+        "gpt: the resumed run differs from step 12 on",
+        text("The resumed run differs.", "The job goes on. With `on_difference: stop` it ends there."),
+    )
+    ended = told("differs", {**line, "act": "stop"})
+    assert "The job is ended (`on_difference: stop`)." in ended.text

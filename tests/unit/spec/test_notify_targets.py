@@ -15,7 +15,7 @@ from ftlaunch.spec.parsing.notify_targets import KINDS, NotifyTarget
 from ftlaunch.spec.resolve import resolve
 
 BY_DEFAULT = ("incident", "give_up", "done", "hang_suspected")
-BY_DEFAULT_OF_APPRISE = ("incident", "recovered", "give_up", "done", "hang_suspected")
+BY_DEFAULT_OF_APPRISE = ("incident", "recovered", "give_up", "done", "hang_suspected", "differs")
 JOB = {"job_id": "j", "run_dir": "/r", "host": "h"}
 
 
@@ -74,7 +74,7 @@ def test_read(notify: str, targets: tuple[NotifyTarget, ...]) -> None:
         (
             "{command: x, on: [recoverd]}",
             "`notify.on` is recoverd; it must be some of incident, recovered, give_up, done, "
-            "stopped, slow, hang_suspected; did you mean `recovered`?",
+            "stopped, slow, hang_suspected, differs; did you mean `recovered`?",
         ),
         (
             "{apprise: slack}",

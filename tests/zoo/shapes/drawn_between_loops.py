@@ -1,6 +1,6 @@
 """Two loops of steps() in one script, and data of the second one are drawn between them.
 
-Said: random numbers are drawn between two loops of steps()
+Exact: what was drawn there is in a variable, which is saved and put back as the second loop begins
 """
 
 import torch

@@ -1,6 +1,6 @@
 """An average of the weights (EMA) in a second module, written through `.data`, that the script forgets to attach.
 
-Said: from step to step in `average`
+Exact: its tensors are found, saved and put back
 """
 
 import copy

@@ -1,6 +1,6 @@
 """A hook on a weight's gradient that averages it, with the average in its closure.
 
-Said: from step to step in `model.0.weight.smooth.average`
+Exact: what a hook encloses is saved and put back
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A recurrent module that keeps its hidden state in an attribute of its own, which is no buffer.
 
-Said: changes in training as a plain attribute
+Exact: plain attributes of attached modules that change are saved and put back
 """
 
 import torch

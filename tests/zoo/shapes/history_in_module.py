@@ -1,6 +1,6 @@
 """A module that remembers its last inputs in a list, and sees them again.
 
-Said: from step to step in `model.1.seen`
+Exact: the list is saved and put back
 """
 
 import torch

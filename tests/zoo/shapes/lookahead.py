@@ -1,6 +1,6 @@
 """Lookahead: an optimizer of the script's that keeps slow weights and a count in attributes of its own.
 
-Said: `optimizer.slow`
+Exact: attributes of an attached optimizer that its state_dict() leaves out are saved and put back
 """
 
 import torch

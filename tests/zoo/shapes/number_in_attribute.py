@@ -1,6 +1,6 @@
 """A module whose forward pass counts its calls in a plain number, and anneals by it.
 
-Said: changes in training as a plain attribute
+Exact: numbers of attached modules that change are saved and put back
 """
 
 import torch

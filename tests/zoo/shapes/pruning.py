@@ -1,7 +1,7 @@
 """Iterative magnitude pruning by torch.nn.utils.prune: masks become sparser in the run, by the size of
 what the last forward pass has left in an attribute.
 
-Said: changes in training as a plain attribute
+Exact: what the last pass has left in an attribute is saved and put back
 """
 
 import torch

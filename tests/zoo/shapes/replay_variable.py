@@ -1,6 +1,6 @@
 """A replay buffer of fixed length in a plain deque of the script's.
 
-Said: from step to step in `buffer`
+Exact: the deque is saved, and filled again as the loop begins
 """
 
 from collections import deque

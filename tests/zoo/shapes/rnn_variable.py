@@ -1,6 +1,6 @@
 """A recurrent network trained on one long text: the hidden state is a variable of the function that trains.
 
-Said: from step to step in `hidden`
+Exact: the variable is saved, and put back into the function as its loop begins
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A scheduler that the script forgets to attach: the learning rate of the optimizer is saved, its place in it is not.
 
-Said: from step to step in `scheduler`
+Exact: its attributes are found, saved and put back
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A class that trains: it counts bad steps in an attribute of its own, and lowers the learning rate by them.
 
-Said: `self.bad`
+Exact: attributes of the object are saved, and put back as the loop begins
 """
 
 import torch

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files import atomic, untrusted_json
 
@@ -21,8 +22,7 @@ NAME = layout.SEED
 """in the run dir, and in a checkpoint directory beside the checkpoints"""
 KEY = "seeds"
 """in common.json of a snapshot, and of a checkpoint"""
-ENV_SEED = "FTLAUNCH_SEED"
-"""a whole number: what a rank draws without a seed of its own follows from it and the rank's number"""
+ENV_SEED = protocol.ENV_SEED
 ENV_HASH_SEED = "PYTHONHASHSEED"
 HASH_SEED = "0"
 """PYTHONHASHSEED of ranks where the user sets none: the same in all jobs, so that no start can miss it"""

@@ -112,11 +112,19 @@ class FingerprintRing:
         self._q[at + _PARTS] |= StepPart.BATCH
 
     def note_loss(self, step: int, loss: float) -> None:
-        """Note a loss of the step; of several the last one counts."""
+        """Note a loss of a step that was begun; of several the last one counts."""
         at = self._words_at(step)
         self._d[at + _LOSS] = loss
         self._q[at + _LOSSES] += 1
         self._q[at + _PARTS] |= StepPart.LOSS
+
+    def note_samples(self, step: int, samples: memoryview) -> None:
+        """Note the samples of a step that was begun, unless a newer step has its place by now."""
+        at = self._words_at(step)
+        if self._q[at + _STEP] == step:
+            begin = self.samples_at(step)
+            self.memory[begin : begin + len(samples)] = samples
+            self._q[at + _PARTS] |= StepPart.SAMPLES
 
     def finish(self, step: int, *, random: int, rates: int, has_samples: bool) -> None:
         """Note what is known at the end of a step. The samples must lie at `samples_at` already, if there are any."""
@@ -170,6 +178,18 @@ def steps_after(directory: Path, rank: int, step: int) -> int:
     except OSError:
         return 0
     return sum(number > step for number in _records(memoryview(content)))
+
+
+def newest_step(directory: Path, rank: int) -> int:
+    """Return the newest step of which a rank has left something to compare, a step under way included; -1 without any.
+
+    -1 as well where there is no ring, or none that can be read.
+    """
+    try:
+        content = ring_path(directory, rank).read_bytes()
+    except OSError:
+        return -1
+    return max(_records(memoryview(content)), default=-1)
 
 
 def _records(memory: memoryview) -> dict[int, StepFingerprint]:

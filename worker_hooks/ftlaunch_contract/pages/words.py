@@ -145,7 +145,7 @@ SCHEDULE = _rank(
     "schedule", 64, "(First rank of a node) what happens at each boundary, a ring: step_schedule.py.", count=64
 )
 REPLICAS = _rank(
-    "replicas", 128, "Digests of the replicated tensors that this rank holds: replica_agreement.py.", count=34
+    "replicas", 128, "Digests of the replicated tensors that this rank holds: replica_agreement.py.", count=66
 )
 LOSSES = _rank("losses", 200, "Bad losses, a record of 8 words for each kind: loss_record.py.", count=16)
 DIGESTS = _rank("digests", 216, "Digests of replicas, a ring of 8 pairs: replica_record.py.", count=16)

@@ -46,7 +46,8 @@ def check_saved(saved: Mapping[str, Any], names: str, adapter: str) -> None:
     if missing:
         refuse(
             f"cannot resume: this snapshot was written by an earlier version of ftlaunch's adapter for {adapter} (it"
-            f" has no `{missing[0]}`); give --fresh to start over, or resume it with the version of ftlaunch that wrote it"
+            f" has no `{missing[0]}`); give --fresh to start over, or resume it with the version of ftlaunch that wrote"
+            " it"
         )
 
 

@@ -40,6 +40,8 @@ def attach(
     anew: Mapping[str, str] | None = None,
     training: str = "",
     stands_for: int | None = None,
+    keep: bool = True,
+    ignore: Collection[str] = (),
     **objects: Any,
 ) -> Job:
     """Take part in the job: restore `objects` where an earlier attempt left them, and keep them safe.
@@ -55,13 +57,25 @@ def attach(
     Call it after everything is built; and again, once the training is over, for another one. training: a word by which
     a job that resumes tells several trainings of one script apart (trainings.py). stands_for: a rank of the job that
     saved, where their number was another one: this rank takes what that one has saved as its own, its random numbers
-    too, and the script vouches that it may. Where as many ranks have saved, it is not looked at.
+    too, and the script vouches that it may. Where as many ranks have saved, it is not looked at. keep: whether variables
+    that the training loop changes, and that nobody else saves, are saved and put back. ignore: names of variables that
+    need not be: they are neither kept nor spoken of (`history`, `self.meter`).
     Raises StateError naming the argument that cannot be saved or does not fit what is restored, and AttachError.
     """
     coordinator = _join("attach")
     _check_named(objects, frozen=frozen, replicated=replicated)
     optimizer_steps.stop()
-    choices = Choices(frozen, replicated, anew or {}, training, stands_for)
+    if isinstance(ignore, str):
+        raise AttachError(f"cannot attach: ignore is the text {ignore!r}; give a list of names, as in [{ignore!r}]")
+    choices = Choices(
+        frozen=frozen,
+        replicated=replicated,
+        anew=anew or {},
+        training=training,
+        stands_for=stands_for,
+        keep=keep,
+        ignore=ignore,
+    )
     _looked_at.clear()
     caller = sys._getframe(1)
     is_asked_by_script = not caller.f_globals["__name__"].startswith("ftlaunch_hooks.")
@@ -72,7 +86,7 @@ def attach(
         return _job
     job = _attach_first(objects, choices, coordinator, found)
     if is_asked_by_script:
-        job.watch_beginning(caller)
+        job._watch_beginning(caller)
     return job
 
 

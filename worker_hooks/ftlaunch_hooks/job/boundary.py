@@ -77,6 +77,15 @@ class Boundary:
         with self._coordinator.watched_lock:
             self._snapshots.take(step)
 
+    def keep_last(self, step: int) -> None:
+        """All ranks behind their loops, at `step`: take its snapshot, to be saved as the end of the training."""
+        self._snapshots.trouble = self._losses.trouble
+        if self._state.agree(step):
+            with self._coordinator.watched_lock:
+                self._snapshots.take(step, Why.END)
+        else:
+            self._progress.missed(step)
+
     def announce(self, step: int) -> None:
         """The node's first rank: write the first order, for `step`."""
         self._schedule.write(step)

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
@@ -24,16 +25,18 @@ from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.boundary import Boundary
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.early_end import EarlyEnd, Fingerprint, fingerprint, is_left_by_break
+from ftlaunch_hooks.job.epoch_loop import Batches, EpochLoop
 from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
-from ftlaunch_hooks.job.resume_proof import ResumeProof
+from ftlaunch_hooks.job.resume_verification import ResumeVerification
 from ftlaunch_hooks.job.script_end import NO_FINISH, at_ordinary_end
 from ftlaunch_hooks.job.trainings import keep_end
 from ftlaunch_hooks.observe import replica_digests
-from ftlaunch_hooks.observe.loop_beginning import Loop, beginning_loop, places_of
+from ftlaunch_hooks.observe.loop_beginning import BeginningLoop, beginning_loop, places_of
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.open_step import OpenStep
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
+from ftlaunch_hooks.passes.batch_sample import sample_of
 from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.process.signal_watcher import Watcher
@@ -70,6 +73,7 @@ class Job:
         if not trainings.ends:
             skip_bad_data(self._positions, coordinator.checkpoint_dir)
         self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
+        self._follow_loops()
         self.attempt: int = coordinator.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
         self.from_other_job = kind == Resume.LOADED
@@ -89,12 +93,12 @@ class Job:
         self._losses = LossWatch(self._page, parse_rule(os.environ.get(protocol.ENV_SPIKE, "")))
         names_go_to = coordinator.memory_dir if coordinator.rank == coordinator.node.first else None
         self._snapshots.digests = replica_digests.asked_for(self._page, coordinator.world_size, names_go_to)
-        self._resume_proof = ResumeProof(coordinator)
+        self._verification = ResumeVerification(coordinator)
         self._boundary = Boundary(
-            coordinator, self._state, self._snapshots, self._watch, self._losses, self._resume_proof.note_snapshot
+            coordinator, self._state, self._snapshots, self._watch, self._losses, self._verification.note_snapshot
         )
         self._begin(kind, objects)
-        self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
+        self._unsaved = UnsavedState(objects, self._page, coordinator.rank, self._state, choices)
 
     def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         self._state = RankState(
@@ -102,6 +106,12 @@ class Job:
             found, self._coordinator.node, choices.replicated, choices.anew, choices.stands_for,
         )  # fmt: skip
         self._positions = Positions(objects, choices.frozen, counted_before=bool(self._trainings.ends))
+
+    def _follow_loops(self) -> None:
+        """Have the loops of epochs() and batches() begin, or go on where the restored state was in them."""
+        ranks = self._coordinator.world_size
+        self._epoch_loop = EpochLoop(self, self._state.saved_loops, self._coordinator.rank, ranks)
+        self._state.loops = self._epoch_loop.state
 
     def _attach_again(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         """Another training of this process begins, one step behind the end of the one before: see attach()."""
@@ -112,15 +122,16 @@ class Job:
         self._unsaved.close()
         self.restored_from = self._early_end = None
         self._take(objects, choices, found)
+        self._follow_loops()
         self._page.consumed, self._page.phase = 0, Phase.STARTUP
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._state.hold_structure()
         self._boundary.turn_to(self._state, self._trainings, self.step)
-        self._resume_proof.begin(objects, self.step, Resume.FRESH, is_comparable=False)
+        self._verification.begin(objects, self.step, Resume.FRESH, is_comparable=False)
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
-        self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
+        self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank, self._state, choices)
 
-    def watch_beginning(self, frame: FrameType) -> None:
+    def _watch_beginning(self, frame: FrameType) -> None:
         """Look whether the script's own loop begins at its first pass though the job has resumed.
 
         frame: in which the script, and no adapter, has called attach().
@@ -129,15 +140,15 @@ class Job:
             return
         attached_at, step = places_of(frame), self.step
 
-        def look(stepping: FrameType) -> bool:
+        def _look(stepping: FrameType) -> bool:
             if self._in_loop or self.step != step or self._positions.any:
                 return True
             loop = beginning_loop(stepping, self, attached_at)
-            if isinstance(loop, Loop):
+            if isinstance(loop, BeginningLoop):
                 say(BEGINS_ANEW.format(written=loop.written, place=loop.place, better=loop.better, step=step))
             return bool(loop)
 
-        self._open_step.before_first = look
+        self._open_step.before_first = _look
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
@@ -167,19 +178,21 @@ class Job:
         Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Without a supervisor
         it raises StateError where another rank makes another number of steps: they would wait without end.
         """
-        self._unsaved.loop_begins(self.step, self._state.random_numbers())
+        self._unsaved.loop_begins(self.step, self._state.random_numbers(), end=total)
         self._enter()
         began = self.step
+        if began == total:  # the loop has ended where the job goes on: what the script draws behind it is drawn anew
+            self._state.settle_rng()
         self._snapshots.budget.progress.intend(total)
         self._total, self._early_end = total, None
         try:
-            step, quietly, end_step = self.step, self._boundary.cross_quietly, self._resume_proof.end_step
+            step, quietly, end_step = self.step, self._boundary.cross_quietly, self._verification.end_step
             while step < total:
                 yield step
                 step += 1
-                end_step(step)
                 if step < total and quietly(step):
                     self.step = step
+                    end_step(step)
                 else:
                     self._complete(last=step == total)
         except GeneratorExit:
@@ -191,6 +204,26 @@ class Job:
             self._unsaved.loop_left(self._state.random_numbers())
         self._coordinator.finish()
 
+    def epochs(self, total: int) -> Generator[int]:
+        """Yield the number of each epoch still to be made, up to `total`.
+
+        In the body go through `batches(loader)`. A job that resumes goes on in the epoch it was in. What stands behind
+        the batches in the body runs once in effect: where a run is killed there, the next one goes on before the
+        epoch's last batch. What stands before them runs again as a job resumes within the epoch, with the random
+        numbers with which it had begun. Told to stop, it raises SystemExit as steps() does.
+        """
+        return self._epoch_loop.epochs(total)
+
+    def batches(self, loader: DataLoader[Any]) -> Batches:
+        """Return the batches of a DataLoader, to be gone through by a `for`; each batch is a step.
+
+        A job that resumes goes on behind the batches that it had: of a map-style data set it does not load them again.
+        An enumerate() around them goes on at its number. A second loader beside the first, as in
+        `zip(job.batches(one), job.batches(other))`, goes on where it was, and its batches are no steps of their own.
+        Raises AttachError for anything but a DataLoader, StateError for one whose passes cannot be brought back.
+        """
+        return self._epoch_loop.batches(loader)
+
     def step_done(self, loss: float | None = None) -> None:
         """Say that a step is complete, in a loop without steps(); within steps() only the loss is noted.
 
@@ -198,7 +231,7 @@ class Job:
         """
         if loss is not None:
             self._page.loss = loss
-            self._resume_proof.note_loss(self._page.loss)
+            self._verification.note_loss(self._page.loss)
             self._losses.note(self._page.loss)
             self._boundary.be_heard(self.step + 1)
             if self._in_loop and not math.isfinite(self._page.loss):
@@ -209,11 +242,7 @@ class Job:
         if self._page.phase == Phase.STARTUP or self._page.flags & Flag.LOOP_LEFT:
             self._page.phase = Phase.TRAIN
             self._page.lower_flag(Flag.LOOP_LEFT)
-        self._resume_proof.end_step(self.step + 1)
-        if self._boundary.cross_quietly(self.step + 1):
-            self.step += 1
-        else:
-            self._complete(last=False)
+        self._cross()
         self._early_end = None
 
     def finish(self) -> None:
@@ -222,12 +251,15 @@ class Job:
         The last step is saved. Call it on every rank, after the last step_done(); a second call does nothing.
         Raises AttachError within a loop of steps(), StateError when the state cannot be saved.
         """
+        self._epoch_loop.finish()
         if self._in_loop:
-            raise AttachError("cannot finish: the loop of steps() goes on; call finish() behind it, or not at all")
+            raise AttachError(
+                "cannot finish: the loop of steps() or epochs() goes on; call finish() behind it, or not at all"
+            )
         self._early_end = None
         if self.is_over:
             return
-        self._resume_proof.cancel_stop()
+        self._verification.cancel_stop()
         if self._kept != self.step:
             self._keep_last()
         self._leave_loop()
@@ -257,6 +289,41 @@ class Job:
         """Ask for a checkpoint of one of the next steps; returns at once. One rank asking is enough."""
         self._page.want_save = self.step
 
+    # --- what the loops of epochs() and batches() ask for: see epoch_loop.Steps ------------------------------------
+
+    def _enter_epochs(self) -> None:
+        self._unsaved.loop_begins(self.step, self._state.random_numbers())
+        self._enter()
+
+    def _go_on_in_loop(self) -> None:
+        self._in_loop = True
+        self._page.lower_flag(Flag.LOOP_LEFT)
+        self._page.phase = Phase.TRAIN
+
+    def _pause_loop(self) -> None:
+        self._in_loop = False
+
+    def _end_epochs(self) -> None:
+        self._verification.cancel_stop()
+        if self._kept != self.step:
+            self._keep_last()
+        self._leave_loop()
+        self._unsaved.loop_left(self._state.random_numbers())
+        self._coordinator.finish()
+
+    def _cross(self) -> None:
+        if self._boundary.cross_quietly(self.step + 1):
+            self.step += 1
+            self._verification.end_step(self.step)
+        else:
+            self._complete(last=False)
+
+    def _batch_fetched(self, batch: Any) -> None:
+        self._verification.note_batch(sample_of([batch]))
+
+    def _moves(self, sampler: object) -> bool:
+        return self._positions.moves(sampler)
+
     # --- the beginning, and step by step -------------------------------------------------------------------
 
     def _begin(self, kind: Resume, objects: Mapping[str, Any]) -> None:
@@ -264,7 +331,7 @@ class Job:
         self._state.hold_structure()
         self._boundary.open(self.step, kind)
         is_comparable = not self._state.begins_anew and not self._positions.skips_ahead
-        self._resume_proof.begin(objects, self.step, kind, is_comparable=is_comparable)
+        self._verification.begin(objects, self.step, kind, is_comparable=is_comparable)
         self._page.beat(self.step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
         self._boundary.announce(self.step + 1)
@@ -297,15 +364,11 @@ class Job:
 
         frame: in which that has happened. Where the body has raised, the other ranks may never come to this boundary.
         """
-        if sys.is_finalizing() or self._resume_proof.is_stopping:
+        if sys.is_finalizing() or self._verification.is_stopping:
             return
         if is_left_by_break(frame) and (self._open_step.is_made or not self._open_step.is_known):
-            self._complete_open_step()
+            self._complete(last=True)
         self._early_end = EarlyEnd(self._total, self._fingerprint())
-
-    def _complete_open_step(self) -> None:
-        self._resume_proof.end_step(self.step + 1)
-        self._complete(last=True)
 
     def _fingerprint(self) -> Fingerprint:
         """Of the attached modules."""
@@ -314,21 +377,22 @@ class Job:
 
     def _complete(self, *, last: bool) -> None:
         """A step is complete: count it, judge it, and cross the boundary."""
+        self._verification.end_step(self.step + 1)
         now = time.monotonic_ns()
         self.step = step = self.step + 1
         if self._positions.any or self._losses.noted is not None:
             self._count(step)
         if step >= self._unsaved.due:
-            self._unsaved.look_at_loop(step, own=not self._in_loop)
+            self._unsaved.step_made(own=not self._in_loop)
         hold = self._boundary.cross(step, now, last=last)
         self._boundary.be_heard(step + 1 if self._positions.any else self._unsaved.due)
         if hold is not None:
             self._kept = step
             if hold != Why.STOP:
-                self._resume_proof.leave_copy_at_next_step()
-            elif self._resume_proof.should_make_another_step():
+                self._verification.leave_copy_at_next_step()
+            elif self._verification.should_make_another_step():
                 self._snapshots.settle()
-                self._resume_proof.make_another_step(self._stop)
+                self._verification.make_another_step(self._stop)
             else:
                 self._stop()
 
@@ -350,15 +414,13 @@ class Job:
             say(f"job.finish() saves no step {step}: an optimizer has stepped since, and no step_done() has followed")
             return
         else:
-            self._snapshots.trouble = self._losses.trouble
-            with self._coordinator.watched_lock:
-                self._snapshots.take(step, Why.END)
+            self._boundary.keep_last(step)
         self._kept = step
         self._coordinator.held(self._snapshots, step, Why.END)
 
     def _script_ends(self, ends_well: bool) -> None:
         """The interpreter ends: unless it was told to stop, the script has ended the training."""
-        self._resume_proof.leave_if_stopping()
+        self._verification.leave_if_stopping()
         self._watcher.catch_up()  # a handler of the script's own may run before the watcher's thread
         if self.stop_requested or (self._in_loop and not ends_well):
             return
@@ -366,7 +428,7 @@ class Job:
         if self._in_loop:  # its generator was not closed, as where islice() takes some of its steps
             self._early_end = EarlyEnd(self._total, None)
             if self._open_step.is_made:
-                self._complete_open_step()
+                self._complete(last=True)
         kept = self._keep_at_end() if ends_well and not is_silent else self._newest_in_memory()
         self._leave_loop()
         if is_silent:

@@ -36,7 +36,7 @@ def places_of(frame: FrameType | None) -> list[Place]:
 
 
 @dataclass(frozen=True)
-class Loop:
+class BeginningLoop:
     """A loop of the script's that begins at its first pass in every attempt."""
 
     written: str
@@ -47,7 +47,7 @@ class Loop:
     """what the script should have"""
 
 
-def beginning_loop(frame: FrameType | None, job: object, attached_at: Iterable[Place]) -> Loop | bool:
+def beginning_loop(frame: FrameType | None, job: object, attached_at: Iterable[Place]) -> BeginningLoop | bool:
     """Return the loop around a step that begins at its first pass in every attempt.
 
     Args:
@@ -67,7 +67,7 @@ def beginning_loop(frame: FrameType | None, job: object, attached_at: Iterable[P
             if not _begins_anew(loop.iter, one) or _asks(frames, job):
                 return True
             written = f"for {ast.unparse(loop.target)} in {ast.unparse(loop.iter)}"
-            return Loop(written, f"{one.f_code.co_filename}:{loop.lineno}", _better(loop))
+            return BeginningLoop(written, f"{one.f_code.co_filename}:{loop.lineno}", _better(loop))
     return False
 
 

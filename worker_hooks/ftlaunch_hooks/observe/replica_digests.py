@@ -46,7 +46,7 @@ class DigestPlan:
 
     def __init__(self, items: Sequence[TensorItem]) -> None:
         """items: of a rank's state. Ranks that hold the same tensors make the same plan."""
-        chosen = sorted((item for item in items if _can_be_compared(item)), key=lambda item: item.key)
+        chosen = sorted((item for item in items if _can_be_compared(item)), key=lambda item: item.replica)
         total = sum(item.tensor.nbytes for item in chosen)
         most = max(min(total // _TURNS, _LARGEST), total // _MOST, 1)
         self.parts = _parts([piece for item in chosen for piece in _pieces(item, max(most, _SMALLEST))], most)
@@ -66,7 +66,7 @@ class DigestPlan:
 def _can_be_compared(item: TensorItem) -> bool:
     tensor = item.tensor
     return (
-        item.replicated
+        bool(item.replica)
         and item.settled
         and tensor.device.type == "cpu"
         and tensor.nbytes > 0
@@ -76,7 +76,7 @@ def _can_be_compared(item: TensorItem) -> bool:
 
 def _pieces(item: TensorItem, most: int) -> list[DigestPiece]:
     size = item.tensor.nbytes
-    return [DigestPiece(item.key, item.tensor, begin, min(begin + most, size)) for begin in range(0, size, most)]
+    return [DigestPiece(item.replica, item.tensor, begin, min(begin + most, size)) for begin in range(0, size, most)]
 
 
 def _parts(pieces: Sequence[DigestPiece], most: int) -> list[list[DigestPiece]]:

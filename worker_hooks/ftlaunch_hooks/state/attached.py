@@ -8,17 +8,25 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftlaunch_hooks.state import gradients
+from ftlaunch_hooks.state import gradients, loop_variables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart
 from ftlaunch_hooks.state.parts import Names, OtherPart, Part, few
 from ftlaunch_hooks.state.random_numbers.generators import kind_of
+from ftlaunch_hooks.tensors import memory_layout
 from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.json_codec import StateError
 
-RNG = "rng"
+RNG, LOOPS = "rng", "epoch_loop"
 # names that are not free for attached objects
-TAKEN = {RNG: "random numbers", gradients.NAME: "gradients", bucket_layout.NAME: "DDP's buckets"}
+TAKEN = {
+    RNG: "random numbers",
+    gradients.NAME: "gradients",
+    bucket_layout.NAME: "DDP's buckets",
+    memory_layout.NAME: "tensors' layouts",
+    LOOPS: "place in job.epochs()",
+    loop_variables.NAME: "variables of the training loop",
+}
 
 
 def check_attachable(objects: Mapping[str, Any], frozen: Collection[str]) -> None:

@@ -19,6 +19,7 @@ from ftlaunch_hooks.state.parts import Loader
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import StateError
+from ftlaunch_hooks.tensors.memory_layout import Restored
 
 SMALL = 64 * 1024  # bytes
 
@@ -43,7 +44,7 @@ class NonPersistentBuffers:
         saved = []
         for name, buffer in self._found.items():
             if name in self._changed or _is_small(buffer) or self._has_changed(name, buffer):
-                collector.put((self._name, name), buffer, key=self._key(name))
+                collector.put((self._name, name), buffer, key=self._key(name), restored=Restored.APART)
                 saved.append(name)
         return saved
 

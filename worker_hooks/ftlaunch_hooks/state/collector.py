@@ -2,9 +2,9 @@
 
 There are three kinds of tensors. A *replicated* tensor (a parameter under DistributedDataParallel, or its optimizer
 state) is the same on every rank, or on every rank of a group: one rank saves it, where all of these have agreed that
-each of them holds it (replica_agreement.py); otherwise every rank saves its own. Of a *sharded* tensor (a DTensor)
-every rank saves its shard; of equal shards the first rank's is saved. Where not all ranks hold a replicated tensor, or
-share out a sharded one, its key names those that do.
+each of them holds it with the same values (replica_agreement.py); otherwise every rank saves its own. Of a *sharded*
+tensor (a DTensor) every rank saves its shard; of equal shards the first rank's is saved. Where not all ranks hold a
+replicated tensor, or share out a sharded one, its key names those that do.
 Of any other tensor every rank saves *its own*: rank 0 under the plain key, rank r under `key@r`.
 
 Each node by itself saves all that is replicated: its ranks agree among themselves, and share it out. What rank r saves
@@ -29,6 +29,7 @@ from ftlaunch_contract.shared_keys import own_key, shared_key
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
+from ftlaunch_hooks.tensors.memory_layout import Placed, Restored, describe
 from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
 
 
@@ -52,7 +53,7 @@ class TensorItem:
     owned: bool  # whether this rank is the one that saves it
     group: str = "opt"  # the kind of file it belongs to, see layout.GROUPS
     settled: bool = False  # only the step of an attached optimizer changes it
-    replicated: bool = False  # it is the same on every rank of the job
+    replica: str = ""  # the key on every rank, where all ranks of the job are to hold the same; else empty
 
     @property
     def chunk(self) -> Chunk:
@@ -73,11 +74,13 @@ class Collected:
 class _Known:
     """A tensor of the last collection, and the item that was made of it."""
 
-    __slots__ = ("address", "item", "outside", "plain", "replica", "settled", "shape", "strides", "tensor")
+    __slots__ = ("address", "item", "outside", "plain", "replica", "restored", "settled", "shape", "strides", "tensor")
 
-    def __init__(self, tensor: Tensor, item: TensorItem | None, settled: bool, replica: Replica | None) -> None:
+    def __init__(
+        self, tensor: Tensor, item: TensorItem | None, settled: bool, replica: Replica | None, restored: Restored
+    ) -> None:  # fmt: skip
         local = local_of(tensor)
-        self.tensor, self.plain, self.settled = tensor, local is tensor, settled
+        self.tensor, self.plain, self.settled, self.restored = tensor, local is tensor, settled, restored
         # `p.data = x` keeps the tensor object and changes these
         self.address, self.shape, self.strides = local.data_ptr(), local.shape, local.stride()
         self.item, self.replica = item, replica
@@ -97,6 +100,7 @@ class Collector:
         self._agreed: Held = {}  # as `_items` has it
         self._found: list[tuple[str, TensorItem, Replica | None]] = []  # with the key without ranks
         self._held: Held = {}
+        self._held_tensors: dict[str, Tensor] = {}
         self._items: list[TensorItem] = []
         self.outside: Sequence[str] = ()
         """see Collected; of the last collection"""
@@ -104,6 +108,8 @@ class Collector:
         self._now: dict[str, _Known] = {}
         self._changed = True
         self._told: set[str] = set()
+        self.layouts: Json = describe(())
+        """how the tensors of the last collection lie in memory; the same object where no tensor was replaced"""
 
     def begin(self) -> None:
         """Start a collection."""
@@ -117,21 +123,33 @@ class Collector:
             self.outside = [key for key, known in self._now.items() if known.outside]
             self._found = [(key, one.item, one.replica) for key, one in self._now.items() if one.item is not None]
             self._held = {item.key: replica for _, item, replica in self._found if replica is not None}
+            self._held_tensors = {item.key: item.tensor for _, item, _ in self._found if item.key in self._held}
+            self.layouts = describe(self.placed())
         agreed = self._agreement.agreed if self._agreement is not None else self._agreed
         if changed or agreed is not self._agreed:
             self._agreed = agreed
             self._items = [self._saved_by(*found) for found in self._found]
         return self._items
 
+    def placed(self) -> list[Placed]:
+        """The tensors of the last collection, by their keys without a rank; without those that are sharded."""
+        known = self._before.items()
+        return [Placed(key, one.tensor, one.restored) for key, one in known if one.plain and one.item is not None]
+
     def agree(self, step: int) -> bool:
         """Agree with all ranks, at the boundary of `step`, on what was collected last; see ReplicaAgreement.meet."""
-        return self._agreement is None or self._agreement.meet(step, self._held)
+        return self._agreement is None or self._agreement.meet(step, self._held, self._held_tensors)
+
+    def take_apart(self) -> list[str]:
+        """The attached objects of which ranks have been found to hold other values; see ReplicaAgreement."""
+        return self._agreement.take_apart() if self._agreement is not None else []
 
     def _saved_by(self, key: str, item: TensorItem, replica: Replica | None) -> TensorItem:
         """The item of a replicated tensor, or of this rank's own where not all hold it that should."""
         if replica is None or self._agreed.get(item.key) == replica:
             return item
-        return replace(item, key=own_key(key, self.rank), owned=True, replicated=False)
+        apart = self._agreement is not None and self._agreement.is_apart(replica)
+        return replace(item, key=own_key(key, self.rank), owned=True, replica=item.replica if apart else "")
 
     def mark(self) -> int:
         """A place in the collection, for `since`."""
@@ -161,10 +179,12 @@ class Collector:
         owner: Owner | None = None,
         settled: bool = False,
         key: str | None = None,
+        restored: Restored = Restored.ANEW,
     ) -> str:
         """Put a tensor in; returns its key without a rank.
 
         owner: of a replicated tensor, see share_out. settled: see TensorItem. key: instead of the path's.
+        restored: what becomes of the tensor in a restore.
         Raises StateError for a tensor that cannot be saved, or a key that is already taken.
         """
         if key is None:
@@ -177,7 +197,7 @@ class Collector:
                 item = replace(item, group=group, settled=settled)
                 if owner is not None and not is_sharded(tensor):
                     replica = Replica(str(path[0]), owner.place, DTYPES[item.tensor.dtype], item.whole, owner.group)
-            known = _Known(tensor, item, settled, replica)
+            known = _Known(tensor, item, settled, replica, restored)
             self._changed = True
             self._look_for_graph(path, key, tensor)
         if key in self._now:
@@ -205,7 +225,7 @@ class Collector:
             owned = owner.place == self.node.place(self.rank)
             key = shared_key(key, owner.group) if owner.group else key
         local, everywhere = tensor.detach(), owner is not None and not owner.group
-        return TensorItem(key, local, (0,) * local.dim(), tuple(local.shape), owned, replicated=everywhere)
+        return TensorItem(key, local, (0,) * local.dim(), tuple(local.shape), owned, replica=key if everywhere else "")
 
 
 def _is_outside(tensor: Tensor) -> bool:

@@ -20,6 +20,7 @@ from ftlaunch_hooks.state.parts import Loader, Names, check_names, loose_key
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.tensors.dtypes import local_of
 from ftlaunch_hooks.tensors.json_codec import Json, StateError
+from ftlaunch_hooks.tensors.memory_layout import Restored
 from ftlaunch_hooks.tensors.unreduced import UnreducedGradients
 
 NAME = "grad"
@@ -125,7 +126,9 @@ class Gradients:
         values = [key for key, parameter in loose.items() if local_of(parameter).data_ptr() not in there]
         for key in values:
             owner = self._names.owner(loose[key], key)
-            collector.put((NAME, _value(key)), loose[key].detach(), key=_stored(_value(key)), owner=owner)
+            collector.put(
+                (NAME, _value(key)), loose[key], key=_stored(_value(key)), owner=owner, restored=Restored.IN_PLACE
+            )
         return values
 
 
@@ -138,7 +141,7 @@ def _value(key: str) -> str:
 
 
 def _put(collector: Collector, key: str, tensor: Tensor) -> None:
-    collector.put((NAME, key), tensor.detach(), key=_stored(key))
+    collector.put((NAME, key), tensor.detach(), key=_stored(key), restored=Restored.APART)
 
 
 def _load(tree: Mapping[str, Json], parameters: Mapping[str, nn.Parameter], saved: Lookup) -> None:

@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.buffers import NonPersistentBuffers
 from ftlaunch_hooks.state.collector import Collector, Taken
-from ftlaunch_hooks.state.parts import Loader, Names, check_names, few
+from ftlaunch_hooks.state.parts import Loader, Names, check_names
 from ftlaunch_hooks.storage.reading import Lookup
-from ftlaunch_hooks.tensors.attributes import TensorAttributes
 from ftlaunch_hooks.tensors.dtypes import is_sharded
 from ftlaunch_hooks.tensors.json_codec import Json, Path, decode, encode
+from ftlaunch_hooks.tensors.memory_layout import Restored
 from ftlaunch_hooks.tensors.unchanged import Containers, Unchanged
 
 
@@ -69,7 +68,6 @@ class ModulePart:
         self._modules: list[tuple[str, nn.Module]] = []  # without wrappers
         self._wrappers: list[tuple[str, nn.Module]] = []
         self._seen: list[nn.Module] = []
-        self._attributes: TensorAttributes | None = TensorAttributes()  # None: it was said already
         self._beside = NonPersistentBuffers(name, module, lambda raw: clean_names(module, raw))
         self._shapes: dict[str, torch.Size] = {}  # of buffers as they were first seen
         self._reshaped: set[str] = set()  # buffers whose shape has changed since
@@ -113,7 +111,9 @@ class ModulePart:
             key = self.key(name)
             keys.setdefault(id(tensor), key)
             settled, owner = id(tensor) in names.stepped, names.owner(tensor, key)
-            collector.put((self.name, name), tensor, "model", owner=owner, settled=settled, key=key)
+            collector.put(
+                (self.name, name), tensor, "model", owner=owner, settled=settled, key=key, restored=Restored.IN_PLACE
+            )
         names.keys = keys | names.keys
         if self._listed != (listed := list(tensors)):
             self._listed = listed
@@ -145,21 +145,8 @@ class ModulePart:
             self._modules = list(inner.items())
             self._wrappers = [(path, module) for path, module in modules.items() if inner[clean[path]] is not module]
 
-    def _say_attributes(self) -> None:
-        if self._attributes is None:
-            return
-        kept = self._names.kept
-        if changed := self._attributes.changed((path, one) for path, one in self._modules if id(one) not in kept):
-            self._attributes = None
-            names = few(f"{self.name}.{name}" for name in changed)
-            say(
-                f"{names} changes in training as a plain attribute, which is not saved: where a step uses what an"
-                " earlier one has left there, a resumed run is not exact; make it a buffer"
-            )
-
     def _tell(self, tree: dict[str, Json], collector: Collector) -> dict[str, Json]:
         """With the names of what else is known of tensors: the same object while nothing has changed."""
-        self._say_attributes()
         more = {
             "frozen": [name for name, parameter in self._parameters if not parameter.requires_grad],
             "evaluating": [name for name, module in self._modules if not module.training],

@@ -252,14 +252,14 @@ def tensor_keys(tree: Json) -> list[str]:
 def _read_alike(
     tree: Mapping[str, _Slots], names: Mapping[str, tuple[Any, Tensor]], saved: Lookup
 ) -> dict[str, Tensor]:
-    """Read the state tensors that have their parameter's shape, into its memory format, device and sharding."""
+    """Read the state tensors that have their parameter's shape, onto its device and sharded as it is."""
     alike = {}
     for label, slots in tree.items():
         parameter = names[label][1]
         for key in tensor_keys(slots):
-            dtype, shape = saved.info(key)
+            _, shape = saved.info(key)
             if shape and shape == tuple(parameter.shape):
-                alike[key] = torch.empty_like(parameter.detach(), dtype=dtype)
+                alike[key] = saved.allocate(key, parameter.device.type, like=parameter)
     saved.fill(alike)
     return alike
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +13,11 @@ from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state import gradients
+from ftlaunch_hooks.state import gradients, loop_variables
 from ftlaunch_hooks.state.anew import Anew
-from ftlaunch_hooks.state.attached import RNG, TAKEN, check_attachable, make_parts
+from ftlaunch_hooks.state.attached import LOOPS, RNG, TAKEN, check_attachable, make_parts
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
+from ftlaunch_hooks.state.loop_variables import LoopVariables, RestoredVariables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
 from ftlaunch_hooks.state.parts import Names, few
@@ -26,15 +27,21 @@ from ftlaunch_hooks.state.structure import Structure
 from ftlaunch_hooks.storage.own_copies import check_alike
 from ftlaunch_hooks.storage.reading import Lookup
 from ftlaunch_hooks.storage.saved_tensors import SavedTensors
+from ftlaunch_hooks.tensors import memory_layout
 from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.ddp.bucket_layout import BucketLayouts
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, decode, encode, join
+from ftlaunch_hooks.tensors.memory_layout import Restored, SavedLayout
 from ftlaunch_hooks.tensors.replica_agreement import ReplicaAgreement
 from ftlaunch_hooks.tensors.replicated import Said, replicated_parameters
 
 __all__ = ["Choices", "Collected", "RankState", "StateError"]
 
 _IN_STEPS = "in_steps"
+_APART = (
+    "the ranks hold other values of {names}, of which all ranks are to hold the same (DistributedDataParallel, or"
+    " replicated=): from here on each rank saves its own, and only as many ranks can resume from it"
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,10 @@ class Choices:
     anew: Mapping[str, str]
     training: str
     stands_for: int | None = None
+    keep: bool = True
+    """whether variables of the training loop are saved and put back"""
+    ignore: Collection[str] = ()
+    """names of variables that are neither saved nor spoken of"""
 
 
 class RankState:
@@ -92,6 +103,12 @@ class RankState:
         self.begins_anew = False
         """`restore` has left objects as the script made them: the resumed run is to be another one than it was"""
         self._structure: Structure | None = None
+        self.loops: Callable[[], Any] | None = None
+        """asked, at each collection, where the loops of Job.epochs() and Job.batches() are; None: there are none"""
+        self.saved_loops: Any = None
+        """what `loops` had returned where this state was restored from"""
+        self.loop_variables: LoopVariables | None = None  # set where somebody looks at the training loop
+        self.restored_variables: RestoredVariables | None = None  # what `restore` has read of them
         self._share_out()
 
     def _agreement(self, peers: Sequence[Page]) -> ReplicaAgreement | None:
@@ -127,6 +144,8 @@ class RankState:
             return True
         collected = self._collect()
         whole = self._collector.agree(step)
+        if (apart := self._collector.take_apart()) and self.rank == self.node.first:
+            say(_APART.format(names=few(apart)))
         self._ahead = (step, replace(collected, items=self._collector.finish())) if whole else None
         return whole
 
@@ -142,7 +161,14 @@ class RankState:
         if layouts := self._layouts.collect():
             state[bucket_layout.NAME] = layouts
         state[RNG] = encode(self._rng_state(), (RNG,), self._put_rng)
-        collected = Collected(self._collector.finish(), state, self._collector.outside)
+        if self.loops is not None and (loops := self.loops()) is not None:
+            state[LOOPS] = encode(loops, (LOOPS,), self._put_rng)
+        variables = self.loop_variables or self.restored_variables
+        if variables is not None and (tree := dict(variables.collect(self._collector))):
+            state[loop_variables.NAME] = tree
+        items = self._collector.finish()
+        state[memory_layout.NAME] = self._collector.layouts
+        collected = Collected(items, state, self._collector.outside)
         if self._structure is not None:
             self._structure.check(collected)
         return collected
@@ -160,7 +186,8 @@ class RankState:
         return {**self._generators.state(), _IN_STEPS: self.in_steps}
 
     def _put_rng(self, path: Path, tensor: Tensor) -> str:
-        return self._collector.put(path, self._rng_buffers.keep(join(path), tensor))
+        kept = self._rng_buffers.keep(join(path), tensor)
+        return self._collector.put(path, kept, restored=Restored.APART)
 
     def restore(self, saved: SavedTensors, advance: Advance = ignore) -> None:
         """Put back what was saved: modules in place, then everything else by its load_state_dict().
@@ -174,6 +201,7 @@ class RankState:
         self._check_objects(state)
         self._check_ranks(saved)
         self.collect()  # names of parameters
+        lookup.layout = SavedLayout(state.get(memory_layout.NAME), self._collector.placed())
         self._restored = saved.step > 0  # at step 0 DDP has done in this process what it had done in the first one
         if self._restored and (why := self._layouts.replay(state.get(bucket_layout.NAME))):
             self._tell_of_buckets(why)
@@ -183,12 +211,16 @@ class RankState:
             other_ranks = saved.world_size != self.world_size
             loads.append(self._gradients.plan(state[gradients.NAME], lookup, values_only=other_ranks))
         loads += self._anew.plan(state, saved.step, saved.consumed_samples, tell=self.rank == 0)
+        lookup.layout.arrange()
         for load in loads:
             load()
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
         self._rng_read = decode(state[RNG], lookup.get) if rank < saved.world_size else {}
         if self._rng_read:
             self._generators.check(self._rng_read)
+        self.saved_loops = decode(state[LOOPS], lookup.get) if LOOPS in state else None
+        if loop_variables.NAME in state and rank < saved.world_size:
+            self.restored_variables = RestoredVariables(state[loop_variables.NAME], lookup)
 
     def reads_as(self, saved: SavedTensors) -> int:
         """The rank whose own this rank takes of what was saved. Raises StateError where there was none."""
@@ -264,6 +296,10 @@ class RankState:
         """
         return bool(self._rng_read.get(_IN_STEPS, False))
 
+    def own_generators(self) -> list[Any]:
+        """The generators of the script's that are saved though no attached object holds them."""
+        return self._generators.own.present()
+
     def random_numbers(self) -> object:
         """Equal to what it was as long as nobody has drawn a number."""
         return self._generators.mark()
@@ -276,6 +312,10 @@ class RankState:
         self._begun = True
         if self._rng_read:
             self._generators.put_back(self._rng_read)
+
+    def settle_rng(self) -> None:
+        """The moment at which the random numbers were saved has come, and is over: they go on from there."""
+        self._rng_read = {}
 
 
 def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensors) -> Mapping[str, Json]:

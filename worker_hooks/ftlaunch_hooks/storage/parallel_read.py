@@ -37,8 +37,10 @@ class Filling:
 
     def add(self, path: Path, offset: int, tensor: Tensor) -> None:
         """Fill `tensor`, one that `can_fill` accepts, with a file's bytes from `offset` on."""
-        if tensor.nbytes:
-            self._reads[tensor.data_ptr()] = (path, offset, tensor.data_ptr(), tensor.nbytes)
+        address = tensor.data_ptr()
+        known = self._reads.get(address)
+        if tensor.nbytes and (known is None or known[3] <= tensor.nbytes):  # a view begins where the whole does
+            self._reads[address] = (path, offset, address, tensor.nbytes)
 
     def run(self) -> None:
         """Read all. Raises OSError, or Damaged where a file is too short."""

@@ -21,6 +21,7 @@ from ftlaunch_hooks.storage.parallel_read import Filling, can_fill
 from ftlaunch_hooks.storage.saved_tensors import SavedChunk, SavedTensors
 from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of
 from ftlaunch_hooks.tensors.json_codec import StateError
+from ftlaunch_hooks.tensors.memory_layout import SavedLayout, fill_overlapping, overlaps_itself
 
 
 def read(saved: SavedTensors, wanted: Mapping[str, Tensor], advance: Advance = ignore) -> None:
@@ -88,6 +89,8 @@ class Lookup:
         """world_size: of the job that reads. advance: told of bytes that are read."""
         self._saved, self._rank, self._advance = saved, rank, advance
         self._same_ranks = saved.world_size == world_size
+        self.layout = SavedLayout(None, ())
+        """how the tensors lay in memory; unknown unless it is set"""
 
     def _key(self, key: str, target: Tensor | None = None) -> str:
         """Under which the tensor was saved; the plain one where it was not. Raises StateError."""
@@ -138,14 +141,37 @@ class Lookup:
         """Fill the given tensors."""
         with torch.no_grad():
             found = {self._key(key, tensor): tensor for key, tensor in wanted.items()}
-            read(self._saved, found, self._advance)
+            folded = {
+                key: tensor
+                for key, tensor in found.items()
+                if not is_sharded(tensor) and overlaps_itself(tensor.shape, tensor.stride())
+            }
+            spread = {key: torch.empty(tensor.shape, dtype=tensor.dtype) for key, tensor in folded.items()}
+            read(self._saved, {**found, **spread}, self._advance)
+            for key, tensor in folded.items():
+                fill_overlapping(tensor, spread[key].to(tensor.device))
+
+    def allocate(self, key: str, device: str, like: Tensor | None = None) -> Tensor:
+        """Return memory for a saved tensor that is made anew, laid out as the tensor was.
+
+        Args:
+            key: of the tensor.
+            device: its type; the current device of that type is taken, and the CPU where there is none.
+            like: a parameter of the same shape. The tensor lies on its device, and is sharded as it is; where it is
+                not known how the tensor lay, it lies as the parameter does.
+        """
+        dtype, shape = self.info(key)
+        if like is not None and (is_sharded(like) or not self.layout.is_known):
+            return torch.empty_like(like.detach(), dtype=dtype)
+        if like is not None:
+            device = str(like.device)
+        elif device == "cuda" and not torch.cuda.is_available():
+            device = "cpu"
+        return self.layout.allocate(key, shape, dtype, device)
 
     def get(self, key: str, device: str) -> Tensor:
         """A new tensor with what was saved, on the current device of a type; the CPU where there is none."""
-        dtype, shape = self.info(key)
-        if device == "cuda" and not torch.cuda.is_available():
-            device = "cpu"
-        tensor = torch.empty(shape, dtype=dtype, device=device)
+        tensor = self.allocate(key, device)
         self.fill({key: tensor})
         return tensor
 

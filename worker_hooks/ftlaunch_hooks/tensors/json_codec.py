@@ -112,9 +112,10 @@ def _encode_mapping(value: Any, path: Path, put: Put) -> Json:
 
 
 def _encode_array(value: Any, path: Path, put: Put) -> Json:
-    source = value if value.flags.writeable and value.flags.c_contiguous else value.copy()
+    size = max(value.dtype.itemsize, 1)
+    as_it_lies = value.flags.writeable and all(stride >= 0 and not stride % size for stride in value.strides)
     try:
-        tensor = torch.from_numpy(source)
+        tensor = torch.from_numpy(value if as_it_lies else value.copy())
     except (TypeError, ValueError):
         raise StateError(f"cannot save `{show(path)}`: an array of dtype {value.dtype}") from None
     return {_ARRAY: put(path, tensor)}
@@ -155,7 +156,8 @@ def decode(tree: Json, get: Get) -> Any:
 def _decode_array(content: Json, tree: Json, get: Get) -> Any:
     import numpy  # noqa: PLC0415 - only who saved an array needs it  # isort: skip
 
-    return numpy.array(get(content, "cpu").numpy())
+    tensor = get(content, "cpu")
+    return tensor.numpy() if tensor._is_view() else numpy.array(tensor.numpy())  # an array that can be resized
 
 
 def _decode_scalar(content: Json, tree: Json, get: Get) -> Any:

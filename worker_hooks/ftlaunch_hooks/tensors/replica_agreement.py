@@ -1,40 +1,42 @@
-"""Which replicated tensors all ranks hold: the ranks agree on it in their pages, boundary by boundary.
+"""Which replicated tensors all ranks hold alike: the ranks agree on it in their pages, boundary by boundary.
 
 The ranks of each node agree among themselves: "all ranks" are the node's, and its memory holds all that is replicated.
 Of a tensor that a group of the job's ranks holds alike, they are those of the node that are in the group.
 
-A tensor is saved by one rank for all only where every rank holds it. Otherwise the rank that was to save it may be one
-that does not hold it (an optimizer that splits its work between the ranks), and the tensor would be in no snapshot.
+A tensor is saved by one rank for all only where every rank holds it, and holds the same values. Otherwise the rank that
+was to save it may be one that does not hold it (an optimizer that splits its work between the ranks), and the tensor
+would be in no snapshot; or the snapshot would be a mosaic of what several ranks hold (ranks that train by themselves
+between two averagings of their parameters), a state that no rank was ever in.
 
-At each boundary with a snapshot (a round) every rank writes a digest of what it holds into its page: for each bucket
-(attached objects, and a group of ranks) the keys, shapes, dtypes and owners of its replicated tensors. What is agreed
-follows from words that all ranks read alike:
+At each boundary with a snapshot (a round) every rank writes two digests for each bucket (attached objects, and a group
+of ranks) into its page: of the keys, shapes, dtypes and owners of its replicated tensors, and of a sample of their
+values (value_samples.py). A rank that holds any waits for those with which it is to hold them, and all of these read
+the same words. What they hold alike is agreed for this boundary; all else every rank saves as its own. Ranks under
+DistributedDataParallel have just met in the backward pass, so the wait is short.
 
-- a rank writes round k only after all ranks have written round k - 1, so every rank knows round k - 1 whole: what all
-  ranks held then is agreed in round k, and where two ranks differed nothing of that bucket is;
-- a rank whose own digest has changed since round k - 1 waits for all ranks' round k. Where all ranks have changed from
-  one common digest to another (the first optimizer step), the new one is agreed at once.
-
-What is not agreed every rank saves as its own. A rank that has lost a tensor which is agreed takes no snapshot in this
-round; in the next round that bucket is not agreed any more. No rank waits once it is told to leave.
+A bucket whose values have differed once is each rank's own for the rest of the attempt: ranks whose parameters are
+averaged now and then are alike after each averaging, and the files of the slots would be made anew each time. No rank
+waits once it is told to leave.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import xxhash
+from torch import Tensor
 
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.pages.words import REPLICAS
 from ftlaunch_contract.protocol import Flag
+from ftlaunch_hooks.tensors.value_samples import ValueSample
 
 _ROUNDS = 2  # in a page: this one and the one before
-_ENTRY = REPLICAS.count // _ROUNDS  # words: step + 1, then a digest for each bucket
-_BUCKETS = _ENTRY - 1
+_ENTRY = REPLICAS.count // _ROUNDS  # words: step + 1, then for each bucket a digest of what is held, and of values
+_BUCKETS = (_ENTRY - 1) // 2
 
 Digests = tuple[int, ...]  # one a bucket; 0: this rank holds nothing of it
 _EMPTY: Digests = (0,) * _BUCKETS
@@ -71,46 +73,66 @@ class ReplicaAgreement:
         self._round = 0
         self._last = NONE  # the step of the round before
         self._held: Held = {}  # in that round
-        self._digests = self._chosen = _EMPTY
+        self._structure = self._chosen = _EMPTY
+        self._samples: list[ValueSample] = [ValueSample(()) for _ in range(_BUCKETS)]
+        self._apart: set[int] = set()  # buckets whose values have differed
+        self._untold: set[int] = set()
 
-    def meet(self, step: int, held: Held) -> bool:
-        """All ranks at the boundary of `step`: agree on what all of them hold, and set `agreed`.
+    def meet(self, step: int, held: Held, tensors: Mapping[str, Tensor]) -> bool:
+        """Agree with all ranks, at the boundary of `step`, on what all of them hold alike, and set `agreed`.
 
-        held: what this rank holds; the same object as last time where nothing has changed. False: this rank is to take
-        no snapshot of `step`, as it is told to leave, or has lost a tensor that other ranks rely on.
+        Args:
+            step: of the boundary.
+            held: what this rank holds; the same object as last time where nothing has changed.
+            tensors: what is held, by the same keys.
+
+        Returns:
+            False where this rank is to take no snapshot of `step`: it is told to leave, or another rank does not come
+            to that boundary.
         """
-        now = self._digests if held is self._held else self._digest(held)
-        if self._last != NONE and not self._wait(self._last):
+        if held is not self._held:
+            self._held, self._structure = held, self._digest(held)
+            self._samples = self._sample(held, tensors)
+        everyone = range(len(self._peers))
+        if self._last != NONE and not self._wait(self._last, everyone):  # the older of two rounds is written over
             return False
-        before = [self._said(peer, self._last) if self._last != NONE else _EMPTY for peer in self._peers]
-        chosen = [one if self._alike(before, bucket) else 0 for bucket, one in enumerate(self._digests)]
-        source = [self._held] * _BUCKETS
-        self._say(step, now)
-        if now != self._digests:
-            if not self._wait(step):
-                return False
-            said = [self._said(peer, step) for peer in self._peers]
-            for bucket, one in enumerate(now):
-                if one != self._digests[bucket] and self._alike(before, bucket) and self._alike(said, bucket):
-                    chosen[bucket], source[bucket] = one, held
-        self._choose(tuple(chosen), source)
-        self._last, self._held, self._digests = step, held, now
-        return all(one == now[bucket] or self._holds(held, bucket) for bucket, one in enumerate(self._chosen) if one)
+        values = [sample.digest() if one else 0 for sample, one in zip(self._samples, self._structure, strict=True)]
+        self._say(step, self._structure, tuple(map(_signed, values)))
+        self._last = step
+        holding = [bucket for bucket, one in enumerate(self._structure) if one]
+        members = set[int]().union(*(self._members[bucket] for bucket in holding))
+        if not self._wait(step, members):
+            return False
+        said = {place: self._said(self._peers[place], step) for place in members}
+        alike = [bucket for bucket in holding if self._is_alike(said, bucket)]
+        apart = {bucket for bucket in alike if not self._is_alike(said, bucket + _BUCKETS)}
+        self._untold |= apart - self._apart
+        self._apart |= apart
+        self._choose({bucket for bucket in alike if bucket not in self._apart})
+        return True
 
-    def _choose(self, chosen: Digests, source: Sequence[Held]) -> None:
+    def is_apart(self, replica: Replica) -> bool:
+        """Whether the ranks have held other values of the bucket that a tensor is in."""
+        return self._bucket(replica) in self._apart
+
+    def take_apart(self) -> list[str]:
+        """Return the attached objects of which other values have been found since the last call."""
+        found = {part for (part, _), bucket in self._buckets.items() if bucket in self._untold}
+        self._untold = set()
+        return sorted(found & {replica.part for replica in self._held.values()})
+
+    def _choose(self, buckets: set[int]) -> None:
+        chosen = tuple(one if bucket in buckets else 0 for bucket, one in enumerate(self._structure))
         if chosen != self._chosen:
             self._chosen = chosen
-            self.agreed = {
-                key: replica
-                for bucket, one in enumerate(chosen)
-                if one
-                for key, replica in source[bucket].items()
-                if self._bucket(replica) == bucket
-            }
+            self.agreed = {key: replica for key, replica in self._held.items() if self._bucket(replica) in buckets}
 
-    def _holds(self, held: Held, bucket: int) -> bool:
-        of_bucket = [(key, one) for key, one in self.agreed.items() if self._bucket(one) == bucket]
-        return all(held.get(key) == replica for key, replica in of_bucket)
+    def _sample(self, held: Held, tensors: Mapping[str, Tensor]) -> list[ValueSample]:
+        """The sample of each bucket."""
+        chosen: list[list[Tensor]] = [[] for _ in range(_BUCKETS)]
+        for key in sorted(held):
+            chosen[self._bucket(held[key])].append(tensors[key])
+        return list(map(ValueSample, chosen))
 
     def _digest(self, held: Held) -> Digests:
         """A signed 64-bit number for each bucket, 0 for an empty one."""
@@ -120,45 +142,50 @@ class ReplicaAgreement:
             said = f"{key} {replica.part} {replica.owner} {replica.dtype} {replica.shape}\n"
             lines[self._bucket(replica)].append(said)
         found = [xxhash.xxh3_64_intdigest("".join(of_bucket).encode()) if of_bucket else 0 for of_bucket in lines]
-        return tuple(one - (one >> 63 << 64) for one in found)
+        return tuple(map(_signed, found))
 
     def _bucket(self, replica: Replica) -> int:
         return self._buckets[replica.part, replica.group]
 
-    def _alike(self, said: Sequence[Digests], bucket: int) -> bool:
+    def _is_alike(self, said: Mapping[int, Digests], place_in_entry: int) -> bool:
         """Whether all ranks that are to hold what is in a bucket have said the same of it."""
-        return len({said[place][bucket] for place in self._members[bucket]}) <= 1
+        members = self._members[place_in_entry % _BUCKETS]
+        return len({said[place][place_in_entry] for place in members}) <= 1
 
     # --- in the pages ---------------------------------------------------------------------------------------
 
-    def _say(self, step: int, digests: Digests) -> None:
+    def _say(self, step: int, structure: Digests, values: Digests) -> None:
         q, at = self._page.q, REPLICAS + self._round % _ROUNDS * _ENTRY
         q[at] = 0
-        for bucket, one in enumerate(digests, 1):
-            q[at + bucket] = one
+        for place, one in enumerate((*structure, *values), 1):
+            q[at + place] = one
         q[at] = step + 1  # last: from here on it is read
         self._round += 1
 
-    def _wait(self, step: int) -> bool:
-        """Wait until all ranks have written the round of `step`.
+    def _wait(self, step: int, places: Collection[int]) -> bool:
+        """Wait until the ranks at these places have written the round of `step`.
 
-        False when this rank is told to leave meanwhile, or a rank has left its loop before that step.
+        False when this rank is told to leave meanwhile, or one of them will never write it: it has left its loop before
+        that step, or has gone on to a later round.
         """
-        attempt = self._page.attempt
+        attempt, peers = self._page.attempt, [self._peers[place] for place in places]
 
-        def ready() -> bool:
-            return all(peer.attempt == attempt and _entry(peer, step) is not None for peer in self._peers)
+        def is_there(peer: Page) -> bool:
+            return peer.attempt == attempt and _entry(peer, step) is not None
 
-        def gone() -> bool:
-            return any(peer.flags & Flag.LOOP_LEFT and peer.step < step for peer in self._peers)
+        def is_gone(peer: Page) -> bool:
+            if peer.attempt != attempt or is_there(peer):
+                return False
+            left_before = bool(peer.flags & Flag.LOOP_LEFT) and peer.step < step
+            return left_before or _newest_round(peer) > step
 
-        if not ready():
-            wait_until(lambda: self._page.leave or ready() or gone(), math.inf)
-        return ready()
+        if not all(map(is_there, peers)):
+            wait_until(lambda: self._page.leave or all(map(is_there, peers)) or any(map(is_gone, peers)), math.inf)
+        return all(map(is_there, peers))
 
     @staticmethod
     def _said(peer: Page, step: int) -> Digests:
-        """What a rank has written in the round of `step`, which is there."""
+        """What a rank has written in the round of `step`, which is there: of what is held, then of its values."""
         at = _entry(peer, step)
         assert at is not None
         return tuple(peer.q[at + 1 : at + _ENTRY])
@@ -168,6 +195,11 @@ def _entry(page: Page, step: int) -> int | None:
     """Where the round of `step` stands in a page."""
     entries = range(REPLICAS, REPLICAS.end, _ENTRY)
     return next((at for at in entries if page.q[at] == step + 1), None)
+
+
+def _newest_round(page: Page) -> int:
+    """The step of a rank's newest round; -1 before its first."""
+    return max(page.q[at] for at in range(REPLICAS, REPLICAS.end, _ENTRY)) - 1
 
 
 def _lay_out(
@@ -187,3 +219,7 @@ def _lay_out(
             buckets[part, group] = bucket
             members[bucket].update(places)
     return buckets, members
+
+
+def _signed(word: int) -> int:
+    return word - (word >> 63 << 64)

@@ -8,6 +8,7 @@ beside tensor, pipeline or expert parallelism the ranks of one data-parallel gro
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
@@ -33,6 +34,7 @@ class Replicated(NamedTuple):
     """these ranks, in order; empty: all ranks of the job"""
 
 
+_AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks"
 # Communication hooks that leave the same gradients on every rank. Others may not (post_localSGD_hook does not).
 _ALIKE = {
@@ -73,7 +75,7 @@ def replicated_parameters(
             group = _group(name, ranks, rank, world_size)
             if len(group) != 1:  # one rank alone has no replica
                 found[id(parameter)] = Replicated(parameter, group)
-    if world_size == 1:
+    if world_size == 1 or _averages_parameters():
         return found
     for wrapper in find_wrappers():
         if wrapper.process_group.size() != world_size:  # replicas of a part of the ranks only
@@ -85,6 +87,17 @@ def replicated_parameters(
             if name not in ignored:
                 found[id(parameter)] = Replicated(parameter)
     return found
+
+
+def _averages_parameters() -> bool:
+    """Whether a script averages parameters now and then (local SGD): between averagings each rank has its own.
+
+    An averager does not know whose parameters they are.
+    """
+    if (averagers := sys.modules.get(_AVERAGERS)) is None:
+        return False
+    kinds = _with_subclasses(averagers.ModelAverager)
+    return any(type(candidate) in kinds for candidate in gc.get_objects())
 
 
 def _parameters(target: nn.Module | torch.optim.Optimizer, said: Said) -> Iterator[torch.Tensor]:

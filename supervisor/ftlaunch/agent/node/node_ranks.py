@@ -227,7 +227,10 @@ class AgentRanks:
         beat = self.tell_words()
         if group is not None and not self._gone and group.empty and group.sweep(self._node.helpers.pids):
             self._gone = True
-            self._node.tell("gone", attempt=group.attempt, port=self.free_port(), slots=self.held()[1])
+            evidence = {} if self.pages is None else {str(rank): step for rank, step in self.pages.evidence().items()}
+            self._node.tell(
+                "gone", attempt=group.attempt, port=self.free_port(), slots=self.held()[1], evidence=evidence
+            )
             if self._next is not None:
                 waited, self._next = self._next, None
                 self.spawn(waited)

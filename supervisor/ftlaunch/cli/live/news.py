@@ -11,8 +11,8 @@ from ftlaunch.history.report_view import ending
 
 Event = Mapping[str, Any]
 _GRAVE = frozenset(
-    {"incident", "unsound", "job_failed", "hang_seen", "checkpoint_failed", "checkpoint_rejected", "saver_died",
-     "saver_missing", "storage_silent"}
+    {"incident", "unsound", "resume_differs", "job_failed", "hang_seen", "checkpoint_failed", "checkpoint_rejected",
+     "saver_died", "saver_missing", "storage_silent"}
 )  # fmt: skip
 
 
@@ -99,6 +99,9 @@ _TOLD: Mapping[str, Callable[[Event], str]] = {
     "rank_dying": lambda event: f"{event['signal']} ends rank {event['rank']}",
     "rank_exited": _exited,
     "resumed": _resumed,
+    "resume_verified": lambda event: str(event["sentence"]),
+    "resume_unverified": lambda event: str(event["sentence"]),
+    "resume_differs": lambda event: str(event["sentence"]),
     "recovered": lambda event: f"step {event['step']} is made: recovered after {duration(event['seconds'])}",
     "hang_suspected": lambda event: (
         f"rank {event['rank']} is silent for {duration(event['age'])}; it hangs at {duration(event['limit'])}"

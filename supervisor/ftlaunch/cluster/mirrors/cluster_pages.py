@@ -27,6 +27,8 @@ class ClusterPages(Pages):
         """told with what the ranks begin"""
         self.prepared: tuple[Resume, int, int] = (Resume.UNDECIDED, NONE, NONE)
         """what the next attempt is told of where it resumes: kind, step, first step to be held"""
+        self.evidence_told: dict[int, int] = {}
+        """rank -> the newest step of which it has left a fingerprint, as its node said when its ranks had gone"""
         self.every = 0
         """the steps between snapshots that were announced; 0: none were"""
         self.copied_every = 0
@@ -55,8 +57,13 @@ class ClusterPages(Pages):
         super().prepare(kind, step, persist_at)
         self.send = send
 
+    def evidence(self) -> dict[int, int]:
+        """Return what the nodes have said of their ranks' fingerprints; a rank that nobody has spoken of has none."""
+        return {rank: self.evidence_told.get(rank, NONE) for rank in range(len(self.pages))}
+
     def decide(self, kind: Resume, step: int, persist_at: int) -> None:
         """See Pages."""
+        self.evidence_told = {}
         self.prepared = kind, step, persist_at
         self.on_decided(kind)
         super().decide(kind, step, persist_at)

@@ -47,6 +47,7 @@ class Reports:
             self._on_dying(group, _own(message["ranks"], ranks))
         elif name == "gone":
             node.gone, node.port = True, message["port"]
+            self._pages.evidence_told |= _own(message["evidence"], ranks)
         elif name == "exit" and message["rank"] in ranks:
             group.on_exit(message["rank"], message["code"])
         elif name == "cannot_start" and message["rank"] in ranks:

@@ -45,7 +45,7 @@ function body(element, one) {
     one.kind === "hang" ? ["Restarts after hangs left", one.hang_restarts_left] : ["Restarts left", one.restarts_left], ["Step", one.step], ["Seen", one.seen_after === null ? null : `${duration(one.seen_after)} after the last completed step`],
     ["Resumed", one.resumed_after === null ? null : `at step ${one.resumed_step} from ${one.source || "nothing"}, after ${since(one.resumed_after)}`],
     ["First new step", one.recovered_after === null ? null : `after ${since(one.recovered_after)}`],
-    ["Steps made again", lost], ["Cost", `${duration(one.cost)}: until the first new step, and the steps made again`],
+    ["Steps made again", lost], ["Proof", one.proof], ["Cost", `${duration(one.cost)}: until the first new step, and the steps made again`],
   ]));
   if (one.phases.length) phasesOf(element, one);
   if (one.autopsy) autopsyOf(element, one);

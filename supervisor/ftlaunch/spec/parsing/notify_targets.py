@@ -13,10 +13,11 @@ from ftlaunch.common.masking import MASK, masked_args, masked_text
 from ftlaunch.spec import parsers as p
 from ftlaunch.spec.errors import RefusedError, did_you_mean
 
-KINDS = ("incident", "recovered", "give_up", "done", "stopped", "slow", "hang_suspected")
+KINDS = ("incident", "recovered", "give_up", "done", "stopped", "slow", "hang_suspected", "differs")
 # A slow rank alone is no reason to wake a person, and a job is mostly stopped by whoever would be told.
 _ON_APPRISE = tuple(kind for kind in KINDS if kind not in ("slow", "stopped"))
-_ON = tuple(kind for kind in _ON_APPRISE if kind != "recovered")  # programs that are told of it expect a known list
+# Programs that are told expect a known list.
+_ON = tuple(kind for kind in _ON_APPRISE if kind not in ("recovered", "differs"))
 _WHOM = ("command", "url", "apprise")
 _PLACES = ("{job_id}", "{run_dir}")
 _LONGEST_TIMEOUT = 300.0

@@ -97,6 +97,11 @@ OURS = (
         "steps between comparisons of a part of what is equal on all ranks under DDP; auto: 10; off: none"),
     Key("on_divergence", p.one_of(*_ANSWERS[1:]), "warn, stop or rollback", "warn",
         "when replicas differ: warn, stop, or rollback to a healthy checkpoint from before"),
+    Key("on_difference", p.one_of("continue", "stop"), "continue or stop", "continue",
+        "when a step made again after a resume is another one than before: continue, and say so; or stop"),
+    Key("verify_resume", p.one_of("auto", "on", "off"), "auto, on or off", "auto",
+        "go one snapshot further back where a resume leaves no step to be made again, which would prove it: on;"
+        " auto: where these steps take 100 ms at most; off: never"),
     Key("memory_interval", p.steps, "a whole number of steps, auto, or 0 for off", "auto",
         "steps between snapshots in memory; auto: as few as cost less than 1 % of the time; 0: none"),
     Key("peer_interval", p.steps, "a whole number of steps, auto, or 0 for off", "auto",

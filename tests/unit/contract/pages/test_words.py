@@ -42,7 +42,7 @@ OFFSETS = {
     "slot_steps": (32, 36), "need": 40, "held": 41, "sized": 42, "asked": 43, "taken": 44, "missed": 45,
     "agreed": 46, "agreed_slots": 47, "agreed_base": 48, "intent": 49, "wanted": 50, "memory": (52, 55),
     "schedule": (64, 127),
-    "replicas": (128, 161), "losses": (200, 215), "digests": (216, 231), "own_steps": 232, "own_ns": 233,
+    "replicas": (128, 193), "losses": (200, 215), "digests": (216, 231), "own_steps": 232, "own_ns": 233,
     "exit_futex": (240, 247), "proof": (248, 255),
     "stop_at": 256, "deadline_ns": 257, "leave": 258, "resume_kind": 259, "resume_step": 260, "persist_at": 261,
     "saved": 262, "reading": 263, "granted": 264, "every": 265, "every_from": 266, "sending": 267, "peer_every": 268,

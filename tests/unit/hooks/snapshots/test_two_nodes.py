@@ -46,7 +46,7 @@ def nodes(request: pytest.FixtureRequest, memory: Path) -> Iterator[list[Node]]:
 def test_each_node_has_all_that_is_replicated_once_and_what_is_its_ranks_own(nodes: list[Node]) -> None:
     for node in nodes:
         keys = Counter(item.key for rank in node.ranks for item in rank.state.collect().items if item.owned)
-        replicated = {item.key for item in node.ranks[0].state.collect().items if item.replicated}
+        replicated = {item.key for item in node.ranks[0].state.collect().items if item.replica}
         assert "model.0.weight" in replicated
         assert "optimizer.state.model.0.weight.exp_avg" in replicated
         assert {keys[key] for key in replicated} == {1}

@@ -34,13 +34,14 @@ class _Turn:
     """The parameters that are sampled at one boundary.
 
     first: index of the first parameter in `ParameterSamples.names`. parameters: as the script has them, in the order of
-    `names`. views: the sampled places of each dtype's parameters, the widest dtype first, so that each lies aligned.
+    `names`. views: the sampled places of the parameters, by device and dtype; the widest dtype first, so that each lies
+    aligned.
     """
 
     first: int
     names: list[str]
     parameters: list[Tensor]
-    views: dict[torch.dtype, list[Tensor]]
+    views: dict[tuple[torch.device, torch.dtype], list[Tensor]]
     addresses: list[int]
     are_plain: bool
     """none of the parameters is a DTensor: their addresses can be asked for at once"""
@@ -49,10 +50,11 @@ class _Turn:
     def of(cls, found: Mapping[str, Tensor], *, first: int, each: int) -> _Turn:
         """Lay out the samples of some parameters. each: numbers of one parameter, at most."""
         parameters = list(found.values())
-        views: dict[torch.dtype, list[Tensor]] = {}
+        views: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
         for one in parameters:
-            views.setdefault(one.dtype, []).append(_places(local_of(one).detach(), each))
-        widest_first = dict(sorted(views.items(), key=lambda item: -item[0].itemsize))
+            local = local_of(one).detach()
+            views.setdefault((local.device, local.dtype), []).append(_places(local, each))
+        widest_first = dict(sorted(views.items(), key=lambda item: -item[0][1].itemsize))
         are_plain = not any(map(is_sharded, parameters))
         return cls(first, list(found), parameters, widest_first, _addresses(parameters, are_plain=are_plain), are_plain)
 
@@ -61,10 +63,7 @@ class ParameterSamples:
     """The sampled parameters of a rank."""
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
-        """objects: name -> attached object; of modules and optimizers what is trained is sampled.
-
-        Tensors on a device other than the CPU are left out: reading them would wait for the device.
-        """
+        """objects: name -> attached object; of modules and optimizers what is trained is sampled."""
         self._found = dict(_trained(objects))
         self.names = list(self._found)
         """of the parameters, in the order of the turns"""
@@ -77,6 +76,9 @@ class ParameterSamples:
         layout = "\n".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in shapes.items())
         self.checksum = zlib.crc32(layout.encode())
         """of names, shapes and dtypes: samples of the same checksum lie alike"""
+        devices = [local_of(one).device for one in self._found.values()]
+        self.device = next((device for device in devices if device.type != "cpu"), None)
+        """the first device, other than the CPU, on which parameters lie; None where there is none"""
         self._memory: memoryview | None = None
         self._outputs: dict[tuple[int, int], list[Tensor]] = {}
         """by offset and turn: where in the memory the numbers of each dtype go"""
@@ -89,6 +91,9 @@ class ParameterSamples:
 
     def gather(self, step: int, memory: memoryview, offset: int) -> bool:
         """Write the samples of the boundary of `step` into `memory` at `offset`.
+
+        Those of a device are queued on its current stream, and are there once the device has come to them: then the
+        memory should be pinned.
 
         Returns:
             False where there is nothing to sample, or a parameter has lost its memory or its shape: nothing is written.
@@ -114,8 +119,12 @@ class ParameterSamples:
         if outputs is None:
             outputs = self._outputs[offset, number] = list(_outputs(turn, memory, offset))
         with torch.no_grad():
-            for views, output in zip(turn.views.values(), outputs, strict=True):
-                torch.cat(views, out=output)
+            for (device, _), output in zip(turn.views, outputs, strict=True):
+                views = turn.views[device, output.dtype]
+                if device.type == "cpu":
+                    torch.cat(views, out=output)
+                else:
+                    output.copy_(torch.cat(views), non_blocking=True)
         return True
 
     def first_difference(self, step: int, before: bytes, now: bytes) -> tuple[int, float, float] | None:
@@ -151,8 +160,9 @@ class ParameterSamples:
         order = {name: turn.first + place for place, name in enumerate(turn.names)}
         at = 0
         found = []
-        for dtype, views in turn.views.items():
-            names = [name for name, one in zip(turn.names, turn.parameters, strict=True) if one.dtype == dtype]
+        places = [(local_of(one).device, one.dtype) for one in turn.parameters]
+        for (device, dtype), views in turn.views.items():
+            names = [name for name, place in zip(turn.names, places, strict=True) if place == (device, dtype)]
             for name, view in zip(names, views, strict=True):
                 end = at + view.numel() * dtype.itemsize
                 numbers = [torch.frombuffer(bytearray(one[at:end]), dtype=dtype) for one in (before, now)]
@@ -180,11 +190,11 @@ def _trained(objects: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
 
 
 def _can_be_sampled(parameter: Tensor) -> bool:
-    """Whether its numbers, or this rank's shard of them, lie in this process's memory."""
+    """Whether its numbers, or this rank's shard of them, lie in rows of some memory."""
     if parameter.is_meta or parameter.layout is not torch.strided or isinstance(parameter, UninitializedParameter):
         return False
     local = local_of(parameter).detach()
-    is_plain = type(local) is Tensor and local.dtype in _SAMPLED and local.device.type == "cpu"
+    is_plain = type(local) is Tensor and local.dtype in _SAMPLED
     return bool(is_plain and local.numel() and local.untyped_storage().nbytes())
 
 
@@ -210,11 +220,11 @@ def _places(tensor: Tensor, each: int) -> Tensor:
 
 
 def _bytes_of(turn: _Turn) -> int:
-    return sum(view.numel() * dtype.itemsize for dtype, views in turn.views.items() for view in views)
+    return sum(view.numel() * view.element_size() for views in turn.views.values() for view in views)
 
 
 def _outputs(turn: _Turn, memory: memoryview, offset: int) -> Iterator[Tensor]:
-    for dtype, views in turn.views.items():
+    for (_, dtype), views in turn.views.items():
         count = sum(view.numel() for view in views)
         yield torch.frombuffer(memory, dtype=dtype, count=count, offset=offset)
         offset += count * dtype.itemsize

@@ -1,7 +1,7 @@
 """The losses of a step, seen where a script calls `loss.backward()`.
 
-`torch.Tensor.backward` is replaced by a function that notes the tensor's value and goes on as before. Only a tensor
-with one number on the CPU is read: anything else would wait for a device.
+`torch.Tensor.backward` is replaced by a function that notes the tensor and goes on as before. Only a tensor with one
+number counts.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import Any
 
 from torch import Tensor
 
-_listener: Callable[[float], None] | None = None
+_listener: Callable[[Tensor], None] | None = None
 
 
-def listen(listener: Callable[[float], None] | None) -> None:
-    """Have `listener` called with each loss from here on; None: with none. There is one listener in a process."""
+def listen(listener: Callable[[Tensor], None] | None) -> None:
+    """Have `listener` called with each loss, detached, from here on; None: with none.
+
+    There is one listener in a process. A loss may lie on a device: reading it would wait for the device.
+    """
     global _listener  # noqa: PLW0603 - one process is one rank
     _listener = listener
     if listener is not None:
@@ -31,8 +34,8 @@ def _replace_backward() -> None:
     @functools.wraps(original)
     def backward(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         listener = _listener
-        if listener is not None and type(self) is Tensor and self.device.type == "cpu" and self.numel() == 1:
-            listener(self.detach().item())
+        if listener is not None and type(self) is Tensor and self.numel() == 1:
+            listener(self.detach())
         return original(self, *args, **kwargs)
 
     Tensor.backward = backward  # type: ignore[method-assign]

@@ -26,6 +26,7 @@ from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict,
 from ftlaunch_contract.protocol import Resume
 from ftlaunch_hooks.observe.proof import seen_losses
 from ftlaunch_hooks.observe.proof.comparison import SampleComparison, StepDifference, compare_steps
+from ftlaunch_hooks.observe.proof.device_staging import DeviceStaging
 from ftlaunch_hooks.observe.proof.parameter_samples import ParameterSamples
 from ftlaunch_hooks.observe.proof.process_state import (
     fingerprint_batch,
@@ -39,6 +40,10 @@ _SHARE_OF_LONG_STEPS, _SHARE_OF_SHORT_STEPS = 0.008, 0.04
 """of a step's time: what its fingerprint may take; where it takes more, only every n-th step is noted in full"""
 _FORGETTING = 0.1
 """share of a new measurement in the running means of costs and of step times"""
+
+
+_TELLING = StepPart.BATCH | StepPart.LOSS | StepPart.SAMPLES
+"""a step of which none of these can be compared verifies nothing: random numbers alone may be the same by seeding"""
 
 
 class StepProof:
@@ -75,6 +80,11 @@ class StepProof:
         self._ring = FingerprintRing(
             ring_path(directory, rank), sample_bytes=self._samples.bytes_needed, names_checksum=self._samples.checksum
         )
+        device = self._samples.device
+        size = self._samples.bytes_needed
+        self._staging = None if device is None else DeviceStaging.of_device(device, size)
+        self._device_loss: Tensor | None = None
+        """the last loss of the step under way, where it lies on a device"""
         self._before: dict[int, StepFingerprint] = {}
         """what the process before has noted of steps that are not made again yet"""
         self._previous = b""
@@ -102,7 +112,7 @@ class StepProof:
         is_resumed = kind.in_memory or kind is Resume.STORAGE
         found = self._ring.read() if is_resumed and is_comparable else {}
         self._ring.begin(step)
-        self._note(step)
+        self._note(step, must_wait=True)
         now = self._ring.record(step)
         before = found if self._is_same_state(found.get(step), now, is_in_memory=kind.in_memory) else {}
         if is_resumed and is_comparable and not any(number > step for number in before):
@@ -119,7 +129,7 @@ class StepProof:
         self._list_names()
         tell_proof(self._page, Proof(verdict if is_resumed else ProofVerdict.NONE, step=step, ahead=self._ahead))
         self._begin_step(step + 1)
-        seen_losses.listen(self.note_loss)
+        seen_losses.listen(self._note_seen_loss)
 
     def _is_same_state(self, before: StepFingerprint | None, now: StepFingerprint, *, is_in_memory: bool) -> bool:
         """Whether the process before had these parameters at this step.
@@ -128,7 +138,7 @@ class StepProof:
         """
         if before is None or not before.parts & StepPart.SAMPLES:
             return is_in_memory
-        return before.samples == now.samples
+        return self._samples.first_difference(now.step, before.samples, now.samples) is None
 
     def _list_names(self) -> None:
         path = protocol.sampled_names_path(self._directory, self._rank)
@@ -154,6 +164,7 @@ class StepProof:
     def _begin_step(self, step: int) -> None:
         self._step = step
         self._batch = 0
+        self._device_loss = None
         self._ring.begin(step)
         self._begun = time.perf_counter()
 
@@ -170,6 +181,12 @@ class StepProof:
         """Note a loss of the step under way; of several the last one counts."""
         self._ring.note_loss(self._step, loss)
 
+    def _note_seen_loss(self, loss: Tensor) -> None:
+        if loss.device.type == "cpu":
+            self._ring.note_loss(self._step, loss.item())
+        else:
+            self._device_loss = loss
+
     # --- at a boundary ----------------------------------------------------------------------------------------
 
     def end_step(self, step: int, *, in_full: bool = False) -> None:
@@ -181,15 +198,17 @@ class StepProof:
         if step <= self._newest_before:
             self._compare(step)
         elif in_full or step % self._every == 0:
-            self._note(step)
+            self._note(step, must_wait=in_full)
             cost = time.perf_counter() - began
             self._pace(cost, took=began - self._begun)
         self._begin_step(step + 1)
 
     def note_snapshot(self, step: int) -> None:
         """A snapshot of `step`, which is complete, is to be taken: what resumes from it must find its fingerprint."""
+        if self._staging is not None:
+            self._receive(self._staging, must_wait=True)  # the snapshot waits for the device as well
         if not self._ring.record(step).parts & StepPart.SAMPLES:
-            self._note(step)
+            self._note(step, must_wait=True)
 
     def _pace(self, cost: float, took: float) -> None:
         """Note only every n-th step in full where steps are too short for more."""
@@ -199,24 +218,49 @@ class StepProof:
         share = _SHARE_OF_LONG_STEPS if self._step_seconds >= _LONG_STEP_SECONDS else _SHARE_OF_SHORT_STEPS
         self._every = max(1, math.ceil(self._cost_seconds / max(share * self._step_seconds, 1e-9)))
 
-    def _note(self, step: int) -> None:
-        """Write what is known at the end of a step."""
-        offset = self._ring.samples_at(step)
-        has_samples = self._samples.gather(step, self._ring.memory, offset)
+    def _note(self, step: int, *, must_wait: bool) -> None:
+        """Write what is known at the end of a step. must_wait: also for what a device has yet to compute."""
+        if self._staging is None:
+            has_samples = self._samples.gather(step, self._ring.memory, self._ring.samples_at(step))
+        else:
+            has_samples = False
+            self._receive(self._staging, must_wait=must_wait)
+            self._send(step, self._staging)
         self._ring.finish(
             step,
             random=fingerprint_random_numbers(step),
             rates=fingerprint_learning_rates(self._optimizers),
             has_samples=has_samples,
         )
+        if self._staging is not None and must_wait:
+            self._receive(self._staging, must_wait=True)
+
+    def _send(self, step: int, staging: DeviceStaging) -> None:
+        """Queue the samples and the loss of a step on the device."""
+        buffer = staging.take_buffer()
+        if buffer is None:
+            return
+        if not self._samples.gather(step, buffer.memory, 0):
+            staging.give_back(buffer)
+            return
+        if self._device_loss is not None:
+            buffer.loss.copy_(self._device_loss.reshape(1), non_blocking=True)
+        staging.send(step, buffer, has_loss=self._device_loss is not None)
+
+    def _receive(self, staging: DeviceStaging, *, must_wait: bool) -> None:
+        """Write what has come from the device into the records of its steps."""
+        for step, buffer, has_loss in staging.arrivals(must_wait=must_wait):
+            if has_loss:
+                self._ring.note_loss(step, buffer.loss.item())
+            self._ring.note_samples(step, buffer.memory)
 
     def _compare(self, step: int) -> None:
-        self._note(step)
+        self._note(step, must_wait=True)
         now = self._ring.record(step)
         before = self._before.pop(step, None)
         previous = self._previous if self._samples.is_one_turn else b""
         self._previous = now.samples
-        if before is None or not before.parts & now.parts:
+        if before is None or not before.parts & now.parts & _TELLING:
             if step >= self._newest_before:
                 self._end_without_difference(step)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import types
 from collections import deque
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ftlaunch_hooks.observe.reachable.kinds import Category, instance_dict, is_library, is_ours, kind_of_type
+from ftlaunch_hooks.observe.reachable.positions import is_lost_iterator
+from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
 from ftlaunch_hooks.observe.unsaved.loop_source import names_in, source_of
-from ftlaunch_hooks.observe.unsaved.saved_elsewhere import SavedElsewhere
-from ftlaunch_hooks.observe.unsaved.value_looks import is_library, is_ours, is_script_object
 
 _ASKED = ("step", "resumed", "restored_from", "attempt")  # attributes of a Job by which a script finds its place
 _SERIES = (list, tuple, dict, set, deque, Tensor)
@@ -26,11 +28,13 @@ def lost_sources(frame: FrameType, saved: SavedElsewhere) -> set[str]:
     A script may pass by what it has had: that cannot be seen, unless it takes the passes from job.step on.
     """
     values = {path: _value(frame, path) for path in source_of(frame.f_code, frame.f_lasti)}
+    if cycles := {path for path, (_, value) in values.items() if value is itertools.cycle}:
+        return cycles  # it holds what it has read in its first pass, which is nowhere saved
     if any(_is_position(value, saved) for value in values.values()):
         return set()  # the others may be read by it, or it by them: `cycle(loader)`
     if any(_asks(frame, path) for path in values):
         return set()
-    return {path for path, (_, value) in values.items() if _begins_anew(value)}
+    return {path for path, (_, value) in values.items() if _begins_anew(value, saved)}
 
 
 def has_position(frame: FrameType, saved: SavedElsewhere) -> bool:
@@ -53,7 +57,7 @@ def _value(frame: FrameType, path: str) -> tuple[Any, Any]:
     first, *parts = path.split(".")
     base, value = None, frame.f_locals.get(first, frame.f_globals.get(first))
     for part in parts:
-        base, value = value, getattr(value, "__dict__", {}).get(part, inspect.getattr_static(type(value), part, None))
+        base, value = value, instance_dict(value).get(part, inspect.getattr_static(type(value), part, None))
     return base, value
 
 
@@ -66,9 +70,17 @@ def _is_position(found: tuple[Any, Any], saved: SavedElsewhere) -> bool:
     return is_script_object(value) and saved.is_read_by(value)
 
 
-def _begins_anew(value: Any) -> bool:
+def is_script_object(value: object) -> bool:
+    """Whether an object is of a class of the script's, and has attributes."""
+    kind = kind_of_type(type(value))
+    return kind.category is Category.OBJECT and kind.is_of_script
+
+
+def _begins_anew(value: Any, saved: SavedElsewhere) -> bool:
     if isinstance(value, FunctionType):
         return inspect.isgeneratorfunction(value) and not is_library(value.__code__.co_filename)
+    if is_lost_iterator(value, saved):
+        return True
     series = isinstance(value, _SERIES) or type(value).__module__ == "numpy"
     return (series or is_script_object(value)) and hasattr(type(value), "__iter__")
 

@@ -12,16 +12,20 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_hooks.observe.unsaved.data_order import DataOrder
-from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
+from ftlaunch_hooks.observe.unsaved.loop_position import LoopPosition
+from ftlaunch_hooks.observe.unsaved.survey import Survey
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.state import Choices, RankState
 from ftlaunch_hooks.tensors.ddp.comm_hooks import parallel_modules, stateful_hooks
 
 
 class UnsavedState:
-    """Looks for it at attach(), and whenever an optimizer steps."""
+    """Looks for it at attach(), as a loop begins, at snapshots, and whenever an optimizer steps."""
 
-    def __init__(self, objects: Mapping[str, Any], page: Page, rank: int) -> None:
-        """objects: as attach() takes them, the frozen ones included. page: of this rank."""
+    def __init__(
+        self, objects: Mapping[str, Any], page: Page, rank: int, state: RankState, choices: Choices
+    ) -> None:  # fmt: skip
+        """objects: as attach() takes them, the frozen ones included. page: of this rank. state: its restored state."""
         self._objects, self._page = objects, page
         self._modules = {name: target for name, target in objects.items() if isinstance(target, nn.Module)}
         self._attached = {id(target) for target in objects.values()}
@@ -29,35 +33,44 @@ class UnsavedState:
         self._others: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()  # the step in which each was first seen
         self._hooks_told: set[str] = set()
         self._at_end: object = None
-        self._drawn = rank != 0  # rank 0 speaks for all
+        # rank 0 speaks for all; what was drawn into variables that are kept is drawn once
+        self._drawn = rank != 0 or choices.keep
         self._parallel = parallel_modules(list(self._modules.values())) if rank == 0 else []  # all ranks are alike
         self._hooks_seen = -1
         self._look_for_hooks()
         self._order = DataOrder(objects, page) if rank == 0 else None
-        self._variables = LoopVariables(objects) if rank == 0 else None  # all ranks run one script
-        self._looks = 0
-        self.due = 0 if rank == 0 else sys.maxsize
-        """the step at which to look at the variables of the loop"""
+        self._survey = Survey(objects, choices, state)
+        state.loop_variables = self._survey
+        self._position = LoopPosition(objects, self._survey.kept_by_objects, self._survey.tell_lost)
+        self.due = 0
+        """the step at which to look at the loop, if none of steps() has begun before"""
         self._hook = register_optimizer_step_post_hook(self._stepped)
 
-    def look_at_loop(self, step: int, *, own: bool) -> None:
-        """Look at the variables of the function that makes steps: as its loop begins, and 2, 4, 8 ... steps later.
+    def step_made(self, *, own: bool) -> None:
+        """The first step in this process is complete: look at the loop in which it was made.
 
         own: the loop is the script's own, without steps().
         """
-        if self._variables is not None:
-            self._looks += 1
-            self.due = step + (1 << self._looks)
-            self._variables.look(own=own)
+        self.due = sys.maxsize
+        frame = sys._getframe(1)
+        self._position.look(frame, own=own)
+        self._survey.first_step_made(frame, own=own)
 
     def loop_left(self, random_numbers: object) -> None:
         """A loop of steps() has made its steps. random_numbers: see RankState."""
         self._at_end = random_numbers
 
-    def loop_begins(self, step: int, random_numbers: object) -> None:
-        """A job that goes on behind this moment passes it with the numbers of a later step."""
-        self._looks = 0
-        self.look_at_loop(step, own=False)
+    def loop_begins(self, step: int, random_numbers: object, *, end: int | None = None) -> None:
+        """A loop whose steps are counted begins: put back the variables of the loop that an earlier life has saved.
+
+        Called from the frame that hands out the first step, after attach() has restored and before that step. A job
+        that goes on behind this moment passes it with the numbers of a later step. step: steps made. end: steps that
+        are made as the loop ends, where that is known; a loop that ended before `step` is passed by.
+        """
+        if end is None or end >= step:
+            frame = sys._getframe(1)
+            self._position.look(frame, own=False)
+            self._survey.begin(frame)
         if self._at_end is not None and self._at_end != random_numbers and not self._drawn:
             self._drawn = True
             say(

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
 from tests.support.loops import names_told
 
 from ftlaunch_contract.pages.page import Page, create_page
-from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
 from tests.support.loops import Holder
 from torch import nn
-
-from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
 
 
 def keeper(*names: str) -> Holder:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
 from tests.support.loops import names_told
 from torch.utils.data import DataLoader
 
 from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
 from ftlaunch_hooks.job.job import Job
-from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
 
 BLIND = "the script's own loop does not ask for job.step"
 

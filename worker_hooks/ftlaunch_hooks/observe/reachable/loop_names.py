@@ -32,6 +32,18 @@ class LoopNames:
 
 
 @dataclass(frozen=True)
+class LiveNames:
+    """Names of a function at one of its instructions."""
+
+    live: frozenset[str]
+    """may be read behind the instruction before they are stored"""
+    stored_in_loops: frozenset[str]
+    """a pass of a loop around the instruction may store them"""
+    targets: frozenset[str]
+    """those of `stored_in_loops` that only a `for` stores, with what it takes from its iterator"""
+
+
+@dataclass(frozen=True)
 class _Line:
     """One instruction: what it does to names, in this order, and where it may go on."""
 
@@ -47,7 +59,7 @@ def loop_names(code: CodeType, offset: int) -> LoopNames:
     offset: in bytes, as `frame.f_lasti`. Exceptions are taken to leave the loop.
     """
     lines = _lines(code)
-    at = max((place for place in lines if place <= offset), default=0)
+    at = _place_at(lines, offset)
     loop = _reached(at, {place: line.next for place, line in lines.items()})
     loop &= _reached(at, _reversed(lines))
     stores = {place: [name for name, is_store in lines[place].uses if is_store] for place in loop}
@@ -63,6 +75,51 @@ def loop_names(code: CodeType, offset: int) -> LoopNames:
         if name in live[head] and name not in targets
     }
     return LoopNames(frozenset(stored), live.get(max(heads, default=at), frozenset()), frozenset(carried))
+
+
+_live_known: dict[tuple[int, int], tuple[CodeType, LiveNames]] = {}  # by id: to hash a code object takes long
+
+
+def live_names(code: CodeType, offset: int) -> LiveNames:
+    """Return what a function reads behind the instruction at `offset`, which is under way; once for each place.
+
+    offset: in bytes, as `frame.f_lasti`. Exceptions are taken to leave the function.
+    """
+    known = _live_known.get((id(code), offset))
+    if known is None or known[0] is not code:
+        known = _live_known[id(code), offset] = code, _live_names(code, offset)
+    return known[1]
+
+
+def _live_names(code: CodeType, offset: int) -> LiveNames:
+    lines = _lines(code)
+    at = _place_at(lines, offset)
+    forward = {place: line.next for place, line in lines.items()}
+    ahead = _reached(at, forward)
+    loop = ahead & _reached(at, _reversed(lines))
+    live = _live(lines, ahead)
+    stores = [(name, lines[place].is_target) for place in loop for name, is_store in lines[place].uses if is_store]
+    stored = frozenset(name for name, _ in stores)
+    return LiveNames(
+        live=frozenset[str]().union(*(live[place] for place in lines[at].next)),
+        stored_in_loops=stored,
+        targets=stored - {name for name, is_target in stores if not is_target},
+    )
+
+
+def place_in(code: CodeType, offset: int) -> str:
+    """Name the instruction at `offset`: what it does, and which of those of its kind in the function it is.
+
+    A script that was edited elsewhere has the same name there, and so has another version of Python in most cases.
+    """
+    instructions = list(dis.get_instructions(code))
+    at = max((number for number, one in enumerate(instructions) if one.offset <= offset), default=0)
+    kind = instructions[at].opname
+    return f"{kind}{sum(one.opname == kind for one in instructions[:at])}"
+
+
+def _place_at(lines: Mapping[int, _Line], offset: int) -> int:
+    return max((place for place in lines if place <= offset), default=0)
 
 
 def _lines(code: CodeType) -> dict[int, _Line]:

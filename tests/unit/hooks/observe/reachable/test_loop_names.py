@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ftlaunch_hooks.observe.unsaved.loop_names import LoopNames, loop_names
+from ftlaunch_hooks.observe.reachable.loop_names import LoopNames, loop_names
 
 seen: list[LoopNames] = []
 

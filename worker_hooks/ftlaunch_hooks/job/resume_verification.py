@@ -34,7 +34,7 @@ _WHAT = {
 }
 
 
-class ResumeProof:
+class ResumeVerification:
     """The proof of one rank's resumes."""
 
     def __init__(self, coordinator: Coordinator) -> None:

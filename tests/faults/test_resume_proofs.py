@@ -1,0 +1,29 @@
+"""Resumes of whole jobs prove themselves: the steps made again are compared, and what they show is told."""
+
+from __future__ import annotations
+
+from tests.support.harness import FtJob
+
+
+def test_a_kill_behind_a_snapshot_is_proved_by_one_step_made_again(job: FtJob) -> None:
+    """Taken out: with `--verify-resume off` the job resumes at step 7, makes no step again, and proves nothing."""
+    job.start("--verify-resume", "on", env={"FAULT": "sigkill 1 7"})
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == ["sigkill 1 0"]
+    resumed = job.events("resumed")[-1]
+    assert (resumed["source"], resumed["step"], resumed["steps_lost"]) == ("memory", 6, 1)
+    (verified,) = job.events("resume_verified")
+    assert (verified["step"], verified["steps"], verified["answer"], verified["compared"]) == (6, 1, "same", 2)
+    assert "ftlaunch: resumed at step 6: verified; the step made again was the same" in job.stderr
+    job.losses()
+    job.assert_clean()
+
+
+def test_a_resume_without_a_proof_says_so(job: FtJob) -> None:
+    job.start("--verify-resume", "off", env={"FAULT": "sigkill 0 7"}, ranks=1)
+    assert job.wait() == 0, job.stderr
+    assert job.fired() == ["sigkill 0 0"]
+    assert job.events("resumed")[-1]["step"] == 7
+    (unverified,) = job.events("resume_unverified")
+    assert unverified["step"] == 7
+    assert "ftlaunch: resumed at step 7: not verified" in job.stderr

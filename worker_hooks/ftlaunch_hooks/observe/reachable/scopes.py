@@ -1,0 +1,136 @@
+"""The variables of the functions that are running: those that matter behind this moment."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from ftlaunch_hooks.observe.reachable.kinds import SCALARS, is_library, is_script_module
+from ftlaunch_hooks.observe.reachable.loop_names import LiveNames, live_names, place_in
+from ftlaunch_hooks.observe.reachable.walk import Walk
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A function of the script's that is running, or a module's code."""
+
+    name: str
+    """`train`; where the same function runs twice, `train~1` for the outer one"""
+    frame: FrameType
+    names: LiveNames
+
+    @property
+    def is_module(self) -> bool:
+        """Whether the variables are those of a module."""
+        return self.frame.f_locals is self.frame.f_globals
+
+
+def running_scopes(innermost: FrameType | None) -> list[Scope]:
+    """The script's functions that are running, the innermost first; those of libraries may be between them."""
+    found: list[Scope] = []
+    names: dict[str, int] = {}
+    frame = innermost
+    while frame is not None:
+        code = frame.f_code
+        if not is_library(code.co_filename):
+            name = str(frame.f_globals.get("__name__")) if code.co_name == "<module>" else code.co_name
+            number = names[name] = names.get(name, -1) + 1
+            found.append(Scope(f"{name}~{number}" if number else name, frame, live_names(code, frame.f_lasti)))
+        frame = frame.f_back
+    return found
+
+
+def place_of(scopes: list[Scope]) -> str:
+    """Where the innermost function of the script's is: the same in a process that is at the same place of the loop."""
+    if not scopes:
+        return ""
+    code, offset = scopes[0].frame.f_code, scopes[0].frame.f_lasti
+    return f"{scopes[0].name}:{place_in(code, offset)}"
+
+
+def visit_scopes(walk: Walk, scopes: list[Scope]) -> None:
+    """Go through the variables of running functions that are read behind this moment, and those of the script's modules."""
+    for scope in scopes:
+        if not scope.is_module:
+            variables = scope.frame.f_locals
+            chosen = {name: variables[name] for name in _wanted(scope) if name in variables}
+            walk.visit_variables(scope.name, scope.frame, chosen, "local")
+            forget(scope)
+        _visit_module_of(walk, scope, scopes)
+    walk.visit_further_modules(_variables_of)
+
+
+def _wanted(scope: Scope) -> list[str]:
+    """In the order of the code, which is the same in each process."""
+    code = scope.frame.f_code
+    shared = {*code.co_cellvars, *code.co_freevars}  # functions inside may read those
+    order = [*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names]
+    live = (scope.names.live | shared) - scope.names.targets
+    return [name for name in dict.fromkeys(order) if name in live and name[:1] != "."]
+
+
+def _visit_module_of(walk: Walk, scope: Scope, scopes: list[Scope]) -> None:
+    variables, name = scope.frame.f_globals, str(scope.frame.f_globals.get("__name__"))
+    running = next((one for one in scopes if one.is_module and one.frame.f_globals is variables), None)
+    walk.visit_module(name, variables, _filter_of(running))
+
+
+def _filter_of(running: Scope | None) -> Callable[[str], bool]:
+    """Which variables of a module matter: where the module's own code is in a loop, not those that a pass makes anew."""
+    if running is None:
+        return lambda name: True
+    names = running.names
+    read = names.live | names_read_by_functions(running.frame.f_globals)
+
+    def wanted(name: str) -> bool:
+        return name not in names.stored_in_loops or (name in read and name not in names.targets)
+
+    return wanted
+
+
+def names_read_by_functions(variables: dict[str, Any]) -> set[str]:
+    """Global names that the functions and classes of a module read."""
+    found: set[str] = set()
+    module = variables.get("__name__")
+    for value in list(variables.values()):
+        if type(value) is FunctionType and value.__globals__ is variables:
+            found |= _names_in(value.__code__)
+        elif issubclass(type(value), type) and vars(value).get("__module__") == module:
+            for held in list(vars(value).values()):
+                inner = held.__func__ if type(held) in (staticmethod, classmethod) else held
+                if type(inner) is FunctionType:
+                    found |= _names_in(inner.__code__)
+    return found
+
+
+_read_in: dict[int, tuple[CodeType, frozenset[str]]] = {}  # by id: to hash a code object takes long
+
+
+def _names_in(code: CodeType) -> frozenset[str]:
+    """Names that a function and those inside it read as globals or as attributes."""
+    known = _read_in.get(id(code))
+    if known is None or known[0] is not code:
+        inner = (one for one in code.co_consts if isinstance(one, CodeType))
+        known = _read_in[id(code)] = code, frozenset(code.co_names).union(*map(_names_in, inner))
+    return known[1]
+
+
+def _variables_of(name: str) -> dict[str, Any] | None:
+    return vars(sys.modules[name]) if is_script_module(name) else None
+
+
+def forget(scope: Scope) -> None:
+    """Before Python 3.13 a function keeps the dict that it has shown: what a step has made would live for another one.
+
+    The dict of a module, a class or of exec() is no copy: those are the variables themselves. Numbers and words stay:
+    a script may hold the dict, by locals().
+    """
+    variables = scope.frame.f_locals
+    if isinstance(variables, dict) and scope.frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        for name in scope.names.stored_in_loops & variables.keys():
+            if not isinstance(variables[name], SCALARS):
+                del variables[name]

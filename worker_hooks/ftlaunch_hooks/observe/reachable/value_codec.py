@@ -1,0 +1,439 @@
+"""Values of variables as JSON and tensors, and back, in the place of what is there: no pickle, no class is called.
+
+Two names for one object stay two names for one object: an object that was encoded before, or that the walk has come to
+at an earlier path, is written as that path.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping
+from pathlib import PosixPath
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftlaunch_hooks.observe.reachable.fingerprints import base_of_container
+from ftlaunch_hooks.observe.reachable.kinds import (
+    CONTAINERS,
+    SCALARS,
+    Category,
+    instance_dict,
+    is_script_module,
+    kind_of_type,
+)
+from ftlaunch_hooks.observe.reachable.walk import ModuleTensors
+from ftlaunch_hooks.state.collector import check_plain
+from ftlaunch_hooks.state.random_numbers import generators
+from ftlaunch_hooks.tensors import json_codec
+from ftlaunch_hooks.tensors.dtypes import is_sharded
+from ftlaunch_hooks.tensors.json_codec import Json, StateError
+
+MOST_VALUES = 20_000
+"""of one variable that become JSON; a list of numbers alone is packed into a tensor, whatever its length"""
+_MOST_TENSORS = 2_000
+_PACKED_FROM = 64  # numbers
+_SPARE = 64  # a packed list has room to grow, so that the files of a snapshot keep their layout
+_DEEP = 16
+
+_TENSOR, _SAME, _PACKED = "__tensor__", "__same__", "__packed__"
+_KINDS: Mapping[str, tuple[type, torch.dtype]] = {"d": (float, torch.float64), "q": (int, torch.int64)}
+_DICTS = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter, "defaultdict": defaultdict}
+_MISSING = object()
+
+PutTensor = Callable[[str, Tensor], str]  # (a name within the variable, the tensor) -> its key
+GetTensor = Callable[[str], Tensor]
+Find = Callable[[str], Any]  # a path -> the object there; raises StateError
+
+
+class Encoder:
+    """Encodes the variables of one moment, one after the other."""
+
+    def __init__(self, first_paths: Mapping[int, str], path_of_saved: Callable[[Any], str | None]) -> None:
+        """first_paths: of the walk. path_of_saved: where an attached object holds a value, None where none does."""
+        self._first_paths, self._path_of_saved = first_paths, path_of_saved
+        self._inner: dict[int, tuple[Any, str]] = {}  # objects in containers, kept alive until the end
+
+    def encode(self, value: Any, path: str, put: PutTensor) -> Json:
+        """The value of a variable. Raises StateError for what cannot be saved."""
+        return _Encoding(self, path, put).encode(value, path, "", is_top=True)
+
+    def known_path(self, value: Any, path: str, *, is_top: bool) -> str | None:
+        """The path under which an object was come to before."""
+        if (saved := self._path_of_saved(value)) is not None:
+            return saved
+        first = self._first_paths.get(id(value))
+        if first is not None and not (is_top and first == path):
+            return first
+        inner = self._inner.get(id(value))
+        return None if inner is None else inner[1]
+
+    def note(self, value: Any, path: str) -> None:
+        """Remember an object in a container."""
+        self._inner[id(value)] = value, path
+
+
+class _Encoding:
+    """Of one variable."""
+
+    def __init__(self, encoder: Encoder, path: str, put: PutTensor) -> None:
+        self._encoder, self._put = encoder, put
+        self._values = self._tensors = 0
+
+    def encode(self, value: Any, path: str, name: str, *, is_top: bool = False, depth: int = _DEEP) -> Json:
+        """name: of the place within the variable."""
+        if isinstance(value, ModuleTensors):
+            return self._encode_module(value, path)
+        self._count(path)
+        kind = kind_of_type(type(value))
+        if kind.category is Category.SCALAR and not kind.is_subclass:
+            return _encode_scalar(value, path)
+        if (known := self._encoder.known_path(value, path, is_top=is_top)) is not None:
+            return {_SAME: known}
+        if not is_top:
+            self._encoder.note(value, path)
+        if kind.category is Category.TENSOR:
+            return self._encode_tensor(value, path, name)
+        if kind.category is Category.ARRAY and not kind.is_subclass:
+            return self._encode_array(value, path, name)
+        if kind.category is Category.GENERATOR:
+            state = generators.state_of(value)
+            return {"__generator__": json_codec.encode(state, (path,), lambda at, one: self._put(f"{name}#", one))}
+        if kind.category is Category.ENUM:
+            return {"__enum__": kind.name, "name": instance_dict(value).get("_name_")}
+        if kind.category is Category.CONTAINER and depth:
+            return self._encode_container(value, path, name, depth - 1)
+        raise StateError(f"cannot save `{path}`: a value of type {kind.name}")
+
+    def _count(self, path: str) -> None:
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise StateError(f"cannot save `{path}`: more than {MOST_VALUES} values")
+
+    def _encode_module(self, held: ModuleTensors, path: str) -> Json:
+        tensors = {name: self._encode_tensor(one, path, f".{name}") for name, one in held.tensors.items()}
+        return {"__module__": type(held.module).__qualname__, "tensors": tensors}
+
+    def _encode_tensor(self, tensor: Tensor, path: str, name: str) -> Json:
+        self._tensors += 1
+        if self._tensors > _MOST_TENSORS:
+            raise StateError(f"cannot save `{path}`: more than {_MOST_TENSORS} tensors")
+        if is_sharded(tensor):
+            raise StateError(f"cannot save `{path}`: a tensor that is sharded over the ranks")
+        if tensor.grad_fn is not None and not is_used_up(tensor):
+            raise StateError(f"cannot save `{path}`: a tensor that belongs to an autograd graph")
+        check_plain((path,), tensor)
+        tree = {_TENSOR: self._put(name, tensor.detach()), "device": str(tensor.device)}
+        return {**tree, "requires_grad": True} if tensor.is_leaf and tensor.requires_grad else tree
+
+    def _encode_array(self, value: Any, path: str, name: str) -> Json:
+        return json_codec.encode(value, (path,), lambda at, one: self._put(name, one))
+
+    def _encode_container(self, value: Any, path: str, name: str, depth: int) -> Json:
+        kind = type(value)
+        if kind not in CONTAINERS and not _is_named_tuple(kind):
+            raise StateError(f"cannot save `{path}`: a container of type {kind.__qualname__}")
+        if kind is list and (packed := self._pack(value, name)) is not None:
+            return packed
+        base = base_of_container(value)
+        if base is dict:
+            return self._encode_dict(value, path, name, depth)
+        elements = [
+            self.encode(element, f"{path}[{at}]", f"{name}.{at}", depth=depth)
+            for at, element in enumerate(base.__iter__(value))
+        ]
+        if kind is list:
+            return elements
+        if base is tuple:
+            return {"__tuple__": elements} if kind is tuple else {"__named__": elements, "type": _address(kind)}
+        if base is deque:
+            return {"__deque__": elements, "length": value.maxlen}
+        return {"__set__": elements, "frozen": kind is frozenset}
+
+    def _encode_dict(self, value: Any, path: str, name: str, depth: int) -> Json:
+        pairs = []
+        for at, (key, element) in enumerate(dict.items(value)):
+            encoded = self.encode(key, f"{path}[{at}]", f"{name}.{at}", depth=depth)
+            pairs.append([encoded, self.encode(element, f"{path}[{key!r}]", f"{name}.{at}v", depth=depth)])
+        return {"__dict__": pairs, "type": type(value).__name__}
+
+    def _pack(self, value: list[Any], name: str) -> Json | None:
+        """A long list of numbers of one kind as a tensor; None for any other."""
+        if len(value) < _PACKED_FROM or type(value[0]) not in (int, float):
+            return None
+        kind = "d" if type(value[0]) is float else "q"
+        if not all(type(one) is type(value[0]) for one in value):
+            return None
+        try:
+            numbers = array(kind, value)
+        except OverflowError:
+            return None
+        room = max(_SPARE, 1 << len(value).bit_length())
+        packed = torch.zeros(room, dtype=_KINDS[kind][1])
+        packed[: len(value)] = torch.frombuffer(numbers, dtype=packed.dtype)
+        return {_PACKED: self._put(name, packed), "length": len(value), "kind": kind}
+
+
+def _encode_scalar(value: Any, path: str) -> Json:
+    kind = type(value)
+    if kind is bytes:
+        return {"__bytes__": value.hex()}
+    if kind is complex:
+        return {"__complex__": [repr(value.real), repr(value.imag)]}
+    if kind is range:
+        return {"__range__": [value.start, value.stop, value.step]}
+    if kind is PosixPath:
+        return {"__path__": str(value)}
+    return json_codec.encode(value, (path,), _no_tensor)
+
+
+def _no_tensor(path: Any, tensor: Tensor) -> str:
+    raise StateError(f"cannot save `{path}`: a tensor")
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and tuple in kind.__bases__ and "_fields" in vars(kind) and "__new__" in vars(kind)
+
+
+def _address(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def is_used_up(tensor: Tensor) -> bool:
+    """Whether a backward pass has gone through the graph of a tensor, and freed what a further one would need.
+
+    Such a tensor is its value: torch refuses to go back through it again.
+    """
+    ahead, seen = [tensor.grad_fn], set[Any]()
+    while ahead and len(seen) < 1000:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for name in dir(type(node)):
+            if name.startswith("_saved_"):
+                try:
+                    getattr(node, name)
+                except RuntimeError:
+                    return True
+        ahead.extend(following for following, _ in node.next_functions)
+    return False
+
+
+# --- decoding -------------------------------------------------------------------------------------------------
+
+
+class Decoder:
+    """Decodes the variables of one moment, in the order in which they were encoded."""
+
+    def __init__(self, get: GetTensor, find: Find, first_paths: Mapping[int, str]) -> None:
+        """get: a saved tensor by its key. find: the object at a path of the walk; raises StateError.
+
+        first_paths: of the walk, in this process: an object that has its place elsewhere is not filled.
+        """
+        self._get, self._find, self._first_paths = get, find, first_paths
+        self._decoded: dict[str, Any] = {}  # by path
+        self._filled: set[int] = set()  # ids: each object takes one value
+
+    def decode(self, tree: Json, path: str, now: Any = _MISSING) -> Any:
+        """The value that was encoded at `path`. now: what is there; it is filled and returned where it fits.
+
+        Raises StateError where neither works.
+        """
+        if id(now) in self._filled or self._first_paths.get(id(now), path) != path:
+            now = _MISSING
+        value = self._decode(tree, path, now)
+        if type(value) not in SCALARS:
+            self._filled.add(id(value))
+        self._decoded[path] = value
+        return value
+
+    def _decode(self, tree: Json, path: str, now: Any) -> Any:
+        if isinstance(tree, list):
+            fresh = self._elements(tree, path, now if type(now) is list else ())
+            if type(now) is not list:
+                return fresh
+            now[:] = fresh
+            return now
+        if not isinstance(tree, dict):
+            return tree
+        tag = next(iter(tree))
+        decode = _DECODERS.get(tag)
+        if decode is None:
+            return json_codec.decode(tree, lambda key, device: self._get(key))
+        return decode(self, tree[tag], tree, path, now)
+
+    def _elements(self, trees: list[Json], path: str, now: Any) -> list[Any]:
+        present = list(now)
+        return [
+            self.decode(tree, f"{path}[{at}]", present[at] if at < len(present) else _MISSING)
+            for at, tree in enumerate(trees)
+        ]
+
+    def _same(self, content: str, tree: Json, path: str, now: Any) -> Any:
+        """Another name of an object."""
+        return self._decoded[content] if content in self._decoded else self._find(content)
+
+    def _tensor(self, content: str, tree: Json, path: str, now: Any) -> Any:
+        """A tensor: into the memory of the one that is there, if that one is like it."""
+        saved = self._get(content)
+        if isinstance(now, Tensor) and can_be_filled(now, saved):
+            with torch.no_grad():
+                now.copy_(saved)
+            return now
+        fresh = saved.clone().to(_device(tree["device"]))
+        return fresh.requires_grad_() if tree.get("requires_grad") else fresh
+
+    def _packed(self, content: str, tree: Json, path: str, now: Any) -> Any:
+        """A list of numbers."""
+        numbers = self._get(content)[: tree["length"]].tolist()
+        if type(now) is not list:
+            return numbers
+        now[:] = numbers
+        return now
+
+    def _array(self, content: str, tree: Json, path: str, now: Any) -> Any:
+        """A NumPy array: into the memory of the one that is there, if that one is like it."""
+        fresh = json_codec.decode(tree, lambda key, device: self._get(key))
+        like = type(now) is type(fresh) and now.shape == fresh.shape and now.dtype == fresh.dtype
+        if not like or not now.flags.writeable:
+            return fresh
+        now[...] = fresh
+        return now
+
+    def _generator(self, content: Json, tree: Json, path: str, now: Any) -> Any:
+        """A generator of random numbers, which must be there."""
+        state = json_codec.decode(content, lambda key, device: self._get(key))
+        if generators.kind_of(now) != state["kind"]:
+            raise StateError(f"cannot put back `{path}`: there is no {state['kind']}")
+        generators.put_back(now, state)
+        return now
+
+    def _module(self, content: str, tree: Json, path: str, now: Any) -> Any:
+        """The tensors of a module, which must be there."""
+        tensors = tree["tensors"]
+        if not isinstance(now, ModuleTensors) or now.tensors.keys() != tensors.keys():
+            raise StateError(f"cannot put back `{path}`: there is no {content} with the same tensors")
+        pairs = [(now.tensors[name], self._get(one[_TENSOR])) for name, one in tensors.items()]
+        if not all(can_be_filled(target, saved) for target, saved in pairs):
+            raise StateError(f"cannot put back `{path}`: its tensors have other shapes")
+        with torch.no_grad():
+            for target, saved in pairs:
+                target.copy_(saved)
+        return now.module
+
+    def _enum(self, content: str, tree: Json, path: str, now: Any) -> Any:
+        """A member of the class that is there."""
+        members = vars(type(now)).get("_member_map_") if now is not _MISSING else None
+        if not isinstance(members, dict) or type(now).__qualname__ != content or tree["name"] not in members:
+            raise StateError(f"cannot put back `{path}`: there is no member of {content}")
+        return members[tree["name"]]
+
+    def _tuple(self, content: list[Json], tree: Json, path: str, now: Any) -> Any:
+        """A tuple; the same object where all in it are the same objects."""
+        present = now if type(now) is tuple else ()
+        elements = self._elements(content, path, present)
+        unchanged = len(present) == len(elements) and all(map(_is_same, present, elements))
+        return present if unchanged and type(now) is tuple else tuple(elements)
+
+    def _named(self, content: list[Json], tree: Json, path: str, now: Any) -> Any:
+        """A named tuple, of a class that the script has defined again."""
+        kind = type(now) if now is not _MISSING and _address(type(now)) == tree["type"] else _class_at(tree["type"])
+        if kind is None or not _is_named_tuple(kind):
+            raise StateError(f"cannot put back `{path}`: there is no {tree['type']}")
+        return tuple.__new__(kind, self._elements(content, path, ()))
+
+    def _deque(self, content: list[Json], tree: Json, path: str, now: Any) -> Any:
+        """A deque with its greatest length."""
+        fits = type(now) is deque and now.maxlen == tree["length"]
+        elements = self._elements(content, path, now if fits else ())
+        target = now if fits else deque(maxlen=tree["length"])
+        target.clear()
+        target.extend(elements)
+        return target
+
+    def _set(self, content: list[Json], tree: Json, path: str, now: Any) -> Any:
+        """A set, which must have the order that it had: training may go through it."""
+        elements = self._elements(content, path, ())
+        kind = frozenset if tree["frozen"] else set
+        fresh = kind(elements)
+        if list(fresh) != elements:
+            raise StateError(f"cannot put back `{path}`: the order of a set differs")
+        if type(now) is not set or kind is frozenset:
+            return fresh
+        now.clear()
+        now.update(elements)
+        if list(now) != elements:
+            raise StateError(f"cannot put back `{path}`: the order of a set differs")
+        return now
+
+    def _dict(self, content: list[list[Json]], tree: Json, path: str, now: Any) -> Any:
+        """A dict of any of the builtin kinds, in its order."""
+        kind = _DICTS[tree["type"]]
+        present: Mapping[Any, Any] = now if type(now) is kind else {}
+        pairs = []
+        for at, (key_tree, value_tree) in enumerate(content):
+            key = self.decode(key_tree, f"{path}[{at}]")
+            pairs.append((key, self.decode(value_tree, f"{path}[{key!r}]", present.get(key, _MISSING))))
+        if type(now) is not kind:
+            if kind is defaultdict:
+                raise StateError(f"cannot put back `{path}`: there is no defaultdict")
+            return kind(pairs)
+        now.clear()
+        for key, value in pairs:
+            now[key] = value
+        return now
+
+
+_DECODERS: Mapping[str, Callable[[Decoder, Any, Json, str, Any], Any]] = {
+    _SAME: Decoder._same,
+    _TENSOR: Decoder._tensor,
+    _PACKED: Decoder._packed,
+    "__array__": Decoder._array,
+    "__generator__": Decoder._generator,
+    "__module__": Decoder._module,
+    "__enum__": Decoder._enum,
+    "__tuple__": Decoder._tuple,
+    "__named__": Decoder._named,
+    "__deque__": Decoder._deque,
+    "__set__": Decoder._set,
+    "__dict__": Decoder._dict,
+    "__bytes__": lambda decoder, content, tree, path, now: bytes.fromhex(content),
+    "__complex__": lambda decoder, content, tree, path, now: complex(*map(float, content)),
+    "__range__": lambda decoder, content, tree, path, now: range(*content),
+    "__path__": lambda decoder, content, tree, path, now: PosixPath(content),
+}
+
+
+def can_be_filled(target: Tensor, saved: Tensor) -> bool:
+    """Whether a tensor has the shape and the dtype of a saved one, and memory of its own for each of its numbers."""
+    alike = target.shape == saved.shape and target.dtype == saved.dtype and target.layout is torch.strided
+    if not alike or target.grad_fn is not None or target.is_inference() or target.is_meta:
+        return False
+    return all(stride for stride, size in zip(target.stride(), target.shape, strict=True) if size > 1)
+
+
+def _device(name: str) -> torch.device:
+    device = torch.device(name)
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        if (device.index or 0) >= torch.cuda.device_count():
+            return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def _class_at(address: str) -> type | None:
+    """A class of a module that is imported, without importing any."""
+    module, _, name = address.partition(":")
+    if not is_script_module(module):
+        return None
+    found = vars(sys.modules[module]).get(name)
+    return found if isinstance(found, type) else None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and type(one) in (int, str, bool, float) and one == other)
