@@ -13,6 +13,7 @@ PYTHON ?= python3
 VENV ?= .venv
 MINDSPORE := .venv-mindspore
 YEAR_AGO := .venv-year-ago
+NEWEST := .venv-newest
 CONSTRAINTS ?= constraints/cpu.txt
 TORCH ?= auto
 PYTEST_ARGS ?=
@@ -32,7 +33,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters year-ago mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters year-ago newest mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -155,6 +156,15 @@ year-ago:  ## the same with the frameworks of a year ago, in .venv-year-ago (2 G
 	DS_BUILD_OPS=0 $(YEAR_AGO)/bin/python -m pip install -q -c constraints/year-ago.txt --no-build-isolation deepspeed
 	$(YEAR_AGO)/bin/python -m pytest -n 2 --durations=10 tests/adapters $(PYTEST_ARGS)
 
+newest:  ## the same with the newest of each framework, in .venv-newest, and say which they are (2 GB on disk; an hour and a half)
+	$(MAKE) VENV=$(NEWEST) setup
+	$(NEWEST)/bin/python -m pip install -q --upgrade accelerate datasets einops hjson lightning msgpack ninja peft pillow py-cpuinfo \
+	    pydantic "spmd_types==0.2.3" tensorboard tokenizers "torchdata>=0.11" tqdm transformers trl tyro wheel "setuptools<82"
+	$(NEWEST)/bin/python -m pip install -q --upgrade --no-deps megatron-core torchtitan
+	DS_BUILD_OPS=0 $(NEWEST)/bin/python -m pip install -q --upgrade --no-build-isolation deepspeed
+	$(NEWEST)/bin/python tests/adapters/newest.py
+	$(NEWEST)/bin/python -m pytest -n 2 --durations=10 tests/adapters $(PYTEST_ARGS)
+
 mindspore: $(STAMP)  ## install MindSpore into .venv-mindspore (800 MB to download), and kill jobs of it in every way (ten minutes)
 	@test -x $(MINDSPORE)/bin/pip || $(PYTHON) -m venv $(MINDSPORE)
 	$(MINDSPORE)/bin/python -m pip install -q "mindspore>=2.10" "numpy<2" "click>=8.1" "nvidia-ml-py>=12.535" \
@@ -188,8 +198,8 @@ clean:  ## remove caches, builds and the example's output; runs/ and .venv stay
 	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find scripts supervisor tests worker_hooks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean  ## remove .venv, .venv-mindspore and .venv-year-ago too
-	rm -rf $(VENV) $(MINDSPORE) $(YEAR_AGO)
+distclean: clean  ## remove .venv, .venv-mindspore, .venv-newest and .venv-year-ago too
+	rm -rf $(VENV) $(MINDSPORE) $(NEWEST) $(YEAR_AGO)
 
 # ---------------------------------------------------------------------------------------------- setting up
 

@@ -135,6 +135,7 @@ class Flag(enum.IntFlag):
     MAPPED = 16  # (no supervisor) has mapped the pages of all its peers
     OBSERVED = 32  # beats come from torch's optimizers (optimizer_steps.py), until it attaches
     FINAL = 64  # ends over an error that would come again in every attempt (error_file.py)
+    STEPS_UNKNOWN = 256  # trains, and none of torch's optimizers makes its steps (hand_made_steps.py)
     ENDED_WELL = 128  # script, threads and atexit functions are over, with exit code 0 (interpreter_end.py)
 
 

@@ -60,6 +60,7 @@ class Incidents:
         self.cause: Cause | None = None
         self.verdict: restart_policy.Verdict | None = None
         self._told_full = False
+        self._steps_unknown = False  # the script trains without torch.optim
         self.last: dict[str, Any] | None = None
         """what `ftctl status` is told of the newest incident"""
 
@@ -176,7 +177,10 @@ class Incidents:
 
     def _first_cause(self, failed: Sequence[Evidence]) -> Cause:
         heard = self.kernel.heard()
-        return failure_diagnosis.first_cause([replace(left, kernel=heard) for left in failed], self._context.rules)
+        # a script without torch.optim is one in every attempt, also where no gradient was seen
+        self._steps_unknown = self._steps_unknown or any(left.steps_unknown for left in failed)
+        known = [replace(left, kernel=heard, steps_unknown=self._steps_unknown) for left in failed]
+        return failure_diagnosis.first_cause(known, self._context.rules)
 
     def _or_full_disk(self, cause: Cause) -> Cause:
         """The cause of a rank that has left no error: the full disk, where there was no room to write one."""

@@ -53,6 +53,7 @@ class Evidence:
     lived: float = 0.0  # seconds
     kernel: str = ""  # what the kernel has said and counted since the attempt began
     final: bool = False  # the hooks in it have said that its error would come again in every attempt
+    steps_unknown: bool = False  # it trains, and none of torch's optimizers makes its steps
     lost: str = ""  # its node is lost, or has not started it: the sentence that says so
 
 
@@ -162,16 +163,20 @@ def _where(evidence: Evidence) -> str:
     if evidence.seen:
         return f"after {evidence.seen} optimizer steps"
     if not _before_first_step(evidence):
-        return f"{duration(evidence.lived)} after its start"
+        why = " (its steps are not known: no optimizer of torch.optim makes them)" if evidence.steps_unknown else ""
+        return f"{duration(evidence.lived)} after its start{why}"
     return "in its first step" if evidence.step == 0 else "before its first step"
 
 
 def _before_first_step(evidence: Evidence) -> bool:
     """Whether the job had completed no step at all, as far as this rank knew.
 
-    A rank that does not tell its steps is taken to have made some once it has lived for LONG_LIFE.
+    A rank that does not tell its steps is taken to have made some once it has lived for LONG_LIFE. Nothing is known of
+    one that trains without an optimizer.
     """
-    return evidence.step == 0 or (evidence.step < 0 and not evidence.seen and evidence.lived < LONG_LIFE)
+    if evidence.step < 0 and (evidence.seen or evidence.steps_unknown):
+        return False
+    return evidence.step == 0 or (evidence.step < 0 and evidence.lived < LONG_LIFE)
 
 
 def _about(pid: int, errors: str, kernel: str) -> str:

@@ -181,6 +181,7 @@ class Rank:
             pid=self.process.pid,
             lived=self.ended - self.started,
             final=page is not None and bool(page.flags & Flag.FINAL),
+            steps_unknown=page is not None and bool(page.flags & Flag.STEPS_UNKNOWN),
         )
 
 

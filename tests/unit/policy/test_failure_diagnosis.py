@@ -230,3 +230,12 @@ def test_abort_at_exit_behind_a_traceback_is_the_exception() -> None:
     )
     cause = classify(Evidence(1, -6, 4, True, None, log, 0))
     assert (cause.kind, cause.sentence) == ("exception", "rank 1 failed with ValueError: odd after step 4")
+
+
+def test_a_rank_that_trains_without_an_optimizer_is_never_before_its_first_step() -> None:
+    cause = classify(evidence(step=-1, steps_unknown=True, lived=3.0))
+    assert cause.kind != "exception-at-start"
+    assert cause.sentence.endswith(
+        "3.0 s after its start (its steps are not known: no optimizer of torch.optim makes them)"
+    )
+    assert classify(evidence(step=0, steps_unknown=True)).sentence.endswith("in its first step"), "it has attached"

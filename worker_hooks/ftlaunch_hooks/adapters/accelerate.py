@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse, take_replicated
+from ftlaunch_hooks.adapters.refusal import (
+    check_first,
+    check_members,
+    check_ranks,
+    check_saved,
+    refuse,
+    take_replicated,
+)
+from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
 from ftlaunch_hooks.passes.draws import PERSISTENT, Draws
 from ftlaunch_hooks.passes.newest_batch import NewestBatch
@@ -36,6 +44,7 @@ def attach(accelerator: Any, **more: Any) -> ft.Job:
     ft.attach() raises.
     """
     check_first("ft.accelerate.attach()")
+    say_if_newer()
     _check(accelerator)
     position = _Position(accelerator)
     objects, replicated = _of_engine(accelerator) if _has_engine(accelerator) else (_objects(accelerator), [])
@@ -58,6 +67,14 @@ def _check(accelerator: Any) -> None:
                 "dispatch_batches=False, use_stateful_dataloader=False)"
             )
         check_members(loader, _OF_LOADER, _KNOWN)
+
+
+def _check_saved(saved: dict[str, Any]) -> None:
+    check_saved(saved, "ranks step synced loaders", "Accelerate")
+    for loader in saved["loaders"]:
+        check_saved(loader, "iteration within seeds own held", "Accelerate")
+        if loader["within"] is not None:
+            check_saved(loader["within"], "had began_at ended ahead_at sample", "Accelerate")
 
 
 def _prepared(accelerator: Any) -> list[int]:
@@ -123,6 +140,7 @@ class _Position:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """The loaders go to their batches when they are asked for the first one."""
+        _check_saved(saved)
         check_ranks(saved["ranks"], self._accelerator.num_processes)
         self._accelerator.step = saved["step"]
         self._accelerator.gradient_state.sync_gradients = saved["synced"]

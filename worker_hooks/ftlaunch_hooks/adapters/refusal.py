@@ -37,6 +37,20 @@ def check_members(target: Any, names: str, what: str) -> None:
         refuse(f"cannot attach: {type(target).__name__} has no `{missing[0]}`, which {what} has")
 
 
+def check_saved(saved: Mapping[str, Any], names: str, adapter: str) -> None:
+    """Raises AttachError where what an adapter has saved lacks a name: an earlier version of the adapter has saved it.
+
+    names: separated by spaces.
+    """
+    missing = [name for name in names.split() if name not in saved]
+    if missing:
+        refuse(
+            f"cannot resume: this snapshot was written by an earlier version of ftlaunch's adapter for {adapter} (it"
+            f" has no `{missing[0]}`); give --fresh to start over, or resume it with the version of ftlaunch that wrote"
+            " it"
+        )
+
+
 def check_ranks(saved: int, now: int) -> None:
     """Raises AttachError for another number of ranks: where in its data a rank is depends on how many share it."""
     if saved != now:

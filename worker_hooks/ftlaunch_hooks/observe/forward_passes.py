@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Flag
+from ftlaunch_hooks.observe import hand_made_steps
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
 _EVERY = 1.0  # seconds
+_MOST_LOOKS = 5
+"""looks for gradients in a script whose optimizers have not stepped"""
 
 
 class Passes:
@@ -27,6 +30,7 @@ class Passes:
 
     def __init__(self, page: Page) -> None:
         self._page = page
+        self._looks_left = _MOST_LOOKS
         self._hook: RemovableHandle | None = None
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="ftlaunch-passes", daemon=True).start()
@@ -57,6 +61,17 @@ class Passes:
     def _called(self, module: Any, args: Any, result: Any) -> None:
         self._remove_hook()
         self._page.touch(time.monotonic_ns())
+        if self._looks_left and module.training:
+            self._looks_left -= 1
+            self._look_for_hand_made_steps()
+
+    def _look_for_hand_made_steps(self) -> None:
+        """Note whether there are gradients and no optimizer. It takes some ten milliseconds."""
+        if not hand_made_steps.has_gradients():
+            return
+        self._looks_left = 0
+        if not hand_made_steps.has_optimizer():
+            self._page.raise_flag(Flag.STEPS_UNKNOWN)
 
     def _remove_hook(self) -> None:
         hook, self._hook = self._hook, None

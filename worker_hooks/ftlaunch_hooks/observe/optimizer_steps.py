@@ -13,8 +13,8 @@ from collections import Counter
 from typing import Any
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_hooks.observe import known_loops
-from ftlaunch_hooks.process import bootstrap, worker_server
+from ftlaunch_hooks.observe import hand_made_steps, known_loops
+from ftlaunch_hooks.process import bootstrap, error_file, worker_server
 
 _observer: Observer | None = None
 
@@ -56,6 +56,7 @@ class Observer:
         self._last = time.monotonic_ns()
         self._watch, self._passes = Stopwatch(page, compared=_has_peers()), Passes(page)
         self._hook = register_optimizer_step_post_hook(self._stepped)
+        error_file.before_it_is_shown(hand_made_steps.noter(page))
         os.register_at_fork(after_in_child=self.close)  # a child's steps are not the rank's
 
     def _stepped(self, optimizer: object, args: Any, kwargs: Any) -> None:

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -24,11 +25,17 @@ _ENV_FILE = "TORCHELASTIC_ERROR_FILE"
 _OURS = f"{Path(__file__).parents[2]}/ftlaunch_"  # where the packages of the hooks lie
 
 _final: list[type[BaseException]] = []
+_told: list[Callable[[], None]] = []
 
 
 def count_as_final(*types: type[BaseException]) -> None:
     """From now on an uncaught error of these types is final, unless an OSError has caused it: that may pass."""
     _final.extend(types)
+
+
+def before_it_is_shown(call: Callable[[], None]) -> None:
+    """From now on have `call` called when an exception is about to end this rank, while all objects are there."""
+    _told.append(call)
 
 
 def keep(page: Page) -> None:
@@ -45,6 +52,8 @@ def keep(page: Page) -> None:
                     page.raise_flag(Flag.FINAL)
                     _show_the_script_only(error, trace)
                 _write(kind, error, trace)
+                for call in _told:
+                    call()
         finally:
             previous(kind, error, trace)
 

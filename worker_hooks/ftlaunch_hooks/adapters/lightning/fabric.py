@@ -14,7 +14,8 @@ import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.lightning import strategies
 from ftlaunch_hooks.adapters.lightning.fabric_loader import FabricLoader
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
-from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse
+from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, check_saved, refuse
+from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
 
 _KNOWN = "Lightning 2.6"
@@ -29,6 +30,7 @@ def attach(fabric: Any, **objects: Any) -> ft.Job:
     Raises AttachError for what cannot be kept safe, and what ft.attach() raises.
     """
     check_first("ft.lightning.attach()")
+    say_if_newer()
     check_members(fabric, _OF_FABRIC, _KNOWN)
     strategies.check(fabric.strategy, fabric.world_size, "Fabric")
     options = {name: objects.pop(name) for name in _OPTIONS if name in objects}
@@ -58,6 +60,14 @@ def _unwrapped(name: str, target: Any) -> Any:
     return target
 
 
+def _check_saved(saved: dict[str, Any]) -> None:
+    check_saved(saved, "ranks loaders loggers", "Fabric")
+    for loader in saved["loaders"].values():
+        check_saved(loader, "iteration within seeds own held", "Fabric")
+        if loader["within"] is not None:
+            check_saved(loader["within"], "had made_at newest", "Fabric")
+
+
 class _Position:
     """Where a script with Fabric is in its loaders and in its loggers' files."""
 
@@ -79,6 +89,7 @@ class _Position:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """The loaders go to their batches when they are asked for the first one."""
+        _check_saved(saved)
         check_ranks(saved["ranks"], self._fabric.world_size)
         if saved["loaders"].keys() != self.loaders.keys():
             refuse(

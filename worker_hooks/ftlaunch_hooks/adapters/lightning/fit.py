@@ -11,7 +11,8 @@ import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.lightning import loops as fit_loops
 from ftlaunch_hooks.adapters.lightning import metrics, saved, strategies
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
-from ftlaunch_hooks.adapters.refusal import check_ranks
+from ftlaunch_hooks.adapters.refusal import check_ranks, check_saved
+from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 from ftlaunch_hooks.adapters.words import check_place, word_of
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.random_numbers import shared as random_numbers
@@ -34,6 +35,7 @@ class Fit:
         Raises AttachError for a Trainer that cannot be kept safe, and what attach() raises.
         """
         _check(trainer)
+        say_if_newer()
         self.trainer, self.over = trainer, False
         self._start = random_numbers.read()
         self._saved: dict[str, Any] | None = None
@@ -76,6 +78,9 @@ class Fit:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """attach() has restored the weights and all that: the rest follows in two steps, see _go_on and _restored."""
+        check_saved(state, "ranks start loops lightning metrics loggers place", "Lightning")
+        check_saved(state["loops"], "progress made_at began ended held_at newest", "Lightning")
+        check_saved(state["lightning"], "checkpoint beside settings swa", "Lightning")
         check_ranks(state["ranks"], self.trainer.world_size)
         self._saved = state
 

@@ -17,6 +17,7 @@ import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.refusal import check_first, check_members, refuse
 from ftlaunch_hooks.adapters.torchtitan.data_position import DataPosition
 from ftlaunch_hooks.adapters.torchtitan.held_state import HeldState
+from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 from ftlaunch_hooks.process.say import say
 
 NAME = "torchtitan"
@@ -40,6 +41,7 @@ class KeptRun:
         Raises AttachError for what cannot be kept safe, and what ft.attach() raises.
         """
         check_first("torchtitan's checkpointer")
+        say_if_newer()
         _check(trainer, built["optimizers"])
         position = DataPosition(trainer)
         if saved is not None:

@@ -13,6 +13,7 @@ from ftlaunch_hooks.adapters.refusal import refuse
 from ftlaunch_hooks.adapters.transformers import inside
 from ftlaunch_hooks.adapters.transformers.boundaries import HOW, NAME, Boundaries
 from ftlaunch_hooks.adapters.transformers.kept_state import asked, saved_place, saved_trainer_state
+from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 from ftlaunch_hooks.adapters.words import word_of
 from ftlaunch_hooks.process.say import say
 
@@ -37,6 +38,7 @@ def wrap(trainer: Any, *, training: str = "") -> Any:
     if isinstance(kept := getattr(trainer.train, "__self__", None), KeptTraining):
         kept.word = training or kept.word
         return trainer
+    say_if_newer()
     inside.check_kind(trainer)
     inside.check_methods(trainer)
     inside.check_sharding(trainer)

@@ -10,6 +10,7 @@ from ftlaunch_hooks.adapters.easyckpt.asked import answer, check_positive
 from ftlaunch_hooks.adapters.easyckpt.megatron import inside
 from ftlaunch_hooks.adapters.easyckpt.megatron.training import NAME, MegatronTraining
 from ftlaunch_hooks.adapters.refusal import check_first, refuse
+from ftlaunch_hooks.adapters.tried_versions import say_if_newer
 
 _NOT_LOADED = (
     "cannot {what}: load_checkpoint() was not called before, and it is what attaches; Megatron-LM calls it where --load"
@@ -44,6 +45,7 @@ def load_checkpoint(
         own = inside.load_own(model, optimizer, opt_param_scheduler, load_arg, strict, more)
         training.iteration, training.operations = own
     check_first("load_checkpoint()")
+    say_if_newer()
     training.job = ft.attach(**training.objects(), replicated=training.replicated(), stands_for=stands_for)
     _training = training
     if point is not None and (directory := getattr(inside.arguments(), load_arg, None)):
