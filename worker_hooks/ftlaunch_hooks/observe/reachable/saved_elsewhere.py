@@ -62,8 +62,8 @@ class SavedElsewhere:
                         self._add(one, 1)
         elif issubclass(kind, _CONTAINERS) and container_length(value):
             base = base_of_container(value)
-            held = dict.values(value) if base is dict else base.__iter__(value)
-            for one in itertools.islice(held, _ITEMS):
+            elements = dict.values(value) if base is dict else base.__iter__(value)
+            for one in itertools.islice(elements, _ITEMS):
                 self._add(one, depth)
         else:
             for one in list(instance_dict(value).values()):

@@ -42,6 +42,8 @@ from ftlaunch_hooks.observe.reachable.kinds import (
     own_class,
 )
 
+ATTACHED = "attached"
+"""the text of what an attached object holds"""
 _MOST = 20_000  # values
 _DEEP = 7  # holders in each other
 _CHILDREN = 64  # elements of a container that are looked into
@@ -192,7 +194,7 @@ class Walk:
                 self._modules_ahead.append(vars(value)["__name__"])
             return
         if self.is_saved(value):
-            self._note(path, value, "attached", [(id(value), 0)], parent, how, key, of_script, category)
+            self._note(path, value, ATTACHED, [(id(value), 0)], parent, how, key, of_script, category)
             return
         if (first := self.first_paths.get(id(value))) is not None:
             self._note(path, value, f"same {first}", (), parent, how, key, of_script, category)

@@ -24,7 +24,7 @@ from ftlaunch_hooks.observe.reachable.put_back import put_back
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
 from ftlaunch_hooks.observe.reachable.scopes import place_of, running_scopes, visit_scopes
 from ftlaunch_hooks.observe.reachable.value_codec import Encoder
-from ftlaunch_hooks.observe.reachable.walk import KnownModule, Reached, Walk
+from ftlaunch_hooks.observe.reachable.walk import ATTACHED, KnownModule, Reached, Walk
 from ftlaunch_hooks.observe.unsaved.sentences import ALSO_KEPT, DIFFERS, NOT_SAVED, OTHERWISE_MADE, SentenceWriter
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.collector import Collector
@@ -148,10 +148,11 @@ class Survey:
     def _tell_of_differences(self, walk: Walk, tree: Mapping[str, Json]) -> None:
         """Name what is not as it was when it was saved."""
         unkept: Mapping[str, bool] = tree["unkept"]
+        saved = self._saved_now()
         differs = [
             path
             for path, text in tree["now"].items()
-            if _text_at(walk, path) != text and unkept.get(path, True) and not walk.is_ignored(path)
+            if _text_at(walk, path, saved) != text and unkept.get(path, True) and not walk.is_ignored(path)
         ]
         self._writer.say(DIFFERS, _outermost(differs), _rank_in(walk))
 
@@ -182,7 +183,8 @@ class Survey:
         walk = self._walk(frame)
         self._note_changes(walk)
         changed = {path: one for path, one in walk.reached.items() if path in self._known.changed}
-        values, unkept = self._encode(changed, walk, collector)
+        saved = self._saved_now()
+        values, unkept = self._encode(changed, walk, collector, saved)
         lost = [path for path, matters in unkept.items() if matters]
         self._writer.say(NOT_SAVED, _outermost(lost), _rank_in(walk))
         self._tell_of_kept([path for path, *_ in values], walk)
@@ -190,7 +192,7 @@ class Survey:
             "place": place_of(scopes),
             "begin": self._known.begin,
             "changed": list(self._known.changed),
-            "now": {path: one.text for path, one in changed.items()},
+            "now": {path: _text_at(walk, path, saved) for path in changed},
             "values": values,
             "unkept": unkept,
         }
@@ -203,16 +205,15 @@ class Survey:
                 self._known.changed[path] = None
 
     def _encode(
-        self, changed: Mapping[str, Reached], walk: Walk, collector: Collector
+        self, changed: Mapping[str, Reached], walk: Walk, collector: Collector, saved: SavedElsewhere
     ) -> tuple[list[Json], dict[str, bool]]:
         """The values that can be saved, and the paths of the others: whether each of them matters to the training."""
-        saved = self._saved_now()
         encoder = Encoder(walk.first_paths, saved.path_of)
         values: list[Json] = []
         unkept: dict[str, bool] = {}
         halves = self._half_made(changed, walk)
         for path, one in changed.items():
-            if one.text == "attached" and saved.path_of(one.value) is None:
+            if one.text == ATTACHED and saved.path_of(one.value) is None:
                 continue  # the attached object brings it back
             if one.parent in unkept or not self._can_keep(path, one, halves):
                 unkept[path] = self._matters(one, saved)
@@ -256,7 +257,9 @@ class Survey:
 
     def _matters(self, one: Reached, saved: SavedElsewhere) -> bool:
         """Whether training may use a value: of what installed packages hold, tensors and the like alone."""
-        if one.category in _NEVER_MATTERS or one.text == "attached":
+        if one.text == ATTACHED:
+            return True  # another attached object than at the beginning
+        if one.category in _NEVER_MATTERS:
             return False
         if one.category is Category.ITERATOR:
             return one.of_script and is_lost_iterator(one.value, saved)
@@ -300,9 +303,12 @@ def _kept_variables(objects: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for target in objects.values() for name in getattr(target, "keeps_variables", ()))
 
 
-def _text_at(walk: Walk, path: str) -> str | None:
+def _text_at(walk: Walk, path: str, saved: SavedElsewhere) -> str | None:
+    """The fingerprint of a value; of an attached object which one it is, where that can be said."""
     one = walk.reached.get(path)
-    return None if one is None else one.text
+    if one is None:
+        return None
+    return (saved.path_of(one.value) or one.text) if one.text == ATTACHED else one.text
 
 
 def _outermost(paths: Collection[str]) -> list[str]:
