@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.support import snapshots
 
 from ftlaunch_contract.node_ranks import one_node
 from ftlaunch_hooks.observe.unsaved.loop_position import LoopPosition
@@ -20,6 +19,7 @@ from ftlaunch_hooks.observe.unsaved.survey import Survey
 from ftlaunch_hooks.state.collector import Collector
 from ftlaunch_hooks.state.state import Choices, RankState
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
+from tests.support import snapshots
 
 STEPS = 9
 

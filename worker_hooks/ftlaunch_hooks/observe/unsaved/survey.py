@@ -45,7 +45,7 @@ class _Known:
     """What is known of the variables over all lives of the job; kept with each snapshot."""
 
     begin: dict[str, str] = field(default_factory=dict)
-    """path -> fingerprint as the loop began in the first life"""
+    """path -> fingerprint as the loop began, in the newest life for what has not changed since"""
     changed: dict[str, None] = field(default_factory=dict)
     """paths that were something else than that at a snapshot, in order"""
 
@@ -64,7 +64,6 @@ class Survey:
         self._frozen = {
             name: one for name, one in objects.items() if name in choices.frozen and isinstance(one, nn.Module)
         }
-        self._kept_by_others = {name: one for name, one in objects.items() if name not in self._frozen}
         self.kept_by_objects = _kept_variables(objects)
         self._keep, self._ignore = choices.keep, frozenset(choices.ignore) | self.kept_by_objects
         self._restored = state.restored_variables
@@ -136,8 +135,9 @@ class Survey:
 
     def _note_beginning(self, walk: Walk) -> None:
         self._marks = {path: one.marks for path, one in walk.reached.items() if one.marks}
-        if not self._known.begin:
-            self._known.begin.update({path: one.text for path, one in walk.reached.items()})
+        # What the script has made otherwise than in an earlier life is where this life begins from.
+        new = {path: one.text for path, one in walk.reached.items() if path not in self._known.changed}
+        self._known.begin = {**self._known.begin, **new}
 
     def _put_back(self, frame: FrameType | None, restored: RestoredVariables) -> None:
         before = self._walk(frame)
@@ -154,18 +154,19 @@ class Survey:
             for path, text in tree["now"].items()
             if _text_at(walk, path, saved) != text and unkept.get(path, True) and not walk.is_ignored(path)
         ]
-        self._writer.say(DIFFERS, _outermost(differs), _rank_in(walk))
+        self._say(DIFFERS, differs, walk)
 
     def _tell_of_constants(self, walk: Walk) -> None:
         """Name what did not change in an earlier life, and is something else now: the script has made it otherwise."""
         other = []
         for path, text in self._known.begin.items():
             now = walk.reached.get(path)
-            if now is None or path in self._known.changed or now.text == text or not now.of_script:
+            if now is None or path in self._known.changed or now.text == text:
                 continue
-            if now.category in _SAID_OF_CONSTANTS and _has_same_form(now.text, text):
+            is_data = now.category in _SAID_OF_CONSTANTS if now.of_script else now.category in _FEEDS
+            if is_data and _has_same_form(now.text, text):
                 other.append(path)
-        self._writer.say(OTHERWISE_MADE, _outermost(other), _rank_in(walk))
+        self._say(OTHERWISE_MADE, other, walk)
 
     # --- at a snapshot ----------------------------------------------------------------------------------------
 
@@ -186,7 +187,7 @@ class Survey:
         saved = self._saved_now()
         values, unkept = self._encode(changed, walk, collector, saved)
         lost = [path for path, matters in unkept.items() if matters]
-        self._writer.say(NOT_SAVED, _outermost(lost), _rank_in(walk))
+        self._say(NOT_SAVED, lost, walk)
         self._tell_of_kept([path for path, *_ in values], walk)
         return {
             "place": place_of(scopes),
@@ -276,12 +277,21 @@ class Survey:
     def _saved_now(self) -> SavedElsewhere:
         generators = [*self._state.own_generators(), random._inst, torch.default_generator]
         found = {f"generator {number}": one for number, one in enumerate(generators)}
-        return SavedElsewhere({**self._kept_by_others, **found})
+        return SavedElsewhere({**self._objects, **found})
+
+    def _say(self, sentence: str, paths: Collection[str], walk: Walk) -> None:
+        """Say a sentence about values, by the names of what people can do something about."""
+        order = _rank_in(walk)
+        ranked: dict[str, tuple[int, str]] = {}
+        for path in _outermost(paths):
+            name = walk.named_holder(path)
+            ranked[name] = min(order(path), ranked.get(name, order(path)))
+        self._writer.say(sentence, _outermost(ranked), ranked.__getitem__)
 
     def _tell_of_kept(self, paths: Collection[str], walk: Walk) -> None:
         if paths and not self._kept_told:
             self._kept_told = True
-            self._writer.say(ALSO_KEPT, _outermost(paths), _rank_in(walk))
+            self._say(ALSO_KEPT, paths, walk)
 
 
 def _rank_in(walk: Walk) -> Callable[[str], tuple[int, str]]:
