@@ -114,6 +114,8 @@ class Kind:
     category: Category
     name: str
     is_of_script: bool = False
+    is_stateful: bool = False
+    """has a load_state_dict(), or is a data set or a sampler"""
     is_subclass: bool = False
     """of a container or a number: made by methods that may be foreign"""
     read_dict: Callable[[Any], dict[str, Any]] | None = None
@@ -161,7 +163,7 @@ def instance_dict(value: Any) -> dict[str, Any]:
 
 
 def _classify(kind: type) -> Kind:
-    name, module = _text_of(kind, "__qualname__"), _text_of(kind, "__module__")
+    name, module = text_of(kind, "__qualname__"), text_of(kind, "__module__")
     builtin = _builtin_category(kind)
     if builtin is not None:
         category, is_subclass = builtin
@@ -173,7 +175,9 @@ def _classify(kind: type) -> Kind:
     if is_script and has_attributes:
         return Kind(Category.OBJECT, name, is_of_script=True, read_dict=read, slots=slots)
     if has_attributes and _carries_state(module):
-        return Kind(Category.OBJECT, name, read_dict=read, slots=slots)
+        stateful = any("load_state_dict" in vars(base) for base in kind.__mro__)
+        stateful = stateful or module.startswith("torch.utils.data.")
+        return Kind(Category.OBJECT, name, is_stateful=stateful, read_dict=read, slots=slots)
     return Kind(Category.ITERATOR if iterates and not _is_of_show(module) else Category.OPAQUE, name, read_dict=read)
 
 
@@ -235,7 +239,7 @@ def _is_of_python(file: str) -> bool:
 def own_class(module: nn.Module) -> type:
     """The class of a module without what FSDP2 puts in front of it."""
     for kind in type(module).__mro__:
-        if not _text_of(kind, "__module__").startswith("torch.distributed."):
+        if not text_of(kind, "__module__").startswith("torch.distributed."):
             return kind
     return type(module)
 
@@ -244,15 +248,16 @@ def is_wrapper(module: nn.Module) -> bool:
     """Whether a module only carries another one: its numbers are those of its machinery."""
     if issubclass(type(module), (DistributedDataParallel, DataParallel)):
         return True
-    return _text_of(own_class(module), "__module__").startswith(_WRAPPERS)
+    return text_of(own_class(module), "__module__").startswith(_WRAPPERS)
 
 
 def is_torchs(kind: type) -> bool:
     """Whether a class is one of torch's own."""
-    return _text_of(kind, "__module__").startswith("torch.")
+    return text_of(kind, "__module__").startswith("torch.")
 
 
-def _text_of(kind: type, name: str) -> str:
+def text_of(kind: type, name: str) -> str:
+    """An attribute of a class that is a text, read without the metaclass; "" for anything else."""
     text = type.__getattribute__(kind, name)
     return text if isinstance(text, str) else ""
 

@@ -62,8 +62,8 @@ class SavedElsewhere:
                         self._add(one, 1)
         elif issubclass(kind, _CONTAINERS) and container_length(value):
             base = base_of_container(value)
-            held = dict.values(value) if base is dict else base.__iter__(value)
-            for one in itertools.islice(held, _ITEMS):
+            elements = dict.values(value) if base is dict else base.__iter__(value)
+            for one in itertools.islice(elements, _ITEMS):
                 self._add(one, depth)
         else:
             for one in list(instance_dict(value).values()):
@@ -170,6 +170,10 @@ def _inside(value: object) -> Iterator[object]:
     """What a generator, an iterator or a container holds; nothing of modules, classes and functions."""
     kind = kind_of_type(type(value))
     iterates = any("__next__" in vars(base) for base in type(value).__mro__)
+    if type(value) is GeneratorType and value.gi_frame is not None:
+        frame = value.gi_frame
+        yield from list(frame.f_locals.values())
+        yield from (frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals)
     if iterates or type(value) in _CONTAINERS:
         yield from gc.get_referents(value)
     elif kind.category in (Category.OBJECT, Category.LOADER):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -26,6 +26,8 @@ class Scope:
     @property
     def is_module(self) -> bool:
         """Whether the variables are those of a module."""
+        if self.frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            return False  # to ask a function for its variables fills the dict that `forget` has cleared
         return self.frame.f_locals is self.frame.f_globals
 
 
@@ -53,24 +55,33 @@ def place_of(scopes: list[Scope]) -> str:
 
 
 def visit_scopes(walk: Walk, scopes: list[Scope]) -> None:
-    """Go through the variables of running functions that are read behind this moment, and those of the script's modules."""
+    """Go through variables of running functions that are read behind this moment, and those of the script's modules."""
     for scope in scopes:
         if not scope.is_module:
-            variables = scope.frame.f_locals
-            chosen = {name: variables[name] for name in _wanted(scope) if name in variables}
-            walk.visit_variables(scope.name, scope.frame, chosen, "local")
-            forget(scope)
+            walk.visit_variables(scope.name, scope.frame, _wanted(scope), "local")
+            forget(scope.frame, scope.names.stored_in_loops)
         _visit_module_of(walk, scope, scopes)
     walk.visit_further_modules(_variables_of)
 
 
-def _wanted(scope: Scope) -> list[str]:
-    """In the order of the code, which is the same in each process."""
-    code = scope.frame.f_code
-    shared = {*code.co_cellvars, *code.co_freevars}  # functions inside may read those
+def _wanted(scope: Scope) -> dict[str, Any]:
+    """Variables of a function by name, in the order of the code, which is the same in each process.
+
+    Without numbers and texts that the loop does not store: the caller has given them, and gives them again.
+    """
+    code, variables = scope.frame.f_code, scope.frame.f_locals
+    shared = {*code.co_cellvars, *code.co_freevars}  # functions inside may read and store those
     order = [*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names]
     live = (scope.names.live | shared) - scope.names.targets
-    return [name for name in dict.fromkeys(order) if name in live and name[:1] != "."]
+    stored = scope.names.stored_in_loops | shared
+    return {
+        name: variables[name]
+        for name in dict.fromkeys(order)
+        if name in live
+        and name in variables
+        and name[:1] != "."
+        and (name in stored or type(variables[name]) not in SCALARS)
+    }
 
 
 def _visit_module_of(walk: Walk, scope: Scope, scopes: list[Scope]) -> None:
@@ -123,14 +134,14 @@ def _variables_of(name: str) -> dict[str, Any] | None:
     return vars(sys.modules[name]) if is_script_module(name) else None
 
 
-def forget(scope: Scope) -> None:
+def forget(frame: FrameType, stored: Set[str]) -> None:
     """Before Python 3.13 a function keeps the dict that it has shown: what a step has made would live for another one.
 
     The dict of a module, a class or of exec() is no copy: those are the variables themselves. Numbers and words stay:
-    a script may hold the dict, by locals().
+    a script may hold the dict, by locals(). stored: names that the loops around store.
     """
-    variables = scope.frame.f_locals
-    if isinstance(variables, dict) and scope.frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        for name in scope.names.stored_in_loops & variables.keys():
-            if not isinstance(variables[name], SCALARS):
+    variables = frame.f_locals
+    if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        for name in stored & variables.keys():
+            if type(variables[name]) not in SCALARS:
                 del variables[name]

@@ -40,8 +40,12 @@ from ftlaunch_hooks.observe.reachable.kinds import (
     is_wrapper,
     kind_of_type,
     own_class,
+    text_of,
 )
+from ftlaunch_hooks.observe.reachable.positions import position_of
 
+ATTACHED = "attached"
+"""the text of what an attached object holds"""
 _MOST = 20_000  # values
 _DEEP = 7  # holders in each other
 _CHILDREN = 64  # elements of a container that are looked into
@@ -164,6 +168,17 @@ class Walk:
         self.objects[name] = module
         self._note(name, ModuleTensors(module, tensors), text, marks, "", "attached", name, True, Category.MODULE)
 
+    def named_holder(self, path: str) -> str:
+        """The path to name to people: what an object of an installed package holds is named as the object."""
+        one = self.reached.get(path)
+        while one is not None and one.how in ("attribute", "slot") and one.parent in self.reached:
+            holder = self.reached[one.parent]
+            kind = kind_of_type(type(holder.value))
+            if holder.category is not Category.OBJECT or kind.is_of_script:
+                break
+            path, one = one.parent, holder
+        return path
+
     def is_ignored(self, path: str) -> bool:
         """Whether the script has said that it knows of this value, or of what holds it."""
         name = shown(path)
@@ -192,7 +207,7 @@ class Walk:
                 self._modules_ahead.append(vars(value)["__name__"])
             return
         if self.is_saved(value):
-            self._note(path, value, "attached", [(id(value), 0)], parent, how, key, of_script, category)
+            self._note(path, value, ATTACHED, [(id(value), 0)], parent, how, key, of_script, category)
             return
         if (first := self.first_paths.get(id(value))) is not None:
             self._note(path, value, f"same {first}", (), parent, how, key, of_script, category)
@@ -208,6 +223,12 @@ class Walk:
             text = f"module {kind.name} {tensors_fingerprint(list(tensors.values()), marks)}"
             held = ModuleTensors(value, tensors)
             self._note(path, held, text, marks, parent, how, key, of_script, category)
+        elif category is Category.ITERATOR:
+            text = f"iterator {kind.name} {position_of(value)}"
+        elif category is Category.FUNCTION:
+            text = f"function {value.__qualname__}"
+        elif category is Category.CLASS:
+            text = f"class {text_of(value, '__qualname__')}"
         else:
             text = f"{category.name.lower()} {kind.name}"
         if category is not Category.MODULE:
@@ -275,7 +296,7 @@ class Walk:
     def _visit_object(self, path: str, value: Any, of_script: bool, depth: int) -> None:
         self.objects[path] = value
         kind = kind_of_type(type(value))
-        inside = of_script and kind.is_of_script
+        inside = of_script and (kind.is_of_script or kind.is_stateful)
         for name, held in list(instance_dict(value).items()):
             if type(name) is str and name[:2] != "__":
                 self._visit(f"{path}.{name}", held, path, "attribute", name, of_script=inside, depth=depth)

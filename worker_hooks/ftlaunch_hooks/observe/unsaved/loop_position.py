@@ -10,6 +10,7 @@ from ftlaunch_hooks.observe.reachable.kinds import is_library
 from ftlaunch_hooks.observe.reachable.loop_names import LoopNames, loop_names
 from ftlaunch_hooks.observe.reachable.positions import is_lost_iterator
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
+from ftlaunch_hooks.observe.reachable.scopes import forget
 from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step, has_position, lost_sources
 from ftlaunch_hooks.process.say import say
 
@@ -40,6 +41,7 @@ class LoopPosition:
             variables = inner.f_locals
             read = names.read & variables.keys()
             lost |= {name for name in read if is_lost_iterator(variables[name], saved)}
+            forget(inner, names.stored)
         self._tell(lost - self._kept)
         if begins_anew and not self._place_told:
             self._place_told = True

@@ -10,8 +10,8 @@ from ftlaunch_hooks.process.say import say
 _NAMED = 6  # names of one line
 
 ALSO_KEPT = (
-    "also kept: {names}: the training loop changes them, so they are saved with each snapshot and put back at a resume"
-    " (attach(keep=False) turns that off)"
+    "also kept: {names} (changed by the training loop; saved with each snapshot, and put back at a resume;"
+    " attach(keep=False) turns that off)"
 )
 NOT_SAVED = (
     "what the training loop keeps from step to step in {names} is not saved: after a resume it begins anew, and the run"

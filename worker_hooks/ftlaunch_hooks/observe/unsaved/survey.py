@@ -24,7 +24,7 @@ from ftlaunch_hooks.observe.reachable.put_back import put_back
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
 from ftlaunch_hooks.observe.reachable.scopes import place_of, running_scopes, visit_scopes
 from ftlaunch_hooks.observe.reachable.value_codec import Encoder
-from ftlaunch_hooks.observe.reachable.walk import KnownModule, Reached, Walk
+from ftlaunch_hooks.observe.reachable.walk import ATTACHED, KnownModule, Reached, Walk
 from ftlaunch_hooks.observe.unsaved.sentences import ALSO_KEPT, DIFFERS, NOT_SAVED, OTHERWISE_MADE, SentenceWriter
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.collector import Collector
@@ -45,7 +45,7 @@ class _Known:
     """What is known of the variables over all lives of the job; kept with each snapshot."""
 
     begin: dict[str, str] = field(default_factory=dict)
-    """path -> fingerprint as the loop began in the first life"""
+    """path -> fingerprint as the loop began, in the newest life for what has not changed since"""
     changed: dict[str, None] = field(default_factory=dict)
     """paths that were something else than that at a snapshot, in order"""
 
@@ -64,7 +64,6 @@ class Survey:
         self._frozen = {
             name: one for name, one in objects.items() if name in choices.frozen and isinstance(one, nn.Module)
         }
-        self._kept_by_others = {name: one for name, one in objects.items() if name not in self._frozen}
         self.kept_by_objects = _kept_variables(objects)
         self._keep, self._ignore = choices.keep, frozenset(choices.ignore) | self.kept_by_objects
         self._restored = state.restored_variables
@@ -136,8 +135,9 @@ class Survey:
 
     def _note_beginning(self, walk: Walk) -> None:
         self._marks = {path: one.marks for path, one in walk.reached.items() if one.marks}
-        if not self._known.begin:
-            self._known.begin.update({path: one.text for path, one in walk.reached.items()})
+        # What the script has made otherwise than in an earlier life is where this life begins from.
+        new = {path: one.text for path, one in walk.reached.items() if path not in self._known.changed}
+        self._known.begin = {**self._known.begin, **new}
 
     def _put_back(self, frame: FrameType | None, restored: RestoredVariables) -> None:
         before = self._walk(frame)
@@ -148,23 +148,25 @@ class Survey:
     def _tell_of_differences(self, walk: Walk, tree: Mapping[str, Json]) -> None:
         """Name what is not as it was when it was saved."""
         unkept: Mapping[str, bool] = tree["unkept"]
+        saved = self._saved_now()
         differs = [
             path
             for path, text in tree["now"].items()
-            if _text_at(walk, path) != text and unkept.get(path, True) and not walk.is_ignored(path)
+            if _text_at(walk, path, saved) != text and unkept.get(path, True) and not walk.is_ignored(path)
         ]
-        self._writer.say(DIFFERS, _outermost(differs), _rank_in(walk))
+        self._say(DIFFERS, differs, walk)
 
     def _tell_of_constants(self, walk: Walk) -> None:
         """Name what did not change in an earlier life, and is something else now: the script has made it otherwise."""
         other = []
         for path, text in self._known.begin.items():
             now = walk.reached.get(path)
-            if now is None or path in self._known.changed or now.text == text or not now.of_script:
+            if now is None or path in self._known.changed or now.text == text:
                 continue
-            if now.category in _SAID_OF_CONSTANTS and _has_same_form(now.text, text):
+            is_data = now.category in _SAID_OF_CONSTANTS if now.of_script else now.category in _FEEDS
+            if is_data and _has_same_form(now.text, text):
                 other.append(path)
-        self._writer.say(OTHERWISE_MADE, _outermost(other), _rank_in(walk))
+        self._say(OTHERWISE_MADE, other, walk)
 
     # --- at a snapshot ----------------------------------------------------------------------------------------
 
@@ -182,15 +184,16 @@ class Survey:
         walk = self._walk(frame)
         self._note_changes(walk)
         changed = {path: one for path, one in walk.reached.items() if path in self._known.changed}
-        values, unkept = self._encode(changed, walk, collector)
+        saved = self._saved_now()
+        values, unkept = self._encode(changed, walk, collector, saved)
         lost = [path for path, matters in unkept.items() if matters]
-        self._writer.say(NOT_SAVED, _outermost(lost), _rank_in(walk))
+        self._say(NOT_SAVED, lost, walk)
         self._tell_of_kept([path for path, *_ in values], walk)
         return {
             "place": place_of(scopes),
             "begin": self._known.begin,
             "changed": list(self._known.changed),
-            "now": {path: one.text for path, one in changed.items()},
+            "now": {path: _text_at(walk, path, saved) for path in changed},
             "values": values,
             "unkept": unkept,
         }
@@ -203,16 +206,15 @@ class Survey:
                 self._known.changed[path] = None
 
     def _encode(
-        self, changed: Mapping[str, Reached], walk: Walk, collector: Collector
+        self, changed: Mapping[str, Reached], walk: Walk, collector: Collector, saved: SavedElsewhere
     ) -> tuple[list[Json], dict[str, bool]]:
         """The values that can be saved, and the paths of the others: whether each of them matters to the training."""
-        saved = self._saved_now()
         encoder = Encoder(walk.first_paths, saved.path_of)
         values: list[Json] = []
         unkept: dict[str, bool] = {}
         halves = self._half_made(changed, walk)
         for path, one in changed.items():
-            if one.text == "attached" and saved.path_of(one.value) is None:
+            if one.text == ATTACHED and saved.path_of(one.value) is None:
                 continue  # the attached object brings it back
             if one.parent in unkept or not self._can_keep(path, one, halves):
                 unkept[path] = self._matters(one, saved)
@@ -256,7 +258,9 @@ class Survey:
 
     def _matters(self, one: Reached, saved: SavedElsewhere) -> bool:
         """Whether training may use a value: of what installed packages hold, tensors and the like alone."""
-        if one.category in _NEVER_MATTERS or one.text == "attached":
+        if one.text == ATTACHED:
+            return True  # another attached object than at the beginning
+        if one.category in _NEVER_MATTERS:
             return False
         if one.category is Category.ITERATOR:
             return one.of_script and is_lost_iterator(one.value, saved)
@@ -273,12 +277,21 @@ class Survey:
     def _saved_now(self) -> SavedElsewhere:
         generators = [*self._state.own_generators(), random._inst, torch.default_generator]
         found = {f"generator {number}": one for number, one in enumerate(generators)}
-        return SavedElsewhere({**self._kept_by_others, **found})
+        return SavedElsewhere({**self._objects, **found})
+
+    def _say(self, sentence: str, paths: Collection[str], walk: Walk) -> None:
+        """Say a sentence about values, by the names of what people can do something about."""
+        order = _rank_in(walk)
+        ranked: dict[str, tuple[int, str]] = {}
+        for path in _outermost(paths):
+            name = walk.named_holder(path)
+            ranked[name] = min(order(path), ranked.get(name, order(path)))
+        self._writer.say(sentence, _outermost(ranked), ranked.__getitem__)
 
     def _tell_of_kept(self, paths: Collection[str], walk: Walk) -> None:
         if paths and not self._kept_told:
             self._kept_told = True
-            self._writer.say(ALSO_KEPT, _outermost(paths), _rank_in(walk))
+            self._say(ALSO_KEPT, paths, walk)
 
 
 def _rank_in(walk: Walk) -> Callable[[str], tuple[int, str]]:
@@ -300,9 +313,12 @@ def _kept_variables(objects: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for target in objects.values() for name in getattr(target, "keeps_variables", ()))
 
 
-def _text_at(walk: Walk, path: str) -> str | None:
+def _text_at(walk: Walk, path: str, saved: SavedElsewhere) -> str | None:
+    """The fingerprint of a value; of an attached object which one it is, where that can be said."""
     one = walk.reached.get(path)
-    return None if one is None else one.text
+    if one is None:
+        return None
+    return (saved.path_of(one.value) or one.text) if one.text == ATTACHED else one.text
 
 
 def _outermost(paths: Collection[str]) -> list[str]:

@@ -17,6 +17,7 @@ from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Phase
 from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
+from ftlaunch_hooks.state.state import Choices, RankState
 
 WORDS = "the order of the data of a DataLoader"
 
@@ -29,7 +30,7 @@ def said(page: Page, capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[...
     def run(loader: Any, *, attempt: int = 0, rank: int = 0, phase: Phase = Phase.STARTUP, **objects: Any) -> str:
         page.begin(attempt, 1, 1)
         page.phase = phase
-        watches.append(UnsavedState(objects, page, rank))
+        watches.append(UnsavedState(objects, page, rank, RankState({}, (), rank, 1), Choices((), (), {}, "")))
         for _ in range(2):
             next(iter(loader))
         return capfd.readouterr().err

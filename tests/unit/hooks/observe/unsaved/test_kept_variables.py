@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
+from tests.support.lives import Looker
 from tests.support.loops import Holder
 from torch import nn
 
@@ -36,8 +36,7 @@ def test_what_is_named_is_not_told(told: Any) -> None:
 def test_a_loop_over_a_variable_that_is_brought_back_has_its_place(
     names: tuple[str, ...], count: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    variables = LoopVariables({"keeper": keeper(*names)})
-    loop(lambda: variables.look(own=True))
+    loop(Looker({"keeper": keeper(*names)}, own=True).boundary)
     assert capfd.readouterr().err.count("the script's own loop does not ask for job.step") == count
 
 
@@ -53,6 +52,5 @@ def test_a_module_may_call_something_else_its_buffers(told: Any, capfd: pytest.C
             str(mine)
 
     assert told(uses, {"model": module}) == []
-    variables = LoopVariables({"model": module})
-    uses(lambda: variables.look(own=False))
+    uses(Looker({"model": module}).boundary)
     assert "cannot look" not in capfd.readouterr().err

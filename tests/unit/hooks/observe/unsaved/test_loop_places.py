@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
+from tests.support.lives import Looker
 from tests.support.loops import names_told
 from torch.utils.data import DataLoader
 
@@ -56,8 +56,7 @@ def placed(job: Job, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[l
     """Names of which a loop is told, and whether it is told that it does not ask for its step."""
 
     def run(loop: Loop, *, own: bool = True, **objects: Any) -> tuple[list[str], bool]:
-        variables = LoopVariables(objects)
-        loop(lambda: variables.look(own=own), job)
+        loop(Looker(objects, own=own).boundary, job)
         said = capfd.readouterr().err
         assert said.count(BLIND) <= 1
         return names_told(said), BLIND in said

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from tests.support.loops import Holder
 from tests.support.snapshots import net
@@ -38,7 +37,7 @@ def test_what_a_loop_keeps(told: Any) -> None:
 
             str(unused)
 
-    names = ["array", "bad", "best", "buffer", "hidden", "history", "loose.rate", "mine.count", "table"]
+    names = ["array", "best", "buffer", "hidden", "history", "loose.rate", "mine.count", "table"]
     assert told(loop, {}) == names
 
 
@@ -79,7 +78,7 @@ def test_what_is_saved_and_what_begins_anew_by_right(told: Any, tmp_path: Path) 
             yield from loader
 
     def loop(boundary: Callable[[], None]) -> None:
-        weight, inner, batches, rng = model[0].weight, carried.deep[0], cycle(), np.random.default_rng(1)
+        weight, inner, batches = model[0].weight, carried.deep[0], cycle()
         log = (tmp_path / "log").open("a")
         hidden, began, pair = carried.hidden, time.time(), [carried.hidden] * 2
         for step in range(3):
@@ -87,11 +86,11 @@ def test_what_is_saved_and_what_begins_anew_by_right(told: Any, tmp_path: Path) 
             batch = next(batches)
             with torch.no_grad():
                 weight.add_(1)
-            hidden.add_(rng.random())
+            hidden.add_(1)
             inner.count += 1
             log.write("a line")
             batches = again(batches)
-            hidden, rng, pair = carried.hidden, again(rng), [*pair[1:], carried.hidden]
+            hidden, pair = carried.hidden, [*pair[1:], carried.hidden]
             total = 0
             for one in range(3):
                 total += one + step
@@ -239,8 +238,8 @@ def test_iterators_that_were_made_before(told: Any) -> None:
     assert told(loop, {"sampler": sampler}) == ["three"]
 
 
-def test_a_tensor_without_memory_and_an_object_that_raises(told: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    """FSDP frees memory of parameters; objects of a script's may raise anything. Tried: it fails without the guard."""
+def test_a_tensor_without_memory_and_an_object_that_raises(told: Any) -> None:
+    """FSDP frees memory of parameters; methods of the script's may raise anything, and are not called."""
     freed = torch.zeros(1000)
     freed.untyped_storage().resize_(0)
 
@@ -265,9 +264,8 @@ def test_a_tensor_without_memory_and_an_object_that_raises(told: Any, capfd: pyt
         odd, count = Odd(), 0
         for _ in range(3):
             boundary()
+            dict.__setitem__(odd, "a", count)
             count += len(odd)
-        said = capfd.readouterr().err
-        assert said.count("cannot look at the variables of the training loop: ZeroDivisionError('odd')") == 1
 
     assert told(first, {}) == ["count"]
-    told(second, {})
+    assert told(second, {}) == ["count", "odd"]

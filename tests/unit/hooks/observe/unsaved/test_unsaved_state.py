@@ -14,7 +14,7 @@ from tests.support.snapshots import net, train
 
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
-from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.state.state import Choices, RankState
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def watched(page: Page) -> Iterator[Any]:
     made = []
 
     def begin(**objects: Any) -> UnsavedState:
-        made.append(UnsavedState(objects, page, 0))
+        made.append(UnsavedState(objects, page, 0, RankState({}, (), 0, 1), Choices((), (), {}, "", keep=False)))
         return made[-1]
 
     yield begin

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from ftlaunch_hooks.observe.unsaved.value_looks import is_time
+
+from ftlaunch_hooks.observe.reachable.fingerprints import is_time
 
 HOUR = 3600.0
 

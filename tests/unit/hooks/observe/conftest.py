@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ftlaunch_hooks.observe.unsaved.loop_variables import LoopVariables
+from tests.support.lives import Looker
 from tests.support.loops import names_told
 
 from ftlaunch_contract.pages.page import Page, create_page
@@ -24,11 +24,10 @@ def page(tmp_path: Path) -> Iterator[Page]:
 
 @pytest.fixture
 def told(capfd: pytest.CaptureFixture[str]) -> Callable[[Any, dict[str, Any]], list[str]]:
-    """Names of which a loop is told. It gets a function that it calls at each boundary."""
+    """Names of which a loop is told where nothing is kept. It gets a function that it calls at each boundary."""
 
     def run(loop: Callable[[Callable[[], None]], None], objects: dict[str, Any]) -> list[str]:
-        variables = LoopVariables(objects)
-        loop(lambda: variables.look(own=False))
+        loop(Looker(objects).boundary)
         names = names_told(capfd.readouterr().err)
         assert len(set(names)) == len(names), "each is told of once"
         return names
