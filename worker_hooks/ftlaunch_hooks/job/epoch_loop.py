@@ -162,8 +162,7 @@ class EpochLoop:
         self._calls, self._epoch_at = 0, None
         if is_open:
             self._job._complete(last=last)
-        self._loaders.clear()  # a body may make its loaders itself
-        self._own_before = []
+        self._forget_loaders(goes_on=False)
 
     def finish(self) -> None:
         """The script says that its training is over, behind loops that were left early, or have no job.epochs()."""
@@ -193,7 +192,7 @@ class EpochLoop:
             self._job._complete(last=False)
         self._calls += 1
         if not self._in_epochs:
-            self._loaders.clear()
+            self._forget_loaders(goes_on=self._resumed is not None)
         kept = self._keep(loader)
         if self._resumed is not None and self._in_epochs and self._calls <= _made_passes(self._resumed):
             return
@@ -271,6 +270,12 @@ class EpochLoop:
             kept.draws.put_back_own(self._own_before[number])
         self._loaders[id(loader)] = kept
         return kept
+
+    def _forget_loaders(self, *, goes_on: bool) -> None:
+        """The body of an epoch has ended: the next one may make its loaders itself. goes_on: it is the first one."""
+        self._loaders.clear()
+        if not goes_on:
+            self._own_before = []
 
     def _seed(self, loader: DataLoader[Any]) -> int:
         """Return the seed of a pass that begins: another one for each."""
