@@ -62,6 +62,9 @@ class Steps(Protocol):
     def _complete(self, *, last: bool) -> None:
         """A step is complete. last: none follows."""
 
+    def _keep_elsewhere(self, target: object) -> None:
+        """The loops save an object that is not attached: nobody is to say that it is not saved."""
+
     def _moves(self, sampler: object) -> bool:
         """Whether an attached sampler is moved on with each step."""
 
@@ -81,6 +84,7 @@ class EpochLoop:
         self._open: list[LoaderPass] = []  # the pass that counts steps, and those beside it
         self._beside: deque[dict[str, Any]] = deque()  # passes beside that one, which are to go on where they were
         self._step_is_open = False
+        self._counted = 0  # id of an enumerate() around the newest batch that was given its count
         self._alive: set[int] = set()  # ids of loaders that there are as a job goes on
         self._resumed = saved
         # What loaders drew from beside the process's generators, where the job resumes between two passes: one that the
@@ -108,7 +112,7 @@ class EpochLoop:
             "calls": self._calls,
             "passes": self._passes,
             "open": [one.state() for one in self._open],
-            "own": [kept.draws.own() for kept in self._loaders.values()],
+            "own": [kept.between_passes() for kept in self._loaders.values()],
         }
 
     # --- epochs -------------------------------------------------------------------------------------------------
@@ -220,6 +224,7 @@ class EpochLoop:
     def _begin_pass(self, kept: KeptLoader, iterator: BatchIterator) -> LoaderPass:
         """Begin a pass, or bring it back to the batch behind the boundary from which the job resumed."""
         job, before, self._resumed = self._job, self._resumed, None
+        self._counted = 0
         job._go_on_in_loop()
         if before is None or not before["open"]:
             if before is not None:  # the boundary lies before this pass
@@ -267,7 +272,9 @@ class EpochLoop:
             )
         number = len(self._loaders)
         if number < len(self._own_before) and id(loader) in self._alive:
-            kept.draws.put_back_own(self._own_before[number])
+            kept.begin_from(self._own_before[number])
+        if kept.has_place:
+            self._job._keep_elsewhere(kept.loader.dataset)
         self._loaders[id(loader)] = kept
         return kept
 
@@ -300,6 +307,9 @@ class EpochLoop:
     def _go_on_counting(self, iterator: BatchIterator, had: int) -> None:
         """Have an enumerate() around the batches count on behind those that were had."""
         counted = enumerations.find_enumeration(iterator, list(_library_frames()))
+        if counted is not None and id(counted) == self._counted:
+            return  # around two loaders side by side: the first of them had it count on
+        self._counted = id(counted)
         if (counted is None or not enumerations.advance(counted, had)) and self._speaks.counts_batches():
             self._speaks.say_of_count(had)
 

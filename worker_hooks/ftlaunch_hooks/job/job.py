@@ -80,7 +80,8 @@ class Job:
         self._snapshots.digests = replica_digests.asked_for(self._page, coordinator.world_size, names_go_to)
         self._boundary = Boundary(coordinator, self._state, self._snapshots, self._watch, self._losses)
         self._begin(kind)
-        self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
+        self._known = dict(objects)
+        self._unsaved = UnsavedState(self._known, self._page, coordinator.rank)
 
     def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         self._state = RankState(
@@ -110,7 +111,8 @@ class Job:
         self._state.hold_structure()
         self._boundary.turn_to(self._state, self._trainings, self.step)
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
-        self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
+        self._known = dict(objects)
+        self._unsaved = UnsavedState(self._known, self._page, self._coordinator.rank)
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
@@ -268,6 +270,9 @@ class Job:
             self.step += 1
         else:
             self._complete(last=False)
+
+    def _keep_elsewhere(self, target: object) -> None:
+        self._known[f"kept by batches() {id(target)}"] = target
 
     def _moves(self, sampler: object) -> bool:
         return self._positions.moves(sampler)
