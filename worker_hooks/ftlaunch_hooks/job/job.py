@@ -23,7 +23,7 @@ from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.boundary import Boundary
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.epoch_loop import Batches, EpochLoop
-from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
+from ftlaunch_hooks.job.restore import READ_EARLY, AttachError, restore, skip_bad_data
 from ftlaunch_hooks.job.script_end import NO_FINISH, at_ordinary_end
 from ftlaunch_hooks.job.trainings import keep_end
 from ftlaunch_hooks.observe import replica_digests
@@ -58,6 +58,8 @@ class Job:
         self._take(objects, choices, found)
         kind, step = coordinator.resume()
         restored = restore(self._state, self._positions, kind, step, coordinator, saved)
+        if self._positions.read_early and coordinator.rank == 0:
+            say(READ_EARLY.format(name=self._positions.read_early[0]))
         if not trainings.ends:
             skip_bad_data(self._positions, coordinator.checkpoint_dir)
         self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
