@@ -28,6 +28,38 @@ def _run(job: FtJob, out: Path, *words: str, faults: str = "", ranks: int = 1) -
     )
 
 
+@pytest.mark.parametrize("place", ["stepped:1:2", "validation:2:0", "late:4:0"])
+@pytest.mark.long
+def test_a_job_that_was_told_to_stop_goes_on_bit_for_bit(place: str, job: FtJob, tmp_path: Path) -> None:
+    _run(job, tmp_path / "calm")
+    assert job.wait() == 0, job.stderr
+    job.job_id += "-broken"
+    job.run_dir = tmp_path / "run_broken"
+    _run(job, tmp_path / "broken", faults=f"{place}:term")
+    ends = job.wait()
+    if not place.startswith("late:4"):  # there the last step is complete before anything could be agreed
+        assert ends == 75, job.stderr
+        _run(job, tmp_path / "broken", faults=f"{place}:term")
+        assert job.wait() == 0, job.stderr
+    _compare(job, tmp_path / "calm", tmp_path / "broken", place)
+
+
+def test_a_job_that_has_ended_makes_no_epoch_more(job: FtJob, tmp_path: Path) -> None:
+    _run(job, tmp_path / "first", "--epochs", "2")
+    assert job.wait() == 0, job.stderr
+    _run(job, tmp_path / "second", "--epochs", "2")
+    assert job.wait() == 0, job.stderr
+    assert not (tmp_path / "second" / "loss_0.csv").exists()
+    job.out = tmp_path / "first"
+    final = job.final()
+    job.out = tmp_path / "second"
+    assert job.final() == final
+    _run(job, tmp_path / "third", "--epochs", "3")
+    assert job.wait() == 0, job.stderr
+    job.out = tmp_path / "third"
+    assert sorted(job.losses()) == list(range(12, 18))
+
+
 def _compare(job: FtJob, calm: Path, broken: Path, faults: str) -> None:
     job.out = calm
     losses, final = job.losses(), job.final()

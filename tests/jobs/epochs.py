@@ -69,6 +69,15 @@ def lose_memory() -> None:
         page.set_slot(slot, NONE)
 
 
+def await_order() -> None:
+    """Wait until the ranks have been told at which step to stop: steps are short here, and would outrun it."""
+    page = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), RANK))
+    deadline = time.monotonic() + 60
+    while page.stop_at == NONE:
+        assert time.monotonic() < deadline, "no step to stop at was told"
+        time.sleep(0.001)
+
+
 def reach(out: Path, place: str, epoch: int, number: int = 0) -> None:
     """The script is at a place: do what was ordered there."""
     for fault in os.environ.get("EPOCHS_FAULTS", "").split():
@@ -79,6 +88,7 @@ def reach(out: Path, place: str, epoch: int, number: int = 0) -> None:
         mark.touch()
         if how == "term":
             os.kill(os.getpid(), signal.SIGTERM)
+            await_order()
             continue
         if how == "storage":
             lose_memory()

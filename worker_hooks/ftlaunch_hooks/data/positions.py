@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
@@ -11,6 +12,8 @@ from torch.utils.data import DataLoader
 from ftlaunch_contract.checkpoint.skipped_samples import Spans
 from ftlaunch_hooks.data.batch_sampler import PositionedSampler
 from ftlaunch_hooks.tensors.json_codec import StateError
+
+_LOADERS_OWN = 2  # references to an iterator that only its loader holds: that one, and the one that counts them
 
 
 class Position(Protocol):
@@ -45,6 +48,21 @@ class Positions:
                     f"cannot attach: `{name}` takes its batches from a sampler that keeps the position itself; "
                     "attach that sampler instead, and use a plain DataLoader"
                 )
+
+        self.read_early = [name for name, loader in self._loaders.items() if _is_being_read(loader)]
+        """names of loaders of which the script holds an iterator, made before attach(): no other place reaches it"""
+
+    def at_end(self) -> list[str]:
+        """Return the names of loaders that were restored behind the last batch of a pass: the next one has none."""
+        return [name for name, loader in self._loaders.items() if _is_at_end(loader)]
+
+    def check_not_read(self) -> None:
+        """Raises StateError where a position was restored that does not reach an iterator which the script holds."""
+        for name in self.read_early:
+            raise StateError(
+                f"cannot restore `{name}`: the script holds an iterator of it that was made before attach(), and which"
+                " begins anew; make the iterator after attach()"
+            )
 
     def advance(self) -> int:
         """A step is complete: move every sampler on; returns the samples consumed, of all of them."""
@@ -96,6 +114,27 @@ class Positions:
                 "position of a StatefulDataLoader is one rank's; use ResumableBatchSampler where the number of ranks "
                 f"may change, or start with {saved}"
             )
+
+
+def _is_being_read(loader: DataLoader[Any]) -> bool:
+    """Whether somebody else than a StatefulDataLoader itself holds the iterator that it made last."""
+    held = vars(loader)
+    if held.get("_iterator") is None or held.get("_initial_iter_for_state_dict"):
+        return False
+    return sys.getrefcount(held["_iterator"]) > _LOADERS_OWN
+
+
+def _is_at_end(loader: DataLoader[Any]) -> bool:
+    """Whether the place that a StatefulDataLoader was given is behind the last batch, and before the pass's end."""
+    state = vars(loader).get("next_iter_state")
+    if not isinstance(state, Mapping) or state.get("_iterator_finished"):
+        return False
+    snapshot = state.get("_snapshot", {})
+    had = state.get("_num_yielded", snapshot.get("_snapshot_step", 0) + state.get("_steps_since_snapshot", 0))
+    try:
+        return bool(had == len(loader))
+    except TypeError:  # an IterableDataset of unknown length
+        return False
 
 
 def _is_position(target: object) -> bool:

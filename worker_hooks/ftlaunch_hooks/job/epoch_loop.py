@@ -65,6 +65,9 @@ class Steps(Protocol):
     def _batch_fetched(self, batch: Any) -> None:
         """A step begins with this batch."""
 
+    def _keep_elsewhere(self, target: object) -> None:
+        """The loops save an object that is not attached: nobody is to say that it is not saved."""
+
     def _moves(self, sampler: object) -> bool:
         """Whether an attached sampler is moved on with each step."""
 
@@ -84,6 +87,7 @@ class EpochLoop:
         self._open: list[LoaderPass] = []  # the pass that counts steps, and those beside it
         self._beside: deque[dict[str, Any]] = deque()  # passes beside that one, which are to go on where they were
         self._step_is_open = False
+        self._counted = 0  # id of an enumerate() around the newest batch that was given its count
         self._alive: set[int] = set()  # ids of loaders that there are as a job goes on
         self._resumed = saved
         # What loaders drew from beside the process's generators, where the job resumes between two passes: one that the
@@ -111,7 +115,7 @@ class EpochLoop:
             "calls": self._calls,
             "passes": self._passes,
             "open": [one.state() for one in self._open],
-            "own": [kept.draws.own() for kept in self._loaders.values()],
+            "own": [kept.between_passes() for kept in self._loaders.values()],
         }
 
     # --- epochs -------------------------------------------------------------------------------------------------
@@ -165,8 +169,7 @@ class EpochLoop:
         self._calls, self._epoch_at = 0, None
         if is_open:
             self._job._complete(last=last)
-        self._loaders.clear()  # a body may make its loaders itself
-        self._own_before = []
+        self._forget_loaders(goes_on=False)
 
     def finish(self) -> None:
         """The script says that its training is over, behind loops that were left early, or have no job.epochs()."""
@@ -196,7 +199,7 @@ class EpochLoop:
             self._job._complete(last=False)
         self._calls += 1
         if not self._in_epochs:
-            self._loaders.clear()
+            self._forget_loaders(goes_on=self._resumed is not None)
         kept = self._keep(loader)
         if self._resumed is not None and self._in_epochs and self._calls <= _made_passes(self._resumed):
             return
@@ -224,6 +227,7 @@ class EpochLoop:
     def _begin_pass(self, kept: KeptLoader, iterator: BatchIterator) -> LoaderPass:
         """Begin a pass, or bring it back to the batch behind the boundary from which the job resumed."""
         job, before, self._resumed = self._job, self._resumed, None
+        self._counted = 0
         job._go_on_in_loop()
         if before is None or not before["open"]:
             if before is not None:  # the boundary lies before this pass
@@ -271,9 +275,17 @@ class EpochLoop:
             )
         number = len(self._loaders)
         if number < len(self._own_before) and id(loader) in self._alive:
-            kept.draws.put_back_own(self._own_before[number])
+            kept.begin_from(self._own_before[number])
+        if kept.has_place:
+            self._job._keep_elsewhere(kept.loader.dataset)
         self._loaders[id(loader)] = kept
         return kept
+
+    def _forget_loaders(self, *, goes_on: bool) -> None:
+        """The body of an epoch has ended: the next one may make its loaders itself. goes_on: it is the first one."""
+        self._loaders.clear()
+        if not goes_on:
+            self._own_before = []
 
     def _seed(self, loader: DataLoader[Any]) -> int:
         """Return the seed of a pass that begins: another one for each."""
@@ -294,6 +306,9 @@ class EpochLoop:
     def _go_on_counting(self, iterator: BatchIterator, had: int) -> None:
         """Have an enumerate() around the batches count on behind those that were had."""
         counted = enumerations.find_enumeration(iterator, list(_library_frames()))
+        if counted is not None and id(counted) == self._counted:
+            return  # around two loaders side by side: the first of them had it count on
+        self._counted = id(counted)
         if (counted is None or not enumerations.advance(counted, had)) and self._speaks.counts_batches():
             self._speaks.say_of_count(had)
 

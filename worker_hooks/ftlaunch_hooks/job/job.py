@@ -26,7 +26,7 @@ from ftlaunch_hooks.job.boundary import Boundary
 from ftlaunch_hooks.job.coordinator import Coordinator
 from ftlaunch_hooks.job.early_end import EarlyEnd, Fingerprint, fingerprint, is_left_by_break
 from ftlaunch_hooks.job.epoch_loop import Batches, EpochLoop
-from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
+from ftlaunch_hooks.job.restore import READ_EARLY, AttachError, restore, skip_bad_data
 from ftlaunch_hooks.job.resume_verification import ResumeVerification
 from ftlaunch_hooks.job.script_end import NO_FINISH, at_ordinary_end
 from ftlaunch_hooks.job.trainings import keep_end
@@ -70,6 +70,8 @@ class Job:
         self._take(objects, choices, found)
         kind, step = coordinator.resume()
         restored = restore(self._state, self._positions, kind, step, coordinator, saved)
+        if self._positions.read_early and coordinator.rank == 0:
+            say(READ_EARLY.format(name=self._positions.read_early[0]))
         if not trainings.ends:
             skip_bad_data(self._positions, coordinator.checkpoint_dir)
         self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
@@ -98,7 +100,8 @@ class Job:
             coordinator, self._state, self._snapshots, self._watch, self._losses, self._verification.note_snapshot
         )
         self._begin(kind, objects)
-        self._unsaved = UnsavedState(objects, self._page, coordinator.rank, self._state, choices)
+        self._known = dict(objects)
+        self._unsaved = UnsavedState(self._known, self._page, coordinator.rank, self._state, choices)
 
     def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         self._state = RankState(
@@ -129,7 +132,8 @@ class Job:
         self._boundary.turn_to(self._state, self._trainings, self.step)
         self._verification.begin(objects, self.step, Resume.FRESH, is_comparable=False)
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
-        self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank, self._state, choices)
+        self._known = dict(objects)
+        self._unsaved = UnsavedState(self._known, self._page, self._coordinator.rank, self._state, choices)
 
     def _watch_beginning(self, frame: FrameType) -> None:
         """Look whether the script's own loop begins at its first pass though the job has resumed.
@@ -320,6 +324,9 @@ class Job:
 
     def _batch_fetched(self, batch: Any) -> None:
         self._verification.note_batch(sample_of([batch]))
+
+    def _keep_elsewhere(self, target: object) -> None:
+        self._known[f"kept by batches() {id(target)}"] = target
 
     def _moves(self, sampler: object) -> bool:
         return self._positions.moves(sampler)

@@ -37,6 +37,15 @@ _WORKERS = (
     " in the middle of an epoch are others, and the run is not exact; draw them from the sample's number, or use a"
     " ft.ResumableBatchSampler, whose workers are seeded for each sample"
 )
+READ_EARLY = (
+    "the script holds an iterator of `{name}` that was made before attach(): where it is reaches no resumed run, which"
+    " will be refused; make the iterator after attach()"
+)
+_AT_END = (
+    "the loader `{name}` had handed out the last batch of its pass: its next pass has no batch, so that what follows"
+    " the pass in the script runs; a loop over epochs that begins at a number made of job.step ends an epoch too early,"
+    " and then the run is not exact; write `for epoch in job.epochs(number):` and in it `for batch in job.batches({name}):`"
+)
 
 
 _OTHER_HASHES = (
@@ -73,6 +82,9 @@ def restore(
         restored = _load(state, kind, step, coordinator, opened)
         if restored is not None:
             positions.check_ranks(restored.world_size, coordinator.world_size)
+            if kind != Resume.WEIGHTS and step > 0:
+                positions.check_not_read()
+                _say_of_ends(state, positions, coordinator)
             if coordinator.rank == 0:
                 for difference in differing_seeds(restored.seeds, bootstrap.own_seeds(), step):
                     say(difference)
@@ -100,6 +112,13 @@ def differing_seeds(saved: Seeds, now: Seeds, step: int) -> list[str]:
     if None not in (saved.job, now.job) and saved.job != now.job:
         found.append(_OTHER_SEED.format(step=step))
     return found
+
+
+def _say_of_ends(state: RankState, positions: Positions, coordinator: Coordinator) -> None:
+    """Job.batches() brings its loaders back itself; without that a loader may have to be asked once in vain."""
+    if coordinator.rank == 0 and state.saved_loops is None:
+        for name in positions.at_end():
+            say(_AT_END.format(name=name))
 
 
 def check_usable(kind: Resume, coordinator: Coordinator) -> None:

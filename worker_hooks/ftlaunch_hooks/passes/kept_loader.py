@@ -76,10 +76,13 @@ class KeptLoader:
         """Whether batches are made in workers that live from pass to pass already."""
         return self.loader.num_workers > 0 and self.loader.persistent_workers and self.loader._iterator is not None
 
-    def make(self, indices: Indices) -> Iterator[Any]:
-        """Ask the loader for the iterator of a pass, which takes its indices from `indices`."""
-        if _is_stateful(self.loader) and not self.is_stream:
-            vars(self.loader).update(next_iter_state=None)  # of an attached one: the pass is brought back here
+    def make(self, indices: Indices, *, from_place: bool = False) -> Iterator[Any]:
+        """Ask the loader for the iterator of a pass, which takes its indices from `indices`.
+
+        from_place: `go_in_data_to` was called for this pass.
+        """
+        if _is_stateful(self.loader) and not from_place:
+            self._forget_state()
         loader, order = self.loader, self._order
         name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
         living = loader._iterator if self.has_workers else None
@@ -91,6 +94,13 @@ class KeptLoader:
                 return iter(loader)
             finally:
                 order.indices = None
+
+    def _forget_state(self) -> None:
+        """Of a StatefulDataLoader that is attached, too: asked for its state it makes an iterator, and keeps that."""
+        held = vars(self.loader)
+        if held.get("_initial_iter_for_state_dict"):
+            held.update(_iterator=None, _initial_iter_for_state_dict=False)
+        held["next_iter_state"] = None
 
     def _worker_start(self) -> Any:
         return WorkerStart(self.loader.worker_init_fn, self.loader.collate_fn) if self.loader.num_workers else None
@@ -136,10 +146,26 @@ class KeptLoader:
         """The loader's own sampler of batches, or of samples where it makes no batches."""
         return self._order.sampler_of_loader
 
+    @property
+    def has_place(self) -> bool:
+        """Whether the data set is a stream that says where it is."""
+        return self.is_stream and _has_place(self.loader.dataset)
+
     def place_in_data(self) -> Any:
-        """Return what the data set of a stream says of its place before a pass, as it may be saved."""
+        """Return what the data set of a stream says of its place between two passes, as it may be saved."""
         data: Any = self.loader.dataset
-        return copy.deepcopy(data.state_dict()) if _has_place(data) else None
+        return copy.deepcopy(data.state_dict()) if self.has_place else None
+
+    def between_passes(self) -> dict[str, Any]:
+        """Return what the loader's next pass begins with, beside the process's generators."""
+        return {"draws": self.draws.own(), "data": self.place_in_data()}
+
+    def begin_from(self, saved: dict[str, Any]) -> None:
+        """Have the next pass begin with what `between_passes` has returned."""
+        self.draws.put_back_own(saved["draws"])
+        if saved["data"] is not None and self.has_place:
+            data: Any = self.loader.dataset
+            data.load_state_dict(saved["data"])
 
     def place_of_stream(self) -> Any:
         """Return where the stream is in the middle of a pass, as it may be saved; None where nobody can say.
@@ -158,7 +184,7 @@ class KeptLoader:
 
     def say_if_persistent(self) -> None:
         """Say once that workers keep what nobody saves."""
-        if self.is_stream and hasattr(self.loader.dataset, "state_dict") and not self._told:
+        if self.has_place and not self._told:
             self._told = True
             say(_PERSISTENT)
 
@@ -278,7 +304,8 @@ class _StreamPass(LoaderPass):
         kept.draws.put_back(self._began_at)
         place = saved["ahead"]["place"]
         kept.go_in_data_to(self._data_began_at if place is None else place)
-        self._iterator = kept.make(kept.indices(seed, self._began_at, skipped=0))
+        indices = kept.indices(seed, self._began_at, skipped=0)
+        self._iterator = kept.make(indices, from_place=place is not None)
         if place is None:
             self._read_again(saved["had"])
         elif self._numbers is not None:

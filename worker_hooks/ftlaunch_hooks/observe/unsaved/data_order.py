@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -62,21 +62,46 @@ class DataOrder:
 
     def _is_lost(self, loader: Any) -> bool:
         """A list of batches the script has made itself, for the step at which it is; everything else begins anew."""
-        objects = self._objects.values()
-        kept = [*objects, *(one for target in objects for one in getattr(target, "keeps_position_of", ()))]
-        known = {id(one) for one in kept}
+        if self._moves_in_workers(loader):
+            return True
+        known = self._known()
         order = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         made = not isinstance(order, Sampler) and not isinstance(loader.dataset, IterableDataset)
         return not made and not any(id(one) in known for one in _within(loader, _DEEP))
 
+    def _known(self) -> set[int]:
+        """Ids of what is attached, and of what attached objects bring back to its position."""
+        objects = self._objects.values()
+        return {id(one) for one in (*objects, *_brought_back(objects))}
+
+    def _moves_in_workers(self, loader: Any) -> bool:
+        """Whether an attached data set has its position in copies, those of workers, which nobody asks for it."""
+        data = loader.dataset
+        if not loader.num_workers or not isinstance(data, IterableDataset) or hasattr(loader, "state_dict"):
+            return False
+        brought_back = {id(one) for one in _brought_back(self._objects.values())}
+        return any(one is data for one in self._objects.values()) and id(loader) not in brought_back
+
     def _say(self, loader: Any) -> None:
+        if self._moves_in_workers(loader):
+            say(
+                f"the position of an attached data set ({type(loader.dataset).__name__}) moves in the workers of its"
+                " DataLoader, and the one that is saved does not: after a resume the data begins anew, and the run is"
+                " not exact; take the batches from job.batches(loader), or leave num_workers out"
+            )
+            return
         data = loader.dataset if isinstance(loader.dataset, IterableDataset) else loader.sampler
         say(
             f"the order of the data of a DataLoader ({type(data).__name__}) is not saved: after a resume its iterator"
-            " begins anew, and samples come twice or not at all, unless the script skips those it has had; give it a"
-            " ft.ResumableBatchSampler as batch_sampler=, and attach that (a loader for evaluation: make its iterator"
-            " under torch.no_grad(), or in job.phase('eval'))"
+            " begins anew, and samples come twice or not at all, unless the script skips those it has had; write"
+            " `for epoch in job.epochs(number):` and in it `for batch in job.batches(loader):` (a loader for evaluation:"
+            " make its iterator under torch.no_grad(), or in job.phase('eval'))"
         )
+
+
+def _brought_back(objects: Iterable[Any]) -> list[Any]:
+    """What attached objects say that they bring back to its position."""
+    return [one for target in objects for one in getattr(target, "keeps_position_of", ())]
 
 
 def _kinds_of_loaders() -> list[Any]:

@@ -8,7 +8,7 @@ from itertools import islice
 from types import FrameType
 
 from ftlaunch_hooks.observe.reachable.kinds import is_library
-from ftlaunch_hooks.observe.unsaved.loop_places import asks_for_step
+from ftlaunch_hooks.observe.unsaved.loop_places import asks_before_loops, asks_for_step
 from ftlaunch_hooks.observe.unsaved.loop_source import source_of
 from ftlaunch_hooks.process.say import say
 
@@ -57,8 +57,8 @@ class EpochLoops:
             self.say_once(_EMPTY.format(step=step))
 
     def asks_for_place(self) -> bool:
-        """Whether one of the script's functions that run now asks for the step of the job."""
-        return any(asks_for_step(frame) for frame in _frames())
+        """Whether one of the script's functions that run now has asked for the step of the job before its loops."""
+        return any(asks_before_loops(frame) for frame in _frames())
 
     def counts_batches(self) -> bool:
         """Whether the script's innermost loop goes through an enumerate()."""
