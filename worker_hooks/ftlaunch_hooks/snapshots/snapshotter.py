@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftlaunch_contract.checkpoint import health_mark, layout
@@ -28,6 +28,13 @@ from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder
 from ftlaunch_hooks.state.collector import Collected, TensorItem
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import JsonCache
+
+_TRIES = 3
+_WRITTEN = (
+    "a thread writes to `{name}` while a snapshot copies it ({tries} times out of {tries}): the snapshot may hold parts"
+    " of two of its values, and a run that resumes from it is not exact; let state_dict() return copies that are made"
+    " under the thread's lock"
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,7 @@ class Snapshotter:
         self._need = 0
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
+        self._told_of_writes = False
 
     @property
     def newest(self) -> int:
@@ -165,11 +173,8 @@ class Snapshotter:
             slot.lay_out(new.collected.items)
             self.laying_out += time.perf_counter() - began if first else 0.0
             self._compare(new)
-            slot.host.run()
-            slot.gpu.wait_for_gpus()
-            private = slot.gpu.privately() if slot.gpu.sources else None
+            private, new = self._copy_untorn(slot, new)
             if private is None:
-                slot.gpu.run()
                 self._commit(number, new)
                 return True
         except NoRoomError as error:
@@ -177,6 +182,28 @@ class Snapshotter:
             return False
         self._copying = self._thread.submit(self._copy_and_commit, private, number, new)
         return True
+
+    def _copy_untorn(self, slot: Slot, new: Snapshot) -> tuple[Copies | None, Snapshot]:
+        """Copy the state, and collect and copy it again while a thread writes to it meanwhile.
+
+        Returns the copies that are left to be made from private sources, if there are any, and what was copied.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            slot.host.run()
+            slot.gpu.wait_for_gpus()
+            private = slot.gpu.privately() if slot.gpu.sources else None
+            if private is None:
+                slot.gpu.run()
+            written = new.collected.watch.written()
+            if not written:
+                break
+            if tries_left:
+                new = replace(new, collected=self._state.collect(new.step))
+                slot.lay_out(new.collected.items)
+            elif not self._told_of_writes:
+                self._told_of_writes = True
+                say(_WRITTEN.format(name=written[0], tries=_TRIES))
+        return private, new
 
     def _copy_and_commit(self, private: Copies, number: int, new: Snapshot) -> None:
         """In the snapshot thread."""

@@ -150,7 +150,7 @@ class RankState:
         state[RNG] = encode(self._rng_state(), (RNG,), self._put_rng)
         items = self._collector.finish()
         state[memory_layout.NAME] = self._collector.layouts
-        collected = Collected(items, state, self._collector.outside)
+        collected = Collected(items, state, self._collector.outside, self._collector.watch)
         if self._structure is not None:
             self._structure.check(collected)
         return collected
