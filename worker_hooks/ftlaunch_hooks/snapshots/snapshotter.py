@@ -30,6 +30,7 @@ from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import JsonCache
 
 _TRIES = 3
+_LEAST_PAUSE = 0.001  # seconds
 _WRITTEN = (
     "a thread writes to `{name}` while a snapshot copies it ({tries} times out of {tries}): the snapshot may hold parts"
     " of two of its values, and a run that resumes from it is not exact; let state_dict() return copies that are made"
@@ -87,7 +88,7 @@ class Snapshotter:
         self._need = 0
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
-        self._told_of_writes = False
+        self._knows_of_writes = self._told_of_writes = False
 
     @property
     def newest(self) -> int:
@@ -189,14 +190,20 @@ class Snapshotter:
         Returns the copies that are left to be made from private sources, if there are any, and what was copied.
         """
         for tries_left in reversed(range(_TRIES)):
+            began = time.perf_counter()
             slot.host.run()
             slot.gpu.wait_for_gpus()
             private = slot.gpu.privately() if slot.gpu.sources else None
             if private is None:
                 slot.gpu.run()
+            if self._knows_of_writes:
+                # An operation counts as a write when it ends. One that had begun before the copy has ended by the time
+                # that another such copy would take.
+                time.sleep(max(time.perf_counter() - began, _LEAST_PAUSE))
             written = new.collected.watch.written()
             if not written:
                 break
+            self._knows_of_writes = True
             if tries_left:
                 new = replace(new, collected=self._state.collect(new.step))
                 slot.lay_out(new.collected.items)
