@@ -13,10 +13,11 @@ from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state import gradients
+from ftlaunch_hooks.state import compiled_shapes, gradients
 from ftlaunch_hooks.state.anew import Anew
 from ftlaunch_hooks.state.attached import RNG, TAKEN, check_attachable, make_parts
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
+from ftlaunch_hooks.state.compiled_shapes import CompiledShapes
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
 from ftlaunch_hooks.state.parts import Names, few
@@ -88,7 +89,7 @@ class RankState:
         self._parts = make_parts(kept, self._names)
         self._anew = Anew(anew or {}, {name: kept[name] for name in self._parts})
         self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
-        self._gradients = _gradients(kept, self._names)
+        self._gradients, self._compiled = _gradients(kept, self._names), CompiledShapes()
         self._collector = Collector(rank, self.node, self._agreement(peers))
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
         self._generators, self._rng_buffers = rng.Generators(OwnGenerators(attached, reached)), rng.Buffers()
@@ -147,6 +148,8 @@ class RankState:
         state[gradients.NAME] = self._gradients.collect(self._collector)
         if layouts := self._layouts.collect():
             state[bucket_layout.NAME] = layouts
+        if compiled := self._compiled.collect():
+            state[compiled_shapes.NAME] = compiled
         state[RNG] = encode(self._rng_state(), (RNG,), self._put_rng)
         items = self._collector.finish()
         state[memory_layout.NAME] = self._collector.layouts
@@ -187,6 +190,7 @@ class RankState:
         self._restored = saved.step > 0  # at step 0 DDP has done in this process what it had done in the first one
         if self._restored and (why := self._layouts.replay(state.get(bucket_layout.NAME))):
             self._tell_of_buckets(why)
+        self._compiled.resume(state.get(compiled_shapes.NAME, {}), tell=self.rank == 0)
         anew = self._anew.names(state)
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
         if gradients.NAME in state:
