@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.batches.newest_batch import NewestBatch
-from ftlaunch_hooks.adapters.batches.passes import PERSISTENT, Draws, EpochLoops
 from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse, take_replicated
+from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
+from ftlaunch_hooks.passes.draws import PERSISTENT, Draws
+from ftlaunch_hooks.passes.newest_batch import NewestBatch
+from ftlaunch_hooks.state.random_numbers import shared as random_numbers
 
 _KNOWN = "Accelerate 1.15"
 _OF_ACCELERATOR = (
@@ -160,7 +161,7 @@ class _Loader:
             return self._saved
         ended = self._loader.end_of_dataloader  # then the newest two fetches have brought nothing
         before = 3 if ended else 1
-        ahead = random_numbers.cooked(self._ahead_at[-before]) if len(self._ahead_at) >= before else None
+        ahead = random_numbers.to_save(self._ahead_at[-before]) if len(self._ahead_at) >= before else None
         place = {"had": self._fetches - ended, "began_at": self._began_at, "ahead_at": ahead, "ended": ended}
         within = {**place, "sample": self._newest.sample()} if self._passes else None
         return {"iteration": self._loader.iteration, "within": within, **self._draws.own()}

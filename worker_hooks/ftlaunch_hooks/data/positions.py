@@ -50,6 +50,10 @@ class Positions:
             position.advance()
         return sum(position.consumed for position in self._moved)
 
+    def moves(self, sampler: object) -> bool:
+        """Whether a sampler is attached, and moved on with each step."""
+        return any(one is sampler for one in self._moved)
+
     @property
     def skippable(self) -> bool:
         """Whether a count of consumed samples names a sample: there is one sampler, and it is a PositionedSampler."""

@@ -67,7 +67,8 @@ def leave_generators_alone(kind: type, position: Callable[[Any], int]) -> None:
 
     @functools.wraps(make)
     def make_and_put_back(loader: Any) -> Any:
-        sampler = next((one for one in (loader.batch_sampler, loader.sampler) if isinstance(one, kind)), None)
+        held = [getattr(one, "sampler_of_loader", one) for one in (loader.batch_sampler, loader.sampler)]
+        sampler = next((one for one in held if isinstance(one, kind)), None)
         if sampler is None:
             return make(loader)
         generator = torch.default_generator if loader.generator is None else loader.generator

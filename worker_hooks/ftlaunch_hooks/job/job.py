@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
@@ -21,6 +22,7 @@ from ftlaunch_contract.protocol import RESTORED_FROM, Flag, Phase, Resume, Why
 from ftlaunch_hooks.data.positions import Positions
 from ftlaunch_hooks.job.boundary import Boundary
 from ftlaunch_hooks.job.coordinator import Coordinator
+from ftlaunch_hooks.job.epoch_loop import Batches, EpochLoop
 from ftlaunch_hooks.job.restore import AttachError, restore, skip_bad_data
 from ftlaunch_hooks.job.script_end import NO_FINISH, at_ordinary_end
 from ftlaunch_hooks.job.trainings import keep_end
@@ -59,6 +61,7 @@ class Job:
         if not trainings.ends:
             skip_bad_data(self._positions, coordinator.checkpoint_dir)
         self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
+        self._follow_loops()
         self.attempt: int = coordinator.attempt
         self.restored_from: str | None = RESTORED_FROM.get(kind)
         self.from_other_job = kind == Resume.LOADED
@@ -77,7 +80,8 @@ class Job:
         self._snapshots.digests = replica_digests.asked_for(self._page, coordinator.world_size, names_go_to)
         self._boundary = Boundary(coordinator, self._state, self._snapshots, self._watch, self._losses)
         self._begin(kind)
-        self._unsaved = UnsavedState(objects, self._page, coordinator.rank)
+        self._known = dict(objects)
+        self._unsaved = UnsavedState(self._known, self._page, coordinator.rank)
 
     def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         self._state = RankState(
@@ -85,6 +89,12 @@ class Job:
             found, self._coordinator.node, choices.replicated, choices.anew, choices.stands_for,
         )  # fmt: skip
         self._positions = Positions(objects, choices.frozen, counted_before=bool(self._trainings.ends))
+
+    def _follow_loops(self) -> None:
+        """Have the loops of epochs() and batches() begin, or go on where the restored state was in them."""
+        ranks = self._coordinator.world_size
+        self._epoch_loop = EpochLoop(self, self._state.saved_loops, self._coordinator.rank, ranks)
+        self._state.loops = self._epoch_loop.state
 
     def _attach_again(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         """Another training of this process begins, one step behind the end of the one before: see attach()."""
@@ -95,12 +105,14 @@ class Job:
         self._unsaved.close()
         self._open_step = self.restored_from = None
         self._take(objects, choices, found)
+        self._follow_loops()
         self._page.consumed, self._page.phase = 0, Phase.STARTUP
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._state.hold_structure()
         self._boundary.turn_to(self._state, self._trainings, self.step)
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
-        self._unsaved = UnsavedState(objects, self._page, self._coordinator.rank)
+        self._known = dict(objects)
+        self._unsaved = UnsavedState(self._known, self._page, self._coordinator.rank)
 
     # --- what a script may ask ----------------------------------------------------------------------------
 
@@ -149,6 +161,26 @@ class Job:
             self._unsaved.loop_left(self._state.random_numbers())
         self._coordinator.finish()
 
+    def epochs(self, total: int) -> Generator[int]:
+        """Yield the number of each epoch still to be made, up to `total`.
+
+        In the body go through `batches(loader)`. A job that resumes goes on in the epoch it was in. What stands behind
+        the batches in the body runs once in effect: where a run is killed there, the next one goes on before the
+        epoch's last batch. What stands before them runs again as a job resumes within the epoch, with the random
+        numbers with which it had begun. Told to stop, it raises SystemExit as steps() does.
+        """
+        return self._epoch_loop.epochs(total)
+
+    def batches(self, loader: DataLoader[Any]) -> Batches:
+        """Return the batches of a DataLoader, to be gone through by a `for`; each batch is a step.
+
+        A job that resumes goes on behind the batches that it had: of a map-style data set it does not load them again.
+        An enumerate() around them goes on at its number. A second loader beside the first, as in
+        `zip(job.batches(one), job.batches(other))`, goes on where it was, and its batches are no steps of their own.
+        Raises AttachError for anything but a DataLoader, StateError for one whose passes cannot be brought back.
+        """
+        return self._epoch_loop.batches(loader)
+
     def step_done(self, loss: float | None = None) -> None:
         """Say that a step is complete, in a loop without steps(); within steps() only the loss is noted.
 
@@ -166,10 +198,7 @@ class Job:
         if self._page.phase == Phase.STARTUP or self._page.flags & Flag.LOOP_LEFT:
             self._page.phase = Phase.TRAIN
             self._page.lower_flag(Flag.LOOP_LEFT)
-        if self._boundary.cross_quietly(self.step + 1):
-            self.step += 1
-        else:
-            self._complete(last=False)
+        self._cross()
         self._open_step = self._open_step or OpenStep()
         self._open_step.stepped = False
 
@@ -179,8 +208,11 @@ class Job:
         The last step is saved. Call it on every rank, after the last step_done(); a second call does nothing.
         Raises AttachError within a loop of steps(), StateError when the state cannot be saved.
         """
+        self._epoch_loop.finish()
         if self._in_loop:
-            raise AttachError("cannot finish: the loop of steps() goes on; call finish() behind it, or not at all")
+            raise AttachError(
+                "cannot finish: the loop of steps() or epochs() goes on; call finish() behind it, or not at all"
+            )
         if self.is_over:
             return
         if self._kept != self.step:
@@ -211,6 +243,39 @@ class Job:
     def save(self) -> None:
         """Ask for a checkpoint of one of the next steps; returns at once. One rank asking is enough."""
         self._page.want_save = self.step
+
+    # --- what the loops of epochs() and batches() ask for: see epoch_loop.Steps ------------------------------------
+
+    def _enter_epochs(self) -> None:
+        self._unsaved.loop_begins(self.step, self._state.random_numbers())
+        self._enter()
+
+    def _go_on_in_loop(self) -> None:
+        self._in_loop = True
+        self._page.lower_flag(Flag.LOOP_LEFT)
+        self._page.phase = Phase.TRAIN
+
+    def _pause_loop(self) -> None:
+        self._in_loop = False
+
+    def _end_epochs(self) -> None:
+        if self._kept != self.step:
+            self._keep_last()
+        self._leave_loop()
+        self._unsaved.loop_left(self._state.random_numbers())
+        self._coordinator.finish()
+
+    def _cross(self) -> None:
+        if self._boundary.cross_quietly(self.step + 1):
+            self.step += 1
+        else:
+            self._complete(last=False)
+
+    def _keep_elsewhere(self, target: object) -> None:
+        self._known[f"kept by batches() {id(target)}"] = target
+
+    def _moves(self, sampler: object) -> bool:
+        return self._positions.moves(sampler)
 
     # --- the beginning, and step by step -------------------------------------------------------------------
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any
+from typing import Any, NoReturn
+
+from torch.utils.data import DataLoader
 
 from ftlaunch_contract.checkpoint.metadata import Trainings
 from ftlaunch_contract.protocol import RESTORED_FROM, Resume
 from ftlaunch_hooks.job.coordinator import Coordinator
+from ftlaunch_hooks.job.epoch_loop import Batches
 from ftlaunch_hooks.job.job import Job
 from ftlaunch_hooks.job.restore import AttachError, restore
 from ftlaunch_hooks.job.trainings import end_directory, name_of
@@ -57,11 +60,20 @@ class PassedTraining(Job):
             yield self.step
             self._refuse_step()
 
+    def epochs(self, total: int) -> Generator[int]:
+        """See Job: there is none."""
+        self._state.restore_rng()
+        yield from ()
+
+    def batches(self, loader: DataLoader[Any]) -> Batches:
+        """See Job. Raises AttachError."""
+        self._refuse_step()
+
     def step_done(self, loss: float | None = None) -> None:
         """See Job. Raises AttachError."""
         self._refuse_step()
 
-    def _refuse_step(self) -> None:
+    def _refuse_step(self) -> NoReturn:
         raise AttachError(
             f"cannot resume: {name_of(self._trainings)} of this process had ended at step {self.step} when the job"
             " went on to the next one, and now it makes a step more; start it with the settings that it had, or give"

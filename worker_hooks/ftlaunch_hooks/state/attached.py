@@ -17,7 +17,7 @@ from ftlaunch_hooks.tensors import memory_layout
 from ftlaunch_hooks.tensors.ddp import bucket_layout
 from ftlaunch_hooks.tensors.json_codec import StateError
 
-RNG = "rng"
+RNG, LOOPS = "rng", "epoch_loop"
 # names that are not free for attached objects
 TAKEN = {
     RNG: "random numbers",
@@ -25,6 +25,7 @@ TAKEN = {
     bucket_layout.NAME: "DDP's buckets",
     memory_layout.NAME: "tensors' layouts",
     compiled_shapes.NAME: "shapes of compiled code",
+    LOOPS: "place in job.epochs()",
 }
 
 

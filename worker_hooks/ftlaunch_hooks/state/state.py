@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state import compiled_shapes, gradients
 from ftlaunch_hooks.state.anew import Anew
-from ftlaunch_hooks.state.attached import RNG, TAKEN, check_attachable, make_parts
+from ftlaunch_hooks.state.attached import LOOPS, RNG, TAKEN, check_attachable, make_parts
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
 from ftlaunch_hooks.state.compiled_shapes import CompiledShapes
 from ftlaunch_hooks.state.module import ModulePart
@@ -97,6 +97,10 @@ class RankState:
         self._begun = self._restored = False
         self.in_steps = False  # the script's loop is over Job.steps(), which puts the generators back as it begins
         self._structure: Structure | None = None
+        self.loops: Callable[[], Any] | None = None
+        """asked, at each collection, where the loops of Job.epochs() and Job.batches() are; None: there are none"""
+        self.saved_loops: Any = None
+        """what `loops` had returned where this state was restored from"""
         self._share_out()
 
     def _agreement(self, peers: Sequence[Page]) -> ReplicaAgreement | None:
@@ -151,6 +155,8 @@ class RankState:
         if compiled := self._compiled.collect():
             state[compiled_shapes.NAME] = compiled
         state[RNG] = encode(self._rng_state(), (RNG,), self._put_rng)
+        if self.loops is not None and (loops := self.loops()) is not None:
+            state[LOOPS] = encode(loops, (LOOPS,), self._put_rng)
         items = self._collector.finish()
         state[memory_layout.NAME] = self._collector.layouts
         collected = Collected(items, state, self._collector.outside, self._collector.watch)
@@ -204,6 +210,7 @@ class RankState:
         self._rng_read = decode(state[RNG], lookup.get) if rank < saved.world_size else {}
         if self._rng_read:
             self._generators.check(self._rng_read)
+        self.saved_loops = decode(state[LOOPS], lookup.get) if LOOPS in state else None
 
     def reads_as(self, saved: SavedTensors) -> int:
         """The rank whose own this rank takes of what was saved. Raises StateError where there was none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ftlaunch_hooks.adapters.batches.batch_sample import same, sample_of
+from ftlaunch_hooks.passes.batch_sample import same, sample_of
 
 ROWS = torch.arange(12.0).reshape(3, 4)
 

@@ -11,11 +11,11 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks.adapters.batches.passes import EpochLoops
 from ftlaunch_hooks.adapters.lightning import strategies
 from ftlaunch_hooks.adapters.lightning.fabric_loader import FabricLoader
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
 from ftlaunch_hooks.adapters.refusal import check_first, check_members, check_ranks, refuse
+from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
 
 _KNOWN = "Lightning 2.6"
 _OF_FABRIC = "strategy world_size is_global_zero loggers setup setup_dataloaders"

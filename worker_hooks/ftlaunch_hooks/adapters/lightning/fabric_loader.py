@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.batches.newest_batch import NewestFetch
-from ftlaunch_hooks.adapters.batches.passes import PERSISTENT, Draws, EpochLoops
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
+from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
+from ftlaunch_hooks.passes.draws import PERSISTENT, Draws
+from ftlaunch_hooks.passes.newest_batch import NewestFetch
+from ftlaunch_hooks.state.random_numbers import shared as random_numbers
 
 _NONE = object()  # no batch is
 _OF_LOADER = "_dataloader _num_iter_calls"
@@ -104,7 +105,7 @@ class FabricLoader:
             if self._read(batches, saved["within"]["newest"] if left == 0 else None) is _NONE:
                 refuse(f"cannot resume: {had} batches of a pass were had, and the loader has {self._had} now")
             self._had += 1
-        if self._had and self.inner.num_workers and not random_numbers.alike(before, random_numbers.read_raw()):
+        if self._had and self.inner.num_workers and not random_numbers.are_alike(before, random_numbers.read_raw()):
             self._epochs.say_once(_AHEAD)
         self._draws.put_back_own(saved)
         return self._arrived()

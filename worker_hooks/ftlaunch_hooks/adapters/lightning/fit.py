@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import ftlaunch_hooks as ft
-from ftlaunch_hooks.adapters import random_numbers
 from ftlaunch_hooks.adapters.lightning import loops as fit_loops
 from ftlaunch_hooks.adapters.lightning import metrics, saved, strategies
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
 from ftlaunch_hooks.adapters.refusal import check_ranks
 from ftlaunch_hooks.adapters.words import check_place, word_of
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.random_numbers import shared as random_numbers
 
 _HOW = "ft.lightning.Callback(training=...)"
 _ENDLESS = 1 << 40  # steps: Lightning decides when it is enough, and finish() says so

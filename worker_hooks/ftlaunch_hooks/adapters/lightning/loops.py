@@ -11,12 +11,12 @@ from typing import Any
 
 from torch import Generator
 
-from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.batches.held_generators import HeldGenerators
-from ftlaunch_hooks.adapters.batches.newest_batch import NewestFetch
-from ftlaunch_hooks.adapters.batches.passes import PERSISTENT, Draws
 from ftlaunch_hooks.adapters.refusal import check_members, refuse
+from ftlaunch_hooks.passes.draws import PERSISTENT, Draws
+from ftlaunch_hooks.passes.held_generators import HeldGenerators
+from ftlaunch_hooks.passes.newest_batch import NewestFetch
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.random_numbers import shared as random_numbers
 
 _KNOWN = "Lightning 2.6"
 _OF_FIT = "run setup_data on_run_start on_run_end state_dict load_state_dict epoch_loop epoch_progress"
@@ -159,7 +159,7 @@ class Loops:
                 next(fetcher)
             else:
                 self._newest.fetch_again(lambda: next(fetcher), saved["newest"])
-            if before is not None and not random_numbers.alike(before, random_numbers.read_raw()):
+            if before is not None and not random_numbers.are_alike(before, random_numbers.read_raw()):
                 say(_AHEAD)
         return int(fetcher.fetched) + self._began
 

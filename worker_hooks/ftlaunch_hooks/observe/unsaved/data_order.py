@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Phase
+from ftlaunch_hooks.passes.kept_loader import is_kept
 from ftlaunch_hooks.process.say import say
 
 _DEEP = 4  # samplers and data sets within each other, as libraries wrap them
@@ -40,7 +41,7 @@ class DataOrder:
 
         @functools.wraps(make)
         def make_and_look(loader: Any) -> Any:
-            if not self._told and self._trains() and self._is_lost(loader):
+            if not self._told and not is_kept(loader) and self._trains() and self._is_lost(loader):
                 self._told = True
                 self._say(loader)
             return make(loader)

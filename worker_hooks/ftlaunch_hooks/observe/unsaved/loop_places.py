@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ftlaunch_hooks.observe.unsaved.loop_source import names_in, source_of
+from ftlaunch_hooks.observe.unsaved.loop_source import names_before_loops, names_in, source_of
 from ftlaunch_hooks.observe.unsaved.saved_elsewhere import SavedElsewhere
 from ftlaunch_hooks.observe.unsaved.value_looks import is_library, is_ours, is_script_object
 
@@ -41,6 +41,11 @@ def has_position(frame: FrameType, saved: SavedElsewhere) -> bool:
 def asks_for_step(frame: FrameType) -> bool:
     """Whether a function reads the step of the job: then it can go on where it was."""
     return any(_asks(frame, path) for path in names_in(frame.f_code))
+
+
+def asks_before_loops(frame: FrameType) -> bool:
+    """Whether a function has read the step of the job before its loops began: to begin them there."""
+    return any(_asks(frame, path) for path in names_before_loops(frame.f_code, frame.f_lasti))
 
 
 def _asks(frame: FrameType, path: str) -> bool:

@@ -34,6 +34,17 @@ def source_of(code: CodeType, offset: int) -> list[str]:
     return list(_dotted(expression))
 
 
+def names_before_loops(code: CodeType, offset: int) -> list[str]:
+    """The names that a function reads before its outermost `for` around `offset` begins, dotted.
+
+    offset: in bytes, as `frame.f_lasti`. Without a `for` around it: those that are read before `offset`.
+    """
+    instructions = list(dis.get_instructions(code))
+    loops = [one.offset for one in instructions if one.opname == "FOR_ITER" and one.offset <= offset < one.argval]
+    end = min(loops, default=offset)
+    return list(_dotted(one for one in instructions if one.offset < end))
+
+
 def names_in(code: CodeType) -> list[str]:
     """All names that a function reads, dotted."""
     return list(_dotted(dis.get_instructions(code)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import sys
-from array import array
 from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
@@ -20,6 +19,7 @@ from torch.utils.data import DataLoader, Sampler
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.parts import few
 from ftlaunch_hooks.state.random_numbers.made_generators import make
+from ftlaunch_hooks.state.random_numbers.shared import python_from, python_to_save
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 _MAKERS = ("dataset", "collate_fn", "collate_fn.__self__")  # of batches, in a DataLoader
@@ -42,8 +42,7 @@ def state_of(target: Any) -> dict[str, Any]:
     """The state of a generator, as `encode` takes it."""
     kind = kind_of(target)
     if kind == "random.Random":
-        version, words, gauss = target.getstate()
-        return {"kind": kind, "state": (version, torch.frombuffer(array("q", words), dtype=torch.int64), gauss)}
+        return {"kind": kind, "state": python_to_save(target.getstate())}
     if kind == "torch.Generator":
         return {"kind": kind, "device": str(target.device), "state": target.get_state()}
     if kind == "numpy.random.RandomState":
@@ -55,8 +54,7 @@ def put_back(target: Any, saved: Mapping[str, Any]) -> None:
     """Give a generator the state that `state_of` has read from one like it."""
     state = saved["state"]
     if saved["kind"] == "random.Random":
-        version, words, gauss = state
-        target.setstate((version, tuple(words.tolist()), gauss))
+        target.setstate(python_from(state))
     elif saved["kind"] == "numpy.random.Generator":
         target.bit_generator.state = state
     else:

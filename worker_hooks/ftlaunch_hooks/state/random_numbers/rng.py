@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state.random_numbers import accelerators
+from ftlaunch_hooks.state.random_numbers import accelerators, shared
 from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators
 
 
@@ -35,7 +35,7 @@ class Generators:
             self._python, self._words = words, torch.frombuffer(array("q", words), dtype=torch.int64)
         state: dict[str, Any] = {"python": (version, self._words, gauss), "torch": torch.get_rng_state()}
         if (numpy := sys.modules.get("numpy")) is not None:
-            state["numpy"] = _of_numpy(numpy)
+            state["numpy"] = shared.numpy_to_save(numpy.random.get_state(legacy=False))
         if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
             states = [generator.get_state() for generator in torch.cuda.default_generators]
             state["gpus"] = {"current": torch.cuda.current_device(), "states": states}
@@ -50,7 +50,9 @@ class Generators:
         numpy = sys.modules.get("numpy")
         words: tuple[object, ...] = ()
         if numpy is not None:
-            words = _frozen(numpy.random.get_state(legacy=False))  # with the second of two that were drawn at once
+            words = shared.frozen_numpy(
+                numpy.random.get_state(legacy=False)
+            )  # with the second of two that were drawn at once
         if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
             words += tuple(generator.get_state().numpy().tobytes() for generator in torch.cuda.default_generators)
         words += tuple(state.numpy().tobytes() for state in accelerators.random_state().get("states", ()))
@@ -68,48 +70,14 @@ class Generators:
 
     def put_back(self, state: dict[str, Any]) -> None:
         """Put the generators back where `state` found them; bit for bit."""
-        version, words, gauss = state["python"]
-        random.setstate((version, tuple(words.tolist()), gauss))
+        random.setstate(shared.python_from(state["python"]))
         torch.set_rng_state(state["torch"])
         if "numpy" in state:
-            _put_back_numpy(state["numpy"])
+            shared.put_back_numpy(state["numpy"])
         if (gpus := _gpus(state)) is not None:
             _put_back_gpus(**gpus)
         accelerators.put_back_random_state(state.get("accelerator", {}))
         self.own.put_back(state.get("own", {}))
-
-
-def _of_numpy(numpy: Any) -> Any:
-    """The state of NumPy's global generator: a tuple of a MT19937, of any other what NumPy gives."""
-    state = numpy.random.get_state(legacy=False)
-    if state["bit_generator"] != "MT19937":
-        return state
-    inner = state["state"]
-    return "MT19937", torch.from_numpy(inner["key"].astype("int64")), inner["pos"], state["has_gauss"], state["gauss"]
-
-
-def _frozen(state: Any) -> Any:
-    """Numbers and bytes of a state, to be compared."""
-    if isinstance(state, dict):
-        return tuple(_frozen(value) for value in state.values())
-    return state.tobytes() if hasattr(state, "tobytes") else state
-
-
-def _put_back_numpy(saved: Any) -> None:
-    import numpy  # noqa: PLC0415 - only jobs that have used it need it
-
-    kind = saved["bit_generator"] if isinstance(saved, dict) else saved[0]
-    now = numpy.random.get_state(legacy=False)["bit_generator"]
-    if now != kind:
-        say(
-            f"NumPy's global generator is a {now}, and was a {kind} when the state was saved: its numbers begin anew,"
-            " and this run is not exact; call numpy.random.set_bit_generator() before attach()"
-        )
-    elif isinstance(saved, dict):
-        numpy.random.set_state(saved)
-    else:
-        name, keys, *rest = saved
-        numpy.random.set_state((name, keys.numpy().astype("uint32"), *rest))
 
 
 def _gpus(state: dict[str, Any]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ import torch
 from tests.support.snapshots import Box, save
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from ftlaunch_hooks.adapters.batches.held_generators import HeldGenerators
+from ftlaunch_hooks.passes.held_generators import HeldGenerators
 from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators, find
 from ftlaunch_hooks.state.state import RankState, StateError
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ftlaunch_hooks.adapters.batches.batch_sample import same, sample_of
-from ftlaunch_hooks.adapters.batches.newest_batch import OTHER_BATCHES
 from ftlaunch_hooks.adapters.transformers.data import going_back
 from ftlaunch_hooks.adapters.transformers.data.numbers import Numbers, Reading, drawn_from, to_save
 from ftlaunch_hooks.adapters.transformers.data.worker_draws import WorkerDraws
+from ftlaunch_hooks.passes.batch_sample import same, sample_of
+from ftlaunch_hooks.passes.newest_batch import OTHER_BATCHES
 from ftlaunch_hooks.process.say import say
 
 _BETWEEN = (
@@ -130,7 +130,7 @@ class Fetches:
         if saved is not None and self._count:
             self._own = iter(self._moved(saved))
         if self._workers is None:
-            self._note(self._read())
+            self._note(self._numbers.read())
             self._reading = self._after is not None  # the first batch of a pass is made before any is read ahead
         found = self._fetch(iterator if self._own is None else self._own, *args, **kwargs)
         self._had, self._batches = self._count, found[0]
@@ -138,12 +138,8 @@ class Fetches:
         if saved is not None:
             self._arrive(saved)
         if self._workers is None:
-            self._look(self._read(), made_again=saved is not None)
+            self._look(self._numbers.read(), made_again=saved is not None)
         return found
-
-    def _read(self) -> Reading:
-        """Where nobody draws, nothing of it is saved, and a glance tells a first draw."""
-        return self._numbers.read() if self._draws else self._numbers.glance()
 
     def _note(self, before: Reading) -> None:
         """The batches of a step are fetched: one was read ahead, the others come now."""
@@ -157,7 +153,7 @@ class Fetches:
         if self._reading:
             self._ahead, self._reading = self._noted["before"], False
         else:
-            self._ahead = self._read()
+            self._ahead = self._numbers.read()
 
     def _look(self, after: Reading, *, made_again: bool) -> None:
         """Notice what was drawn. The first batch of a pass is always drawn as it was."""

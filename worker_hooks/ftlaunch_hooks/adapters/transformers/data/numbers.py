@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.batches.held_generators import HeldGenerators
+from ftlaunch_hooks.passes.held_generators import HeldGenerators
+from ftlaunch_hooks.state.random_numbers import shared as random_numbers
 
 
 class Reading(NamedTuple):
@@ -30,10 +30,6 @@ class Numbers:
         """Now."""
         return Reading(random_numbers.read_raw(), self._held.states())
 
-    def glance(self) -> Reading:
-        """Now, in less time; not to be saved."""
-        return Reading(random_numbers.glance(), self._held.states())
-
     def of_samplers(self) -> set[str]:
         """Names of the generators that samplers hold; one that a data set holds as well has another name there."""
         return {path for path, _ in self._held if path.split(".")[-2].endswith("sampler")}
@@ -46,7 +42,7 @@ class Numbers:
 
 def to_save(reading: Reading) -> dict[str, Any]:
     """A reading as an attached object saves it."""
-    return {**random_numbers.cooked(reading.shared), "held": reading.held}
+    return {**random_numbers.to_save(reading.shared), "held": reading.held}
 
 
 def drawn_from(before: Reading, after: Reading) -> set[str]:

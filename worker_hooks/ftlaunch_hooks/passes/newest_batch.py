@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ftlaunch_hooks.adapters import random_numbers
-from ftlaunch_hooks.adapters.batches.batch_sample import same, sample_of
+from ftlaunch_hooks.passes.batch_sample import same, sample_of
 from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.random_numbers import shared as random_numbers
 
 OTHER_BATCHES = (
     "the batches with which this run goes on are not those that it had here before: it is not exact from here on; the"
@@ -61,7 +61,7 @@ class NewestFetch(NewestBatch):
         """The same batches."""
         before: random_numbers.Raw | None = random_numbers.read_raw()
         for number, batch in enumerate(super().of(batches)):
-            if number == 0 and before is not None and random_numbers.alike(before, random_numbers.read_raw()):
+            if number == 0 and before is not None and random_numbers.are_alike(before, random_numbers.read_raw()):
                 before = None
             self._at = before
             yield batch
@@ -69,7 +69,7 @@ class NewestFetch(NewestBatch):
 
     def state(self) -> dict[str, Any]:
         """At a boundary."""
-        return {"sample": self.sample(), "at": None if self._at is None else random_numbers.cooked(self._at)}
+        return {"sample": self.sample(), "at": None if self._at is None else random_numbers.to_save(self._at)}
 
     def fetch_again(self, fetch: Callable[[], Any], saved: dict[str, Any]) -> Any:
         """What `fetch` gives, which is to be the batch of which `state` has told."""
@@ -77,6 +77,6 @@ class NewestFetch(NewestBatch):
             random_numbers.put_back({**saved["at"], "own": []})
         before = random_numbers.read_raw()
         batch = fetch()
-        if saved["at"] is not None or random_numbers.alike(before, random_numbers.read_raw()):
+        if saved["at"] is not None or random_numbers.are_alike(before, random_numbers.read_raw()):
             self.compare(saved["sample"])
         return batch

@@ -1,1 +1,0 @@
-"""Batches of loaders: passes over them, what they draw from, and whether they are the same again."""

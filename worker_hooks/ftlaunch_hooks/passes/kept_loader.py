@@ -1,0 +1,366 @@
+"""A DataLoader of which it is known where it is: its passes, begun, saved at each batch, and begun again at a batch.
+
+What is private in torch's DataLoader and in torchdata's StatefulDataLoader is touched in this file alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from ftlaunch_hooks.data.batch_sampler import PositionedSampler
+from ftlaunch_hooks.data.sample_seeds import mixed
+from ftlaunch_hooks.passes.batch_sample import same, sample_of
+from ftlaunch_hooks.passes.draws import Draws
+from ftlaunch_hooks.passes.index_order import IndexOrder, Indices, draws_between_batches
+from ftlaunch_hooks.passes.newest_batch import OTHER_BATCHES
+from ftlaunch_hooks.passes.own_numbers import OwnNumbers
+from ftlaunch_hooks.passes.worker_seeds import WorkerStart
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.state.random_numbers.shared import State
+from ftlaunch_hooks.tensors.json_codec import StateError
+
+NO_BATCH = object()
+_making: set[int] = set()  # ids of loaders whose iterator is being made here
+
+_PERSISTENT = (
+    "workers of a DataLoader with persistent_workers=True keep their copies of an IterableDataset from pass to pass,"
+    " and nobody saves them: after a resume in a later pass they begin anew, and the run is not exact where the data"
+    " set keeps its place in them; leave persistent_workers out"
+)
+
+
+def is_kept(loader: object) -> bool:
+    """Whether an iterator of the loader is being made here, where its place is saved."""
+    return id(loader) in _making
+
+
+class KeptLoader:
+    """A loader whose passes are saved."""
+
+    def __init__(self, loader: DataLoader[Any], rank: int) -> None:
+        """rank: of this process, for the seeds of its workers.
+
+        Raises StateError for a loader whose passes cannot be brought back.
+        """
+        self.loader, self._rank = loader, rank
+        self.draws = Draws(loader)
+        self.is_stream = isinstance(loader.dataset, IterableDataset)
+        if loader.num_workers > 1 and not getattr(loader, "in_order", True):
+            raise StateError(
+                "cannot take batches from a DataLoader with in_order=False: they come in the order in which its workers"
+                " are done, which no other run has; leave in_order out"
+            )
+        self._order = IndexOrder(loader._index_sampler)
+        self._told = False
+
+    def begin(self, seed: int, saved: dict[str, Any] | None) -> LoaderPass:
+        """Begin a pass, or go to the batch of one of which LoaderPass.state() has told.
+
+        seed: of this pass, the same on all ranks; where `saved` is given, that one's counts. The process's generators
+        are somewhere in the pass afterwards where `saved` is given. Raises StateError where the batches that were had
+        are not there.
+        """
+        if saved is not None:
+            seed = saved["seed"]
+        return (_StreamPass if self.is_stream else _OrderedPass)(self, seed, saved)
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether batches are made in workers that live from pass to pass already."""
+        return self.loader.num_workers > 0 and self.loader.persistent_workers and self.loader._iterator is not None
+
+    def make(self, indices: Indices, *, from_place: bool = False) -> Iterator[Any]:
+        """Ask the loader for the iterator of a pass, which takes its indices from `indices`.
+
+        from_place: `go_in_data_to` was called for this pass.
+        """
+        if _is_stateful(self.loader) and not from_place:
+            self._forget_state()
+        loader, order = self.loader, self._order
+        name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
+        living = loader._iterator if self.has_workers else None
+        if living is not None:
+            living._index_sampler = order
+        order.indices = indices
+        with self._set(name, order), self._set("worker_init_fn", self._worker_start()), _noted(loader):
+            try:
+                return iter(loader)
+            finally:
+                order.indices = None
+
+    def _forget_state(self) -> None:
+        """Of a StatefulDataLoader that is attached, too: asked for its state it makes an iterator, and keeps that."""
+        held = vars(self.loader)
+        if held.get("_initial_iter_for_state_dict"):
+            held.update(_iterator=None, _initial_iter_for_state_dict=False)
+        held["next_iter_state"] = None
+
+    def _worker_start(self) -> Any:
+        return WorkerStart(self.loader.worker_init_fn, self.loader.collate_fn) if self.loader.num_workers else None
+
+    @contextmanager
+    def _set(self, name: str, value: Any) -> Iterator[None]:
+        """Have an attribute another value for a while: a DataLoader refuses that for some of them."""
+        held = vars(self.loader)
+        before = held[name]
+        held[name] = value
+        try:
+            yield
+        finally:
+            held[name] = before
+
+    def indices(self, seed: int, began_at: State, *, skipped: int) -> Indices:
+        """Return what the pass with this seed, which began at these random numbers, takes its indices from.
+
+        skipped: batches that were had before.
+        """
+        # Starting workers draws a number. Workers that live from pass to pass are started in a first pass, and in one
+        # that is begun again. So that the sampler draws the same in both, the generators are put back behind that.
+        lives = self.loader.num_workers > 0 and self.loader.persistent_workers
+        sampler = self._order.sampler_of_loader
+        positioned = self.is_positioned  # it skips and seeds by itself
+        apart = not self.is_stream and not positioned and draws_between_batches(sampler)
+        return Indices(
+            sampler,
+            skipped=0 if positioned else skipped,
+            seed_of_batches=mixed(seed, self._rank) if self.loader.num_workers and not positioned else None,
+            numbers=OwnNumbers(mixed(seed, -2)) if apart else None,
+            before_first=(lambda: self.draws.put_back(began_at)) if lives else None,
+            is_stream=self.is_stream,
+        )
+
+    @property
+    def is_positioned(self) -> bool:
+        """Whether the sampler keeps its position by itself."""
+        return isinstance(self._order.sampler_of_loader, PositionedSampler)
+
+    @property
+    def sampler(self) -> Any:
+        """The loader's own sampler of batches, or of samples where it makes no batches."""
+        return self._order.sampler_of_loader
+
+    @property
+    def has_place(self) -> bool:
+        """Whether the data set is a stream that says where it is."""
+        return self.is_stream and _has_place(self.loader.dataset)
+
+    def place_in_data(self) -> Any:
+        """Return what the data set of a stream says of its place between two passes, as it may be saved."""
+        data: Any = self.loader.dataset
+        return copy.deepcopy(data.state_dict()) if self.has_place else None
+
+    def between_passes(self) -> dict[str, Any]:
+        """Return what the loader's next pass begins with, beside the process's generators."""
+        return {"draws": self.draws.own(), "data": self.place_in_data()}
+
+    def begin_from(self, saved: dict[str, Any]) -> None:
+        """Have the next pass begin with what `between_passes` has returned."""
+        self.draws.put_back_own(saved["draws"])
+        if saved["data"] is not None and self.has_place:
+            data: Any = self.loader.dataset
+            data.load_state_dict(saved["data"])
+
+    def place_of_stream(self) -> Any:
+        """Return where the stream is in the middle of a pass, as it may be saved; None where nobody can say.
+
+        Where workers read a data set its copy in the training's process does not move. A StatefulDataLoader asks them.
+        """
+        if _is_stateful(self.loader):
+            return copy.deepcopy(self.loader.state_dict())  # type: ignore[attr-defined]
+        return None if self.loader.num_workers else self.place_in_data()
+
+    def go_in_data_to(self, place: Any) -> None:
+        """Have the next pass begin where `place_in_data` or `place_of_stream` was asked."""
+        target: Any = self.loader if _is_stateful(self.loader) else self.loader.dataset
+        if place is not None:
+            target.load_state_dict(place)
+
+    def say_if_persistent(self) -> None:
+        """Say once that workers keep what nobody saves."""
+        if self.has_place and not self._told:
+            self._told = True
+            say(_PERSISTENT)
+
+
+def _has_place(data: Any) -> bool:
+    return callable(getattr(data, "state_dict", None)) and callable(getattr(data, "load_state_dict", None))
+
+
+def _is_stateful(loader: object) -> bool:
+    """Whether it is torchdata's StatefulDataLoader."""
+    return any(kind.__name__ == "StatefulDataLoader" for kind in type(loader).__mro__)
+
+
+@contextmanager
+def _noted(loader: object) -> Iterator[None]:
+    _making.add(id(loader))
+    try:
+        yield
+    finally:
+        _making.discard(id(loader))
+
+
+class LoaderPass:
+    """A pass over a loader."""
+
+    def __init__(self, kept: KeptLoader, seed: int) -> None:
+        self.kept, self._seed = kept, seed
+        self.had = 0
+        """batches that were handed out in this pass, in earlier lives of the job, too"""
+
+    def fetch(self) -> Any:
+        """Return the next batch, or NO_BATCH."""
+        raise NotImplementedError
+
+    def has_more(self) -> bool:
+        """Whether the pass has another batch. It may be loaded for that, and nothing of it is seen by training."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """Return where the pass is, between two batches, as it may be saved."""
+        raise NotImplementedError
+
+
+class _OrderedPass(LoaderPass):
+    """Of a data set whose samples are named by indices: the sampler skips what was had, and nothing of it is loaded."""
+
+    def __init__(self, kept: KeptLoader, seed: int, saved: dict[str, Any] | None) -> None:
+        """seed, saved: see KeptLoader.begin()."""
+        super().__init__(kept, seed)
+        self._before = 0  # batches that `_indices` does not count, because an attached sampler begins behind them
+        if saved is None:
+            self._began_at = kept.draws.read()
+            self._indices = kept.indices(seed, self._began_at, skipped=0)
+            self._iterator = kept.make(self._indices)
+            return
+        self.had, self._began_at = saved["had"], saved["began_at"]
+        self._before = self.had if kept.is_positioned else 0
+        kept.draws.put_back(self._began_at)
+        self._indices = kept.indices(seed, self._began_at, skipped=self.had - self._before)
+        self._iterator = kept.make(self._indices)
+        self._check_skipped(saved)
+        self.has_more()  # one batch was looked at when the place was saved
+        kept.draws.put_back_own(saved)
+
+    def _check_skipped(self, saved: dict[str, Any]) -> None:
+        """Check that the samples which were skipped are those that were had."""
+        found = self._indices.start()
+        if found < self.had - self._before:
+            raise StateError(
+                f"cannot resume: {self.had} batches of a pass were had, and the DataLoader has {found} now; start it"
+                " with the data that it had, or give --fresh to start over"
+            )
+        if not self._before and self._indices.checksum(self.had) != saved["checksum"]:
+            say(OTHER_BATCHES)
+
+    def fetch(self) -> Any:
+        """See LoaderPass."""
+        batch = next(self._iterator, NO_BATCH)
+        self.had += batch is not NO_BATCH
+        return batch
+
+    def has_more(self) -> bool:
+        """See LoaderPass."""
+        return self._indices.has_more(self.had - self._before)
+
+    def state(self) -> dict[str, Any]:
+        """See LoaderPass."""
+        return {
+            "had": self.had,
+            "seed": self._seed,
+            "began_at": self._began_at,
+            "checksum": self._indices.checksum(self.had - self._before),
+            **self.kept.draws.own(),
+        }
+
+
+class _StreamPass(LoaderPass):
+    """Of an IterableDataset: what was had is read again, unless the data set, or the loader, can say where it is.
+
+    Whether there is another batch is known only by loading it. So one batch is loaded ahead, and what is saved is where
+    the stream was before that. In the training's process a stream draws random numbers of its own.
+    """
+
+    def __init__(self, kept: KeptLoader, seed: int, saved: dict[str, Any] | None) -> None:
+        """seed, saved: see KeptLoader.begin()."""
+        super().__init__(kept, seed)
+        if kept.has_workers:
+            kept.say_if_persistent()
+        self._numbers = None if kept.loader.num_workers else OwnNumbers(mixed(seed, -2))
+        self._ahead: deque[Any] = deque()
+        self._before_ahead: dict[str, Any] = {}
+        if saved is None:
+            self._began_at, self._data_began_at = kept.draws.read(), kept.place_in_data()
+            self._iterator = kept.make(kept.indices(seed, self._began_at, skipped=0))
+            return
+        self._began_at, self._data_began_at = saved["began_at"], saved["data_began_at"]
+        kept.draws.put_back(self._began_at)
+        place = saved["ahead"]["place"]
+        kept.go_in_data_to(self._data_began_at if place is None else place)
+        indices = kept.indices(seed, self._began_at, skipped=0)
+        self._iterator = kept.make(indices, from_place=place is not None)
+        if place is None:
+            self._read_again(saved["had"])
+        elif self._numbers is not None:
+            self._numbers.go_to(saved["ahead"]["numbers"])
+        self.had = saved["had"]
+        kept.draws.put_back_own(saved["ahead"]["own"])
+        if self.has_more() != saved["has_more"] or not same(saved["sample"], self._sample()):
+            say(OTHER_BATCHES)
+        kept.draws.put_back_own(saved)
+
+    def _read_again(self, count: int) -> None:
+        for number in range(count):
+            if self._load() is NO_BATCH:
+                raise StateError(
+                    f"cannot resume: {count} batches of a pass were had, and the DataLoader has {number} now; start it"
+                    " with the data that it had, or give --fresh to start over"
+                )
+
+    def _load(self) -> Any:
+        return self._run(lambda: next(self._iterator, NO_BATCH))
+
+    def _run(self, call: Callable[[], Any]) -> Any:
+        return call() if self._numbers is None else self._numbers.run(call)
+
+    def fetch(self) -> Any:
+        """See LoaderPass."""
+        batch = self._ahead.popleft() if self._ahead else self._load()
+        self.had += batch is not NO_BATCH
+        return batch
+
+    def has_more(self) -> bool:
+        """See LoaderPass."""
+        if not self._ahead:
+            self._before_ahead = self._here()
+            self._ahead.append(self._load())
+        return self._ahead[0] is not NO_BATCH
+
+    def _here(self) -> dict[str, Any]:
+        """Return where the stream is now."""
+        numbers = None if self._numbers is None else self._numbers.state()
+        return {"place": self.kept.place_of_stream(), "numbers": numbers, "own": self.kept.draws.own()}
+
+    def _sample(self) -> Tensor:
+        return sample_of([one for one in self._ahead if one is not NO_BATCH])
+
+    def state(self) -> dict[str, Any]:
+        """See LoaderPass."""
+        more = self.has_more()
+        return {
+            "had": self.had,
+            "seed": self._seed,
+            "began_at": self._began_at,
+            "data_began_at": self._data_began_at,
+            "ahead": self._before_ahead,
+            "has_more": more,
+            "sample": self._sample().cpu(),
+            **self.kept.draws.own(),
+        }

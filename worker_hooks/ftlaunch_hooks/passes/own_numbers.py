@@ -1,0 +1,55 @@
+"""Random numbers of their own for what draws between the steps of training: a sampler, a stream of data.
+
+Training and data draw from the process's generators by turns. What a sampler draws there depends on every step before,
+and cannot be drawn again without making those steps again. With numbers of its own a sampler gives the same order in a
+resumed run, whatever training has drawn in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ftlaunch_hooks.state.random_numbers import shared
+from ftlaunch_hooks.state.random_numbers.shared import Raw, State
+
+_Result = TypeVar("_Result")
+
+
+class OwnNumbers:
+    """A state of the process's generators that only `run` uses."""
+
+    def __init__(self, seed: int) -> None:
+        """seed: 64 bits, from which the numbers begin."""
+        self._seed = seed
+        self._raw: Raw | None = None
+
+    def run(self, call: Callable[[], _Result]) -> _Result:
+        """Return what `call` returns; what it draws comes from these numbers, and the process's stay where they are."""
+        outside = shared.read_raw()
+        self._enter()
+        try:
+            return call()
+        finally:
+            self._raw = shared.read_raw()
+            shared.put_back_raw(outside)
+
+    def _enter(self) -> None:
+        if self._raw is None:
+            shared.seed_all(self._seed)
+        else:
+            shared.put_back_raw(self._raw)
+
+    def state(self) -> State | None:
+        """Return where the numbers are, to be saved; None where none was drawn yet."""
+        return None if self._raw is None else shared.to_save(self._raw)
+
+    def go_to(self, state: State | None) -> None:
+        """Go on from what `state` has returned."""
+        outside = shared.read_raw()
+        if state is None:
+            self._raw = None
+            return
+        shared.put_back(state)
+        self._raw = shared.read_raw()
+        shared.put_back_raw(outside)
