@@ -146,9 +146,11 @@ class Collector:
         known = self._before.items()
         return [Placed(key, one.tensor, one.restored) for key, one in known if one.plain and one.item is not None]
 
-    def agree(self, step: int) -> bool:
+    def agree(self, step: int, patience_seconds: float) -> bool:
         """Agree with all ranks, at the boundary of `step`, on what was collected last; see ReplicaAgreement.meet."""
-        return self._agreement is None or self._agreement.meet(step, self._held, self._held_tensors)
+        if self._agreement is None:
+            return True
+        return self._agreement.meet(step, self._held, self._held_tensors, patience_seconds)
 
     def take_apart(self) -> list[str]:
         """The attached objects of which ranks have been found to hold other values; see ReplicaAgreement."""

@@ -127,15 +127,15 @@ class RankState:
         ahead, self._ahead = self._ahead, None
         return ahead[1] if ahead is not None and ahead[0] == step else self._collect()
 
-    def agree(self, step: int) -> bool:
+    def agree(self, step: int, patience_seconds: float = math.inf) -> bool:
         """All ranks at the boundary of `step`: agree on what all of them hold, so that one rank saves it.
 
-        False: this rank is to take no snapshot of `step`, see ReplicaAgreement.meet. Raises what `collect` raises.
+        patience_seconds: how long a rank that does not come is waited for. False: this rank is to take no snapshot of `step`, see ReplicaAgreement.meet. Raises what `collect` raises.
         """
         if self.world_size == 1:
             return True
         collected = self._collect()
-        whole = self._collector.agree(step)
+        whole = self._collector.agree(step, patience_seconds)
         if (apart := self._collector.take_apart()) and self.rank == self.node.first:
             say(_APART.format(names=few(apart)))
         self._ahead = (step, replace(collected, items=self._collector.finish())) if whole else None
