@@ -17,7 +17,6 @@ from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule
 from ftlaunch_hooks.state.state import RankState, StateError
 
-
 _PATIENCE_SECONDS = 30.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -130,7 +131,8 @@ class RankState:
     def agree(self, step: int, patience_seconds: float = math.inf) -> bool:
         """All ranks at the boundary of `step`: agree on what all of them hold, so that one rank saves it.
 
-        patience_seconds: how long a rank that does not come is waited for. False: this rank is to take no snapshot of `step`, see ReplicaAgreement.meet. Raises what `collect` raises.
+        patience_seconds: how long a rank that does not come is waited for. False: this rank is to take no snapshot of
+        `step`, see ReplicaAgreement.meet. Raises what `collect` raises.
         """
         if self.world_size == 1:
             return True

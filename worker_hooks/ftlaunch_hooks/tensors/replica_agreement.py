@@ -169,8 +169,8 @@ class ReplicaAgreement:
     def _wait(self, step: int, places: Collection[int], deadline: float) -> bool:
         """Wait until the ranks at these places have written the round of `step`.
 
-        False past the deadline (monotonic seconds), when this rank is told to leave meanwhile, or one of them will never write it: it has left its loop before
-        that step, or has gone on to a later round.
+        False past the deadline (monotonic seconds), when this rank is told to leave meanwhile, or when one of them will
+        never write it: it has left its loop before that step, or has gone on to a later round.
         """
         attempt, peers = self._page.attempt, [self._peers[place] for place in places]
 
