@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,10 +58,11 @@ def whole_chunk(name: str, dtype: str, shape: Sequence[int]) -> Chunk:
     return Chunk(name, dtype, tuple(shape), name, (0,) * len(shape), tuple(shape))
 
 
-def build_header(chunks: Sequence[Chunk]) -> tuple[bytes, list[int]]:
+def build_header(chunks: Sequence[Chunk], least: int = 0) -> tuple[bytes, list[int]]:
     """Bytes of a safetensors header for `chunks` in this order, and each chunk's absolute file offset.
 
-    Wide dtypes must come first (see `file_order`), or a tensor would lie at an odd address.
+    Wide dtypes must come first (see `file_order`), or a tensor would lie at an odd address. least: bytes that the
+    header has at least, so that one with other chunks may take its place.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     parts = {
@@ -81,6 +82,7 @@ def build_header(chunks: Sequence[Chunk]) -> tuple[bytes, list[int]]:
         begins.append(position)
         position = end
     text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (max(least - 8, len(text)) - len(text))
     text += b" " * (-len(text) % 8)
     start = 8 + len(text)
     return len(text).to_bytes(8, "little") + text, [start + begin for begin in begins]
@@ -89,6 +91,21 @@ def build_header(chunks: Sequence[Chunk]) -> tuple[bytes, list[int]]:
 def file_order(chunks: Iterable[Chunk]) -> list[Chunk]:
     """The order in a file: widest dtype first, then by name, so that every tensor is aligned."""
     return sorted(chunks, key=lambda c: (-DTYPE_BYTES[c.dtype], c.name))
+
+
+def tail_order(chunks: Iterable[Chunk], varying: Collection[str]) -> list[Chunk]:
+    """The order in a file where some tensors change their sizes: these come last, if all are aligned then.
+
+    varying: their names in the file.
+    """
+    ordered = file_order(chunks)
+    apart = [c for c in ordered if c.name not in varying] + [c for c in ordered if c.name in varying]
+    position = 0
+    for chunk in apart:
+        if position % DTYPE_BYTES[chunk.dtype]:
+            return ordered
+        position += chunk.nbytes
+    return apart
 
 
 def read_header(fd: int) -> tuple[list[Chunk], list[int], int]:

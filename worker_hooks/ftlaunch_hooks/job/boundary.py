@@ -18,6 +18,8 @@ from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder, StepSchedule
 from ftlaunch_hooks.state.state import RankState, StateError
 
+_PATIENCE_SECONDS = 30.0
+
 
 class Boundary:
     """What a rank does between two steps: it beats, and does what all ranks are ordered to do."""
@@ -78,9 +80,12 @@ class Boundary:
             self._snapshots.take(step)
 
     def keep_last(self, step: int) -> None:
-        """All ranks behind their loops, at `step`: take its snapshot, to be saved as the end of the training."""
+        """All ranks behind their loops, at `step`: take its snapshot, to be saved as the end of the training.
+
+        A rank that has left its loop by itself, as no other does, must not wait for these without end.
+        """
         self._snapshots.trouble = self._losses.trouble
-        if self._state.agree(step):
+        if self._state.agree(step, _PATIENCE_SECONDS):
             with self._coordinator.watched_lock:
                 self._snapshots.take(step, Why.END)
         else:

@@ -77,8 +77,8 @@ class ResumeVerification:
             say(f"{_made_again(proof, parameter, rank)}: this run is not exact from step {proof.step} on")
         elif proof.verdict is ProofVerdict.ROUNDED and alone:
             say(
-                f"{_made_again(proof, parameter, rank)}, within rounding: kernels that are not deterministic, or another"
-                " number of threads"
+                f"{_made_again(proof, parameter, rank)}, within rounding: kernels that are not deterministic, or"
+                " another number of threads"
             )
         elif proof.verdict is ProofVerdict.SAME and alone and rank == 0:
             steps = "1 step" if proof.steps == 1 else f"{proof.steps} steps"

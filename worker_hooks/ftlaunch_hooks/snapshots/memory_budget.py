@@ -32,6 +32,7 @@ from ftlaunch_hooks.snapshots.peer_progress import PeerProgress
 _LOOK_NS = 1_000_000_000  # nanoseconds between looks at the memory that is left, at least
 _LOOK_SHARE = 2_000  # times as long as a look took, at least, lie between two
 _UNLIMITED = 1 << 60
+_GROWTH = 16  # one part in so many: how much more than it needs a snapshot may take before the ranks agree anew
 _ONE_SLOT = 10  # steps between snapshots, at least, where each destroys the one before
 
 
@@ -50,7 +51,10 @@ class MemoryBudget:
         self._tight = False
 
     def noticed(self, need: int) -> None:
-        """A snapshot of this rank needs `need` bytes now: the ranks agree anew when that is more than was planned."""
+        """A snapshot of this rank needs `need` bytes now: the ranks agree anew when that is much more than was planned.
+
+        A state that grows a little at every step must not have them agree at every step.
+        """
         if 0 < self._planned < need:
             self.progress.grew()
 
@@ -99,7 +103,7 @@ class MemoryBudget:
             self._decide(step)
         if not self._wait(step, lambda: leader.attempt == attempt and leader.q[AGREED] == step + 1):
             return None
-        self.slots, self._planned = leader.q[AGREED_SLOTS], need
+        self.slots, self._planned = leader.q[AGREED_SLOTS], need + need // _GROWTH
         self.progress.agreed()
         return leader.q[AGREED_BASE] - 1
 

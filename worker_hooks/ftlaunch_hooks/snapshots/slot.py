@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ftlaunch_contract.checkpoint import health_mark, layout, tensor_file
+from ftlaunch_contract.checkpoint import health_mark, layout
 from ftlaunch_contract.checkpoint.tensor_file import Chunk
 from ftlaunch_contract.files import atomic
 from ftlaunch_hooks.snapshots.copies import Copies, divide
@@ -39,11 +39,11 @@ class Slot:
         self._storage = storage
         self.exists = self.directory.exists()  # this attempt or an earlier one has made its files
         self.host, self.gpu = Copies(), Copies()  # see copies.divide
-        self._tensors: list[Tensor] = []  # in the order of `_chunks`
         self._files: dict[str, SlotFile] = {}
+        self._varying: dict[str, set[str]] = {group: set() for group in layout.GROUPS}  # chunks whose sizes change
         self._borrowed: dict[str, int] = {}
         self._common = -1
-        self._chunks: dict[str, list[Chunk]] = {}
+        self._chunks: dict[str, dict[str, Chunk]] = {}  # of each group by name
         self._collected: list[TensorItem] | None = None
         self._trained: list[tuple[str, Tensor]] = []  # key and copy of what an optimizer changes
 
@@ -61,41 +61,52 @@ class Slot:
         """
         if collected is self._collected:
             return
-        items = {item.key: item for item in collected if item.owned}
-        chunks = {
-            group: tensor_file.file_order(item.chunk for item in items.values() if item.group == group)
-            for group in layout.GROUPS
-        }
+        items = [item for item in collected if item.owned]
+        chunks = {group: {item.key: item.chunk for item in items if item.group == group} for group in layout.GROUPS}
         if chunks != self._chunks:
-            self.close()
+            pinned = any(item.tensor.device.type == "cuda" for item in items)
             try:
-                self._open(chunks, any(item.tensor.device.type == "cuda" for item in items.values()))
+                for group in layout.GROUPS:
+                    self._lay_out_file(group, chunks[group], pinned=pinned)
             except OSError as error:
                 self.close()
                 raise self._shortage(chunks, error) from error
-        ordered = [items[chunk.name] for group in layout.GROUPS for chunk in chunks[group]]
-        self.host, self.gpu = divide(zip((item.tensor for item in ordered), self._tensors, strict=True))
+            self._chunks = chunks
+        pairs = [(item, self._files[item.group].tensors[item.key]) for item in items]
+        self.host, self.gpu = divide((item.tensor, copy) for item, copy in pairs)
         self._trained = [
             (item.key, copy)
-            for item, copy in zip(ordered, self._tensors, strict=True)
+            for item, copy in pairs
             if item.settled and item.group == "model" and copy.dtype in _FLOATS and copy.numel()
         ]
         self._collected = collected
 
-    def _open(self, chunks: dict[str, list[Chunk]], pinned: bool) -> None:
+    def _lay_out_file(self, group: str, chunks: dict[str, Chunk], *, pinned: bool) -> None:
+        """Make the file of a group for these chunks, or change what of it must be another."""
+        before, file = self._chunks.get(group), self._files.get(group)
+        if file is not None and before is not None:
+            if chunks == before or file.lay_out_tail(chunks.values()):
+                return
+            changed = {name for name in before.keys() | chunks.keys() if before.get(name) != chunks.get(name)}
+            self._varying[group] |= changed
+            file.close()
+            del self._files[group]
+        if not self._files and self._common < 0:
+            self._open_directory()
+        self._varying[group] &= chunks.keys()
+        path = layout.slot_file(self.directory, group)
+        self._files[group] = SlotFile(path, chunks.values(), pinned, self._varying[group])
+
+    def _open_directory(self) -> None:
         self.exists = True
         if self._storage is not None:
             layout.link_slot(self.directory, self._storage / self.directory.name)
         self.directory.mkdir(mode=0o700, exist_ok=True)
-        for group in layout.GROUPS:
-            self._files[group] = SlotFile(layout.slot_file(self.directory, group), chunks[group], pinned)
         common = self.directory / layout.COMMON
         self._common = os.open(common, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._tensors = [tensor for group in layout.GROUPS for tensor in self._files[group].tensors]
-        self._chunks = chunks
 
-    def _shortage(self, chunks: dict[str, list[Chunk]], error: OSError) -> SnapshotError:
-        needed = sum(chunk.nbytes for group in chunks.values() for chunk in group)
+    def _shortage(self, chunks: dict[str, dict[str, Chunk]], error: OSError) -> SnapshotError:
+        needed = sum(chunk.nbytes for group in chunks.values() for chunk in group.values())
         where, place = ("in memory", self.directory.parent) if self._storage is None else ("on storage", self._storage)
         if error.errno not in _FULL:
             return SnapshotError(f"cannot keep snapshots {where}: {error}")
@@ -153,7 +164,7 @@ class Slot:
     def close(self) -> None:
         """Unmap and close; the files stay."""
         self.host, self.gpu = Copies(), Copies()
-        self._tensors, self._chunks, self._collected, self._trained = [], {}, None, []
+        self._chunks, self._collected, self._trained = {}, None, []
         for file in self._files.values():
             file.close()
         for fd in self._borrowed.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from ftlaunch_contract.files import atomic
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.tensors.mapped import tensor_over
 
+_HEADER_ROOM = 4096  # bytes of a header for more tensors whose sizes change, besides as many as it has
 _PORTABLE = 1  # cudaHostRegisterPortable: for all devices of this process
 
 
@@ -31,29 +32,73 @@ class NoRoomError(SnapshotError):
 
 
 class SlotFile:
-    """A tensor file of a slot, mapped for writing."""
+    """A tensor file of a slot, mapped for writing.
 
-    def __init__(self, path: Path, chunks: Sequence[Chunk], pinned: bool) -> None:
+    Tensors whose sizes change lie at its end, behind a header with room for more. Where only they change, the file and
+    the memory of all others stay: a file of 1 GiB that is made anew costs a second of page faults.
+    """
+
+    def __init__(self, path: Path, chunks: Collection[Chunk], pinned: bool, varying: Collection[str] = ()) -> None:
         """Take over the file at `path` when it is laid out for `chunks`, or make it anew. Raises OSError.
 
-        pinned: GPUs will write to it.
+        pinned: GPUs will write to it. varying: the names of chunks whose sizes change.
         """
-        header, offsets = tensor_file.build_header(chunks)
-        size = offsets[-1] + chunks[-1].nbytes if chunks else len(header)
+        ordered = tensor_file.tail_order(chunks, varying)
+        header, _ = tensor_file.build_header(ordered)
+        if varying:
+            header, _ = tensor_file.build_header(ordered, 2 * len(header) + _HEADER_ROOM)
+        self._header_size = len(header)
+        self._fixed = [chunk for chunk in ordered if chunk.name not in varying]
+        if ordered[: len(self._fixed)] != self._fixed:
+            self._fixed = ordered  # a tail would not be aligned
+        header, offsets = tensor_file.build_header(ordered, self._header_size)
+        size = _size(header, offsets, ordered)
         self.fd = _adopt(path, header, size)
         if self.fd < 0:
             self.fd = _create(path, header, size)
         # populate: page faults now, not at the first copy
         mapped = mmap.mmap(self.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._pinned = pin(mapped, size) if pinned else None
-        self.tensors = [tensor_over(mapped, chunk, at) for chunk, at in zip(chunks, offsets, strict=True)]
+        self.tensors = {chunk.name: tensor_over(mapped, chunk, at) for chunk, at in zip(ordered, offsets, strict=True)}
+
+    def lay_out_tail(self, chunks: Collection[Chunk]) -> bool:
+        """Lay the file out for other chunks, if those that lie at its beginning stay. Raises OSError.
+
+        False: nothing has happened, the file must be made anew.
+        """
+        known, fixed = {chunk.name: chunk for chunk in chunks}, {chunk.name for chunk in self._fixed}
+        if any(known.get(chunk.name) != chunk for chunk in self._fixed):
+            return False
+        ordered = tensor_file.tail_order(chunks, known.keys() - fixed)
+        header, offsets = tensor_file.build_header(ordered, self._header_size)
+        if ordered[: len(self._fixed)] != self._fixed or len(header) != self._header_size:
+            return False
+        size, before = _size(header, offsets, ordered), os.fstat(self.fd).st_size
+        if size > before:
+            _reserve(self.fd, size - before, before)
+        elif size < before:
+            os.ftruncate(self.fd, size)
+        os.lseek(self.fd, 0, os.SEEK_SET)
+        atomic.write_all(self.fd, header)
+        self.tensors = {name: self.tensors[name] for name in fixed}
+        tail = list(zip(ordered, offsets, strict=True))[len(self._fixed) :]
+        if tail:
+            # A map begins at a page, and has at least one byte: in front of an empty tail there is the header.
+            begin = (tail[0][1] - 1) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+            mapped = mmap.mmap(self.fd, size - begin, mmap.MAP_SHARED | mmap.MAP_POPULATE, offset=begin)
+            self.tensors.update((chunk.name, tensor_over(mapped, chunk, at - begin)) for chunk, at in tail)
+        return True
 
     def close(self) -> None:
-        """Unmap: the map lives as long as a tensor over it."""
+        """Unmap: a map lives as long as a tensor over it."""
         if self._pinned is not None:
             self._pinned.close()
-        self.tensors = []
+        self.tensors = {}
         os.close(self.fd)
+
+
+def _size(header: bytes, offsets: Sequence[int], chunks: Sequence[Chunk]) -> int:
+    return offsets[-1] + chunks[-1].nbytes if chunks else len(header)
 
 
 def _adopt(path: Path, header: bytes, size: int) -> int:
@@ -84,15 +129,15 @@ def _create(path: Path, header: bytes, size: int) -> int:
     return fd
 
 
-def _reserve(fd: int, size: int) -> None:
-    """Reserve all of the file's memory: ENOSPC here instead of SIGBUS later.
+def _reserve(fd: int, size: int, begin: int = 0) -> None:
+    """Reserve `size` bytes of the file's memory from `begin` on: ENOSPC here instead of SIGBUS later.
 
     Where statvfs promises too little, nothing is tried: until it failed, the try would take memory that others need.
     """
     disk = os.fstatvfs(fd)
     if disk.f_blocks and size > disk.f_bavail * disk.f_frsize:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.posix_fallocate(fd, 0, size)
+    os.posix_fallocate(fd, begin, size)
 
 
 # --- memory that GPUs write to by themselves ---------------------------------------------------------------

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftlaunch_contract.checkpoint import health_mark, layout
@@ -29,6 +29,14 @@ from ftlaunch_hooks.snapshots.step_schedule import BoundaryOrder
 from ftlaunch_hooks.state.collector import Collected, TensorItem
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.json_codec import JsonCache
+
+_TRIES = 3
+_LEAST_PAUSE = 0.001  # seconds
+_WRITTEN = (
+    "a thread writes to `{name}` while a snapshot copies it ({tries} times out of {tries}): the snapshot may hold parts"
+    " of two of its values, and a run that resumes from it is not exact; let state_dict() return copies that are made"
+    " under the thread's lock"
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,7 @@ class Snapshotter:
         self._need = 0
         self._thread = ThreadPoolExecutor(1, "ftlaunch-snapshot")
         self._copying: Future[None] | None = None
+        self._knows_of_writes = self._told_of_writes = False
 
     @property
     def newest(self) -> int:
@@ -167,13 +176,8 @@ class Snapshotter:
             slot.lay_out(new.collected.items)
             self.laying_out += time.perf_counter() - began if first else 0.0
             self._compare(new)
-            slot.host.run()
-            slot.gpu.wait_for_gpus()
-            # the last copy is not made beside the training: as the interpreter ends, no thread takes work any more
-            beside = bool(slot.gpu.sources) and new.hold is not Why.END
-            private = slot.gpu.privately() if beside else None
+            private, new = self._copy_untorn(slot, new)
             if private is None:
-                slot.gpu.run()
                 self._commit(number, new)
                 return True
         except NoRoomError as error:
@@ -181,6 +185,36 @@ class Snapshotter:
             return False
         self._copying = self._thread.submit(self._copy_and_commit, private, number, new)
         return True
+
+    def _copy_untorn(self, slot: Slot, new: Snapshot) -> tuple[Copies | None, Snapshot]:
+        """Copy the state, and collect and copy it again while a thread writes to it meanwhile.
+
+        Returns the copies that are left to be made from private sources, if there are any, and what was copied.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            began = time.perf_counter()
+            slot.host.run()
+            slot.gpu.wait_for_gpus()
+            # the last copy is not made beside the training: as the interpreter ends, no thread takes work any more
+            is_beside = bool(slot.gpu.sources) and new.hold is not Why.END
+            private = slot.gpu.privately() if is_beside else None
+            if private is None:
+                slot.gpu.run()
+            if self._knows_of_writes:
+                # An operation counts as a write when it ends. One that had begun before the copy has ended by the time
+                # that another such copy would take.
+                time.sleep(max(time.perf_counter() - began, _LEAST_PAUSE))
+            written = new.collected.watch.written()
+            if not written:
+                break
+            self._knows_of_writes = True
+            if tries_left:
+                new = replace(new, collected=self._state.collect(new.step))
+                slot.lay_out(new.collected.items)
+            elif not self._told_of_writes:
+                self._told_of_writes = True
+                say(_WRITTEN.format(name=written[0], tries=_TRIES))
+        return private, new
 
     def _copy_and_commit(self, private: Copies, number: int, new: Snapshot) -> None:
         """In the snapshot thread."""

@@ -31,6 +31,7 @@ from ftlaunch_hooks.tensors.dtypes import DTYPES, is_sharded, local_of
 from ftlaunch_hooks.tensors.json_codec import Json, Path, StateError, join, show
 from ftlaunch_hooks.tensors.memory_layout import Placed, Restored, describe
 from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
+from ftlaunch_hooks.tensors.write_watch import WriteWatch
 
 
 class Owner(NamedTuple):
@@ -69,17 +70,23 @@ class Collected:
     items: list[TensorItem]
     state: dict[str, Json]  # what is not a tensor: object name -> its tree
     outside: Sequence[str]  # keys that the state names, of DTensors on meshes without this rank: others save them
+    watch: WriteWatch  # of the tensors that may be written to at any time, from the moment of collecting on
 
 
 class _Known:
     """A tensor of the last collection, and the item that was made of it."""
 
-    __slots__ = ("address", "item", "outside", "plain", "replica", "restored", "settled", "shape", "strides", "tensor")
+    __slots__ = (
+        "address", "is_watched", "item", "outside", "plain", "replica", "restored", "settled", "shape", "strides",
+        "tensor",
+    )  # fmt: skip
 
     def __init__(
         self, tensor: Tensor, item: TensorItem | None, settled: bool, replica: Replica | None, restored: Restored
     ) -> None:  # fmt: skip
         local = local_of(tensor)
+        # random numbers and gradients: what we write by ourselves, or no thread can
+        self.is_watched = local is tensor and item is not None and not settled and restored is not Restored.APART
         self.tensor, self.plain, self.settled, self.restored = tensor, local is tensor, settled, restored
         # `p.data = x` keeps the tensor object and changes these
         self.address, self.shape, self.strides = local.data_ptr(), local.shape, local.stride()
@@ -104,6 +111,8 @@ class Collector:
         self._items: list[TensorItem] = []
         self.outside: Sequence[str] = ()
         """see Collected; of the last collection"""
+        self.watch = WriteWatch()
+        """see Collected; of the last collection"""
         self._before: dict[str, _Known] = {}
         self._now: dict[str, _Known] = {}
         self._changed = True
@@ -114,6 +123,7 @@ class Collector:
     def begin(self) -> None:
         """Start a collection."""
         self._now, self._changed = {}, False
+        self.watch = WriteWatch()
 
     def finish(self) -> list[TensorItem]:
         """End the collection: all items in the order of `put`; the same list as last time if no tensor was replaced."""
@@ -136,9 +146,11 @@ class Collector:
         known = self._before.items()
         return [Placed(key, one.tensor, one.restored) for key, one in known if one.plain and one.item is not None]
 
-    def agree(self, step: int) -> bool:
+    def agree(self, step: int, patience_seconds: float) -> bool:
         """Agree with all ranks, at the boundary of `step`, on what was collected last; see ReplicaAgreement.meet."""
-        return self._agreement is None or self._agreement.meet(step, self._held, self._held_tensors)
+        if self._agreement is None:
+            return True
+        return self._agreement.meet(step, self._held, self._held_tensors, patience_seconds)
 
     def take_apart(self) -> list[str]:
         """The attached objects of which ranks have been found to hold other values; see ReplicaAgreement."""
@@ -168,6 +180,9 @@ class Collector:
         if not taken.keys().isdisjoint(self._now):
             return False
         self._now.update(taken)
+        for key, known in taken.items():
+            if known.is_watched:
+                self.watch.add(key, known.tensor)
         return True
 
     def put(
@@ -203,6 +218,8 @@ class Collector:
         if key in self._now:
             raise StateError(f"cannot save `{show(path)}`: there is another tensor with the key {key!r}")
         self._now[key] = known
+        if known.is_watched:
+            self.watch.add(key, known.tensor)
         return key
 
     def _look_for_graph(self, path: Path, key: str, tensor: Tensor) -> None:

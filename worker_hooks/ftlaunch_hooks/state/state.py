@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,10 +14,11 @@ from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state import gradients, loop_variables
+from ftlaunch_hooks.state import compiled_shapes, gradients, loop_variables
 from ftlaunch_hooks.state.anew import Anew
 from ftlaunch_hooks.state.attached import LOOPS, RNG, TAKEN, check_attachable, make_parts
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
+from ftlaunch_hooks.state.compiled_shapes import CompiledShapes
 from ftlaunch_hooks.state.loop_variables import LoopVariables, RestoredVariables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
@@ -93,7 +95,7 @@ class RankState:
         self._parts = make_parts(kept, self._names)
         self._anew = Anew(anew or {}, {name: kept[name] for name in self._parts})
         self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
-        self._gradients = _gradients(kept, self._names)
+        self._gradients, self._compiled = _gradients(kept, self._names), CompiledShapes()
         self._collector = Collector(rank, self.node, self._agreement(peers))
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
         self._generators, self._rng_buffers = rng.Generators(OwnGenerators(attached, reached)), rng.Buffers()
@@ -135,15 +137,16 @@ class RankState:
         ahead, self._ahead = self._ahead, None
         return ahead[1] if ahead is not None and ahead[0] == step else self._collect()
 
-    def agree(self, step: int) -> bool:
+    def agree(self, step: int, patience_seconds: float = math.inf) -> bool:
         """All ranks at the boundary of `step`: agree on what all of them hold, so that one rank saves it.
 
-        False: this rank is to take no snapshot of `step`, see ReplicaAgreement.meet. Raises what `collect` raises.
+        patience_seconds: how long a rank that does not come is waited for. False: this rank is to take no snapshot of
+        `step`, see ReplicaAgreement.meet. Raises what `collect` raises.
         """
         if self.world_size == 1:
             return True
         collected = self._collect()
-        whole = self._collector.agree(step)
+        whole = self._collector.agree(step, patience_seconds)
         if (apart := self._collector.take_apart()) and self.rank == self.node.first:
             say(_APART.format(names=few(apart)))
         self._ahead = (step, replace(collected, items=self._collector.finish())) if whole else None
@@ -160,6 +163,8 @@ class RankState:
         state[gradients.NAME] = self._gradients.collect(self._collector)
         if layouts := self._layouts.collect():
             state[bucket_layout.NAME] = layouts
+        if compiled := self._compiled.collect():
+            state[compiled_shapes.NAME] = compiled
         state[RNG] = encode(self._rng_state(), (RNG,), self._put_rng)
         if self.loops is not None and (loops := self.loops()) is not None:
             state[LOOPS] = encode(loops, (LOOPS,), self._put_rng)
@@ -168,7 +173,7 @@ class RankState:
             state[loop_variables.NAME] = tree
         items = self._collector.finish()
         state[memory_layout.NAME] = self._collector.layouts
-        collected = Collected(items, state, self._collector.outside)
+        collected = Collected(items, state, self._collector.outside, self._collector.watch)
         if self._structure is not None:
             self._structure.check(collected)
         return collected
@@ -205,6 +210,7 @@ class RankState:
         self._restored = saved.step > 0  # at step 0 DDP has done in this process what it had done in the first one
         if self._restored and (why := self._layouts.replay(state.get(bucket_layout.NAME))):
             self._tell_of_buckets(why)
+        self._compiled.resume(state.get(compiled_shapes.NAME, {}), tell=self.rank == 0)
         anew = self._anew.names(state)
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
         if gradients.NAME in state:

@@ -156,24 +156,31 @@ class Lookup:
 
         Args:
             key: of the tensor.
-            device: its type; the current device of that type is taken, and the CPU where there is none.
+            device: its type, of which the current device is taken, or one with its number; where there is no such
+                device, the current one of its type is taken, and the CPU where there is none.
             like: a parameter of the same shape. The tensor lies on its device, and is sharded as it is; where it is
                 not known how the tensor lay, it lies as the parameter does.
         """
         dtype, shape = self.info(key)
         if like is not None and (is_sharded(like) or not self.layout.is_known):
             return torch.empty_like(like.detach(), dtype=dtype)
-        if like is not None:
-            device = str(like.device)
-        elif device == "cuda" and not torch.cuda.is_available():
-            device = "cpu"
-        return self.layout.allocate(key, shape, dtype, device)
+        place = _device_that_is_here(device) if like is None else str(like.device)
+        return self.layout.allocate(key, shape, dtype, place)
 
     def get(self, key: str, device: str) -> Tensor:
-        """A new tensor with what was saved, on the current device of a type; the CPU where there is none."""
+        """Return a new tensor with what was saved; device: see `allocate`."""
         tensor = self.allocate(key, device)
         self.fill({key: tensor})
         return tensor
+
+
+def _device_that_is_here(device: str) -> str:
+    kind, _, number = device.partition(":")
+    if kind == "cuda" and not torch.cuda.is_available():
+        return "cpu"
+    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
+        return kind
+    return device
 
 
 def _describe(dtype: torch.dtype, shape: Collection[int]) -> str:

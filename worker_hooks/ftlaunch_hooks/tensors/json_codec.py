@@ -20,7 +20,7 @@ from torch import Tensor
 Json = Any  # None, bool, int, float, str, lists of these, dictionaries from str to these
 Path = tuple[Any, ...]  # the name of the attached object, then the keys and indices that lead to a value
 Put = Callable[[Path, Tensor], str]  # stores a tensor, returns its key
-Get = Callable[[str, str], Tensor]  # (key, device type) -> tensor
+Get = Callable[[str, str], Tensor]  # (key, device: its type, or with its number) -> tensor
 
 _TENSOR, _ARRAY, _SCALAR = "__tensor__", "__array__", "__numpy__"
 _TUPLE, _SIZE, _PAIRS, _FLOAT = "__tuple__", "__size__", "__pairs__", "__float__"
@@ -67,7 +67,7 @@ def encode(value: object, path: Path, put: Put) -> Json:
         return value
     if isinstance(value, Tensor):
         tag: dict[str, Json] = {_TENSOR: put(path, value)}
-        return tag if value.device.type == "cpu" else {**tag, "device": value.device.type}
+        return tag if value.device.type == "cpu" else {**tag, "device": _device_name(value.device)}
     for kinds, encoder in _ENCODERS:
         if kind in kinds:
             return encoder(value, path, put)
@@ -77,6 +77,14 @@ def encode(value: object, path: Path, put: Put) -> Json:
         if isinstance(value, (numpy.bool_, numpy.integer, numpy.floating)):
             return _encode_scalar(value, path, put)
     raise _refusal(value, path)
+
+
+def _device_name(device: torch.device) -> str:
+    """The type alone of the process's current device: another process may have another one. Else with its number."""
+    accelerator = torch.accelerator.current_accelerator()
+    if device.index is None or accelerator is None or accelerator.type != device.type:
+        return device.type
+    return device.type if torch.accelerator.current_device_index() == device.index else str(device)
 
 
 def _refusal(value: object, path: Path) -> StateError:

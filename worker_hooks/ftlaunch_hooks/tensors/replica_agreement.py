@@ -22,6 +22,7 @@ waits once it is told to leave.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -78,13 +79,14 @@ class ReplicaAgreement:
         self._apart: set[int] = set()  # buckets whose values have differed
         self._untold: set[int] = set()
 
-    def meet(self, step: int, held: Held, tensors: Mapping[str, Tensor]) -> bool:
+    def meet(self, step: int, held: Held, tensors: Mapping[str, Tensor], patience_seconds: float = math.inf) -> bool:
         """Agree with all ranks, at the boundary of `step`, on what all of them hold alike, and set `agreed`.
 
         Args:
             step: of the boundary.
             held: what this rank holds; the same object as last time where nothing has changed.
             tensors: what is held, by the same keys.
+            patience_seconds: how long another rank is waited for.
 
         Returns:
             False where this rank is to take no snapshot of `step`: it is told to leave, or another rank does not come
@@ -93,15 +95,17 @@ class ReplicaAgreement:
         if held is not self._held:
             self._held, self._structure = held, self._digest(held)
             self._samples = self._sample(held, tensors)
-        everyone = range(len(self._peers))
-        if self._last != NONE and not self._wait(self._last, everyone):  # the older of two rounds is written over
+        everyone, deadline = range(len(self._peers)), time.monotonic() + patience_seconds
+        if self._last != NONE and not self._wait(
+            self._last, everyone, deadline
+        ):  # the older of two rounds is written over
             return False
         values = [sample.digest() if one else 0 for sample, one in zip(self._samples, self._structure, strict=True)]
         self._say(step, self._structure, tuple(map(_signed, values)))
         self._last = step
         holding = [bucket for bucket, one in enumerate(self._structure) if one]
         members = set[int]().union(*(self._members[bucket] for bucket in holding))
-        if not self._wait(step, members):
+        if not self._wait(step, members, deadline):
             return False
         said = {place: self._said(self._peers[place], step) for place in members}
         alike = [bucket for bucket in holding if self._is_alike(said, bucket)]
@@ -162,11 +166,11 @@ class ReplicaAgreement:
         q[at] = step + 1  # last: from here on it is read
         self._round += 1
 
-    def _wait(self, step: int, places: Collection[int]) -> bool:
+    def _wait(self, step: int, places: Collection[int], deadline: float) -> bool:
         """Wait until the ranks at these places have written the round of `step`.
 
-        False when this rank is told to leave meanwhile, or one of them will never write it: it has left its loop before
-        that step, or has gone on to a later round.
+        False past the deadline (monotonic seconds), when this rank is told to leave meanwhile, or when one of them will
+        never write it: it has left its loop before that step, or has gone on to a later round.
         """
         attempt, peers = self._page.attempt, [self._peers[place] for place in places]
 
@@ -180,7 +184,7 @@ class ReplicaAgreement:
             return left_before or _newest_round(peer) > step
 
         if not all(map(is_there, peers)):
-            wait_until(lambda: self._page.leave or all(map(is_there, peers)) or any(map(is_gone, peers)), math.inf)
+            wait_until(lambda: self._page.leave or all(map(is_there, peers)) or any(map(is_gone, peers)), deadline)
         return all(map(is_there, peers))
 
     @staticmethod

@@ -14,6 +14,7 @@ from tests.support.snapshots import Rank, content, make_pages
 from ftlaunch_contract.checkpoint import layout, tensor_file
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Why
+from ftlaunch_hooks.snapshots.copies import Copies
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
 
@@ -200,3 +201,44 @@ def test_a_tensor_with_a_part_missing_is_refused(memory: Path, pair: list[Rank])
     slots = {r: pair[r].page.slot_steps().index(1) for r in (0, 1)}
     with pytest.raises(tensor_file.Damaged, match=r"of the tensor value\.tensor 8 bytes are there, not 16"):
         MemoryReader(memory, 1, 2, slots)
+
+
+# --- a thread that writes -----------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes to a tensor in the middle of a copy, the first few times."""
+
+    def __init__(self, rank: Rank, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rank, self.left = rank, times
+        copy = Copies.run
+
+        def run(copies: Copies) -> None:
+            copy(copies)
+            if copies.sources and self.left:
+                self.left -= 1
+                rank.value.tensor.add_(100)
+
+        monkeypatch.setattr(Copies, "run", run)
+
+
+def test_a_tensor_that_is_written_to_while_it_is_copied_is_copied_again(
+    memory: Path, rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Taken out: without versions the snapshot has what the tensor held before."""
+    writer = Writer(rank, 2, monkeypatch)
+    rank.take(1)
+    assert writer.left == 0
+    assert content(memory, rank.page) == {1: 201.0}
+    assert capsys.readouterr().out == ""
+
+
+def test_one_that_is_written_to_at_every_try_is_told_once(
+    memory: Path, rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Writer(rank, 100, monkeypatch)
+    for step in range(1, 4):
+        rank.take(step)
+    assert sorted(content(memory, rank.page)) == [2, 3]
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("a thread writes to `value.tensor` while a snapshot copies it") == 1

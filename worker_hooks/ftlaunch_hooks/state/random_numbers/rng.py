@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state.random_numbers import shared
+from ftlaunch_hooks.state.random_numbers import accelerators, shared
 from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators
 
 
@@ -39,6 +39,8 @@ class Generators:
         if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
             states = [generator.get_state() for generator in torch.cuda.default_generators]
             state["gpus"] = {"current": torch.cuda.current_device(), "states": states}
+        if accelerator := accelerators.random_state():
+            state["accelerator"] = accelerator
         if own := self.own.state():
             state["own"] = own
         return state
@@ -53,6 +55,7 @@ class Generators:
             )  # with the second of two that were drawn at once
         if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
             words += tuple(generator.get_state().numpy().tobytes() for generator in torch.cuda.default_generators)
+        words += tuple(state.numpy().tobytes() for state in accelerators.random_state().get("states", ()))
         return random.getstate(), torch.get_rng_state().numpy().tobytes(), *words
 
     def check(self, state: dict[str, Any]) -> None:
@@ -73,6 +76,7 @@ class Generators:
             shared.put_back_numpy(state["numpy"])
         if (gpus := _gpus(state)) is not None:
             _put_back_gpus(**gpus)
+        accelerators.put_back_random_state(state.get("accelerator", {}))
         self.own.put_back(state.get("own", {}))
 
 

@@ -1,0 +1,83 @@
+"""A tensor file of a slot is changed at its end where sizes change, and is a whole tensor file each time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_contract.checkpoint.tensor_file import read_header
+from ftlaunch_hooks.snapshots.slot import Slot
+from ftlaunch_hooks.state.collector import TensorItem
+
+
+def item(key: str, tensor: Tensor) -> TensorItem:
+    return TensorItem(key, tensor, (0,) * tensor.dim(), tuple(tensor.shape), owned=True)
+
+
+class Taken:
+    """Takes the snapshots of tensors into one slot."""
+
+    def __init__(self, directory: Path) -> None:
+        self.slot = Slot(directory, 0, 0)
+        self.path = layout.slot_file(self.slot.directory, "opt")
+
+    def take(self, **tensors: Tensor) -> int:
+        """Returns the number of the file's inode; all tensors are in the file, and nothing else."""
+        self.slot.lay_out([item(key, tensor) for key, tensor in tensors.items()])
+        self.slot.host.run()
+        found = load_file(self.path)
+        assert found.keys() == tensors.keys()
+        assert all(torch.equal(found[key], tensor) for key, tensor in tensors.items())
+        fd = os.open(self.path, os.O_RDONLY)
+        assert read_header(fd)[2] == os.fstat(fd).st_size
+        os.close(fd)
+        return self.path.stat().st_ino
+
+
+def test_a_file_stays_where_one_tensor_changes_its_size_at_every_step(tmp_path: Path) -> None:
+    """Taken out: a file with all tensors is made anew each time."""
+    taken, large = Taken(tmp_path), torch.randn(100_000)
+    first = taken.take(large=large, rows=torch.randn(1, 4))
+    second = taken.take(large=large, rows=torch.randn(2, 4))
+    assert second != first, "nobody knew which would change"
+    memory = taken.slot._files["opt"].tensors["large"].data_ptr()
+    for count in (3, 40, 4000, 5, 0, 6):
+        assert taken.take(large=large, rows=torch.randn(count, 4)) == second
+    assert taken.slot._files["opt"].tensors["large"].data_ptr() == memory
+
+
+def test_tensors_come_and_go_behind_the_others(tmp_path: Path) -> None:
+    taken, large = Taken(tmp_path), torch.randn(1000)
+    taken.take(large=large)
+    rows: dict[str, Tensor] = {}
+    inodes = []
+    for step in range(300):
+        rows[f"row{step}"] = torch.randn(step % 7)
+        if step > 20:
+            del rows[f"row{step - 20}"]
+        inodes.append(taken.take(large=large, **rows))
+    assert len(set(inodes)) < 6, "a header that had no room for more names was made anew, with more room"
+
+
+def test_a_tail_that_would_not_be_aligned_is_no_tail(tmp_path: Path) -> None:
+    taken, odd = Taken(tmp_path), torch.zeros(3, dtype=torch.uint8)
+    for count in range(1, 5):
+        taken.take(odd=odd, rows=torch.randn(count))
+
+
+@pytest.mark.parametrize("also", [{}, {"other": torch.ones(2)}])
+def test_a_tensor_that_was_thought_constant_and_goes_has_the_file_made_anew(
+    tmp_path: Path, also: dict[str, Tensor]
+) -> None:
+    taken = Taken(tmp_path)
+    taken.take(one=torch.ones(4), rows=torch.ones(1))
+    taken.take(one=torch.ones(4), rows=torch.ones(2))
+    taken.take(one=torch.ones(8), rows=torch.ones(3))
+    taken.take(rows=torch.ones(3), **also)
+    taken.take(rows=torch.ones(4), **also)

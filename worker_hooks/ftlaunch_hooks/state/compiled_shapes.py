@@ -1,0 +1,53 @@
+"""Whether torch.compile has compiled code anew for other lengths: a process that resumes compiles it otherwise.
+
+The first length that compiled code meets is built into its kernels. Another one has it compiled for any length. A
+process that resumes meets its lengths in another order, so it has other kernels, and they round otherwise. Nothing of a
+compiled function can be saved; that this is so is saved, and told at a resume.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+
+from ftlaunch_hooks.process.say import say
+from ftlaunch_hooks.tensors.json_codec import Json
+
+NAME = "compiled_shapes"
+_REASONS = ("size mismatch", "stride mismatch")  # of a compilation, as torch words them
+_DIFFERS = (
+    "torch.compile has compiled code anew for other lengths than it met first (automatic dynamic shapes), and a process"
+    " that resumes meets them in another order: its kernels may round otherwise, so this run may differ in the last"
+    " bits; torch.compile(dynamic=True), or torch._dynamo.mark_dynamic() of the inputs, compiles for any length at once"
+)
+
+
+class CompiledShapes:
+    """What is known of this job's compiled code, of earlier processes too."""
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._compilations = 0
+
+    def collect(self) -> dict[str, Json]:
+        """Return what is to be saved; empty where no code was compiled anew for another length."""
+        if not self._seen and (utils := sys.modules.get("torch._dynamo.utils")) is not None:
+            # Not public, and guarded therefore: a torch without them has nothing to tell of.
+            counters = getattr(utils, "counters", {})
+            compilations = counters["frames"]["total"] if "frames" in counters else 0
+            if compilations != self._compilations:
+                self._compilations = compilations
+                metrics: Iterable[object] = getattr(utils, "get_compilation_metrics", list)()
+                self._seen = any(_is_for_another_length(one) for one in metrics)
+        return {"kind": NAME, "seen": True} if self._seen else {}
+
+    def resume(self, saved: Mapping[str, Json], *, tell: bool) -> None:
+        """Take up what was saved, and say what follows from it. tell: on one rank."""
+        self._seen = bool(saved.get("seen"))
+        if self._seen and tell:
+            say(_DIFFERS)
+
+
+def _is_for_another_length(compilation: object) -> bool:
+    reason = str(getattr(compilation, "recompile_reason", None) or "")
+    return any(words in reason for words in _REASONS)

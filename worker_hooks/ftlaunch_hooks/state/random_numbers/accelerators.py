@@ -1,0 +1,55 @@
+"""The random numbers of accelerators other than CUDA's: those that torch.accelerator knows, by their device module.
+
+Such a module (torch.xpu, torch.mps, torch_npu's torch.npu) has get_rng_state() and set_rng_state(), and, where a
+process sees several devices, get_rng_state_all() and set_rng_state_all().
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ftlaunch_hooks.process.say import say
+
+
+def find_accelerator() -> tuple[str, Any] | None:
+    """Return the type of this process's accelerator, and its module; None for CUDA, or where none is in use."""
+    accelerator = torch.accelerator.current_accelerator()  # that torch was built for; asks no driver
+    if accelerator is None or accelerator.type == "cuda" or not torch.accelerator.is_available():
+        return None
+    module = torch.get_device_module(accelerator.type)
+    is_initialized = getattr(module, "is_initialized", None)
+    return (accelerator.type, module) if is_initialized is None or is_initialized() else None
+
+
+def random_state() -> dict[str, Any]:
+    """Return the states of the generators of all devices, in their order; empty where there is no accelerator."""
+    if (found := find_accelerator()) is None:
+        return {}
+    kind, module = found
+    if hasattr(module, "get_rng_state_all"):
+        return {"type": kind, "states": list(module.get_rng_state_all())}
+    if hasattr(module, "get_rng_state"):
+        return {"type": kind, "states": [module.get_rng_state()]}
+    return {"type": kind, "states": []}
+
+
+def put_back_random_state(saved: dict[str, Any]) -> None:
+    """Put the generators back; say it where another accelerator, or another number of devices, is there now."""
+    now = random_state()
+    if not now and not saved:
+        return
+    counts = [(one.get("type", "no accelerator"), len(one.get("states", ()))) for one in (saved, now)]
+    if counts[0] != counts[1] or not saved["states"]:
+        before, here = (f"{kind} with {count} generators" for kind, count in counts)
+        say(
+            f"random numbers of accelerators are not put back (saved: {before}, in this process: {here}): they begin"
+            " anew, and a run that draws from them is not exact"
+        )
+        return
+    module = torch.get_device_module(saved["type"])
+    if hasattr(module, "set_rng_state_all"):
+        module.set_rng_state_all(saved["states"])
+    else:
+        module.set_rng_state(saved["states"][0])
