@@ -56,16 +56,18 @@ def test_a_job_with_the_two_lines_survives_everything(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_what_is_not_attached_is_found_out(tmp_path: Path) -> None:
-    """The weights depend on a counter that starts again with each life."""
+    """The weights depend on a generator, which cannot be saved, that starts again with each life."""
     script = tmp_path / "forgetful.py"
     script.write_text(
         "import os, time, torch, ftlaunch_hooks as ft\n"
         "torch.manual_seed(1)\n"
-        "model, lives = torch.nn.Linear(2, 2), 0\n"
+        "model = torch.nn.Linear(2, 2)\n"
+        "def counted():\n"
+        "    yield from range(100000)\n"
+        "counts = counted()\n"
         "job = ft.attach(model=model)\n"
         "for step in job.steps(100000):\n"
-        "    lives += 1\n"
-        "    model.weight.data.add_(0.001 * lives)\n"
+        "    model.weight.data.add_(0.001 * next(counts))\n"
         "    time.sleep(0.15)\n"
     )
     code, found, _ = rehearse(tmp_path, "--steps", "20", str(script))

@@ -14,6 +14,7 @@ from ftlaunch_contract.files import checksums
 
 _RNG = "rng."  # keys of random number generators begin so
 _STATE = "state"  # of an object's tree: what its state_dict() said; it is not part of tensors' keys
+_VARIABLES = "loop_variables"  # variables of the training loop, which ranks save by themselves
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Likeness:
 def compare(one: Path, other: Path) -> Likeness:
     """What differs between the checkpoints in two directories. Raises layout.Damaged, OSError."""
     mine, theirs = dict(_tensors(one)), dict(_tensors(other))
-    keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+    every = mine.keys() | theirs.keys()
+    compared = {key for key in every if not key.startswith(_VARIABLES)} | (mine.keys() & theirs.keys())
+    keys = sorted(key for key in compared if mine.get(key) != theirs.get(key))
     places = _differences(one, other)
     return Likeness(
         tensors=tuple(key for key in keys if not key.startswith(_RNG)),
@@ -62,9 +65,29 @@ def _differences(one: Path, other: Path) -> tuple[str, ...]:
     mine, theirs = _state(one), _state(other)
     found: set[str] = set()
     for name in mine.keys() | theirs.keys():
-        if name.partition("@")[0] != "rng":
-            found |= set(_different(mine.get(name), theirs.get(name), name.partition("@")[0]))
+        base = name.partition("@")[0]
+        if base == _VARIABLES:
+            found |= set(_different_variables(mine.get(name), theirs.get(name)))
+        elif base != "rng":
+            found |= set(_different(mine.get(name), theirs.get(name), base))
     return tuple(sorted(found))
+
+
+def _different_variables(mine: Any, theirs: Any) -> Iterator[str]:
+    """Yield the variables that both runs have saved, with other values.
+
+    What else is saved of variables tells how a run came to its state: a variable that counts the lives of the script
+    has changed in a run that was killed, and in an undisturbed one it has not.
+    """
+    here, there = _saved_variables(mine), _saved_variables(theirs)
+    for name in here.keys() & there.keys():
+        yield from _different(here[name], there[name], f"{_VARIABLES}.{name}")
+
+
+def _saved_variables(tree: Any) -> dict[str, Any]:
+    """Return the name of each saved variable -> its row: where it is put back, and its value."""
+    rows = tree.get("values") if isinstance(tree, dict) else None
+    return {str(row[0]): row for row in rows or [] if isinstance(row, list) and row}
 
 
 def _different(mine: Any, theirs: Any, place: str) -> Iterator[str]:

@@ -13,14 +13,14 @@ from ftlaunch.tools.rehearsal.rehearsal import RehearsalOutcome
 from ftlaunch.tools.rehearsal.view import data, line, verdict
 
 
-def edit(directory: Path, change: object) -> None:
+def edit(directory: Path, change: object, name: str = "scheduler") -> None:
     """Change common.json, and seal the checkpoint again."""
     from ftlaunch_contract.checkpoint import layout, verify
     from ftlaunch_contract.files import checksums
 
     path = directory / layout.COMMON
     common = json.loads(path.read_bytes())
-    common["state"]["scheduler"] = change
+    common["state"][name] = change
     path.write_bytes(json.dumps(common).encode())
     metadata = verify.read_metadata(directory)
     metadata["files"][layout.COMMON] = {
@@ -54,6 +54,19 @@ def test_what_varies_anyway_is_not_compared(tmp_path: Path) -> None:
     assert compare(one, again).without(varying).equal
     assert compare(one, other).without(varying).others == ("scheduler",)
     assert compare(one, other).without([*varying, "scheduler.epoch"]).equal
+
+
+def test_variables_of_the_loop_are_compared_where_both_runs_have_saved_them(tmp_path: Path) -> None:
+    """Taken out: a variable that counts the lives of the script made each run but the undisturbed one a bad one."""
+    one, other = commit(tmp_path / "one", 3), commit(tmp_path / "other", 3)
+    best = ["train:best", "train", "global", "best", 0.5]
+    life = ["train:life", "train", "global", "life", 1]
+    edit(one, {"place": "p", "changed": ["train:best"], "values": [best]}, "loop_variables")
+    edit(other, {"place": "p", "changed": ["train:best", "train:life"], "values": [best, life]}, "loop_variables")
+    assert compare(one, other) == Likeness()
+    edit(other, {"place": "p", "changed": [], "values": [[*best[:-1], 0.75]]}, "loop_variables")
+    assert compare(one, other).places == ("loop_variables.train:best.4",)
+    assert not compare(one, other).equal
 
 
 GOOD = RehearsalOutcome("a rank is killed", 5.0, True, 0, 1.5, Likeness())
