@@ -42,7 +42,8 @@ READ_EARLY = (
 _AT_END = (
     "the loader `{name}` had handed out the last batch of its pass: its next pass has no batch, so that what follows"
     " the pass in the script runs; a loop over epochs that begins at a number made of job.step ends an epoch too early,"
-    " and then the run is not exact; write `for epoch in job.epochs(number):` and in it `for batch in job.batches({name}):`"
+    " and then the run is not exact; write `for epoch in job.epochs(number):` and in it"
+    " `for batch in job.batches({name}):`"
 )
 
 

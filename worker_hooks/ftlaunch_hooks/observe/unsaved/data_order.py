@@ -94,8 +94,8 @@ class DataOrder:
         say(
             f"the order of the data of a DataLoader ({type(data).__name__}) is not saved: after a resume its iterator"
             " begins anew, and samples come twice or not at all, unless the script skips those it has had; write"
-            " `for epoch in job.epochs(number):` and in it `for batch in job.batches(loader):` (a loader for evaluation:"
-            " make its iterator under torch.no_grad(), or in job.phase('eval'))"
+            " `for epoch in job.epochs(number):` and in it `for batch in job.batches(loader):` (a loader for"
+            " evaluation: make its iterator under torch.no_grad(), or in job.phase('eval'))"
         )
 
 
