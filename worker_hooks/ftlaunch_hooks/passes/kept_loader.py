@@ -239,6 +239,7 @@ class _OrderedPass(LoaderPass):
             self._began_at = kept.draws.read()
             self._indices = kept.indices(seed, self._began_at, skipped=0)
             self._iterator = kept.make(self._indices)
+            self.has_more()  # the sampler draws what it draws at first, as it does where the pass is begun again
             return
         self.had, self._began_at = saved["had"], saved["began_at"]
         self._before = self.had if kept.is_positioned else 0

@@ -17,7 +17,7 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 def sampler() -> ResumableBatchSampler:
-    return ResumableBatchSampler(20, 4, rank=0, world_size=1)
+    return ResumableBatchSampler(20, 4, rank=0, world_size=1, endless=True)
 
 
 def test_all_samplers_advance_but_frozen_ones() -> None:

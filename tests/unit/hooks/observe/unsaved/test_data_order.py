@@ -44,7 +44,7 @@ def said(page: Page, capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[...
 
 
 def sampler() -> Any:
-    return ResumableBatchSampler(16, 4, rank=0, world_size=1)
+    return ResumableBatchSampler(16, 4, rank=0, world_size=1, endless=True)
 
 
 def test_a_loader_of_torch_is_told_of_once_in_a_run(said: Callable[..., str]) -> None:
