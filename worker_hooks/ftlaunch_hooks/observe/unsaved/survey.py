@@ -264,7 +264,7 @@ class Survey:
             return False
         if one.category is Category.ITERATOR:
             return one.of_script and is_lost_iterator(one.value, saved)
-        return one.of_script or one.category in _FEEDS
+        return one.of_script or (one.category in _FEEDS and not self._own_loop)
 
     # --- looking and telling ----------------------------------------------------------------------------------
 
