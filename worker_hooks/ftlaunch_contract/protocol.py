@@ -40,7 +40,6 @@ ENV_SPIKE = "FTLAUNCH_SPIKE"  # what counts as a spike, see loss_record.parse_ru
 ENV_COMPARE_REPLICAS = "FTLAUNCH_COMPARE_REPLICAS"  # steps between digests of replicas; 0: never
 ENV_VERIFY_RESUME = "FTLAUNCH_VERIFY_RESUME"  # auto, on or off: whether steps are made to prove a resume
 ENV_SEED = "FTLAUNCH_SEED"  # a whole number: what a rank draws without a seed of its own follows from it and the rank
-ENV_SEED = "FTLAUNCH_SEED"  # a whole number: what a rank draws without a seed follows from it and the rank's number
 ENV_AUTO_ATTACH = "FTLAUNCH_AUTO_ATTACH"  # 1: adapters attach to a framework that the script imports
 
 # --- exit codes -------------------------------------------------------------------------------------------
