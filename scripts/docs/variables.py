@@ -36,8 +36,8 @@ _GIVEN = {
     "PYTHONFAULTHANDLER": "1, unless it was set: a crash in C leaves a Python stack",
     "PYTHONHASHSEED": "0, unless it was set: a set has the same order in every attempt, and on every node",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1, unless it was set",
-    "PYTHONPATH": "begins with the folder of our `sitecustomize.py`, which takes it out again: it seeds what draws without"
-    " a seed, and with `auto_attach` installs the adapters' import hook",
+    "PYTHONPATH": "begins with the folder of our `sitecustomize.py`, which takes it out again: it seeds what draws"
+    " without a seed, and with `auto_attach` installs the adapters' import hook",
 }
 _READ = {
     "XDG_STATE_HOME": "where [the list of jobs](../guide/daemon.md#the-list-of-jobs) is; `~/.local/state` where it is"
