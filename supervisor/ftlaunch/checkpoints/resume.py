@@ -104,7 +104,8 @@ class ResumeDecision:
             self.pages.evidence(),
             mode=self.spec.saving.verify_resume,
             step_seconds=self.pages.step_seconds(),
-            oldest=max((_FIRST_PROVING_STEP, *stored)),
+            # a step that is being saved must be the one that the attempt goes on from: the end of a training is awaited
+            oldest=max((_FIRST_PROVING_STEP, self.pages.newest_held(), *stored)),
         )
 
     def _plan(self, stored: Sequence[int], kept: Sequence[Kept] = ()) -> RecoveryPlan:

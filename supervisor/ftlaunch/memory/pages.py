@@ -130,6 +130,10 @@ class Pages:
         ranks = range(self.first, self.first + len(self.pages))
         return {rank: fingerprint_ring.newest_step(self.directory, rank) for rank in ranks}
 
+    def newest_held(self) -> int:
+        """Return the newest step that a rank has held for the saver, or that the saver reads now; NONE without any."""
+        return max((max(page.save_step, page.reading) for page in self.pages), default=NONE)
+
     def step_seconds(self) -> float:
         """Return how long the newest step of the slowest rank took; 0 where no rank says."""
         return max((page.step_seconds for page in self.pages), default=0.0)

@@ -11,10 +11,11 @@ from tests.support.engine import World
 from tests.support.fakes.clock import BEGIN
 from tests.support.fakes.ranks import FakeGroup
 
+from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.states import JobState
 from ftlaunch_contract.pages.fingerprint_ring import FingerprintRing, ring_path
 from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, tell_proof
-from ftlaunch_contract.protocol import Resume, sampled_names_path
+from ftlaunch_contract.protocol import Resume, Why, sampled_names_path
 
 V = ProofVerdict
 SAME = Proof(V.SAME, step=8, steps=3, ahead=3)
@@ -154,3 +155,13 @@ def test_a_kill_behind_a_snapshot_goes_one_snapshot_further_back(tmp_path: Path,
     world.on_spawn = begin
     world.run()
     assert asked == [(Resume.MEMORY, begun_at)] * 2
+
+
+def test_what_is_held_for_the_saver_is_not_gone_behind(tmp_path: Path) -> None:
+    """Taken out: the end of a training was saved by the attempt before, and the next one waited for its own in vain."""
+    pages = Pages(tmp_path, 2)
+    assert pages.newest_held() == -1
+    pages[1].hold_for_saver(8, Why.END)
+    assert pages.newest_held() == 8
+    pages.reading(9)
+    assert pages.newest_held() == 9
