@@ -54,6 +54,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="mutations-"))
     try:
         shapes = _shapes(options.shapes, folder, told)
+        began = time.monotonic()
         for number in range(options.count):
             if not shapes or time.monotonic() - began > options.seconds:
                 break
@@ -72,7 +73,12 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutations")
     parser.add_argument("--count", type=int, default=1000, help="mutations")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="end after so long, without what the shapes take that are not altered",
+    )
     parser.add_argument("--shapes", nargs="*", help="names; all that are exact if not given")
     return parser.parse_args()
 
