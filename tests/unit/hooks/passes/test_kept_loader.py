@@ -95,12 +95,36 @@ class Unseeded:
         return iter(np.random.default_rng().permutation(22).tolist())
 
 
+class Transformed(Rows):
+    """Has transforms in a list, one a function that encloses its generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second = random.Random(1), torch.Generator().manual_seed(1)
+        self.transforms = [_Noise(first), lambda row: row + torch.rand((), generator=second)]
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        row = torch.tensor([float(index)])
+        for transform in self.transforms:
+            row = transform(row)
+        return row
+
+
+class _Noise:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def __call__(self, row: torch.Tensor) -> torch.Tensor:
+        return row + self.rng.random()
+
+
 LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
     "shuffled": lambda: DataLoader(Rows(), 4, shuffle=True),
     "generator": lambda: DataLoader(Rows(), 4, shuffle=True, generator=torch.Generator().manual_seed(4)),
     "weighted": lambda: DataLoader(Rows(), 4, sampler=WeightedRandomSampler([1.0] * 22, 22)),
     "buckets": lambda: DataLoader(Rows(), batch_sampler=Buckets()),  # type: ignore[arg-type]
     "counting": lambda: DataLoader(Rows(), 4, sampler=Counting()),
+    "transformed": lambda: DataLoader(Transformed(), 4, shuffle=True),
     "single": lambda: DataLoader(Rows(6), batch_size=None, shuffle=True),
     "stream": lambda: DataLoader(Stream(), 4),
 }
