@@ -140,7 +140,8 @@ class EpochLoop:
         if self._has_entered:
             return
         if self._resumed is not None:
-            loaders = [one for one in gc.get_objects() if isinstance(one, DataLoader)]
+            # isinstance() would ask proxies for their class, which runs code of theirs
+            loaders = [one for one in gc.get_objects() if issubclass(type(one), DataLoader)]
             self._alive = {id(one): attributes_of(one) for one in loaders}
         self._job._enter_epochs()
         self._is_used = self._has_entered = True

@@ -92,6 +92,11 @@ class Indices:
         self._given += 1
         return index if self._seed is None else SeededIndex(index, mixed(self._seed, number))
 
+    @property
+    def are_asked_for(self) -> bool:
+        """Whether the loader has been given an index."""
+        return self._given > self._skipped
+
     def has_more(self, number: int) -> bool:
         """Whether there is an index number `number`, counted from 0 in this pass."""
         self.start()

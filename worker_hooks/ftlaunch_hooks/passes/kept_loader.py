@@ -326,6 +326,11 @@ class _OrderedPass(LoaderPass):
     def fetch(self) -> Any:
         """See LoaderPass."""
         batch = next(self._iterator, NO_BATCH)
+        if batch is not NO_BATCH and not self._indices.are_asked_for:
+            raise StateError(
+                f"cannot take batches from a {type(self.kept.loader).__name__}: it takes the order of its samples from"
+                " elsewhere than its sampler, where nobody can bring it back; take them from a DataLoader of torch's"
+            )
         self.had += batch is not NO_BATCH
         return batch
 

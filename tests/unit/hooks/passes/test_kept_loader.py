@@ -263,3 +263,20 @@ def test_the_pass_after_the_next_begins_as_it_would_have(kind: str) -> None:
     shared.put_back_raw(numbers)
     other.begin_from(between, first)
     assert read(other.begin(8, None)) == rest
+
+
+class MultiEpochs(DataLoader[Any]):
+    """Makes one iterator, of which it hands out parts."""
+
+    def __init__(self) -> None:
+        super().__init__(Rows(), 4)
+        self.one = super().__iter__()
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return iter([next(self.one), next(self.one)])
+
+
+def test_a_loader_with_an_order_of_its_own_is_refused_at_its_first_batch() -> None:
+    one = KeptLoader(MultiEpochs(), 0).begin(7, None)
+    with pytest.raises(StateError, match="cannot take batches from a MultiEpochs: it takes the order"):
+        one.fetch()
