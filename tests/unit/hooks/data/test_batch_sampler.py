@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from torch.utils.data import DataLoader
 
-from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
+from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler, Tail
 
 
 def samplers(length: int, batch_size: int, world_size: int, **options: object) -> list[ResumableBatchSampler]:
@@ -185,3 +185,23 @@ def test_an_iterator_that_has_read_ahead_is_an_error_at_resume() -> None:
     next(iter(sampler))
     with pytest.raises(ValueError, match="make the DataLoader's iterator after attach"):
         sampler.load_state_dict(state)
+
+
+@pytest.mark.parametrize(("tail", "lengths"), [("drop", [4, 4, 4]), ("keep", [5, 5, 5]), ("carry", [5, 4, 5])])
+def test_a_pass_ends_with_its_epoch(tail: Tail, lengths: list[int]) -> None:
+    """Where the tail is carried, a batch belongs to the epoch in which it begins. Taken out: a pass has no end."""
+    sampler = ResumableBatchSampler(18, 4, rank=0, world_size=1, tail=tail)
+    endless = iter(ResumableBatchSampler(18, 4, rank=0, world_size=1, tail=tail, endless=True))
+    for length in lengths:
+        batches = list(sampler)
+        assert len(batches) == length
+        assert batches == [next(endless) for _ in batches]
+        for _ in batches:
+            sampler.advance()
+
+
+def test_a_pass_that_is_gone_on_with_ends_with_its_epoch() -> None:
+    sampler = ResumableBatchSampler(16, 4, rank=0, world_size=1)
+    for _ in range(3):
+        sampler.advance()
+    assert len(list(sampler)) == 1

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 
 from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
-from ftlaunch_hooks.passes.kept_loader import NO_BATCH, KeptLoader, LoaderPass, is_kept
+from ftlaunch_hooks.passes.kept_loader import NO_BATCH, KeptLoader, LoaderPass, attributes_of, is_kept
 from ftlaunch_hooks.state.random_numbers import shared
 from ftlaunch_hooks.tensors.json_codec import StateError, decode, encode
 
@@ -54,11 +54,77 @@ class Buckets:
             yield random.sample(range(22), 3)
 
 
+class Counting:
+    """Counts its passes itself, and holds the generator that it draws from."""
+
+    def __init__(self) -> None:
+        self.epoch, self.rng = 0, random.Random(9)
+
+    def __len__(self) -> int:
+        return 22
+
+    def __iter__(self) -> Iterator[int]:
+        self.epoch += 1
+        order = list(range(22))
+        random.Random(self.epoch).shuffle(order)
+        self.rng.shuffle(order)
+        return iter(order)
+
+
+class InPlace:
+    """Shuffles what it holds: the order of each pass depends on all before."""
+
+    def __init__(self) -> None:
+        self.order = list(range(22))
+
+    def __len__(self) -> int:
+        return 22
+
+    def __iter__(self) -> Iterator[int]:
+        random.shuffle(self.order)
+        return iter(self.order)
+
+
+class Unseeded:
+    """Draws from a generator that the system has seeded."""
+
+    def __len__(self) -> int:
+        return 22
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.random.default_rng().permutation(22).tolist())
+
+
+class Transformed(Rows):
+    """Has transforms in a list, one a function that encloses its generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second = random.Random(1), torch.Generator().manual_seed(1)
+        self.transforms = [_Noise(first), lambda row: row + torch.rand((), generator=second)]
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        row = torch.tensor([float(index)])
+        for transform in self.transforms:
+            row = transform(row)
+        return row
+
+
+class _Noise:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def __call__(self, row: torch.Tensor) -> torch.Tensor:
+        return row + self.rng.random()
+
+
 LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
     "shuffled": lambda: DataLoader(Rows(), 4, shuffle=True),
     "generator": lambda: DataLoader(Rows(), 4, shuffle=True, generator=torch.Generator().manual_seed(4)),
     "weighted": lambda: DataLoader(Rows(), 4, sampler=WeightedRandomSampler([1.0] * 22, 22)),
     "buckets": lambda: DataLoader(Rows(), batch_sampler=Buckets()),  # type: ignore[arg-type]
+    "counting": lambda: DataLoader(Rows(), 4, sampler=Counting()),
+    "transformed": lambda: DataLoader(Transformed(), 4, shuffle=True),
     "single": lambda: DataLoader(Rows(6), batch_size=None, shuffle=True),
     "stream": lambda: DataLoader(Stream(), 4),
 }
@@ -164,3 +230,53 @@ def test_a_sampler_with_a_position_is_not_skipped() -> None:
         sampler.advance()
     calm = KeptLoader(DataLoader(Rows(), batch_sampler=sampler), 0).begin(7, None)
     assert len(read(calm)) == 3
+
+
+@pytest.mark.parametrize("sampler", [InPlace, Unseeded])
+def test_a_sampler_that_cannot_be_asked_again_is_told_at_the_first_batch(
+    sampler: type[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    kept = KeptLoader(DataLoader(Rows(), 4, sampler=sampler()), 0)
+    kept.begin(7, None)
+    assert f"a sampler ({sampler.__name__}) gives another order" in capfd.readouterr().err
+    kept.begin(8, None)
+    assert not capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_sampler_that_can_is_not_told(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+    read(KeptLoader(LOADERS[kind](), 0).begin(7, None))
+    assert not capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_the_pass_after_the_next_begins_as_it_would_have(kind: str) -> None:
+    """Of a job that resumes between two passes."""
+    kept = KeptLoader(LOADERS[kind](), 0)
+    read(kept.begin(7, None))
+    between, numbers = kept.between_passes(), shared.read_raw()
+    rest = read(kept.begin(8, None))
+    random.seed(6)
+    loader = LOADERS[kind]()
+    first = attributes_of(loader)
+    other = KeptLoader(loader, 0)
+    shared.put_back_raw(numbers)
+    other.begin_from(between, first)
+    assert read(other.begin(8, None)) == rest
+
+
+class MultiEpochs(DataLoader[Any]):
+    """Makes one iterator, of which it hands out parts."""
+
+    def __init__(self) -> None:
+        super().__init__(Rows(), 4)
+        self.one = super().__iter__()
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return iter([next(self.one), next(self.one)])
+
+
+def test_a_loader_with_an_order_of_its_own_is_refused_at_its_first_batch() -> None:
+    one = KeptLoader(MultiEpochs(), 0).begin(7, None)
+    with pytest.raises(StateError, match="cannot take batches from a MultiEpochs: it takes the order"):
+        one.fetch()
