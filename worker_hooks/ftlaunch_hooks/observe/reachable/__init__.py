@@ -1,1 +1,1 @@
-"""Everything that a training loop can reach: found, fingerprinted, encoded and put back without running foreign code."""
+"""What a training loop can reach: found, fingerprinted, encoded and put back. No foreign code runs for that."""

@@ -106,7 +106,9 @@ def _base_text(value: Any) -> str:
     return repr(value)
 
 
-def _text(value: Any, marks: Marks, is_saved: IsSaved, depth: int) -> str:
+def _text(  # noqa: PLR0911 - a table of kinds
+    value: Any, marks: Marks, is_saved: IsSaved, depth: int
+) -> str:
     kind = kind_of_type(type(value))
     if kind.category is Category.SCALAR:
         return "time" if is_time(value) else scalar_text(value)

@@ -38,47 +38,16 @@ SCALARS: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None))
 CONTAINERS: tuple[type, ...] = (list, tuple, dict, OrderedDict, defaultdict, Counter, deque, set, frozenset)
 _PRINTED: tuple[type, ...] = (torch.dtype, torch.device, torch.Size, range, slice)
 _OF_TORCH = (  # torch's plain objects that carry state; its others hold streams, events, handles and caches
-    "torch.nn.", "torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.dataset", "torch.utils.data.sampler",
-    "torch.utils.data.distributed", "torch.distributions.", "torch.ao.",
+    "torch.nn.", "torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.dataset",
+    "torch.utils.data.sampler", "torch.utils.data.distributed", "torch.distributions.", "torch.ao.",
 )  # fmt: skip
 _WRAPPERS = ("torch.distributed.", "torch._dynamo.", "torch.jit.", "torch.fx.", "torch.export.")
-_SHOW_ONLY = frozenset(  # packages whose objects show or record the training, and feed nothing into it
-    [
-        "tqdm",
-        "rich",
-        "matplotlib",
-        "seaborn",
-        "plotly",
-        "wandb",
-        "tensorboard",
-        "tensorboardX",
-        "mlflow",
-        "comet_ml",
-        "neptune",
-        "clearml",
-        "aim",
-        "swanlab",
-        "loguru",
-        "structlog",
-        "absl",
-        "IPython",
-        "ipywidgets",
-        "ipykernel",
-        "psutil",
-        "pynvml",
-        "sacred",
-        "visdom",
-        "dvclive",
-        "prometheus_client",
-        "torchvision.utils",
-        "progressbar",
-        "alive_progress",
-        "enlighten",
-        "pytest",
-        "_pytest",
-        "pluggy",
-    ]
-)
+_SHOW_ONLY = frozenset((  # packages whose objects show or record the training, and feed nothing into it
+    "tqdm", "rich", "matplotlib", "seaborn", "plotly", "wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml",
+    "neptune", "clearml", "aim", "swanlab", "loguru", "structlog", "absl", "IPython", "ipywidgets", "ipykernel",
+    "psutil", "pynvml", "sacred", "visdom", "dvclive", "prometheus_client", "progressbar", "alive_progress",
+    "enlighten", "pytest", "_pytest", "pluggy",
+))  # fmt: skip
 
 
 class Category(Enum):
@@ -181,7 +150,7 @@ def _classify(kind: type) -> Kind:
     return Kind(Category.ITERATOR if iterates and not _is_of_show(module) else Category.OPAQUE, name, read_dict=read)
 
 
-def _builtin_category(kind: type) -> tuple[Category, bool] | None:
+def _builtin_category(kind: type) -> tuple[Category, bool] | None:  # noqa: PLR0911 - a table
     """The category of a type that is Python's, torch's or NumPy's, or derives from one; and whether it derives."""
     if kind in SCALARS or kind in _PRINTED:
         return Category.SCALAR, False
@@ -228,7 +197,7 @@ def _carries_state(module: str) -> bool:
 
 
 def _is_of_show(module: str) -> bool:
-    return module.partition(".")[0] in _SHOW_ONLY or module in _SHOW_ONLY
+    return module.partition(".")[0] in _SHOW_ONLY
 
 
 def _is_of_python(file: str) -> bool:

@@ -83,7 +83,9 @@ class _Encoding:
         self._encoder, self._put = encoder, put
         self._values = self._tensors = 0
 
-    def encode(self, value: Any, path: str, name: str, *, is_top: bool = False, depth: int = _DEEP) -> Json:
+    def encode(  # noqa: PLR0911 - a table of kinds
+        self, value: Any, path: str, name: str, *, is_top: bool = False, depth: int = _DEEP
+    ) -> Json:
         """name: of the place within the variable."""
         if isinstance(value, ModuleTensors):
             return self._encode_module(value, path)
