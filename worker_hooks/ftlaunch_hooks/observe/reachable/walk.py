@@ -43,6 +43,7 @@ from ftlaunch_hooks.observe.reachable.kinds import (
     text_of,
 )
 from ftlaunch_hooks.observe.reachable.positions import position_of
+from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
 
 ATTACHED = "attached"
 """the text of what an attached object holds"""
@@ -109,7 +110,7 @@ class LoopWalk:
 
     def __init__(
         self,
-        is_saved: Callable[[Any], bool],
+        is_saved: SavedElsewhere,
         ignored: Collection[str] = (),
         known_modules: dict[int, KnownModule] | None = None,
     ) -> None:

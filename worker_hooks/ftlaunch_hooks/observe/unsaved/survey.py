@@ -7,6 +7,7 @@ What cannot be saved is named, in the life in which it is found and in the next 
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -22,7 +23,7 @@ from ftlaunch_hooks.observe.reachable.kinds import Category
 from ftlaunch_hooks.observe.reachable.positions import is_lost_iterator
 from ftlaunch_hooks.observe.reachable.put_back import put_back
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
-from ftlaunch_hooks.observe.reachable.scopes import place_of, running_scopes, visit_scopes
+from ftlaunch_hooks.observe.reachable.scopes import is_loop_of_script, place_of, running_scopes, visit_scopes
 from ftlaunch_hooks.observe.reachable.value_codec import Encoder
 from ftlaunch_hooks.observe.reachable.walk import ATTACHED, KnownModule, LoopWalk, Reached
 from ftlaunch_hooks.observe.unsaved.sentences import ALSO_KEPT, DIFFERS, NOT_SAVED, OTHERWISE_MADE, SentenceWriter
@@ -95,7 +96,7 @@ class Survey:
 
         What was not put back before is lost: those values are behind one more step already.
         """
-        self._guarded(self._give_up_restored, frame, own)
+        self._guarded(functools.partial(self._give_up_restored, frame, own=own))
 
     def _guarded(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Nothing of the script's runs in here, and still: an error in a look shall not end a training."""
@@ -113,15 +114,19 @@ class Survey:
             return None
 
     def _begin(self, frame: FrameType | None) -> None:
+        scopes = running_scopes(frame)
+        if not is_loop_of_script(frame, scopes):
+            self._give_up_restored(frame, own=True)  # a library may go on preparing behind this moment
+            return
         if self._restored is not None:
-            if place_of(running_scopes(frame)) != self._restored.tree["place"]:
+            if place_of(scopes) != self._restored.tree["place"]:
                 return
             self._put_back(frame, self._restored)
             self._restored = None
         if self._marks is None:
             self._note_beginning(self._walk(frame))
 
-    def _give_up_restored(self, frame: FrameType | None, own: bool) -> None:
+    def _give_up_restored(self, frame: FrameType | None, *, own: bool) -> None:
         if self._marks is not None:
             return
         walk = self._walk(frame)
@@ -142,13 +147,13 @@ class Survey:
     def _put_back(self, frame: FrameType | None, restored: RestoredVariables) -> None:
         before = self._walk(frame)
         self._tell_of_constants(before)
-        put_back(before, restored.tree["values"] if self._keep else (), restored.tensors, self._saved_now())
+        put_back(before, restored.tree["values"] if self._keep else (), restored.tensors, before.is_saved)
         self._tell_of_differences(self._walk(frame), restored.tree)
 
     def _tell_of_differences(self, walk: LoopWalk, tree: Mapping[str, Json]) -> None:
         """Name what is not as it was when it was saved."""
         unkept: Mapping[str, bool] = tree["unkept"]
-        saved = self._saved_now()
+        saved = walk.is_saved
         differs = [
             path
             for path, text in tree["now"].items()
@@ -184,7 +189,7 @@ class Survey:
         walk = self._walk(frame)
         self._note_changes(walk)
         changed = {path: one for path, one in walk.reached.items() if path in self._known.changed}
-        saved = self._saved_now()
+        saved = walk.is_saved
         values, unkept = self._encode(changed, walk, collector, saved)
         lost = [path for path, matters in unkept.items() if matters]
         self._say(NOT_SAVED, lost, walk)
@@ -270,7 +275,9 @@ class Survey:
 
     def _walk(self, frame: FrameType | None) -> LoopWalk:
         walk = LoopWalk(self._saved_now(), self._ignore, self._modules)
-        visit_scopes(walk, running_scopes(frame))
+        scopes = running_scopes(frame)
+        if is_loop_of_script(frame, scopes):
+            visit_scopes(walk, scopes)
         visit_attached(walk, self._objects, self._frozen)
         return walk
 
