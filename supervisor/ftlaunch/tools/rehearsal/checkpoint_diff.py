@@ -13,6 +13,7 @@ from ftlaunch_contract.checkpoint import layout, tensor_file, verify
 from ftlaunch_contract.files import checksums
 
 _RNG = "rng."  # keys of random number generators begin so
+_VARIABLES = "loop_variables"  # as the hooks name them
 _STATE = "state"  # of an object's tree: what its state_dict() said; it is not part of tensors' keys
 
 
@@ -104,4 +105,11 @@ def _state(directory: Path) -> dict[str, Any]:
     found = {"consumed_samples": common["consumed_samples"], **common["state"]}
     for rank, state in common["ranks"].items():
         found |= {f"{name}@{rank}": value for name, value in state.items()}
-    return found
+    return {
+        name: _values_alone(value) if name.partition("@")[0] == _VARIABLES else value for name, value in found.items()
+    }
+
+
+def _values_alone(variables: Any) -> dict[str, Any]:
+    """Of the training loop's variables what they are: what was known of them before tells of the lives of a job."""
+    return {path: tree for path, _, _, _, tree in variables.get("values", ())}

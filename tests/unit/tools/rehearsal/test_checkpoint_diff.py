@@ -13,14 +13,14 @@ from ftlaunch.tools.rehearsal.rehearsal import RehearsalOutcome
 from ftlaunch.tools.rehearsal.view import data, line, verdict
 
 
-def edit(directory: Path, change: object) -> None:
+def edit(directory: Path, change: object, name: str = "scheduler") -> None:
     """Change common.json, and seal the checkpoint again."""
     from ftlaunch_contract.checkpoint import layout, verify
     from ftlaunch_contract.files import checksums
 
     path = directory / layout.COMMON
     common = json.loads(path.read_bytes())
-    common["state"]["scheduler"] = change
+    common["state"][name] = change
     path.write_bytes(json.dumps(common).encode())
     metadata = verify.read_metadata(directory)
     metadata["files"][layout.COMMON] = {
@@ -54,6 +54,17 @@ def test_what_varies_anyway_is_not_compared(tmp_path: Path) -> None:
     assert compare(one, again).without(varying).equal
     assert compare(one, other).without(varying).others == ("scheduler",)
     assert compare(one, other).without([*varying, "scheduler.epoch"]).equal
+
+
+def test_of_variables_of_the_loop_the_values_are_compared(tmp_path: Path) -> None:
+    """What is noted of them beside that tells of a job's lives. Taken out: without `_values_alone` these differ."""
+    one, other = commit(tmp_path / "one", 3), commit(tmp_path / "other", 3)
+    value = ["train:best", "train", "local", "best", 0.5]
+    edit(one, {"begin": {"train:start": "0"}, "values": [value]}, "loop_variables")
+    edit(other, {"begin": {"train:start": "2"}, "values": [value]}, "loop_variables")
+    assert compare(one, other) == Likeness()
+    edit(other, {"begin": {}, "values": [[*value[:4], 0.25]]}, "loop_variables")
+    assert compare(one, other).others == ("loop_variables",)
 
 
 GOOD = RehearsalOutcome("a rank is killed", 5.0, True, 0, 1.5, Likeness())

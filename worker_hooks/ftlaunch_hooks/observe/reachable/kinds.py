@@ -141,6 +141,8 @@ def _classify(kind: type) -> Kind:
     read, slots = _dict_reader(kind), _slots(kind)
     iterates = any("__next__" in vars(base) for base in kind.__mro__)
     has_attributes = read is not None or bool(slots)
+    if module.startswith("torchdata.") and name.endswith("DataLoader"):
+        return Kind(Category.LOADER, name, read_dict=read)
     if is_script and has_attributes:
         return Kind(Category.OBJECT, name, is_of_script=True, read_dict=read, slots=slots)
     if has_attributes and _carries_state(module):

@@ -21,7 +21,6 @@ from torch.nn.modules.module import Module
 from ftlaunch_hooks.observe.reachable.fingerprints import (
     Marks,
     base_of_container,
-    clock_spans,
     container_length,
     container_sample,
     digest,
@@ -118,7 +117,9 @@ class LoopWalk:
 
         known_modules: of earlier walks with the same names ignored, by id.
         """
-        self._known_modules = {} if known_modules is None else known_modules
+        self._known_modules = known_modules or {}
+        self.known_modules: dict[int, KnownModule] = {}
+        """for the next walk"""
         self.is_saved, self._ignored = is_saved, frozenset(ignored)
         self.reached: dict[str, Reached] = {}
         """by path, in the order in which the walk has come to them"""
@@ -127,7 +128,6 @@ class LoopWalk:
         self.first_paths: dict[int, str] = {}
         """id of an object -> the first path to it"""
         self.iterators: dict[str, Any] = {}
-        self._clocks = clock_spans()
         self._classes: set[int] = set()
         self._modules_ahead: list[str] = []
         self._modules_seen: set[str] = set()
@@ -202,7 +202,7 @@ class LoopWalk:
             return
         category = kind_of_type(type(value)).category
         if category is Category.SCALAR:
-            if not is_of_this_process(str(way.key), value, self._clocks):
+            if not is_of_this_process(str(way.key), value):
                 self._note(path, value, scalar_text(value), (), way, category)
         elif category is Category.METHOD:
             if type(value.__self__) is not MethodType:
@@ -357,8 +357,8 @@ class LoopWalk:
             and all(map(is_, known.attributes, held.values()))
         ):
             self.reached.update(known.reached)
+            self.known_modules[id(module)] = known
             return
-        self._known_modules.pop(id(module), None)
         kind: Any = own_class(module)
         if is_wrapper(module) or kind.get_extra_state is not nn.Module.get_extra_state:
             return  # the second says itself what is saved of it
@@ -372,7 +372,7 @@ class LoopWalk:
         elif not hooks and all(type(value) in _NEVER_OTHERWISE for value in chosen.values()):
             names = [f"{path}.{name}" for name in chosen]
             reached = {name: self.reached[name] for name in names if name in self.reached}
-            self._known_modules[id(module)] = KnownModule(module, path, tuple(held.values()), reached)
+            self.known_modules[id(module)] = KnownModule(module, path, tuple(held.values()), reached)
 
     def _visit_hooks(self, path: str, module: nn.Module) -> None:
         """Functions that run beside the training: what they enclose goes from step to step, too."""

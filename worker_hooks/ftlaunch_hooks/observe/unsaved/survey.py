@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks.observe.reachable.attached import visit_attached
+from ftlaunch_hooks.observe.reachable.fingerprints import is_time
 from ftlaunch_hooks.observe.reachable.kinds import Category
 from ftlaunch_hooks.observe.reachable.positions import is_lost_iterator
 from ftlaunch_hooks.observe.reachable.put_back import put_back
@@ -122,7 +123,7 @@ class Survey:
             if place_of(scopes) != self._restored.tree["place"]:
                 return
             self._put_back(frame, self._restored)
-            self._restored = None
+            self._drop_restored()
         if self._marks is None:
             self._note_beginning(self._walk(frame))
 
@@ -134,9 +135,12 @@ class Survey:
             self._tell_of_constants(walk)
             if not own:
                 self._tell_of_differences(walk, self._restored.tree)
-            self._restored = None
+            self._drop_restored()
         self._own_loop = own
         self._note_beginning(walk)
+
+    def _drop_restored(self) -> None:
+        self._restored = self._state.restored_variables = None
 
     def _note_beginning(self, walk: LoopWalk) -> None:
         self._marks = {path: one.marks for path, one in walk.reached.items() if one.marks}
@@ -243,6 +247,8 @@ class Survey:
     def _can_keep(self, path: str, one: Reached, halves: Collection[str]) -> bool:
         if not self._keep or self._own_loop or one.how in ("attached", "hook") or one.parent in halves:
             return False
+        if one.text.startswith("module ") and not self._known.begin.get(path, "").startswith("module "):
+            return False  # nobody makes it again
         return not any(path == name or path.startswith(f"{name}.") for name in self._frozen)
 
     def _half_made(self, changed: Mapping[str, Reached], walk: LoopWalk) -> set[str]:
@@ -269,6 +275,8 @@ class Survey:
             return False
         if one.category is Category.ITERATOR:
             return one.of_script and is_lost_iterator(one.value, saved)
+        if is_time(one.value):
+            return False
         return one.of_script or (one.category in _FEEDS and not self._own_loop)
 
     # --- looking and telling ----------------------------------------------------------------------------------
@@ -279,6 +287,7 @@ class Survey:
         if is_loop_of_script(frame, scopes):
             visit_scopes(walk, scopes)
         visit_attached(walk, self._objects, self._frozen)
+        self._modules = walk.known_modules
         return walk
 
     def _saved_now(self) -> SavedElsewhere:
