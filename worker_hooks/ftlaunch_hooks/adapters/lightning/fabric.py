@@ -20,7 +20,7 @@ from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
 
 _KNOWN = "Lightning 2.6"
 _OF_FABRIC = "strategy world_size is_global_zero loggers setup setup_dataloaders"
-_OPTIONS = ("frozen", "replicated", "anew")  # of ft.attach(): no objects
+_OPTIONS = ("frozen", "replicated", "anew", "keep", "ignore")  # of ft.attach(): no objects
 
 
 def attach(fabric: Any, **objects: Any) -> ft.Job:

@@ -1,1 +1,1 @@
-"""Everything that a training loop can reach: found, fingerprinted, encoded, put back; no foreign code runs."""
+"""What a training loop can reach: found, fingerprinted, encoded and put back. No foreign code runs for that."""

@@ -33,7 +33,9 @@ _NEAR = 600.0  # seconds
 _NEAR_PART = 0.05  # of what a clock shows: every small number is near to a clock that has begun lately
 
 _PROCESS = os.getpid()
-_OF_PROCESS = ("pid", "_fd", "fileno", "port")  # ends of names
+_OF_PROCESS = frozenset(("pid", "fd", "fileno", "port"))  # names of numbers
+_ENDS_OF_PROCESS = ("_pid", "_fd", "_fileno", "_port")
+_SINCE = 1e9  # seconds since 1970: no wall clock shows less
 
 Marks = list[tuple[int, int]]
 IsSaved = Callable[[Any], bool]
@@ -46,31 +48,23 @@ def digest(content: bytes | str) -> str:
 
 
 def is_time(value: object) -> bool:
-    """Whether a number is what a clock shows: scripts keep times for their logs."""
-    return type(value) is float and is_within(value, clock_spans())
+    """Whether a number is what a clock shows, or may be: scripts keep times for their logs."""
+    if type(value) is not float:
+        return False
+    shown = (clock() for clock in (time.time, time.monotonic, time.perf_counter))
+    return any(abs(value - now) < min(_NEAR, now * _NEAR_PART) for now in shown)
 
 
-def clock_spans() -> list[tuple[float, float]]:
-    """The numbers that are near to what each of the clocks shows now, exclusive."""
-    shown = (time.time(), time.monotonic(), time.perf_counter())
-    return [(now - min(_NEAR, now * _NEAR_PART), now + min(_NEAR, now * _NEAR_PART)) for now in shown]
+def is_of_this_process(name: str, value: object) -> bool:
+    """Whether a variable tells of the process or the moment, and not of the training.
 
-
-def is_within(value: float, spans: Iterable[tuple[float, float]]) -> bool:
-    """Whether a number lies in one of some spans."""
-    for low, high in spans:  # noqa: SIM110 - a generator costs as much as the rest of a look at a number
-        if low < value < high:
-            return True
-    return False
-
-
-def is_of_this_process(name: str, value: object, spans: Iterable[tuple[float, float]]) -> bool:
-    """Whether a variable tells of the process or the moment, and not of the training. spans: see clock_spans."""
+    What a monotonic clock shows may as well be a measured number: that is none.
+    """
     if type(value) is float:
-        return is_within(value, spans)
+        return value > _SINCE and abs(value - time.time()) < _NEAR
     if type(value) is not int:
         return False
-    return value == _PROCESS or name.lower().endswith(_OF_PROCESS)
+    return value == _PROCESS or name.lower() in _OF_PROCESS or name.lower().endswith(_ENDS_OF_PROCESS)
 
 
 def fingerprint(value: Any, marks: Marks, is_saved: IsSaved) -> str:
@@ -109,7 +103,7 @@ def _base_text(value: Any) -> str:
 def _text(value: Any, marks: Marks, is_saved: IsSaved, depth: int) -> str:
     kind = kind_of_type(type(value))
     if kind.category is Category.SCALAR:
-        return "time" if is_time(value) else scalar_text(value)
+        return "time" if is_of_this_process("", value) else scalar_text(value)
     if is_saved(value):
         return "attached"
     if kind.category is Category.TENSOR:

@@ -39,47 +39,15 @@ CONTAINERS: tuple[type, ...] = (list, tuple, dict, OrderedDict, defaultdict, Cou
 _PRINTED: tuple[type, ...] = (torch.dtype, torch.device, torch.Size, range, slice)
 _OF_TORCH = (  # torch's plain objects that carry state; its others hold streams, events, handles and caches
     "torch.nn.", "torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.dataset",
-    "torch.utils.data.sampler",
-    "torch.utils.data.distributed", "torch.distributions.", "torch.ao.",
+    "torch.utils.data.sampler", "torch.utils.data.distributed", "torch.distributions.", "torch.ao.",
 )  # fmt: skip
 _WRAPPERS = ("torch.distributed.", "torch._dynamo.", "torch.jit.", "torch.fx.", "torch.export.")
-_SHOW_ONLY = frozenset(  # packages whose objects show or record the training, and feed nothing into it
-    [
-        "tqdm",
-        "rich",
-        "matplotlib",
-        "seaborn",
-        "plotly",
-        "wandb",
-        "tensorboard",
-        "tensorboardX",
-        "mlflow",
-        "comet_ml",
-        "neptune",
-        "clearml",
-        "aim",
-        "swanlab",
-        "loguru",
-        "structlog",
-        "absl",
-        "IPython",
-        "ipywidgets",
-        "ipykernel",
-        "psutil",
-        "pynvml",
-        "sacred",
-        "visdom",
-        "dvclive",
-        "prometheus_client",
-        "torchvision.utils",
-        "progressbar",
-        "alive_progress",
-        "enlighten",
-        "pytest",
-        "_pytest",
-        "pluggy",
-    ]
-)
+_SHOW_ONLY = frozenset((  # packages whose objects show or record the training, and feed nothing into it
+    "tqdm", "rich", "matplotlib", "seaborn", "plotly", "wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml",
+    "neptune", "clearml", "aim", "swanlab", "loguru", "structlog", "absl", "IPython", "ipywidgets", "ipykernel",
+    "psutil", "pynvml", "sacred", "visdom", "dvclive", "prometheus_client", "progressbar", "alive_progress",
+    "enlighten", "pytest", "_pytest", "pluggy",
+))  # fmt: skip
 
 
 class Category(Enum):
@@ -173,6 +141,8 @@ def _classify(kind: type) -> Kind:
     read, slots = _dict_reader(kind), _slots(kind)
     iterates = any("__next__" in vars(base) for base in kind.__mro__)
     has_attributes = read is not None or bool(slots)
+    if module.startswith("torchdata.") and name.endswith("DataLoader"):
+        return Kind(Category.LOADER, name, read_dict=read)
     if is_script and has_attributes:
         return Kind(Category.OBJECT, name, is_of_script=True, read_dict=read, slots=slots)
     if has_attributes and _carries_state(module):
@@ -229,7 +199,7 @@ def _carries_state(module: str) -> bool:
 
 
 def _is_of_show(module: str) -> bool:
-    return module.partition(".")[0] in _SHOW_ONLY or module in _SHOW_ONLY
+    return module.partition(".")[0] in _SHOW_ONLY
 
 
 def _is_of_python(file: str) -> bool:

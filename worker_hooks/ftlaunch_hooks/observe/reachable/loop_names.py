@@ -43,6 +43,9 @@ class LiveNames:
     """those of `stored_in_loops` that only a `for` stores, with what it takes from its iterator"""
     is_in_loop: bool
     """whether a loop is around the instruction"""
+    place: str
+    """what the instruction does, and which of those of its kind in the function it is; the same in a script that was
+    edited elsewhere, and with another version of Python in most cases"""
 
 
 @dataclass(frozen=True)
@@ -107,18 +110,13 @@ def _live_names(code: CodeType, offset: int) -> LiveNames:
         stored_in_loops=stored,
         targets=stored - {name for name, is_target in stores if not is_target},
         is_in_loop=bool(loop),
+        place=_place_in(code, at),
     )
 
 
-def place_in(code: CodeType, offset: int) -> str:
-    """Name the instruction at `offset`: what it does, and which of those of its kind in the function it is.
-
-    A script that was edited elsewhere has the same name there, and so has another version of Python in most cases.
-    """
-    instructions = list(dis.get_instructions(code))
-    at = max((number for number, one in enumerate(instructions) if one.offset <= offset), default=0)
-    kind = instructions[at].opname
-    return f"{kind}{sum(one.opname == kind for one in instructions[:at])}"
+def _place_in(code: CodeType, at: int) -> str:
+    before = [one.opname for one in dis.get_instructions(code) if one.offset <= at]
+    return f"{before[-1]}{before[:-1].count(before[-1])}"
 
 
 def _place_at(lines: Mapping[int, _Line], offset: int) -> int:

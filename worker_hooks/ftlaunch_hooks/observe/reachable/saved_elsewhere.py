@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import GeneratorType
 from typing import Any
 
@@ -55,11 +55,8 @@ class SavedElsewhere:
             for group in value.param_groups:
                 self._add_tensors(group["params"])
             for slots in value.state.values():
-                held = list(slots.values()) if type(slots) is dict else []
-                self._add_tensors(one for one in held if type(one) is Tensor)
-                for one in held:
-                    if type(one) is not Tensor:
-                        self._add(one, 1)
+                if type(slots) is dict:
+                    self._add_tensors(slots.values())
         elif issubclass(kind, _CONTAINERS) and container_length(value):
             base = base_of_container(value)
             elements = dict.values(value) if base is dict else base.__iter__(value)
@@ -74,13 +71,17 @@ class SavedElsewhere:
             self._ids.add(id(module))
             held = instance_dict(module)
             for group in ("_parameters", "_buffers"):
-                self._add_tensors(one for one in (held.get(group) or {}).values() if one is not None)
+                if tensors := held.get(group):
+                    self._add_tensors(tensors.values())
 
-    def _add_tensors(self, tensors: Any) -> None:
-        for tensor in tensors:
-            if id(tensor) not in self._ids:
-                self._ids.add(id(tensor))
-                self._tensors.append(tensor)
+    def _add_tensors(self, values: Collection[Any]) -> None:
+        """Tensors, and what an optimizer may hold beside them."""
+        self._ids.update(map(id, values))
+        for value in values:
+            if isinstance(value, Tensor):
+                self._tensors.append(value)
+            elif type(value) in _CONTAINERS:
+                self._add_held(value, 1)
 
     def __call__(self, value: object) -> bool:
         """Whether an attached object holds a value, or the value lies in the memory of one that is held."""

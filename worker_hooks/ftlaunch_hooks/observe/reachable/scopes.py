@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from ftlaunch_hooks.observe.reachable.kinds import SCALARS, is_library, is_script_module
-from ftlaunch_hooks.observe.reachable.loop_names import LiveNames, live_names, place_in
-from ftlaunch_hooks.observe.reachable.walk import ReachableWalk
+from ftlaunch_hooks.observe.reachable.kinds import SCALARS, is_library, is_ours, is_script_module
+from ftlaunch_hooks.observe.reachable.loop_names import LiveNames, live_names
+from ftlaunch_hooks.observe.reachable.walk import LoopWalk
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,26 @@ def running_scopes(innermost: FrameType | None) -> list[Scope]:
     return found
 
 
+def is_loop_of_script(innermost: FrameType | None, scopes: list[Scope]) -> bool:
+    """Whether the script makes the steps: in a loop of a function of its own, or where it calls the hooks itself.
+
+    Elsewhere the loop is a library's, and its adapter says what is saved.
+    """
+    if any(scope.names.is_in_loop for scope in scopes):
+        return True
+    frame = innermost
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return bool(scopes) and frame is scopes[0].frame
+
+
 def place_of(scopes: list[Scope]) -> str:
     """Where the innermost function of the script's is: the same in a process that is at the same place of the loop."""
-    if not scopes:
-        return ""
-    code, offset = scopes[0].frame.f_code, scopes[0].frame.f_lasti
-    return f"{scopes[0].name}:{place_in(code, offset)}"
+    return f"{scopes[0].name}:{scopes[0].names.place}" if scopes else ""
 
 
-def visit_scopes(walk: ReachableWalk, scopes: list[Scope]) -> None:
-    """Go through variables of running functions that are read behind this moment, and those of the script's modules.
-
-    Where none of these functions is in a loop, the loop is a library's: its adapter says what is saved.
-    """
-    if not any(scope.names.is_in_loop for scope in scopes):
-        return
+def visit_scopes(walk: LoopWalk, scopes: list[Scope]) -> None:
+    """Go through variables of running functions that are read behind this moment, and those of the script's modules."""
     for scope in scopes:
         if not scope.is_module:
             walk.visit_variables(scope.name, scope.frame, _wanted(scope), "local")
@@ -89,14 +94,14 @@ def _wanted(scope: Scope) -> dict[str, Any]:
     }
 
 
-def _visit_module_of(walk: ReachableWalk, scope: Scope, scopes: list[Scope]) -> None:
+def _visit_module_of(walk: LoopWalk, scope: Scope, scopes: list[Scope]) -> None:
     variables, name = scope.frame.f_globals, str(scope.frame.f_globals.get("__name__"))
     running = next((one for one in scopes if one.is_module and one.frame.f_globals is variables), None)
     walk.visit_module(name, variables, _filter_of(running))
 
 
 def _filter_of(running: Scope | None) -> Callable[[str], bool]:
-    """Return which variables of a module matter: not those that a pass of the module's own loop makes anew."""
+    """Tell which variables of a module matter: not those that a pass of the module's own loop makes anew."""
     if running is None:
         return lambda name: True
     names = running.names

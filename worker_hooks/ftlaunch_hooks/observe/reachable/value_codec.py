@@ -6,6 +6,7 @@ at an earlier path, is written as that path.
 
 from __future__ import annotations
 
+import functools
 import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -213,14 +214,19 @@ def is_used_up(tensor: Tensor) -> bool:
         if node is None or node in seen:
             continue
         seen.add(node)
-        for name in dir(type(node)):
-            if name.startswith("_saved_"):
-                try:
-                    getattr(node, name)
-                except RuntimeError:
-                    return True
+        for name in _saved_names(type(node)):
+            try:
+                getattr(node, name)
+            except RuntimeError:
+                return True
         ahead.extend(following for following, _ in node.next_functions)
     return False
+
+
+@functools.cache
+def _saved_names(kind: type) -> tuple[str, ...]:
+    """What nodes of a kind keep for the way back."""
+    return tuple(name for name in dir(kind) if name.startswith("_saved_"))
 
 
 # --- decoding -------------------------------------------------------------------------------------------------

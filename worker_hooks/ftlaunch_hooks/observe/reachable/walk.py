@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from operator import is_
-from types import CellType, ModuleType
+from types import CellType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -21,7 +21,6 @@ from torch.nn.modules.module import Module
 from ftlaunch_hooks.observe.reachable.fingerprints import (
     Marks,
     base_of_container,
-    clock_spans,
     container_length,
     container_sample,
     digest,
@@ -43,6 +42,7 @@ from ftlaunch_hooks.observe.reachable.kinds import (
     text_of,
 )
 from ftlaunch_hooks.observe.reachable.positions import position_of
+from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
 
 ATTACHED = "attached"
 """the text of what an attached object holds"""
@@ -79,6 +79,15 @@ class Reached(NamedTuple):
     category: Category
 
 
+class _Way(NamedTuple):
+    """How the walk comes to a value; see Reached."""
+
+    parent: str
+    how: str
+    key: Any
+    of_script: bool
+
+
 class ModuleTensors(NamedTuple):
     """The parameters and buffers of a module that is attached nowhere, by name; without those that are saved."""
 
@@ -95,29 +104,30 @@ class KnownModule(NamedTuple):
     reached: dict[str, Reached]
 
 
-class ReachableWalk:
+class LoopWalk:
     """What was reached at one moment."""
 
     def __init__(
         self,
-        is_saved: Callable[[Any], bool],
+        is_saved: SavedElsewhere,
         ignored: Collection[str] = (),
         known_modules: dict[int, KnownModule] | None = None,
     ) -> None:
-        """is_saved: whether an attached object holds a value. ignored: names that are passed by, with what they hold.
+        """is_saved: whether an attached object holds a value. ignored: names that are passed by, and what they hold.
 
         known_modules: of earlier walks with the same names ignored, by id.
         """
-        self._known_modules = {} if known_modules is None else known_modules
+        self._known_modules = known_modules or {}
+        self.known_modules: dict[int, KnownModule] = {}
+        """for the next walk"""
         self.is_saved, self._ignored = is_saved, frozenset(ignored)
         self.reached: dict[str, Reached] = {}
         """by path, in the order in which the walk has come to them"""
         self.objects: dict[str, Any] = {}
-        """what holds other values, by path: a frame, variables, a module, an object, a function, a container"""
+        """what holds other values, by path: a frame, a dict of variables, an object, a function, a container"""
         self.first_paths: dict[int, str] = {}
         """id of an object -> the first path to it"""
         self.iterators: dict[str, Any] = {}
-        self._clocks = clock_spans()
         self._classes: set[int] = set()
         self._modules_ahead: list[str] = []
         self._modules_seen: set[str] = set()
@@ -126,7 +136,7 @@ class ReachableWalk:
         """Go through the variables of a function or a module. holder: the frame, or the module's dict."""
         self.objects[scope] = holder
         for name, value in variables.items():
-            self._visit(f"{scope}:{name}", value, scope, how, name, of_script=True, depth=_DEEP)
+            self._visit(f"{scope}:{name}", value, _Way(scope, how, name, True), _DEEP)
 
     def visit_module(self, name: str, variables: dict[str, Any], wanted: Callable[[str], bool]) -> None:
         """Go through the variables of one of the script's modules, once. name: as it was imported."""
@@ -158,7 +168,7 @@ class ReachableWalk:
         self.objects[name] = target
         for key, value in list(instance_dict(target).items()):
             if key not in known:
-                self._visit(f"{name}.{key}", value, name, "attribute", key, of_script=True, depth=_DEEP - 1)
+                self._visit(f"{name}.{key}", value, _Way(name, "attribute", key, True), _DEEP - 1)
 
     def visit_tensors(self, name: str, module: nn.Module) -> None:
         """Look at the parameters and buffers of a module, whatever is saved of them."""
@@ -166,7 +176,8 @@ class ReachableWalk:
         marks: Marks = []
         text = f"module {type(module).__name__} {tensors_fingerprint(list(tensors.values()), marks)}"
         self.objects[name] = module
-        self._note(name, ModuleTensors(module, tensors), text, marks, "", "attached", name, True, Category.MODULE)
+        way = _Way("", "attached", name, of_script=True)
+        self._note(name, ModuleTensors(module, tensors), text, marks, way, Category.MODULE)
 
     def named_holder(self, path: str) -> str:
         """The path to name to people: what an object of an installed package holds is named as the object."""
@@ -186,70 +197,55 @@ class ReachableWalk:
 
     # --- one value --------------------------------------------------------------------------------------------
 
-    def _visit(
-        self, path: str, value: Any, parent: str, how: str, key: Any, *, of_script: bool, depth: int
-    ) -> None:  # fmt: skip
+    def _visit(self, path: str, value: Any, way: _Way, depth: int) -> None:
         if len(self.reached) >= _MOST or (self._ignored and self.is_ignored(path)):
             return
-        kind = kind_of_type(type(value))
-        category = kind.category
+        category = kind_of_type(type(value)).category
         if category is Category.SCALAR:
-            if not is_of_this_process(str(key), value, self._clocks):
-                self._note(path, value, scalar_text(value), (), parent, how, key, of_script, category)
-            return
-        if category is Category.METHOD:
-            bound = value.__self__
-            if kind_of_type(type(bound)).category is not Category.METHOD:
-                self._visit(path, bound, parent, how, key, of_script=of_script, depth=depth)
-            return
-        if category is Category.PYTHON_MODULE:
+            if not is_of_this_process(str(way.key), value):
+                self._note(path, value, scalar_text(value), (), way, category)
+        elif category is Category.METHOD:
+            if type(value.__self__) is not MethodType:
+                self._visit(path, value.__self__, way, depth)
+        elif category is Category.PYTHON_MODULE:
             if type(value) is ModuleType and is_script_module(vars(value).get("__name__")):
                 self._modules_ahead.append(vars(value)["__name__"])
-            return
-        if self.is_saved(value):
-            self._note(path, value, ATTACHED, [(id(value), 0)], parent, how, key, of_script, category)
-            return
-        if (first := self.first_paths.get(id(value))) is not None:
-            self._note(path, value, f"same {first}", (), parent, how, key, of_script, category)
-            return
-        self.first_paths[id(value)] = path
-        marks: Marks = []
-        if category in _PRINTABLE:
-            text = fingerprint(value, marks, self.is_saved)
-        elif category is Category.CONTAINER:
-            text = self._text_of_container(value, marks, kind.name)
-        elif category is Category.MODULE:
-            tensors = {name: one for name, one in _tensors_within(value) if not self.is_saved(one)}
-            text = f"module {kind.name} {tensors_fingerprint(list(tensors.values()), marks)}"
-            held = ModuleTensors(value, tensors)
-            self._note(path, held, text, marks, parent, how, key, of_script, category)
-        elif category is Category.ITERATOR:
-            text = f"iterator {kind.name} {position_of(value)}"
-        elif category is Category.FUNCTION:
-            text = f"function {value.__qualname__}"
-        elif category is Category.CLASS:
-            text = f"class {text_of(value, '__qualname__')}"
+        elif self.is_saved(value):
+            self._note(path, value, ATTACHED, [(id(value), 0)], way, category)
+        elif (first := self.first_paths.get(id(value))) is not None:
+            self._note(path, value, f"same {first}", (), way, category)
         else:
-            text = f"{category.name.lower()} {kind.name}"
-        if category is not Category.MODULE:
-            self._note(path, value, text, marks, parent, how, key, of_script, category)
-        if depth:
-            self._visit_within(path, value, category, of_script, depth - 1)
+            self.first_paths[id(value)] = path
+            marks: Marks = []
+            held, text = self._held_and_text(value, category, marks)
+            self._note(path, held, text, marks, way, category)
+            if depth:
+                self._visit_within(path, value, category, way.of_script, depth - 1)
 
     def _note(
-        self,
-        path: str,
-        value: Any,
-        text: str,
-        marks: Collection[tuple[int, int]],
-        parent: str,
-        how: str,
-        key: Any,
-        of_script: bool,
-        category: Category,
+        self, path: str, value: Any, text: str, marks: Collection[tuple[int, int]], way: _Way, category: Category
     ) -> None:
+        parent, how, key, of_script = way
         marked = tuple(marks) if marks else ()
         self.reached[path] = Reached(value, text, marked, parent, how, key, of_script, category)
+
+    def _held_and_text(self, value: Any, category: Category, marks: Marks) -> tuple[Any, str]:
+        """What is noted of a value, and its fingerprint."""
+        name = kind_of_type(type(value)).name
+        if category in _PRINTABLE:
+            return value, fingerprint(value, marks, self.is_saved)
+        if category is Category.CONTAINER:
+            return value, self._text_of_container(value, marks, name)
+        if category is Category.MODULE:
+            tensors = {name: one for name, one in _tensors_within(value) if not self.is_saved(one)}
+            text = f"module {name} {tensors_fingerprint(list(tensors.values()), marks)}"
+            return ModuleTensors(value, tensors), text
+        if category is Category.ITERATOR:
+            return value, f"iterator {name} {position_of(value)}"
+        if category is Category.FUNCTION:
+            return value, f"function {value.__qualname__}"
+        what = text_of(value, "__qualname__") if category is Category.CLASS else name
+        return value, f"{category.name.lower()} {what}"
 
     def _text_of_container(self, value: Any, marks: Marks, name: str) -> str:
         if not self.holds_holders(value):
@@ -289,7 +285,7 @@ class ReachableWalk:
             held = instance_dict(value)
             for name in _IN_LOADERS:
                 if held.get(name) is not None:
-                    self._visit(f"{path}.{name}", held[name], path, "attribute", name, of_script=of_script, depth=depth)
+                    self._visit(f"{path}.{name}", held[name], _Way(path, "attribute", name, of_script), depth)
         elif category is Category.ITERATOR:
             self.iterators[path] = value
 
@@ -299,13 +295,13 @@ class ReachableWalk:
         inside = of_script and (kind.is_of_script or kind.is_stateful)
         for name, held in list(instance_dict(value).items()):
             if type(name) is str and name[:2] != "__":
-                self._visit(f"{path}.{name}", held, path, "attribute", name, of_script=inside, depth=depth)
+                self._visit(f"{path}.{name}", held, _Way(path, "attribute", name, inside), depth)
         for name, descriptor in kind.slots:
             try:
                 held = descriptor.__get__(value)
             except AttributeError:
                 continue  # it was never set
-            self._visit(f"{path}.{name}", held, path, "slot", name, of_script=inside, depth=depth)
+            self._visit(f"{path}.{name}", held, _Way(path, "slot", name, inside), depth)
         if kind.is_of_script:
             self._visit_class(type(value).__name__, type(value), depth)
 
@@ -318,7 +314,7 @@ class ReachableWalk:
         else:
             pairs = list(enumerate(_few_elements(value)))
         for key, one in pairs:
-            self._visit(f"{path}[{key!r}]", one, path, "item", key, of_script=of_script, depth=depth)
+            self._visit(f"{path}[{key!r}]", one, _Way(path, "item", key, of_script), depth)
 
     def _visit_function(self, path: str, function: Any, depth: int) -> None:
         if is_library(function.__code__.co_filename):
@@ -329,13 +325,13 @@ class ReachableWalk:
         for name, cell in cells:
             if cell != CellType():
                 inner = f"{path}.{name}"
-                self._visit(inner, cell.cell_contents, path, "cell", name, of_script=True, depth=depth)
+                self._visit(inner, cell.cell_contents, _Way(path, "cell", name, True), depth)
         for name, held in list(vars(function).items()):
             if name != "__wrapped__":
-                self._visit(f"{path}.{name}", held, path, "attribute", name, of_script=True, depth=depth)
+                self._visit(f"{path}.{name}", held, _Way(path, "attribute", name, True), depth)
         if function.__defaults__:
             where = f"{path}.defaults"
-            self._visit(where, function.__defaults__, path, "defaults", "defaults", of_script=True, depth=depth)
+            self._visit(where, function.__defaults__, _Way(path, "defaults", "defaults", True), depth)
 
     def _visit_class(self, path: str, kind: type, depth: int) -> None:
         name = vars(kind).get("__module__")
@@ -346,7 +342,7 @@ class ReachableWalk:
         self.objects[path] = kind
         for key, held in list(vars(kind).items()):
             if key[:2] != "__" and _is_data(held):
-                self._visit(f"{path}.{key}", held, path, "class", key, of_script=True, depth=depth)
+                self._visit(f"{path}.{key}", held, _Way(path, "class", key, True), depth)
 
     def _visit_attributes_of_module(self, path: str, module: nn.Module, depth: int) -> None:
         """Without what torch gives every module, and what spectral_norm and weight_norm make anew before each pass."""
@@ -361,8 +357,8 @@ class ReachableWalk:
             and all(map(is_, known.attributes, held.values()))
         ):
             self.reached.update(known.reached)
+            self.known_modules[id(module)] = known
             return
-        self._known_modules.pop(id(module), None)
         kind: Any = own_class(module)
         if is_wrapper(module) or kind.get_extra_state is not nn.Module.get_extra_state:
             return  # the second says itself what is saved of it
@@ -370,13 +366,13 @@ class ReachableWalk:
         made = {instance_dict(hook).get("name") for hook in hooks.values()} if hooks else ()
         chosen = {name: value for name, value in held.items() if name not in _OF_MODULES and name not in made}
         for name, value in chosen.items():
-            self._visit(f"{path}.{name}", value, path, "attribute", name, of_script=True, depth=depth)
+            self._visit(f"{path}.{name}", value, _Way(path, "attribute", name, True), depth)
         if not is_torchs(kind):
             self._visit_class(kind.__name__, kind, depth)
         elif not hooks and all(type(value) in _NEVER_OTHERWISE for value in chosen.values()):
             names = [f"{path}.{name}" for name in chosen]
             reached = {name: self.reached[name] for name in names if name in self.reached}
-            self._known_modules[id(module)] = KnownModule(module, path, tuple(held.values()), reached)
+            self.known_modules[id(module)] = KnownModule(module, path, tuple(held.values()), reached)
 
     def _visit_hooks(self, path: str, module: nn.Module) -> None:
         """Functions that run beside the training: what they enclose goes from step to step, too."""
@@ -394,7 +390,7 @@ class ReachableWalk:
         is_function = kind.category is Category.FUNCTION
         name = hook.__name__ if is_function else kind.name
         of_script = is_function or kind.is_of_script
-        self._visit(f"{path}.{name}", hook, path, "hook", name, of_script=of_script, depth=_DEEP - 2)
+        self._visit(f"{path}.{name}", hook, _Way(path, "hook", name, of_script), _DEEP - 2)
 
 
 def shown(path: str) -> str:

@@ -1,1 +1,1 @@
-"""What training uses and nobody saves: found while it trains, and told of once. Nothing here changes anything."""
+"""What training uses and no attached object saves: kept where that works, told of once where not."""

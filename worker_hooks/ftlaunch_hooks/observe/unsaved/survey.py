@@ -7,6 +7,7 @@ What cannot be saved is named, in the life in which it is found and in the next 
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,13 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from ftlaunch_hooks.observe.reachable.attached import visit_attached
+from ftlaunch_hooks.observe.reachable.fingerprints import is_time
 from ftlaunch_hooks.observe.reachable.kinds import Category
 from ftlaunch_hooks.observe.reachable.positions import is_lost_iterator
 from ftlaunch_hooks.observe.reachable.put_back import put_back
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
-from ftlaunch_hooks.observe.reachable.scopes import place_of, running_scopes, visit_scopes
+from ftlaunch_hooks.observe.reachable.scopes import is_loop_of_script, place_of, running_scopes, visit_scopes
 from ftlaunch_hooks.observe.reachable.value_codec import Encoder
-from ftlaunch_hooks.observe.reachable.walk import ATTACHED, KnownModule, ReachableWalk, Reached
+from ftlaunch_hooks.observe.reachable.walk import ATTACHED, KnownModule, LoopWalk, Reached
 from ftlaunch_hooks.observe.unsaved.sentences import ALSO_KEPT, DIFFERS, NOT_SAVED, OTHERWISE_MADE, SentenceWriter
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.collector import Collector
@@ -95,7 +97,7 @@ class Survey:
 
         What was not put back before is lost: those values are behind one more step already.
         """
-        self._guarded(self._give_up_restored, frame, own)
+        self._guarded(functools.partial(self._give_up_restored, frame, own=own))
 
     def _guarded(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Nothing of the script's runs in here, and still: an error in a look shall not end a training."""
@@ -113,15 +115,19 @@ class Survey:
             return None
 
     def _begin(self, frame: FrameType | None) -> None:
+        scopes = running_scopes(frame)
+        if not is_loop_of_script(frame, scopes):
+            self._give_up_restored(frame, own=True)  # a library may go on preparing behind this moment
+            return
         if self._restored is not None:
-            if place_of(running_scopes(frame)) != self._restored.tree["place"]:
+            if place_of(scopes) != self._restored.tree["place"]:
                 return
             self._put_back(frame, self._restored)
-            self._restored = None
+            self._drop_restored()
         if self._marks is None:
             self._note_beginning(self._walk(frame))
 
-    def _give_up_restored(self, frame: FrameType | None, own: bool) -> None:
+    def _give_up_restored(self, frame: FrameType | None, *, own: bool) -> None:
         if self._marks is not None:
             return
         walk = self._walk(frame)
@@ -129,11 +135,14 @@ class Survey:
             self._tell_of_constants(walk)
             if not own:
                 self._tell_of_differences(walk, self._restored.tree)
-            self._restored = None
+            self._drop_restored()
         self._own_loop = own
         self._note_beginning(walk)
 
-    def _note_beginning(self, walk: ReachableWalk) -> None:
+    def _drop_restored(self) -> None:
+        self._restored = self._state.restored_variables = None
+
+    def _note_beginning(self, walk: LoopWalk) -> None:
         self._marks = {path: one.marks for path, one in walk.reached.items() if one.marks}
         # What the script has made otherwise than in an earlier life is where this life begins from.
         new = {path: one.text for path, one in walk.reached.items() if path not in self._known.changed}
@@ -142,13 +151,13 @@ class Survey:
     def _put_back(self, frame: FrameType | None, restored: RestoredVariables) -> None:
         before = self._walk(frame)
         self._tell_of_constants(before)
-        put_back(before, restored.tree["values"] if self._keep else (), restored.tensors, self._saved_now())
+        put_back(before, restored.tree["values"] if self._keep else (), restored.tensors, before.is_saved)
         self._tell_of_differences(self._walk(frame), restored.tree)
 
-    def _tell_of_differences(self, walk: ReachableWalk, tree: Mapping[str, Json]) -> None:
+    def _tell_of_differences(self, walk: LoopWalk, tree: Mapping[str, Json]) -> None:
         """Name what is not as it was when it was saved."""
         unkept: Mapping[str, bool] = tree["unkept"]
-        saved = self._saved_now()
+        saved = walk.is_saved
         differs = [
             path
             for path, text in tree["now"].items()
@@ -156,7 +165,7 @@ class Survey:
         ]
         self._say(DIFFERS, differs, walk)
 
-    def _tell_of_constants(self, walk: ReachableWalk) -> None:
+    def _tell_of_constants(self, walk: LoopWalk) -> None:
         """Name what did not change in an earlier life, and is something else now: the script has made it otherwise."""
         other = []
         for path, text in self._known.begin.items():
@@ -184,7 +193,7 @@ class Survey:
         walk = self._walk(frame)
         self._note_changes(walk)
         changed = {path: one for path, one in walk.reached.items() if path in self._known.changed}
-        saved = self._saved_now()
+        saved = walk.is_saved
         values, unkept = self._encode(changed, walk, collector, saved)
         lost = [path for path, matters in unkept.items() if matters]
         self._say(NOT_SAVED, lost, walk)
@@ -198,7 +207,7 @@ class Survey:
             "unkept": unkept,
         }
 
-    def _note_changes(self, walk: ReachableWalk) -> None:
+    def _note_changes(self, walk: LoopWalk) -> None:
         assert self._marks is not None
         begin, marks = self._known.begin, self._marks
         for path, one in walk.reached.items():
@@ -206,7 +215,7 @@ class Survey:
                 self._known.changed[path] = None
 
     def _encode(
-        self, changed: Mapping[str, Reached], walk: ReachableWalk, collector: Collector, saved: SavedElsewhere
+        self, changed: Mapping[str, Reached], walk: LoopWalk, collector: Collector, saved: SavedElsewhere
     ) -> tuple[list[Json], dict[str, bool]]:
         """The values that can be saved, and the paths of the others: whether each of them matters to the training."""
         encoder = Encoder(walk.first_paths, saved.path_of)
@@ -238,9 +247,11 @@ class Survey:
     def _can_keep(self, path: str, one: Reached, halves: Collection[str]) -> bool:
         if not self._keep or self._own_loop or one.how in ("attached", "hook") or one.parent in halves:
             return False
+        if one.text.startswith("module ") and not self._known.begin.get(path, "").startswith("module "):
+            return False  # nobody makes it again
         return not any(path == name or path.startswith(f"{name}.") for name in self._frozen)
 
-    def _half_made(self, changed: Mapping[str, Reached], walk: ReachableWalk) -> set[str]:
+    def _half_made(self, changed: Mapping[str, Reached], walk: LoopWalk) -> set[str]:
         """Objects that have got something since the loop began that cannot be saved: the rest of them is not put back.
 
         A flag that says that the thing is there, without the thing, would be worse than neither.
@@ -264,14 +275,19 @@ class Survey:
             return False
         if one.category is Category.ITERATOR:
             return one.of_script and is_lost_iterator(one.value, saved)
+        if is_time(one.value):
+            return False
         return one.of_script or (one.category in _FEEDS and not self._own_loop)
 
     # --- looking and telling ----------------------------------------------------------------------------------
 
-    def _walk(self, frame: FrameType | None) -> ReachableWalk:
-        walk = ReachableWalk(self._saved_now(), self._ignore, self._modules)
-        visit_scopes(walk, running_scopes(frame))
+    def _walk(self, frame: FrameType | None) -> LoopWalk:
+        walk = LoopWalk(self._saved_now(), self._ignore, self._modules)
+        scopes = running_scopes(frame)
+        if is_loop_of_script(frame, scopes):
+            visit_scopes(walk, scopes)
         visit_attached(walk, self._objects, self._frozen)
+        self._modules = walk.known_modules
         return walk
 
     def _saved_now(self) -> SavedElsewhere:
@@ -279,7 +295,7 @@ class Survey:
         found = {f"generator {number}": one for number, one in enumerate(generators)}
         return SavedElsewhere({**self._objects, **found})
 
-    def _say(self, sentence: str, paths: Collection[str], walk: ReachableWalk) -> None:
+    def _say(self, sentence: str, paths: Collection[str], walk: LoopWalk) -> None:
         """Say a sentence about values, by the names of what people can do something about."""
         order = _rank_in(walk)
         ranked: dict[str, tuple[int, str]] = {}
@@ -288,13 +304,13 @@ class Survey:
             ranked[name] = min(order(path), ranked.get(name, order(path)))
         self._writer.say(sentence, _outermost(ranked), ranked.__getitem__)
 
-    def _tell_of_kept(self, paths: Collection[str], walk: ReachableWalk) -> None:
+    def _tell_of_kept(self, paths: Collection[str], walk: LoopWalk) -> None:
         if paths and not self._kept_told:
             self._kept_told = True
             self._say(ALSO_KEPT, paths, walk)
 
 
-def _rank_in(walk: ReachableWalk) -> Callable[[str], tuple[int, str]]:
+def _rank_in(walk: LoopWalk) -> Callable[[str], tuple[int, str]]:
     """What ranks names: what feeds training before what only counts."""
 
     def rank(path: str) -> tuple[int, str]:
@@ -313,7 +329,7 @@ def _kept_variables(objects: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for target in objects.values() for name in getattr(target, "keeps_variables", ()))
 
 
-def _text_at(walk: ReachableWalk, path: str, saved: SavedElsewhere) -> str | None:
+def _text_at(walk: LoopWalk, path: str, saved: SavedElsewhere) -> str | None:
     """The fingerprint of a value; of an attached object which one it is, where that can be said."""
     one = walk.reached.get(path)
     if one is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from tests.support.loops import Holder
 from tests.support.snapshots import net
@@ -132,3 +133,53 @@ def test_what_hooks_of_attached_modules_enclose(told: Any) -> None:
     model = net()
     model[0].weight.register_hook(hook_of())
     assert told(loop, {"net": model}) == ["net.0.weight.smooth.average"]
+
+
+class Counting(torch.nn.Linear):
+    """Counts its calls in a plain number."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.calls, self.kind, self.missing = 0, "first", float("nan")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return super().forward(x)
+
+
+class Saved(Counting):
+    """Says itself what is saved of it."""
+
+    def get_extra_state(self) -> int:
+        return self.calls
+
+    def set_extra_state(self, state: int) -> None:
+        self.calls = state
+
+
+@pytest.mark.parametrize(("kind", "names"), [(Counting, ["net.0.calls"]), (Saved, []), (torch.nn.Identity, [])])
+def test_numbers_and_modes(kind: type[torch.nn.Module], names: list[str], told: Any) -> None:
+    """Modes are saved, and NaN is no other than NaN. Tried: it fails where get_extra_state() is not asked for."""
+    model = torch.nn.Sequential(kind(), torch.nn.Linear(4, 2))
+
+    def loop(boundary: Callable[[], None]) -> None:
+        for _ in range(3):
+            boundary()
+            model(torch.randn(3, 4))
+            model.eval()
+
+    assert told(loop, {"net": model}) == names
+
+
+def test_what_is_made_anew_before_each_pass(told: Any) -> None:
+    """By spectral_norm and weight_norm as hooks. Tried: it fails without `made`."""
+    model = torch.nn.Sequential(torch.nn.utils.spectral_norm(torch.nn.Linear(4, 4)), torch.nn.Linear(4, 2))
+    model[1].table = torch.zeros(2)
+
+    def loop(boundary: Callable[[], None]) -> None:
+        for _ in range(3):
+            boundary()
+            model(torch.randn(3, 4))
+            model[1].table = model[1].table + 1
+
+    assert told(loop, {"net": model}) == ["net.1.table"]

@@ -127,7 +127,7 @@ def functions_and_classes(life: Life) -> Any:
 
 
 def globals_of_the_module(life: Life) -> Any:
-    global level  # noqa: PLW0603 - a script's own
+    global level  # noqa: PLW0603 - what a script may do
     settings.clear()
     level = 0.0
     life.attach()
