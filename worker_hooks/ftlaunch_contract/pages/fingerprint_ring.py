@@ -34,6 +34,7 @@ class StepPart(enum.IntFlag):
     RATES = 4
     LOSS = 8
     SAMPLES = 16
+    ALL_RANDOM = 32  # the random numbers are those of all generators, and not of torch's alone
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,17 @@ class FingerprintRing:
             self.memory[begin : begin + len(samples)] = samples
             self._q[at + _PARTS] |= StepPart.SAMPLES
 
-    def finish(self, step: int, *, random: int, rates: int, has_samples: bool) -> None:
+    def finish(
+        self, step: int, *, random: int, rates: int, has_samples: bool, has_all_generators: bool = False
+    ) -> None:
         """Note what is known at the end of a step. The samples must lie at `samples_at` already, if there are any."""
         at = self._words_at(step)
         self._q[at + _RANDOM] = _signed(random)
         self._q[at + _RATES] = _signed(rates)
-        more = StepPart.RANDOM | StepPart.RATES | (StepPart.SAMPLES if has_samples else 0)
-        self._q[at + _PARTS] |= more
+        parts = StepPart.RANDOM | StepPart.RATES
+        parts |= StepPart.SAMPLES if has_samples else StepPart(0)
+        parts |= StepPart.ALL_RANDOM if has_all_generators else StepPart(0)
+        self._q[at + _PARTS] = self._q[at + _PARTS] & ~StepPart.ALL_RANDOM | parts
 
     def read(self) -> dict[int, StepFingerprint]:
         """Return the records as they are now, by step."""

@@ -347,7 +347,8 @@ class Job:
         at_ordinary_end(self._script_ends)
 
     def _begin_training(self) -> None:
-        self._state.restore_rng()  # not earlier: making a DataLoader's iterator draws from the generators
+        if self._state.restore_rng():  # not earlier: making a DataLoader's iterator draws from the generators
+            self._verification.check_random_numbers()
         self._state.training_begins()
         self._page.phase = Phase.TRAIN
         self._boundary.begin(time.monotonic_ns())

@@ -84,6 +84,11 @@ class ResumeVerification:
             steps = "1 step" if proof.steps == 1 else f"{proof.steps} steps"
             say(f"the resume is verified: {steps} made again were the same, up to step {proof.step}")
 
+    def check_random_numbers(self) -> None:
+        """The generators were put back where the job has resumed."""
+        if self._proof is not None:
+            self._proof.check_random_numbers()
+
     # --- step by step -----------------------------------------------------------------------------------------
 
     def note_loss(self, loss: float) -> None:

@@ -310,14 +310,15 @@ class RankState:
         """Equal to what it was as long as nobody has drawn a number."""
         return self._generators.mark()
 
-    def restore_rng(self) -> None:
+    def restore_rng(self) -> bool:
         """Training begins: put the random number generators where they were saved, if `restore` has read any.
 
-        It may be called again until the next `collect`.
+        It may be called again until the next `collect`. Returns whether there was anything to put back.
         """
         self._begun = True
         if self._rng_read:
             self._generators.put_back(self._rng_read)
+        return bool(self._rng_read)
 
     def settle_rng(self) -> None:
         """The moment at which the random numbers were saved has come, and is over: they go on from there."""

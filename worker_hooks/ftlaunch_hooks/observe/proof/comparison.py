@@ -70,7 +70,8 @@ def compare_steps(
         return StepDifference(ProofPart.BATCH, is_rounding=False)
     is_loss_equal = _bits(before.loss) == _bits(now.loss)
     has_loss = bool(both & StepPart.LOSS) and before.losses == now.losses
-    if both & StepPart.RANDOM and before.random != now.random:
+    are_of_the_same = (before.parts ^ now.parts) & StepPart.ALL_RANDOM == 0
+    if both & StepPart.RANDOM and are_of_the_same and before.random != now.random:
         return StepDifference(ProofPart.RANDOM, is_rounding=False)
     if both & StepPart.RATES and before.rates != now.rates:
         return StepDifference(ProofPart.RATES, is_rounding=False)

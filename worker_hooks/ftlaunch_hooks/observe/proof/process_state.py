@@ -17,21 +17,20 @@ _GROUPS = 64
 """parameter groups of an optimizer whose learning rates are looked at"""
 
 
-_RARELY = 8
-"""of so many steps one looks at the generators of Python and NumPy, too: reading them costs ten times as much"""
+def fingerprint_random_numbers(*, has_all_generators: bool) -> int:
+    """Return 64 bits of the states of torch's global generators, those of GPUs included.
 
+    Nothing waits for a device: the state of a GPU's generator lies in this process's memory.
 
-def fingerprint_random_numbers(step: int) -> int:
-    """Return 64 bits of the states of torch's global generators, those of GPUs included, and at times of other ones.
-
-    Nothing waits for a device: the state of a GPU's generator lies in this process's memory. Python's and NumPy's
-    generators count at every eighth step; NumPy's once NumPy is imported.
+    Args:
+        has_all_generators: whether Python's generator counts, and NumPy's once NumPy is imported. Reading them costs
+            ten times as much as torch's.
     """
     found = xxhash.xxh3_64(torch.get_rng_state().numpy().data)
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
         for generator in torch.cuda.default_generators:
             found.update(generator.get_state().numpy().data)
-    if step % _RARELY == 0:
+    if has_all_generators:
         _update_with_other_generators(found)
     return found.intdigest()
 

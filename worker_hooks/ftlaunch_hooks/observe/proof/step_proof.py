@@ -42,6 +42,8 @@ _FORGETTING = 0.1
 """share of a new measurement in the running means of costs and of step times"""
 
 
+_RARELY = 8
+"""of so many steps one is noted with the generators of Python and NumPy as well, and so is one with a snapshot"""
 _TELLING = StepPart.BATCH | StepPart.LOSS | StepPart.SAMPLES
 """a step of which none of these can be compared verifies nothing: random numbers alone may be the same by seeding"""
 
@@ -87,6 +89,8 @@ class StepProof:
         """the last loss of the step under way, where it lies on a device"""
         self._before: dict[int, StepFingerprint] = {}
         """what the process before has noted of steps that are not made again yet"""
+        self._restored: StepFingerprint | None = None
+        """what the process before has noted of the step at which this process resumes"""
         self._previous = b""
         self._step = 0
         """the step under way"""
@@ -125,6 +129,7 @@ class StepProof:
         self._newest_before = max(self._before, default=-1)
         self._ahead = len(self._before)
         self._previous = now.samples
+        self._restored = before.get(step)
         self._list_names()
         if kind.in_memory and (restored := self._difference_of_restored(found.get(step), now)) is not None:
             self._differs(step, restored)
@@ -133,6 +138,14 @@ class StepProof:
             tell_proof(self._page, Proof(verdict, step=step, ahead=self._ahead))
         self._begin_step(step + 1)
         seen_losses.listen(self._note_seen_loss)
+
+    def check_random_numbers(self) -> None:
+        """Training begins, and the generators were put back: compare them with those of the snapshot, once."""
+        before, self._restored = self._restored, None
+        if before is None or not before.parts & StepPart.ALL_RANDOM:
+            return
+        if fingerprint_random_numbers(has_all_generators=True) != before.random:
+            self._differs(before.step, StepDifference(ProofPart.RANDOM, is_rounding=False))
 
     def _is_same_state(self, before: StepFingerprint | None, now: StepFingerprint, *, is_in_memory: bool) -> bool:
         """Whether the process before had these parameters at this step.
@@ -226,8 +239,9 @@ class StepProof:
         """A snapshot of `step`, which is complete, is to be taken: what resumes from it must find its fingerprint."""
         if self._staging is not None:
             self._receive(self._staging, must_wait=True)  # the snapshot waits for the device as well
-        if not self._ring.record(step).parts & StepPart.SAMPLES:
-            self._note(step, must_wait=True)
+        parts = self._ring.record(step).parts
+        if not (parts & StepPart.SAMPLES and parts & StepPart.ALL_RANDOM):
+            self._note(step, must_wait=True, has_all_generators=True)
 
     def _pace(self, cost: float, took: float) -> None:
         """Note only every n-th step in full where steps are too short for more."""
@@ -237,8 +251,12 @@ class StepProof:
         share = _SHARE_OF_LONG_STEPS if self._step_seconds >= _LONG_STEP_SECONDS else _SHARE_OF_SHORT_STEPS
         self._every = max(1, math.ceil(self._cost_seconds / max(share * self._step_seconds, 1e-9)))
 
-    def _note(self, step: int, *, must_wait: bool) -> None:
-        """Write what is known at the end of a step. must_wait: also for what a device has yet to compute."""
+    def _note(self, step: int, *, must_wait: bool, has_all_generators: bool = False) -> None:
+        """Write what is known at the end of a step.
+
+        must_wait: also for what a device has yet to compute. has_all_generators: with Python's and NumPy's, too.
+        """
+        has_all_generators = has_all_generators or step % _RARELY == 0
         if self._staging is None:
             has_samples = self._samples.gather(step, self._ring.memory, self._ring.samples_at(step))
         else:
@@ -247,9 +265,10 @@ class StepProof:
             self._send(step, self._staging)
         self._ring.finish(
             step,
-            random=fingerprint_random_numbers(step),
+            random=fingerprint_random_numbers(has_all_generators=has_all_generators),
             rates=fingerprint_learning_rates(self._optimizers),
             has_samples=has_samples,
+            has_all_generators=has_all_generators,
         )
         if self._staging is not None and must_wait:
             self._receive(self._staging, must_wait=True)
@@ -274,9 +293,10 @@ class StepProof:
             self._ring.note_samples(step, buffer.memory)
 
     def _compare(self, step: int) -> None:
-        self._note(step, must_wait=True)
-        now = self._ring.record(step)
         before = self._before.pop(step, None)
+        has_all_generators = before is not None and bool(before.parts & StepPart.ALL_RANDOM)
+        self._note(step, must_wait=True, has_all_generators=has_all_generators)
+        now = self._ring.record(step)
         previous = self._previous if self._samples.is_one_turn else b""
         self._previous = now.samples
         if before is None or not before.parts & now.parts & _TELLING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -190,3 +191,19 @@ def test_steps_that_are_too_short_are_not_all_noted_in_full(directory: Path) -> 
     for _ in range(64):
         life.proof._pace(1e-4, took=0.05)
     assert life.proof._every == 1
+
+
+def test_random_numbers_that_were_not_put_back_are_told_as_training_begins(directory: Path) -> None:
+    """Taken out: without check_random_numbers() generators that the next steps do not use are never compared."""
+    for forgets, verdict in ((False, ProofVerdict.AHEAD), (True, ProofVerdict.DIFFERENT)):
+        life = Life(directory, 0, Resume.FRESH).live(6)
+        random.seed(4)
+        life.proof.note_snapshot(6)
+        life.live(2)
+        life.die()
+        again = Life(directory, 6, Resume.MEMORY)
+        random.seed(5 if forgets else 4)
+        again.proof.check_random_numbers()
+        assert again.told.verdict is verdict
+        assert again.told.what is (ProofPart.RANDOM if forgets else ProofPart.NOTHING)
+        again.die()
