@@ -181,7 +181,9 @@ def main() -> None:
     models = Models(args.seed, world_size)
     drawn = torch.Generator().manual_seed(args.seed)
     prompts = torch.stack([torch.randint(high, (PROMPTS,), generator=drawn) for high in (VOCABULARY, MOODS)], 1)
-    sampler = ft.ResumableBatchSampler(PROMPTS, args.batch_size, rank=rank, world_size=world_size, seed=args.seed)
+    sampler = ft.ResumableBatchSampler(
+        PROMPTS, args.batch_size, rank=rank, world_size=world_size, seed=args.seed, endless=True
+    )
     rollouts, progress = Rollouts(), DataProgress(sampler)
     torch.manual_seed(args.seed + rank)  # each rank writes its own
     job = ft.attach(

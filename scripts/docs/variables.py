@@ -34,8 +34,10 @@ _GIVEN = {
     "CUDA_VISIBLE_DEVICES": "one GPU, with `virtual_local_rank`; else as it was",
     "OMP_NUM_THREADS": "`omp_threads` of the spec: 1 where there are several ranks and nobody has said",
     "PYTHONFAULTHANDLER": "1, unless it was set: a crash in C leaves a Python stack",
+    "PYTHONHASHSEED": "0, unless it was set: a set has the same order in every attempt, and on every node",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1, unless it was set",
-    "PYTHONPATH": "begins with the folder of the adapters' import hook, with `auto_attach`",
+    "PYTHONPATH": "begins with the folder of our `sitecustomize.py`, which takes it out again: it seeds what draws"
+    " without a seed, and with `auto_attach` installs the adapters' import hook",
 }
 _READ = {
     "XDG_STATE_HOME": "where [the list of jobs](../guide/daemon.md#the-list-of-jobs) is; `~/.local/state` where it is"

@@ -35,7 +35,7 @@ def test_a_job_that_was_told_to_stop_goes_on_bit_for_bit(place: str, job: FtJob,
     assert job.wait() == 0, job.stderr
     job.job_id += "-broken"
     job.run_dir = tmp_path / "run_broken"
-    _run(job, tmp_path / "broken", faults=f"{place}:term")
+    _run(job, tmp_path / "broken", "--nap", "0.05", faults=f"{place}:term")
     ends = job.wait()
     if not place.startswith("late:4"):  # there the last step is complete before anything could be agreed
         assert ends == 75, job.stderr

@@ -60,7 +60,7 @@ def main() -> None:
     noise = np.random.default_rng(RANK)  # nobody attaches it
     model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 1)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    sampler = ft.ResumableBatchSampler(50, 3, rank=RANK, world_size=WORLD, tail="keep")
+    sampler = ft.ResumableBatchSampler(50, 3, rank=RANK, world_size=WORLD, tail="keep", endless=True)
     loader = batches(DataLoader(Augmented(), batch_sampler=sampler, num_workers=1 - RANK))
     job = ft.attach(model=model, optimizer=optimizer, sampler=sampler)
     losses = (args.out / f"loss_{RANK}.csv").open("a", buffering=1)

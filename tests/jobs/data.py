@@ -43,7 +43,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 lengths = [args.length, args.length // 3]
 everything = ConcatDataset([range(length) for length in lengths])  # a sample is its number in its data set
 if args.by == "sampler":
-    data = {"sampler": ft.ResumableBatchSampler(args.length, 3, rank=RANK, world_size=WORLD, tail="keep")}
+    data = {"sampler": ft.ResumableBatchSampler(args.length, 3, rank=RANK, world_size=WORLD, tail="keep", endless=True)}
     loader = DataLoader(range(args.length), batch_sampler=data["sampler"], num_workers=1)
 elif args.by == "mix":
     data = {"mix": ft.ResumableMixSampler(lengths, [2, 1], 3, rank=RANK, world_size=WORLD)}

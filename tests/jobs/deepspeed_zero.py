@@ -73,7 +73,7 @@ class Rows(Dataset[torch.Tensor]):
 def loader() -> tuple[Iterable[Any], Any]:
     import ftlaunch_hooks as ft
 
-    sampler = ft.ResumableBatchSampler(len(Rows()), MICRO * GATHER, rank=RANK, world_size=WORLD, seed=5)
+    sampler = ft.ResumableBatchSampler(len(Rows()), MICRO * GATHER, rank=RANK, world_size=WORLD, seed=5, endless=True)
     return DataLoader(Rows(), batch_sampler=sampler, num_workers=1), sampler
 
 

@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--persistent", action="store_true")
     parser.add_argument("--bare", action="store_true", help="no job.epochs(): the script finds its epoch itself")
+    parser.add_argument("--nap", type=float, default=0.0, help="seconds of each step")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
@@ -140,6 +141,7 @@ def main() -> None:
             reach(args.out, "batch", epoch, number)
             loss = (model(batch) - batch.sum(1, keepdim=True)).square().mean() * (1 + number / 10)
             loss.backward()
+            time.sleep(args.nap)
             optimizer.step()
             optimizer.zero_grad()
             with (args.out / f"loss_{RANK}.csv").open("a") as file:

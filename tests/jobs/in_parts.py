@@ -32,7 +32,7 @@ data = torch.randn(50 + 20 * part, 4, generator=torch.Generator().manual_seed(pa
 model = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.2), nn.Linear(16, 4))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.total)
-sampler = ft.ResumableBatchSampler(len(data), args.batch, rank=0, world_size=1, seed=3)
+sampler = ft.ResumableBatchSampler(len(data), args.batch, rank=0, world_size=1, seed=3, endless=True)
 anew = dict.fromkeys(args.anew, f"part {args.part}")
 job = ft.attach(model=model, optimizer=optimizer, scheduler=scheduler, sampler=sampler, anew=anew)
 last = [0]

@@ -5,12 +5,24 @@ import torch
 from torch.utils.data import Dataset
 
 
+class Hidden:
+    """Holds a generator where nobody looks: it has no dict of attributes."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self) -> None:
+        self.numbers = numpy.random.default_rng(6)
+
+    def random(self) -> float:
+        return self.numbers.random()
+
+
 class Noisy(Dataset):
-    """Rows of another data set, with noise from an attribute of this one; `hidden`: from one of a list, too."""
+    """Rows of another data set, with noise from an attribute of this one; `hidden`: from where nobody looks, too."""
 
     def __init__(self, rows: Dataset, hidden: bool) -> None:
         self.rows, self.numbers = rows, numpy.random.default_rng(5)
-        self.nested = [numpy.random.default_rng(6)] if hidden else []
+        self.nested = [Hidden()] if hidden else []
 
     def __len__(self) -> int:
         return len(self.rows)

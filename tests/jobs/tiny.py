@@ -155,7 +155,7 @@ scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.9)
 extra = {}
 if args.workers:
     data = torch.arange(4096, dtype=torch.float32)
-    sampler = ft.ResumableBatchSampler(4096, 4, rank=RANK, world_size=WORLD, seed=3)
+    sampler = ft.ResumableBatchSampler(4096, 4, rank=RANK, world_size=WORLD, seed=3, endless=True)
     extra["sampler"] = sampler
 job = ft.attach(model=model, optimizer=optimizer, scheduler=scheduler, **extra)
 

@@ -64,7 +64,7 @@ def main() -> None:
     body, head = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2)), nn.Linear(8, 1)
     model = wrapped(nn.Sequential(body, head))
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    sampler = ft.ResumableBatchSampler(4096, 4, rank=RANK, world_size=WORLD, seed=3)
+    sampler = ft.ResumableBatchSampler(4096, 4, rank=RANK, world_size=WORLD, seed=3, endless=True)
     job = ft.attach(model=model, optimizer=optimizer, sampler=sampler)
     for step in job.steps(FIRST):
         step_of(model, optimizer, step)

@@ -47,7 +47,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 features = torch.randn(LENGTH, 8)
 if args.poison >= 0:
     features[args.poison] = math.nan
-sampler = ft.ResumableBatchSampler(LENGTH, BATCH, rank=RANK, world_size=WORLD, shuffle=False)
+sampler = ft.ResumableBatchSampler(LENGTH, BATCH, rank=RANK, world_size=WORLD, shuffle=False, endless=True)
 job = ft.attach(model=model, optimizer=optimizer, sampler=sampler)
 batches = iter(DataLoader(TensorDataset(torch.arange(LENGTH), features), batch_sampler=sampler))
 seen = (args.out / f"seen_{ATTEMPT}_{RANK}").open("a")

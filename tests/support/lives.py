@@ -29,7 +29,7 @@ class DiedError(Exception):
 
 
 def as_library(function: Any) -> Any:
-    """A function like that one, which counts as one of an installed package where the script's frames are looked for."""
+    """Return a copy that counts as an installed package's where the script's frames are looked for."""
     assert isinstance(function, FunctionType)
     code = function.__code__.replace(co_filename=torch.__file__)
     return FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
@@ -42,7 +42,7 @@ class Life:
     """What a training function gets: attach(), steps(), and a death."""
 
     def __init__(self, directory: Path, before: Life | None = None, dies_at: int = STEPS + 1, **choices: Any) -> None:
-        """before: the life whose newest snapshot this one goes on from. choices: keep, ignore and frozen of attach()."""
+        """before: the life from whose newest snapshot this one goes on. choices: options of attach()."""
         self.directory, self.before, self.dies_at = directory, before, dies_at
         self.choices = Choices(choices.pop("frozen", ()), (), {}, "", **choices)
         self.step = 0

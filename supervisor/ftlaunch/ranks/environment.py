@@ -61,7 +61,7 @@ def _everybodys(spec: JobSpec, base: Mapping[str, str]) -> dict[str, str]:
         **without_secrets(base),
         **({} if spec.launch.omp_threads is None else {"OMP_NUM_THREADS": str(spec.launch.omp_threads)}),
         # the order of a set is one for all ranks, attempts and nodes, in the fork server as well
-        seeds.ENV_HASH_SEED: base.get(seeds.ENV_HASH_SEED) or seeds.HASH_SEED,  # Python takes an empty one for none
+        "PYTHONHASHSEED": base.get("PYTHONHASHSEED") or seeds.HASH_SEED,  # Python takes an empty one for none
         "PYTHONFAULTHANDLER": base.get("PYTHONFAULTHANDLER", "1"),  # a crash in C leaves a Python stack
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         **spec.launch.env,

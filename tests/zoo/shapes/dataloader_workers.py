@@ -12,7 +12,7 @@ import ftlaunch_hooks as ft
 
 torch.manual_seed(39)
 dataset = TensorDataset(torch.randn(50, 8), torch.randn(50, 4))
-sampler = ft.ResumableBatchSampler(len(dataset), 8, rank=0, world_size=1, seed=5)
+sampler = ft.ResumableBatchSampler(len(dataset), 8, rank=0, world_size=1, seed=5, endless=True)
 loader = DataLoader(dataset, batch_sampler=sampler, num_workers=2, persistent_workers=True, prefetch_factor=3)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 4))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

@@ -1,4 +1,4 @@
-"""An IterableDataset that says where it is, without end within the job: one epoch of it.
+"""An IterableDataset that says where it is, and begins anew in each epoch.
 
 Exact: its state_dict() is saved with each step, and what was had is not read again.
 """

@@ -151,7 +151,7 @@ class _Position:
 
 
 class ResumableBatchSampler(PositionedSampler):
-    """Batches of a data set's indices for one rank, endlessly, epoch after epoch.
+    """Batches of a data set's indices for one rank: those of an epoch in each pass, or of all epochs without end.
 
     A global batch is the next `batch_size * world_size` samples of the epoch's order, rank by rank, so every
     sample comes once per epoch over all ranks, however many they are. What is left at an epoch's end and does
@@ -167,10 +167,15 @@ class ResumableBatchSampler(PositionedSampler):
         sampler = ResumableBatchSampler(len(dataset), 32, rank=rank, world_size=world_size)
         loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4)
         job = ft.attach(model=model, optimizer=optimizer, sampler=sampler)
+        for epoch in job.epochs(90):
+            for batch in job.batches(loader): ...
+
+    A pass begins where the position is, and ends with the epoch. With `endless=True` it does not end::
+
         for step, batch in zip(job.steps(10_000), loader): ...
 
-    `len()` is an epoch's length in batches, though the batches do not end with it. The batch size and the number of
-    ranks may be others after a resume: the position is in samples.
+    `len()` is an epoch's length in batches. The batch size and the number of ranks may be others after a resume: the
+    position is in samples.
     """
 
     def __init__(
@@ -183,8 +188,9 @@ class ResumableBatchSampler(PositionedSampler):
         seed: int = 0,
         shuffle: bool = True,
         tail: Tail = "drop",
+        endless: bool = False,
     ) -> None:
-        """length: samples in the data set. batch_size: samples of one rank's batch.
+        """length: samples in the data set. batch_size: samples of one rank's batch. endless: see the class.
 
         Raises ValueError for sizes below 1, a rank out of range, an unknown tail, or a data set that does not
         fill one global batch where the tail is dropped.
@@ -202,7 +208,7 @@ class ResumableBatchSampler(PositionedSampler):
                 "(with tail='carry' it is filled from the next epoch)"
             )
         self._order = SampleOrder(length, seed, shuffle=shuffle)
-        self._tail = tail
+        self._tail, self._endless = tail, endless
         self._position = _Position()
 
     @property
@@ -233,11 +239,14 @@ class ResumableBatchSampler(PositionedSampler):
         return batches + (left > 0 and self._tail != "drop")
 
     def __iter__(self) -> Iterator[list[int]]:
-        """This rank's batches from the position on, without end: lists of indices."""
+        """Yield this rank's batches, lists of indices, from the position to the end of its epoch, or without end."""
         self._read_ahead = True
         position = self._position
+        epoch = self.epoch
         while True:
             start, count = self._next(position)
+            if start.epoch != epoch and not self._endless:
+                return
             begin, end = self._share(count)
             indices = self._order.read(start.epoch * self._order.length + start.offset + begin, end - begin)
             yield self._batch(indices, start.consumed + begin)

@@ -60,7 +60,7 @@ class Positions:
         """Raises StateError where a position was restored that does not reach an iterator which the script holds."""
         for name in self.read_early:
             raise StateError(
-                f"cannot restore `{name}`: the script holds an iterator of it that was made before attach(), and which"
+                f"cannot resume: the script holds an iterator of `{name}` that was made before attach(), and which"
                 " begins anew; make the iterator after attach()"
             )
 

@@ -57,9 +57,9 @@ def attach(
     Call it after everything is built; and again, once the training is over, for another one. training: a word by which
     a job that resumes tells several trainings of one script apart (trainings.py). stands_for: a rank of the job that
     saved, where their number was another one: this rank takes what that one has saved as its own, its random numbers
-    too, and the script vouches that it may. Where as many ranks have saved, it is not looked at. keep: whether variables
-    that the training loop changes, and that nobody else saves, are saved and put back. ignore: names of variables that
-    need not be: they are neither kept nor spoken of (`history`, `self.meter`).
+    too, and the script vouches that it may. Where as many ranks have saved, it is not looked at. keep: whether
+    variables that the training loop changes, and that nobody else saves, are saved and put back. ignore: names of
+    variables that need not be: they are neither kept nor spoken of (`history`, `self.meter`).
     Raises StateError naming the argument that cannot be saved or does not fit what is restored, and AttachError.
     """
     coordinator = _join("attach")

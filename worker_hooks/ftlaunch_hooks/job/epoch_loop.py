@@ -22,7 +22,8 @@ from ftlaunch_hooks.job.restore import AttachError
 from ftlaunch_hooks.observe.reachable.kinds import is_library
 from ftlaunch_hooks.observe.unsaved.epoch_loops import EpochLoops
 from ftlaunch_hooks.passes import enumerations
-from ftlaunch_hooks.passes.kept_loader import NO_BATCH, KeptLoader, LoaderPass
+from ftlaunch_hooks.passes.kept_loader import NO_BATCH, KeptLoader, LoaderPass, attributes_of
+from ftlaunch_hooks.passes.sampler_state import Attributes
 from ftlaunch_hooks.state.random_numbers import shared
 
 _BLIND = (
@@ -88,7 +89,7 @@ class EpochLoop:
         self._beside: deque[dict[str, Any]] = deque()  # passes beside that one, which are to go on where they were
         self._step_is_open = False
         self._counted = 0  # id of an enumerate() around the newest batch that was given its count
-        self._alive: set[int] = set()  # ids of loaders that there are as a job goes on
+        self._alive: dict[int, Attributes] = {}  # by id, of loaders that there are as a job goes on: their samplers'
         self._resumed = saved
         # What loaders drew from beside the process's generators, where the job resumes between two passes: one that the
         # body makes itself begins with what the body gives it.
@@ -142,7 +143,9 @@ class EpochLoop:
         if self._has_entered:
             return
         if self._resumed is not None:
-            self._alive = {id(one) for one in gc.get_objects() if isinstance(one, DataLoader)}
+            # isinstance() would ask proxies for their class, which runs code of theirs
+            loaders = [one for one in gc.get_objects() if issubclass(type(one), DataLoader)]
+            self._alive = {id(one): attributes_of(one) for one in loaders}
         self._job._enter_epochs()
         self._is_used = self._has_entered = True
 
@@ -275,7 +278,7 @@ class EpochLoop:
             )
         number = len(self._loaders)
         if number < len(self._own_before) and id(loader) in self._alive:
-            kept.begin_from(self._own_before[number])
+            kept.begin_from(self._own_before[number], self._alive[id(loader)])
         if kept.has_place:
             self._job._keep_elsewhere(kept.loader.dataset)
         self._loaders[id(loader)] = kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Mapping
 from types import FrameType
 from typing import Any, NoReturn
@@ -16,6 +17,7 @@ from ftlaunch_hooks.job.job import Job
 from ftlaunch_hooks.job.restore import AttachError, restore
 from ftlaunch_hooks.job.trainings import end_directory, name_of
 from ftlaunch_hooks.observe.step_timer import Stopwatch
+from ftlaunch_hooks.observe.unsaved.survey import Survey
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.state import Choices
 
@@ -39,6 +41,7 @@ class PassedTraining(Job):
         directory = end_directory(trainings, end, coordinator)
         self._take(objects, choices, found)
         restore(self._state, self._positions, Resume.STORAGE, self.step, coordinator)
+        self._variables = Survey(objects, choices, self._state)
         self.attempt, self.restored_from = coordinator.attempt, RESTORED_FROM[Resume.STORAGE]
         self.from_other_job = False
         if coordinator.rank == 0:
@@ -56,6 +59,7 @@ class PassedTraining(Job):
 
     def steps(self, total: int) -> Generator[int]:
         """See Job: there is none; an adapter that does not know its total is given one that it must not make."""
+        self._variables.begin(sys._getframe())
         self._state.restore_rng()
         if total > self.step:
             yield self.step

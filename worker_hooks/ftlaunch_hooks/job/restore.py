@@ -38,8 +38,8 @@ _WORKERS = (
     " ft.ResumableBatchSampler, whose workers are seeded for each sample"
 )
 READ_EARLY = (
-    "the script holds an iterator of `{name}` that was made before attach(): where it is reaches no resumed run, which"
-    " will be refused; make the iterator after attach()"
+    "a job that resumes cannot bring back the iterator of `{name}` that the script has made before attach(), and will"
+    " refuse to go on; make the iterator after attach()"
 )
 _AT_END = (
     "the loader `{name}` had handed out the last batch of its pass: its next pass has no batch, so that what follows"

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-import numpy
-import torch
+import numpy  # noqa: F401 - so that its generators are known
 
 from ftlaunch_hooks.state.random_numbers import generators
 from ftlaunch_hooks.state.random_numbers.made_generators import make, unmake
+from ftlaunch_hooks.state.random_numbers.walk import generator_kinds, generators_within
 
 _WITHIN = (
     *("base_dataloader", "batch_sampler", "sampler", "dataset", "collate_fn", "collate", "data_collator", "__self__"),
     "synchronized_generator",
 )
 _DEEP = 5
-_KINDS = {random.Random, torch.Generator, numpy.random.Generator, numpy.random.RandomState}
+_KINDS = generator_kinds()
 
 
 class HeldGenerators:
@@ -28,9 +27,23 @@ class HeldGenerators:
         """makers: of the batches: a loader, or a data set and a collator. What lies within them is looked at, too."""
         found = [one for number, maker in enumerate(makers) for one in _within(str(number), maker)]
         self._holders = dict(_once(found))
+        self._deep = dict(self._deeper())  # in lists and closures: as they are now
+
+    def _deeper(self) -> Iterator[tuple[str, Any]]:
+        """Generators that lie deeper than in an attribute of a holder."""
+        known = {id(one) for _, one in self._direct()}
+        for path, holder in list(self._holders.items()):
+            for name, one in generators_within(path, holder):
+                if id(one) not in known:
+                    known.add(id(one))
+                    yield name, one
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         """Each that there is now, and the names that lead to it."""
+        yield from self._direct()
+        yield from self._deep.items()
+
+    def _direct(self) -> Iterator[tuple[str, Any]]:
         for path, holder in self._holders.items():
             within = getattr(holder, "__dict__", {})
             if _KINDS.isdisjoint(map(type, list(within.values()))):  # nearly always, and twice in every step
@@ -48,12 +61,12 @@ class HeldGenerators:
         where it had not made it.
         """
         now = dict(self)
-        for path in now.keys() - states.keys():
+        for path in now.keys() - states.keys() - self._deep.keys():
             holder, _, name = path.rpartition(".")
             unmake(self._holders[holder], name)
         for path, state in states.items():
             holder, _, name = path.rpartition(".")
-            if path not in now and getattr(self._holders.get(holder), name, self) is None:
+            if path not in now and holder in self._holders and getattr(self._holders[holder], name, self) is None:
                 make(self._holders[holder], name, state)
                 now[path] = getattr(self._holders[holder], name)
             if path in now and generators.kind_of(now[path]) == state["kind"]:

@@ -62,7 +62,7 @@ class Indices:
         self._iterator: Iterator[Any] | None = None
         self._drawn = 0
         self._ended = False
-        self._checksum = 0
+        self._checksum = self._first = 0
         self._checksums: dict[int, int] = {0: 0}  # by number of indices, of those that training may still be at
 
     def start(self) -> int:
@@ -92,6 +92,11 @@ class Indices:
         self._given += 1
         return index if self._seed is None else SeededIndex(index, mixed(self._seed, number))
 
+    @property
+    def are_asked_for(self) -> bool:
+        """Whether the loader has been given an index."""
+        return self._given > self._skipped
+
     def has_more(self, number: int) -> bool:
         """Whether there is an index number `number`, counted from 0 in this pass."""
         self.start()
@@ -106,6 +111,12 @@ class Indices:
             del self._checksums[older]
         return self._checksums[number]
 
+    def begins_as(self, sampler: Any, numbers: OwnNumbers) -> bool:
+        """Whether another sampler gives the same first index. numbers: where this one's were at first."""
+        self.start()
+        index = numbers.run(lambda: next(iter(sampler), _END))
+        return index is _END or _continue_checksum(0, index) == self._first
+
     def _draw(self) -> None:
         """Ask the sampler for one index more."""
         assert self._iterator is not None
@@ -118,6 +129,8 @@ class Indices:
         if not self._is_stream:
             self._checksum = _continue_checksum(self._checksum, index)
             self._checksums[self._drawn] = self._checksum
+            if self._drawn == 1:
+                self._first = self._checksum
         if self._drawn > self._skipped:
             self._ahead.append(index)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ftlaunch_hooks.data.batch_sampler import PositionedSampler
 from ftlaunch_hooks.data.sample_seeds import mixed
@@ -21,6 +21,13 @@ from ftlaunch_hooks.passes.draws import Draws
 from ftlaunch_hooks.passes.index_order import IndexOrder, Indices, draws_between_batches
 from ftlaunch_hooks.passes.newest_batch import OTHER_BATCHES
 from ftlaunch_hooks.passes.own_numbers import OwnNumbers
+from ftlaunch_hooks.passes.sampler_state import (
+    Attributes,
+    changed_attributes,
+    copied,
+    plain_attributes,
+    put_back_attributes,
+)
 from ftlaunch_hooks.passes.worker_seeds import WorkerStart
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.random_numbers.shared import State
@@ -29,6 +36,12 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 NO_BATCH = object()
 _making: set[int] = set()  # ids of loaders whose iterator is being made here
 
+_OF_SAMPLERS = 1 << 62  # beside the numbers of ranks, from which the seeds of workers are mixed
+_OTHER_ORDER = (
+    "a sampler ({sampler}) gives another order when it is asked again with the random numbers with which it was asked:"
+    " a job that resumes goes on with other batches, and is not exact; have it draw from the process's generators, or"
+    " from one that it seeds for each epoch, and shuffle a copy of what it holds"
+)
 _PERSISTENT = (
     "workers of a DataLoader with persistent_workers=True keep their copies of an IterableDataset from pass to pass,"
     " and nobody saves them: after a resume in a later pass they begin anew, and the run is not exact where the data"
@@ -58,7 +71,8 @@ class KeptLoader:
                 " are done, which no other run has; leave in_order out"
             )
         self._order = IndexOrder(loader._index_sampler)
-        self._told = False
+        self._attributes: Attributes = {}  # of the sampler, as the newest pass began
+        self._told = self._tried = False
 
     def begin(self, seed: int, saved: dict[str, Any] | None) -> LoaderPass:
         """Begin a pass, or go to the batch of one of which LoaderPass.state() has told.
@@ -131,7 +145,7 @@ class KeptLoader:
             sampler,
             skipped=0 if positioned else skipped,
             seed_of_batches=mixed(seed, self._rank) if self.loader.num_workers and not positioned else None,
-            numbers=OwnNumbers(mixed(seed, -2)) if apart else None,
+            numbers=OwnNumbers(mixed(seed, _OF_SAMPLERS)) if apart else None,
             before_first=(lambda: self.draws.put_back(began_at)) if lives else None,
             is_stream=self.is_stream,
         )
@@ -156,12 +170,34 @@ class KeptLoader:
         data: Any = self.loader.dataset
         return copy.deepcopy(data.state_dict()) if self.has_place else None
 
+    def attributes(self) -> Attributes:
+        """Return what the sampler keeps in plain attributes, as a pass begins."""
+        self._attributes = attributes_of(self.loader)
+        return self._attributes
+
+    def put_back_attributes(self, saved: Attributes) -> None:
+        """Have a pass begin with the sampler's attributes with which it had begun."""
+        if not self.is_positioned:
+            put_back_attributes(self.sampler, saved)
+            self._attributes = saved
+
     def between_passes(self) -> dict[str, Any]:
         """Return what the loader's next pass begins with, beside the process's generators."""
-        return {"draws": self.draws.own(), "data": self.place_in_data()}
+        moved = changed_attributes(self._attributes, attributes_of(self.loader))
+        return {"draws": self.draws.own(), "data": self.place_in_data(), "attributes": moved}
 
-    def begin_from(self, saved: dict[str, Any]) -> None:
-        """Have the next pass begin with what `between_passes` has returned."""
+    def begin_from(self, saved: dict[str, Any], first: Attributes) -> None:
+        """Have the next pass begin with what `between_passes` has returned.
+
+        first: the sampler's attributes before the script's loops began. One that is another since was given by the
+        script for this pass, as by set_epoch(), and stays.
+        """
+        given = changed_attributes(first, attributes_of(self.loader))
+        moved = {
+            path: {name: value for name, value in held.items() if name not in given.get(path, {})}
+            for path, held in saved["attributes"].items()
+        }
+        put_back_attributes(self.sampler, moved)
         self.draws.put_back_own(saved["draws"])
         if saved["data"] is not None and self.has_place:
             data: Any = self.loader.dataset
@@ -182,11 +218,34 @@ class KeptLoader:
         if place is not None:
             target.load_state_dict(place)
 
+    def try_sampler(self, indices: Indices, seed: int, began_at: State, attributes: Attributes) -> None:
+        """Say once, as a first pass begins, that the sampler cannot be asked again for the order that it has given."""
+        if self._tried or self.is_positioned or not draws_between_batches(self.sampler):
+            return
+        self._tried = True
+        now = self.draws.own()
+        twin = copied(self.sampler)
+        put_back_attributes(twin, attributes)
+        self.draws.put_back_own({**now, **began_at})
+        try:
+            is_same = indices.begins_as(twin, OwnNumbers(mixed(seed, _OF_SAMPLERS)))
+        finally:
+            self.draws.put_back_own(now)
+        if not is_same:
+            inner = self.sampler.sampler if type(self.sampler) is BatchSampler else self.sampler
+            say(_OTHER_ORDER.format(sampler=type(inner).__name__))
+
     def say_if_persistent(self) -> None:
         """Say once that workers keep what nobody saves."""
         if self.has_place and not self._told:
             self._told = True
             say(_PERSISTENT)
+
+
+def attributes_of(loader: DataLoader[Any]) -> Attributes:
+    """Return what the sampler of a loader keeps in plain attributes; of one with a position of its own nothing."""
+    sampler = loader._index_sampler
+    return {} if isinstance(sampler, PositionedSampler) else plain_attributes(sampler)
 
 
 def _has_place(data: Any) -> bool:
@@ -234,15 +293,19 @@ class _OrderedPass(LoaderPass):
     def __init__(self, kept: KeptLoader, seed: int, saved: dict[str, Any] | None) -> None:
         """seed, saved: see KeptLoader.begin()."""
         super().__init__(kept, seed)
+        self._attributes = saved["attributes"] if saved is not None else kept.attributes()
         self._before = 0  # batches that `_indices` does not count, because an attached sampler begins behind them
         if saved is None:
             self._began_at = kept.draws.read()
             self._indices = kept.indices(seed, self._began_at, skipped=0)
             self._iterator = kept.make(self._indices)
+            self.has_more()  # the sampler draws what it draws at first, as it does where the pass is begun again
+            kept.try_sampler(self._indices, seed, self._began_at, self._attributes)
             return
         self.had, self._began_at = saved["had"], saved["began_at"]
         self._before = self.had if kept.is_positioned else 0
         kept.draws.put_back(self._began_at)
+        kept.put_back_attributes(self._attributes)
         self._indices = kept.indices(seed, self._began_at, skipped=self.had - self._before)
         self._iterator = kept.make(self._indices)
         self._check_skipped(saved)
@@ -263,6 +326,11 @@ class _OrderedPass(LoaderPass):
     def fetch(self) -> Any:
         """See LoaderPass."""
         batch = next(self._iterator, NO_BATCH)
+        if batch is not NO_BATCH and not self._indices.are_asked_for:
+            raise StateError(
+                f"cannot take batches from a {type(self.kept.loader).__name__}: it takes the order of its samples from"
+                " elsewhere than its sampler, where nobody can bring it back; take them from a DataLoader of torch's"
+            )
         self.had += batch is not NO_BATCH
         return batch
 
@@ -276,6 +344,7 @@ class _OrderedPass(LoaderPass):
             "had": self.had,
             "seed": self._seed,
             "began_at": self._began_at,
+            "attributes": self._attributes,
             "checksum": self._indices.checksum(self.had - self._before),
             **self.kept.draws.own(),
         }
@@ -293,7 +362,7 @@ class _StreamPass(LoaderPass):
         super().__init__(kept, seed)
         if kept.has_workers:
             kept.say_if_persistent()
-        self._numbers = None if kept.loader.num_workers else OwnNumbers(mixed(seed, -2))
+        self._numbers = None if kept.loader.num_workers else OwnNumbers(mixed(seed, _OF_SAMPLERS))
         self._ahead: deque[Any] = deque()
         self._before_ahead: dict[str, Any] = {}
         if saved is None:

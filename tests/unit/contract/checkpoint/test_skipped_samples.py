@@ -19,7 +19,7 @@ def batches(sampler: PositionedSampler, count: int) -> list[list[int]]:
 
 
 def plain(world_size: int = 1, rank: int = 0, tail: str = "drop", length: int = 22) -> ResumableBatchSampler:
-    return ResumableBatchSampler(length, 4, rank=rank, world_size=world_size, tail=tail)  # type: ignore[arg-type]
+    return ResumableBatchSampler(length, 4, rank=rank, world_size=world_size, tail=tail, endless=True)  # type: ignore[arg-type]
 
 
 def mix(world_size: int = 1, rank: int = 0) -> ResumableMixSampler:
@@ -61,7 +61,7 @@ def test_every_other_sample_comes_once(tail: str) -> None:
 
 
 def test_another_batch_size_skips_no_less() -> None:
-    sampler = ResumableBatchSampler(60, 3, rank=0, world_size=1, shuffle=False)
+    sampler = ResumableBatchSampler(60, 3, rank=0, world_size=1, shuffle=False, endless=True)
     sampler.skip([(9, 16)])
     assert list(itertools.chain(*batches(sampler, 5))) == [*range(9), *range(18, 24)]
 

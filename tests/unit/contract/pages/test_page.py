@@ -99,7 +99,7 @@ def test_numbers_of_the_protocol_are_frozen() -> None:
     ]  # fmt: skip
     assert {flag.name: flag.value for flag in Flag} == {
         "ATTACHED": 1, "STACKS": 2, "LOOP_LEFT": 4, "STOPPED": 8, "MAPPED": 16, "OBSERVED": 32, "FINAL": 64,
-        "ENDED_WELL": 128,
+        "ENDED_WELL": 128, "STEPS_UNKNOWN": 256,
     }  # fmt: skip
 
 

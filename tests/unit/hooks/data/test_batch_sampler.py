@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from torch.utils.data import DataLoader
 
-from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
+from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler, Tail
 
 
 def samplers(length: int, batch_size: int, world_size: int, **options: object) -> list[ResumableBatchSampler]:
     return [
-        ResumableBatchSampler(length, batch_size, rank=rank, world_size=world_size, **options)  # type: ignore[arg-type]
+        ResumableBatchSampler(length, batch_size, rank=rank, world_size=world_size, **options, endless=True)  # type: ignore[arg-type]
         for rank in range(world_size)
     ]
 
@@ -44,7 +44,7 @@ def test_a_tail_that_is_carried_goes_on_into_the_next_epoch() -> None:
     batches = global_batches(samplers(10, 2, 2, tail="carry"), 5)
     samples = list(itertools.chain(*batches))
     assert sorted(samples[:10]) == sorted(samples[10:]) == list(range(10))
-    small = next(iter(ResumableBatchSampler(3, 8, rank=0, world_size=1, tail="carry")))
+    small = next(iter(ResumableBatchSampler(3, 8, rank=0, world_size=1, tail="carry", endless=True)))
     assert sorted(small[:3]) == sorted(small[3:6]) == [0, 1, 2]
 
 
@@ -72,7 +72,7 @@ def test_a_kept_tail_with_fewer_samples_than_ranks_is_carried() -> None:
 
 def test_seeds_and_epochs_differ_and_shuffling_can_be_off() -> None:
     def first(seed: int) -> list[int]:
-        return next(iter(ResumableBatchSampler(64, 64, rank=0, world_size=1, seed=seed)))
+        return next(iter(ResumableBatchSampler(64, 64, rank=0, world_size=1, seed=seed, endless=True)))
 
     assert first(1) == first(1)
     assert first(1) != first(2)
@@ -130,7 +130,7 @@ def test_whatever_the_number_of_ranks_does_every_sample_comes_once_an_epoch(tail
 
 
 def test_what_a_loader_reads_ahead_does_not_move_the_position() -> None:
-    sampler = ResumableBatchSampler(40, 4, rank=0, world_size=1, seed=3)
+    sampler = ResumableBatchSampler(40, 4, rank=0, world_size=1, seed=3, endless=True)
     loader = DataLoader(range(40), batch_sampler=sampler, num_workers=1, prefetch_factor=3)  # type: ignore[arg-type]
     expected = global_batches([sampler], 5)
     got = []
@@ -138,7 +138,7 @@ def test_what_a_loader_reads_ahead_does_not_move_the_position() -> None:
         got.append(batch.tolist())
         sampler.advance()
         assert sampler.consumed == 4 * (step + 1)
-    resumed = ResumableBatchSampler(40, 4, rank=0, world_size=1, seed=3)
+    resumed = ResumableBatchSampler(40, 4, rank=0, world_size=1, seed=3, endless=True)
     resumed.load_state_dict(sampler.state_dict())
     assert got + global_batches([resumed], 3) == expected
 
@@ -154,9 +154,9 @@ def test_what_a_loader_reads_ahead_does_not_move_the_position() -> None:
 )
 def test_another_order_or_dataset_is_refused(other: dict[str, object], words: str) -> None:
     options = {"length": 40, **other}
-    sampler = ResumableBatchSampler(batch_size=4, rank=0, world_size=1, **options)  # type: ignore[arg-type]
+    sampler = ResumableBatchSampler(batch_size=4, rank=0, world_size=1, **options, endless=True)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"cannot resume sampling: {words}"):
-        sampler.load_state_dict(ResumableBatchSampler(40, 4, rank=0, world_size=1).state_dict())
+        sampler.load_state_dict(ResumableBatchSampler(40, 4, rank=0, world_size=1, endless=True).state_dict())
 
 
 @pytest.mark.parametrize(
@@ -171,17 +171,37 @@ def test_another_order_or_dataset_is_refused(other: dict[str, object], words: st
 def test_impossible_sizes_are_refused(arguments: tuple[int, int, int, int], words: str) -> None:
     length, batch_size, rank, world_size = arguments
     with pytest.raises(ValueError, match=f"cannot sample: .*{words}"):
-        ResumableBatchSampler(length, batch_size, rank=rank, world_size=world_size)
+        ResumableBatchSampler(length, batch_size, rank=rank, world_size=world_size, endless=True)
 
 
 def test_an_unknown_tail_is_refused() -> None:
     with pytest.raises(ValueError, match="tail is 'short'; allowed are 'drop', 'carry', 'keep'"):
-        ResumableBatchSampler(8, 2, rank=0, world_size=1, tail="short")  # type: ignore[arg-type]
+        ResumableBatchSampler(8, 2, rank=0, world_size=1, tail="short", endless=True)  # type: ignore[arg-type]
 
 
 def test_an_iterator_that_has_read_ahead_is_an_error_at_resume() -> None:
-    sampler = ResumableBatchSampler(8, 2, rank=0, world_size=1)
+    sampler = ResumableBatchSampler(8, 2, rank=0, world_size=1, endless=True)
     state = sampler.state_dict()
     next(iter(sampler))
     with pytest.raises(ValueError, match="make the DataLoader's iterator after attach"):
         sampler.load_state_dict(state)
+
+
+@pytest.mark.parametrize(("tail", "lengths"), [("drop", [4, 4, 4]), ("keep", [5, 5, 5]), ("carry", [5, 4, 5])])
+def test_a_pass_ends_with_its_epoch(tail: Tail, lengths: list[int]) -> None:
+    """Where the tail is carried, a batch belongs to the epoch in which it begins. Taken out: a pass has no end."""
+    sampler = ResumableBatchSampler(18, 4, rank=0, world_size=1, tail=tail)
+    endless = iter(ResumableBatchSampler(18, 4, rank=0, world_size=1, tail=tail, endless=True))
+    for length in lengths:
+        batches = list(sampler)
+        assert len(batches) == length
+        assert batches == [next(endless) for _ in batches]
+        for _ in batches:
+            sampler.advance()
+
+
+def test_a_pass_that_is_gone_on_with_ends_with_its_epoch() -> None:
+    sampler = ResumableBatchSampler(16, 4, rank=0, world_size=1)
+    for _ in range(3):
+        sampler.advance()
+    assert len(list(sampler)) == 1

@@ -17,7 +17,7 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 
 def sampler() -> ResumableBatchSampler:
-    return ResumableBatchSampler(20, 4, rank=0, world_size=1)
+    return ResumableBatchSampler(20, 4, rank=0, world_size=1, endless=True)
 
 
 def test_all_samplers_advance_but_frozen_ones() -> None:
@@ -75,3 +75,30 @@ def test_torchdata_goes_on_where_it_was(tmp_path: Path, workers: int) -> None:
     RankState({"loader": second}, [], 0, 1).restore(saved)
     assert [batch.tolist() for batch in second] == rest  # type: ignore[attr-defined]
     assert sorted(index for batch in seen + rest for index in batch) == list(range(40))
+
+
+def test_an_iterator_from_before_attach_cannot_be_brought_back() -> None:
+    """One that only its loader holds, of a first look at the data, is in nobody's way."""
+    loader_class = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    loader = loader_class(range(20), batch_size=5)
+    next(iter(loader))
+    Positions({"loader": loader}, []).check_not_read()
+    early = iter(loader)
+    positions = Positions({"loader": loader}, [])
+    assert positions.read_early == ["loader"]
+    with pytest.raises(StateError, match="cannot resume: the script holds an iterator of `loader`"):
+        positions.check_not_read()
+    assert next(early).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("batches", "at_end"), [(3, []), (4, ["loader"]), (5, [])])
+def test_a_loader_whose_next_pass_has_no_batch_is_known(batches: int, at_end: list[str]) -> None:
+    """The fifth batch is asked for in vain: the pass has ended then, and the next one begins."""
+    loader_class = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    loader = loader_class(range(20), batch_size=5)
+    iterator = iter(loader)
+    for _ in range(batches):
+        next(iterator, None)
+    other = loader_class(range(20), batch_size=5)
+    other.load_state_dict(loader.state_dict())
+    assert Positions({"loader": other}, []).at_end() == at_end

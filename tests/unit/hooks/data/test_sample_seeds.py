@@ -42,7 +42,7 @@ def numbers(sampler: PositionedSampler, batches: int) -> list[tuple[int, tuple[f
 
 
 def sampler(rank: int = 0, world_size: int = 1, batch_size: int = 4, seed: int = 0) -> ResumableBatchSampler:
-    return ResumableBatchSampler(12, batch_size, rank=rank, world_size=world_size, seed=seed)
+    return ResumableBatchSampler(12, batch_size, rank=rank, world_size=world_size, seed=seed, endless=True)
 
 
 @pytest.mark.usefixtures("in_a_worker")
@@ -103,10 +103,10 @@ def test_making_an_iterator_moves_no_generator_and_seeds_workers_by_position(own
 
 @pytest.mark.parametrize(("tail", "batches"), [("drop", 3), ("carry", 4), ("keep", 4)])
 def test_the_length_is_that_of_an_epoch_at_every_position(tail: str, batches: int) -> None:
-    long = ResumableBatchSampler(13, 2, rank=0, world_size=2, tail=tail)  # type: ignore[arg-type]
+    long = ResumableBatchSampler(13, 2, rank=0, world_size=2, tail=tail, endless=True)  # type: ignore[arg-type]
     for _ in range(9):
         assert len(long) == len(DataLoader(range(13), batch_sampler=long)) == batches  # type: ignore[arg-type]
         long.advance()
-    assert len(ResumableBatchSampler(12, 2, rank=0, world_size=2, tail=tail)) == 3  # type: ignore[arg-type]
+    assert len(ResumableBatchSampler(12, 2, rank=0, world_size=2, tail=tail, endless=True)) == 3  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         len(ResumableMixSampler([8, 5], [2, 1], 4, rank=0, world_size=1))  # type: ignore[arg-type]

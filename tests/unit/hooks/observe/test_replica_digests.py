@@ -19,7 +19,7 @@ from ftlaunch_hooks.state.collector import TensorItem
 
 def item(key: str, size: int, **other: object) -> TensorItem:
     tensor = torch.arange(size, dtype=torch.float32)
-    made = TensorItem(key, tensor, (0,), (size,), True, "model", True, True)
+    made = TensorItem(key, tensor, (0,), (size,), True, "model", True, key)
     return replace(made, **other)  # type: ignore[arg-type]
 
 
@@ -47,7 +47,7 @@ def test_a_flipped_bit_changes_its_part_and_no_other() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"replicated": False}, {"settled": False}, {"tensor": torch.ones(4, 4).t()[:2]}, {"tensor": torch.ones(0)}],
+    [{"replica": ""}, {"settled": False}, {"tensor": torch.ones(4, 4).t()[:2]}, {"tensor": torch.ones(0)}],
 )
 def test_what_cannot_be_compared_is_left_out(other: dict[str, object]) -> None:
     assert DigestPlan([item("w", 8, **other)]).parts == []

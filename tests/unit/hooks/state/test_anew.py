@@ -91,10 +91,10 @@ def test_a_position_is_rescaled_where_a_step_takes_other_samples(
 ) -> None:
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
     new = scheduler_of(optimizer)
-    sampler = ResumableBatchSampler(100, batch, rank=0, world_size=1)
+    sampler = ResumableBatchSampler(100, batch, rank=0, world_size=1, endless=True)
     state: dict[str, Any] = {
         "schedule": {"state": {"last_epoch": 12}},
-        "sampler": {"state": ResumableBatchSampler(100, 4, rank=0, world_size=1).state_dict()},
+        "sampler": {"state": ResumableBatchSampler(100, 4, rank=0, world_size=1, endless=True).state_dict()},
     }
     anew = Anew({"schedule": "2"}, {"schedule": new, "sampler": sampler})
     [move] = anew.plan(state, step, 4 * step, tell=True)
@@ -107,8 +107,11 @@ def test_a_position_is_rescaled_where_a_step_takes_other_samples(
 def test_samplers_that_changed_otherwise_rescale_no_position(capsys: pytest.CaptureFixture[str]) -> None:
     """And the line says so: the learning rates are those of more, or of less data."""
     new = scheduler_of(torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0))
-    before = {"state": ResumableBatchSampler(100, 4, rank=0, world_size=1).state_dict()}
-    objects = {name: ResumableBatchSampler(100, batch, rank=0, world_size=1) for name, batch in (("a", 8), ("b", 4))}
+    before = {"state": ResumableBatchSampler(100, 4, rank=0, world_size=1, endless=True).state_dict()}
+    objects = {
+        name: ResumableBatchSampler(100, batch, rank=0, world_size=1, endless=True)
+        for name, batch in (("a", 8), ("b", 4))
+    }
     anew = Anew({"schedule": "2"}, {"schedule": new, **objects})
     anew.plan({"schedule": {"state": {"last_epoch": 12}}, "a": before, "b": before}, 12, 48, tell=True)
     assert "at position 12, which is not rescaled, as the samplers do not tell of one" in capsys.readouterr().err
@@ -128,7 +131,7 @@ def test_a_schedule_without_a_position_is_refused(kind: str) -> None:
 
 
 def batches_of(length: int) -> ResumableBatchSampler:
-    return ResumableBatchSampler(length, 4, rank=0, world_size=1, tail="carry")
+    return ResumableBatchSampler(length, 4, rank=0, world_size=1, tail="carry", endless=True)
 
 
 def mixed(length: int) -> ResumableMixSampler:

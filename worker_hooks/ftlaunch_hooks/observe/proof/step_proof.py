@@ -126,7 +126,9 @@ class StepProof:
         self._ahead = len(self._before)
         self._previous = now.samples
         self._list_names()
-        if is_resumed:  # else a training before this one may have told what its resume has shown
+        if kind.in_memory and (restored := self._difference_of_restored(found.get(step), now)) is not None:
+            self._differs(step, restored)
+        elif is_resumed:  # else a training before this one may have told what its resume has shown
             verdict = ProofVerdict.AHEAD if self._before else ProofVerdict.UNVERIFIED
             tell_proof(self._page, Proof(verdict, step=step, ahead=self._ahead))
         self._begin_step(step + 1)
@@ -140,6 +142,22 @@ class StepProof:
         if before is None or not before.parts & StepPart.SAMPLES:
             return is_in_memory
         return self._samples.first_difference(now.step, before.samples, now.samples) is None
+
+    def _difference_of_restored(self, before: StepFingerprint | None, now: StepFingerprint) -> StepDifference | None:
+        """Return what differs in the parameters that were restored from memory from those that were saved there.
+
+        A record in memory is of the job's attempt before, which has taken the snapshot at that very boundary: other
+        parameters are no other run's, but were not put back as they had been. Storage may hold what is another run's.
+        """
+        if before is None or not before.parts & StepPart.SAMPLES:
+            return None
+        found = self._samples.first_difference(now.step, before.samples, now.samples)
+        if found is None:
+            return None
+        parameter, value_before, value_now = found
+        return StepDifference(
+            ProofPart.PARAMETER, is_rounding=False, before=value_before, now=value_now, parameter=parameter
+        )
 
     def _list_names(self) -> None:
         path = protocol.sampled_names_path(self._directory, self._rank)

@@ -1,1 +1,1 @@
-"""Everything that a training loop can reach: found, fingerprinted, encoded and put back without running foreign code."""
+"""Everything that a training loop can reach: found, fingerprinted, encoded, put back; no foreign code runs."""

@@ -11,11 +11,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ftlaunch_hooks.observe.reachable.kinds import is_torchs
-from ftlaunch_hooks.observe.reachable.walk import Walk
+from ftlaunch_hooks.observe.reachable.walk import ReachableWalk
 from ftlaunch_hooks.state.parts import kept_elsewhere
 
 
-def visit_attached(walk: Walk, objects: Mapping[str, Any], frozen: Mapping[str, nn.Module]) -> None:
+def visit_attached(walk: ReachableWalk, objects: Mapping[str, Any], frozen: Mapping[str, nn.Module]) -> None:
     """Go through the attributes of modules, and of optimizers whose class leaves to torch what is saved of them.
 
     objects: as attach() takes them. frozen: those modules whose tensors nobody saves; they are looked at as well.

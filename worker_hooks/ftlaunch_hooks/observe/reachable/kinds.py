@@ -38,7 +38,8 @@ SCALARS: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None))
 CONTAINERS: tuple[type, ...] = (list, tuple, dict, OrderedDict, defaultdict, Counter, deque, set, frozenset)
 _PRINTED: tuple[type, ...] = (torch.dtype, torch.device, torch.Size, range, slice)
 _OF_TORCH = (  # torch's plain objects that carry state; its others hold streams, events, handles and caches
-    "torch.nn.", "torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.dataset", "torch.utils.data.sampler",
+    "torch.nn.", "torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.dataset",
+    "torch.utils.data.sampler",
     "torch.utils.data.distributed", "torch.distributions.", "torch.ao.",
 )  # fmt: skip
 _WRAPPERS = ("torch.distributed.", "torch._dynamo.", "torch.jit.", "torch.fx.", "torch.export.")

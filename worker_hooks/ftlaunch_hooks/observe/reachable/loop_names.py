@@ -41,6 +41,8 @@ class LiveNames:
     """a pass of a loop around the instruction may store them"""
     targets: frozenset[str]
     """those of `stored_in_loops` that only a `for` stores, with what it takes from its iterator"""
+    is_in_loop: bool
+    """whether a loop is around the instruction"""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def _live_names(code: CodeType, offset: int) -> LiveNames:
         live=frozenset[str]().union(*(live[place] for place in lines[at].next)),
         stored_in_loops=stored,
         targets=stored - {name for name, is_target in stores if not is_target},
+        is_in_loop=bool(loop),
     )
 
 

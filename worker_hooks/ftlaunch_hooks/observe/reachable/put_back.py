@@ -13,12 +13,12 @@ from ftlaunch_hooks.observe.reachable.frame_locals import write_locals
 from ftlaunch_hooks.observe.reachable.kinds import instance_dict, kind_of_type
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
 from ftlaunch_hooks.observe.reachable.value_codec import Decoder
-from ftlaunch_hooks.observe.reachable.walk import ModuleTensors, Walk
+from ftlaunch_hooks.observe.reachable.walk import ModuleTensors, ReachableWalk
 from ftlaunch_hooks.tensors.json_codec import Json, StateError
 
 
 def put_back(
-    walk: Walk, values: Iterable[Json], tensors: Mapping[str, Tensor], saved: SavedElsewhere
+    walk: ReachableWalk, values: Iterable[Json], tensors: Mapping[str, Tensor], saved: SavedElsewhere
 ) -> None:  # fmt: skip
     """Put back all values that fit; those that do not are left as they are, and the caller compares.
 
@@ -32,7 +32,7 @@ def put_back(
 
 
 class _Writer:
-    def __init__(self, walk: Walk, saved: SavedElsewhere) -> None:
+    def __init__(self, walk: ReachableWalk, saved: SavedElsewhere) -> None:
         self._walk, self._saved = walk, saved
         self._attached: dict[str, Any] | None = None
         self._locals: dict[str, dict[str, Any]] = {}  # by scope

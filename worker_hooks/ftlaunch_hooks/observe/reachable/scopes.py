@@ -11,7 +11,7 @@ from typing import Any
 
 from ftlaunch_hooks.observe.reachable.kinds import SCALARS, is_library, is_script_module
 from ftlaunch_hooks.observe.reachable.loop_names import LiveNames, live_names, place_in
-from ftlaunch_hooks.observe.reachable.walk import Walk
+from ftlaunch_hooks.observe.reachable.walk import ReachableWalk
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,13 @@ def place_of(scopes: list[Scope]) -> str:
     return f"{scopes[0].name}:{place_in(code, offset)}"
 
 
-def visit_scopes(walk: Walk, scopes: list[Scope]) -> None:
-    """Go through variables of running functions that are read behind this moment, and those of the script's modules."""
+def visit_scopes(walk: ReachableWalk, scopes: list[Scope]) -> None:
+    """Go through variables of running functions that are read behind this moment, and those of the script's modules.
+
+    Where none of these functions is in a loop, the loop is a library's: its adapter says what is saved.
+    """
+    if not any(scope.names.is_in_loop for scope in scopes):
+        return
     for scope in scopes:
         if not scope.is_module:
             walk.visit_variables(scope.name, scope.frame, _wanted(scope), "local")
@@ -84,14 +89,14 @@ def _wanted(scope: Scope) -> dict[str, Any]:
     }
 
 
-def _visit_module_of(walk: Walk, scope: Scope, scopes: list[Scope]) -> None:
+def _visit_module_of(walk: ReachableWalk, scope: Scope, scopes: list[Scope]) -> None:
     variables, name = scope.frame.f_globals, str(scope.frame.f_globals.get("__name__"))
     running = next((one for one in scopes if one.is_module and one.frame.f_globals is variables), None)
     walk.visit_module(name, variables, _filter_of(running))
 
 
 def _filter_of(running: Scope | None) -> Callable[[str], bool]:
-    """Which variables of a module matter: where the module's own code is in a loop, not those that a pass makes anew."""
+    """Return which variables of a module matter: not those that a pass of the module's own loop makes anew."""
     if running is None:
         return lambda name: True
     names = running.names

@@ -95,7 +95,7 @@ class KnownModule(NamedTuple):
     reached: dict[str, Reached]
 
 
-class Walk:
+class ReachableWalk:
     """What was reached at one moment."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Walk:
         self.reached: dict[str, Reached] = {}
         """by path, in the order in which the walk has come to them"""
         self.objects: dict[str, Any] = {}
-        """what holds other values, by path: a frame, a dict of variables, a module, an object, a function, a container"""
+        """what holds other values, by path: a frame, variables, a module, an object, a function, a container"""
         self.first_paths: dict[int, str] = {}
         """id of an object -> the first path to it"""
         self.iterators: dict[str, Any] = {}

@@ -19,14 +19,15 @@ NOT_SAVED = (
     " one, or take it from the number of the step (attach(ignore=[...]) says that it does not matter)"
 )
 DIFFERS = (
-    "this process lacks what an earlier attempt had in {names}: it is not saved, and the run is not exact where training"
-    " uses it; attach what has a state_dict(), and put the rest into an object that has one, or take it from the number"
-    " of the step (attach(ignore=[...]) says that it does not matter)"
+    "this process lacks what an earlier attempt had in {names}: it is not saved, and the run is not exact where"
+    " training uses it; attach what has a state_dict(), and put the rest into an object that has one, or take it from"
+    " the number of the step (attach(ignore=[...]) says that it does not matter)"
 )
 OTHERWISE_MADE = (
     "{names} differs from the same in an earlier attempt, and training never changed it: the script has made it"
-    " otherwise this time (from a set, a file or random numbers without a seed), and the run is not exact where training"
-    " uses it; make it the same at each start, or attach it (attach(ignore=[...]) says that it does not matter)"
+    " otherwise this time (from a set, a file or random numbers without a seed), and the run is not exact where"
+    " training uses it; make it the same at each start, or attach it (attach(ignore=[...]) says that it does not"
+    " matter)"
 )
 
 

@@ -24,7 +24,7 @@ from ftlaunch_hooks.observe.reachable.put_back import put_back
 from ftlaunch_hooks.observe.reachable.saved_elsewhere import SavedElsewhere
 from ftlaunch_hooks.observe.reachable.scopes import place_of, running_scopes, visit_scopes
 from ftlaunch_hooks.observe.reachable.value_codec import Encoder
-from ftlaunch_hooks.observe.reachable.walk import ATTACHED, KnownModule, Reached, Walk
+from ftlaunch_hooks.observe.reachable.walk import ATTACHED, KnownModule, ReachableWalk, Reached
 from ftlaunch_hooks.observe.unsaved.sentences import ALSO_KEPT, DIFFERS, NOT_SAVED, OTHERWISE_MADE, SentenceWriter
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.collector import Collector
@@ -133,7 +133,7 @@ class Survey:
         self._own_loop = own
         self._note_beginning(walk)
 
-    def _note_beginning(self, walk: Walk) -> None:
+    def _note_beginning(self, walk: ReachableWalk) -> None:
         self._marks = {path: one.marks for path, one in walk.reached.items() if one.marks}
         # What the script has made otherwise than in an earlier life is where this life begins from.
         new = {path: one.text for path, one in walk.reached.items() if path not in self._known.changed}
@@ -145,7 +145,7 @@ class Survey:
         put_back(before, restored.tree["values"] if self._keep else (), restored.tensors, self._saved_now())
         self._tell_of_differences(self._walk(frame), restored.tree)
 
-    def _tell_of_differences(self, walk: Walk, tree: Mapping[str, Json]) -> None:
+    def _tell_of_differences(self, walk: ReachableWalk, tree: Mapping[str, Json]) -> None:
         """Name what is not as it was when it was saved."""
         unkept: Mapping[str, bool] = tree["unkept"]
         saved = self._saved_now()
@@ -156,7 +156,7 @@ class Survey:
         ]
         self._say(DIFFERS, differs, walk)
 
-    def _tell_of_constants(self, walk: Walk) -> None:
+    def _tell_of_constants(self, walk: ReachableWalk) -> None:
         """Name what did not change in an earlier life, and is something else now: the script has made it otherwise."""
         other = []
         for path, text in self._known.begin.items():
@@ -198,7 +198,7 @@ class Survey:
             "unkept": unkept,
         }
 
-    def _note_changes(self, walk: Walk) -> None:
+    def _note_changes(self, walk: ReachableWalk) -> None:
         assert self._marks is not None
         begin, marks = self._known.begin, self._marks
         for path, one in walk.reached.items():
@@ -206,7 +206,7 @@ class Survey:
                 self._known.changed[path] = None
 
     def _encode(
-        self, changed: Mapping[str, Reached], walk: Walk, collector: Collector, saved: SavedElsewhere
+        self, changed: Mapping[str, Reached], walk: ReachableWalk, collector: Collector, saved: SavedElsewhere
     ) -> tuple[list[Json], dict[str, bool]]:
         """The values that can be saved, and the paths of the others: whether each of them matters to the training."""
         encoder = Encoder(walk.first_paths, saved.path_of)
@@ -240,7 +240,7 @@ class Survey:
             return False
         return not any(path == name or path.startswith(f"{name}.") for name in self._frozen)
 
-    def _half_made(self, changed: Mapping[str, Reached], walk: Walk) -> set[str]:
+    def _half_made(self, changed: Mapping[str, Reached], walk: ReachableWalk) -> set[str]:
         """Objects that have got something since the loop began that cannot be saved: the rest of them is not put back.
 
         A flag that says that the thing is there, without the thing, would be worse than neither.
@@ -264,12 +264,12 @@ class Survey:
             return False
         if one.category is Category.ITERATOR:
             return one.of_script and is_lost_iterator(one.value, saved)
-        return one.of_script or one.category in _FEEDS
+        return one.of_script or (one.category in _FEEDS and not self._own_loop)
 
     # --- looking and telling ----------------------------------------------------------------------------------
 
-    def _walk(self, frame: FrameType | None) -> Walk:
-        walk = Walk(self._saved_now(), self._ignore, self._modules)
+    def _walk(self, frame: FrameType | None) -> ReachableWalk:
+        walk = ReachableWalk(self._saved_now(), self._ignore, self._modules)
         visit_scopes(walk, running_scopes(frame))
         visit_attached(walk, self._objects, self._frozen)
         return walk
@@ -279,7 +279,7 @@ class Survey:
         found = {f"generator {number}": one for number, one in enumerate(generators)}
         return SavedElsewhere({**self._objects, **found})
 
-    def _say(self, sentence: str, paths: Collection[str], walk: Walk) -> None:
+    def _say(self, sentence: str, paths: Collection[str], walk: ReachableWalk) -> None:
         """Say a sentence about values, by the names of what people can do something about."""
         order = _rank_in(walk)
         ranked: dict[str, tuple[int, str]] = {}
@@ -288,13 +288,13 @@ class Survey:
             ranked[name] = min(order(path), ranked.get(name, order(path)))
         self._writer.say(sentence, _outermost(ranked), ranked.__getitem__)
 
-    def _tell_of_kept(self, paths: Collection[str], walk: Walk) -> None:
+    def _tell_of_kept(self, paths: Collection[str], walk: ReachableWalk) -> None:
         if paths and not self._kept_told:
             self._kept_told = True
             self._say(ALSO_KEPT, paths, walk)
 
 
-def _rank_in(walk: Walk) -> Callable[[str], tuple[int, str]]:
+def _rank_in(walk: ReachableWalk) -> Callable[[str], tuple[int, str]]:
     """What ranks names: what feeds training before what only counts."""
 
     def rank(path: str) -> tuple[int, str]:
@@ -313,7 +313,7 @@ def _kept_variables(objects: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for target in objects.values() for name in getattr(target, "keeps_variables", ()))
 
 
-def _text_at(walk: Walk, path: str, saved: SavedElsewhere) -> str | None:
+def _text_at(walk: ReachableWalk, path: str, saved: SavedElsewhere) -> str | None:
     """The fingerprint of a value; of an attached object which one it is, where that can be said."""
     one = walk.reached.get(path)
     if one is None:

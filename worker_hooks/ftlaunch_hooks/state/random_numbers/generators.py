@@ -20,6 +20,7 @@ from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.state.parts import few
 from ftlaunch_hooks.state.random_numbers.made_generators import make
 from ftlaunch_hooks.state.random_numbers.shared import python_from, python_to_save
+from ftlaunch_hooks.state.random_numbers.walk import generators_within
 from ftlaunch_hooks.tensors.json_codec import StateError
 
 _MAKERS = ("dataset", "collate_fn", "collate_fn.__self__")  # of batches, in a DataLoader
@@ -192,6 +193,8 @@ def _reach(names: Mapping[str, Any], *, everything: bool) -> Iterator[tuple[str,
         if isinstance(target, DataLoader):
             for holder in ("sampler", "batch_sampler", "batch_sampler.sampler", *_MAKERS):
                 yield from _attributes(f"{name}.{holder}", _follow(target, holder))
+            for holder in _MAKERS:  # deeper: in lists of transforms, and in closures
+                yield from generators_within(f"{name}.{holder}", _follow(target, holder))
         if everything or isinstance(target, (DataLoader, Sampler)):
             yield from _attributes(name, target)
 

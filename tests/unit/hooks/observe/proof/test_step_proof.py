@@ -163,12 +163,15 @@ def test_a_copy_of_another_run_proves_nothing(directory: Path) -> None:
     assert Life(directory, 6, Resume.STORAGE).told.verdict is ProofVerdict.UNVERIFIED
 
 
-def test_memory_of_another_state_proves_nothing(directory: Path) -> None:
+def test_parameters_that_memory_has_put_back_otherwise_are_told_at_once(directory: Path) -> None:
+    """Taken out: without `_difference_of_restored` the record counts as another run's, and nothing is said."""
     first_life(directory)
     life = Life(directory, 0, Resume.FRESH).live(8, extra=0.25)
     life.die()
     again = Life(directory, 6, Resume.MEMORY)
-    assert again.told.verdict is ProofVerdict.UNVERIFIED
+    assert (again.told.verdict, again.told.step) == (ProofVerdict.DIFFERENT, 6)
+    assert (again.told.what, again.told.before, again.told.now) == (ProofPart.PARAMETER, 7.25, 7.0)
+    assert [name for _, name in again.ends] == ["model.weight"]
 
 
 def test_a_copy_that_cannot_be_written_is_told_of(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:

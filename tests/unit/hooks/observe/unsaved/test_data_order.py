@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Phase
 from ftlaunch_hooks.data.batch_sampler import ResumableBatchSampler
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
+from ftlaunch_hooks.passes.kept_loader import KeptLoader
 from ftlaunch_hooks.state.state import Choices, RankState
 
 WORDS = "the order of the data of a DataLoader"
@@ -44,7 +45,7 @@ def said(page: Page, capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[...
 
 
 def sampler() -> Any:
-    return ResumableBatchSampler(16, 4, rank=0, world_size=1)
+    return ResumableBatchSampler(16, 4, rank=0, world_size=1, endless=True)
 
 
 def test_a_loader_of_torch_is_told_of_once_in_a_run(said: Callable[..., str]) -> None:
@@ -98,3 +99,31 @@ def test_torchdatas_loader_too_unless_it_is_attached(said: Callable[..., str]) -
     loader = StatefulDataLoader(list(range(16)), batch_size=2)
     assert WORDS in said(loader)
     assert said(loader, data=loader) == ""
+
+
+class Stream(IterableDataset[int]):
+    """Says where it is."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(16))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_attached_stream_that_moves_in_workers_is_told_of(said: Callable[..., str], workers: int) -> None:
+    """The copy in the worker moves, and the one that is saved does not."""
+    stream = Stream()
+    found = said(DataLoader(stream, num_workers=workers), stream=stream)
+    assert ("the position of an attached data set (Stream) moves in the workers" in found) == bool(workers)
+    assert WORDS not in found
+
+
+def test_of_a_loader_under_batches_nothing_is_told(said: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
+    said([[1], [2]])
+    KeptLoader(DataLoader(range(16), shuffle=True), 0).begin(1, None)
+    assert capfd.readouterr().err == ""

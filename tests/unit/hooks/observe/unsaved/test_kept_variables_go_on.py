@@ -127,7 +127,7 @@ def functions_and_classes(life: Life) -> Any:
 
 
 def globals_of_the_module(life: Life) -> Any:
-    global level
+    global level  # noqa: PLW0603 - a script's own
     settings.clear()
     level = 0.0
     life.attach()

@@ -157,7 +157,7 @@ def test_one_that_asks_is_not(placed: Any, loop: Loop) -> None:
 
 def test_what_is_attached_knows_its_place(placed: Any) -> None:
     """Also behind a generator, or an object, of the script's. Tried: it fails without `_is_position`."""
-    sampler = ResumableBatchSampler(64, 4, rank=0, world_size=1, seed=1)
+    sampler = ResumableBatchSampler(64, 4, rank=0, world_size=1, seed=1, endless=True)
     loader = DataLoader(torch.arange(64), batch_sampler=sampler)
 
     class Wrapped:

@@ -67,7 +67,7 @@ def test_what_training_is_made_of(told: Any) -> None:
 def test_what_is_saved_and_what_begins_anew_by_right(told: Any, tmp_path: Path) -> None:
     """Tried: it fails without each of the exceptions, and where temporaries count."""
     model, carried = net(), Holder(hidden=torch.zeros(2), deep=[Holder(count=0)])
-    sampler = ResumableBatchSampler(64, 4, rank=0, world_size=1, seed=1)
+    sampler = ResumableBatchSampler(64, 4, rank=0, world_size=1, seed=1, endless=True)
     loader = torch.utils.data.DataLoader(torch.arange(64), batch_sampler=sampler)
 
     def again(one: Any) -> Any:
@@ -221,7 +221,7 @@ def test_a_file_that_is_read(told: Any, tmp_path: Path) -> None:
 
 def test_iterators_that_were_made_before(told: Any) -> None:
     """Of a DataLoader over what is attached, over batches of the script's, and over neither."""
-    sampler = ResumableBatchSampler(64, 4, rank=0, world_size=1, seed=1)
+    sampler = ResumableBatchSampler(64, 4, rank=0, world_size=1, seed=1, endless=True)
     data = torch.arange(64)
     attached = iter(torch.utils.data.DataLoader(data, batch_sampler=sampler))
     listed = iter(torch.utils.data.DataLoader(data, batch_sampler=[[1], [2], [3]]))

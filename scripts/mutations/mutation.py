@@ -1,0 +1,145 @@
+"""One thing of the saved state left out or altered, at random: in the files of a snapshot in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ftlaunch_contract.checkpoint import layout, tensor_file
+from ftlaunch_hooks.tensors.dtypes import TORCH_DTYPES
+
+_FORM = ("kind", "__tensor__", "__array__", "dtype", "shape", "tensors", "dense", "type", "device", "names")
+"""keys of common.json that say how the state is to be read: what is altered there is refused, and shows nothing"""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What was done."""
+
+    kind: str
+    """tensor (of a module, or of another object), gradient, optimizer, generator or number"""
+    name: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.how}"
+
+
+def mutate(slot: Path, draw: random.Random) -> Mutation | None:
+    """Alter one thing in a slot; None where what was drawn cannot be altered.
+
+    A tensor is drawn first, or a number; what is drawn of the two is drawn evenly.
+    """
+    tensors = list(_tensors(slot))
+    numbers = _leaves(json.loads((slot / layout.COMMON).read_bytes())["state"])
+    kinds = sorted({_kind(key) for _, key, *_ in tensors} | ({"number"} if numbers else set()))
+    kind = draw.choice(kinds)
+    if kind == "number":
+        return _mutate_number(slot, draw)
+    return _mutate_tensor(draw.choice([one for one in tensors if _kind(one[1]) == kind]), kind, draw)
+
+
+def _kind(key: str) -> str:
+    name = key.lower()
+    if name.startswith(("opt", "muon")) or ".state." in name:
+        return "optimizer"
+    if name.startswith(("rng", "generators", "random")):
+        return "generator"
+    return "gradient" if name.startswith("grad") else "tensor"
+
+
+# --- tensors ----------------------------------------------------------------------------------------------
+
+
+def _tensors(slot: Path) -> Iterator[tuple[Path, str, str, int, int]]:
+    """File, key, dtype, offset and bytes of each tensor that is not empty."""
+    for group in layout.GROUPS:
+        path = layout.slot_file(slot, group)
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            chunks, offsets, _ = tensor_file.read_header(fd)
+        finally:
+            os.close(fd)
+        for chunk, offset in zip(chunks, offsets, strict=True):
+            if chunk.nbytes:
+                yield path, chunk.key, chunk.dtype, offset, chunk.nbytes
+
+
+def _mutate_tensor(one: tuple[Path, str, str, int, int], kind: str, draw: random.Random) -> Mutation | None:
+    path, key, dtype, offset, size = one
+    with path.open("r+b") as file:
+        file.seek(offset)
+        before = file.read(size)
+        tensor = torch.frombuffer(bytearray(before), dtype=TORCH_DTYPES[dtype])
+        how = draw.choice(("left out", "one element", "noise", "older"))
+        after = _altered(tensor, how, draw)
+        if (raw := after.contiguous().view(torch.uint8).numpy().tobytes()) == before:
+            return None
+        file.seek(offset)
+        file.write(raw)
+    return Mutation(kind, key, how)
+
+
+def _altered(tensor: torch.Tensor, how: str, draw: random.Random) -> torch.Tensor:
+    """left out: as if nothing had been put back (zeros). older: a tenth back towards zero, or rotated."""
+    made = tensor.clone()
+    at = draw.randrange(made.numel())
+    if how == "left out":
+        return torch.zeros_like(made)
+    if made.dtype == torch.bool:
+        made[at] = ~made[at]
+    elif how == "one element" and (made.is_floating_point() or made.is_complex()):
+        made[at] = made[at] * 1.5 + 0.01
+    elif how == "one element":
+        made[at] = made[at] ^ 1
+    elif not (made.is_floating_point() or made.is_complex()):
+        made = made.roll(1)
+    elif how == "noise":
+        made = made * (1 + 1e-3 * draw.random()) + 1e-6
+    else:
+        made = made * 0.9
+    return made
+
+
+# --- numbers ----------------------------------------------------------------------------------------------
+
+
+def _leaves(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths to numbers and truth values."""
+    if isinstance(tree, dict):
+        found = [_leaves(value, (*path, key)) for key, value in tree.items() if key not in _FORM]
+        return [one for each in found for one in each]
+    if isinstance(tree, list):
+        return [one for number, value in enumerate(tree) for one in _leaves(value, (*path, number))]
+    return [path] if isinstance(tree, bool | int | float) else []
+
+
+def _mutate_number(slot: Path, draw: random.Random) -> Mutation | None:
+    file = slot / layout.COMMON
+    common = json.loads(file.read_bytes())
+    # a generator's state has hundreds of numbers: each place in the tree counts once, whatever it holds
+    groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    for path in _leaves(common["state"]):
+        groups.setdefault(path[:-1] if isinstance(path[-1], int) else path, []).append(path)
+    path = draw.choice(groups[draw.choice(sorted(groups, key=repr))])
+    holder = common["state"]
+    for key in path[:-1]:
+        holder = holder[key]
+    value, how = holder[path[-1]], draw.choice(("altered", "left out"))
+    if isinstance(value, bool):
+        holder[path[-1]], how = not value, "altered"
+    elif how == "left out":
+        holder[path[-1]] = type(value)(0)
+    else:
+        holder[path[-1]] = value + 1 if isinstance(value, int) else value * 1.1 + 1e-3
+    if holder[path[-1]] == value:
+        return None
+    file.write_bytes(json.dumps(common).encode())
+    return Mutation("number", ".".join(map(str, path)), f"{how} ({value} -> {holder[path[-1]]})"[:80])
