@@ -243,7 +243,9 @@ def folds(job: FtJob, home: Path, again: str = "fold {}", **env: str) -> dict[st
     home.mkdir(exist_ok=True)
     (home / "folds.py").write_text(FOLDS)
     env["AGAIN"] = again
-    job.start("--max-restarts", "1", script=home / "folds.py", args=(str(home),), ranks=1, env=env)
+    job.start(
+        "--verify-resume", "off", "--max-restarts", "1", script=home / "folds.py", args=(str(home),), ranks=1, env=env
+    )
     job.wait()
     return weights(home)
 

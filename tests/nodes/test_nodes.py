@@ -46,7 +46,7 @@ def test_a_killed_rank_of_another_node_costs_no_step(nodes: NodesJob, alone: FtJ
 @pytest.mark.long
 def test_a_hang_names_the_rank_and_who_waits_for_it_on_both_nodes(nodes: NodesJob, alone: FtJob) -> None:
     nodes.env["FAULT"] = "spin 2 12"
-    nodes.begin("--hang-timeout", "3s")
+    nodes.begin("--hang-timeout", "3s", "--verify-resume", "off")
     assert nodes.codes() == [0, 0], nodes.told
     assert nodes.fired() == ["spin 2 0"]
     (incident,) = nodes.events("incident")
