@@ -4,7 +4,7 @@
 
 measures, each with median and range over several rounds: the supervisor's resident memory and CPU with eight
 idle ranks, the time from the death of a rank to the loop's reaction, the cost of a beat, what a script pays that is
-observed without knowing of us, and a snapshot of 1 GiB against a plain copy of the same bytes (interleaved). Prints a
+observed without knowing of us, what the fingerprint of a step costs, and a snapshot of 1 GiB against a plain copy of the same bytes (interleaved). Prints a
 table; `--json FILE` writes the figures.
 """
 
@@ -171,6 +171,69 @@ def observed_cost(home: Path, rounds: int) -> dict[str, Any]:
     }
 
 
+def fingerprint_cost(home: Path, rounds: int) -> dict[str, Any]:
+    """Training steps of some 2 and some 10 ms with their fingerprints noted, and without, in turn."""
+    found: dict[str, Any] = {}
+    for label, layers, width, wanted in (("2 ms", 8, 160, "<= 1.05"), ("10 ms", 12, 320, "<= 1.01")):
+        found |= _fingerprint_cost(home, rounds, label=label, layers=layers, width=width, wanted=wanted)
+    return found
+
+
+def _fingerprint_cost(
+    home: Path, rounds: int, *, label: str, layers: int, width: int, wanted: str
+) -> dict[str, Any]:  # fmt: skip
+    import torch
+
+    from ftlaunch_contract.pages.page import Page, create_page
+    from ftlaunch_contract.protocol import Resume
+    from ftlaunch_hooks.observe.proof.step_proof import StepProof
+
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(64, width)
+    directory = home / f"fingerprints {label}"
+    directory.mkdir()
+    create_page(directory / "page_00000")
+    page = Page(directory / "page_00000")
+    page.begin(0, os.getpid(), 0)
+    made = 0
+
+    def step() -> None:
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def block(proof: StepProof | None) -> float:
+        nonlocal made
+        began = time.perf_counter()
+        for _ in range(100):
+            step()
+            made += 1
+            if proof is not None:
+                proof.end_step(made)
+        return (time.perf_counter() - began) * 10.0
+
+    block(None)
+    bare: list[float] = []
+    noted: list[float] = []
+    for _ in range(3 * rounds):
+        bare.append(block(None))
+        proof = StepProof(
+            {"model": model, "optimizer": optimizer},
+            page=page, directory=directory, rank=0, on_end=lambda one, name: None,
+        )  # fmt: skip
+        proof.begin(made, Resume.FRESH, directory / "copy", is_comparable=False)
+        noted.append(block(proof))
+        proof.close()
+    page.close()
+    ratios = [one / other for one, other in zip(noted, bare, strict=True)]
+    return {
+        f"a step of {label}": figure(bare, "ms", ""),
+        f"a step of {label}, with its fingerprint / without": figure(ratios, "x", wanted),
+    }
+
+
 def snapshot_cost(home: Path, rounds: int) -> dict[str, Any]:
     """A snapshot of 1 GiB in 64 tensors against copying the same bytes to other memory, interleaved."""
     import torch
@@ -229,6 +292,7 @@ def main() -> None:
         figures |= reaction(home / "deaths", 20)
         figures |= beat_cost(memory, args.rounds)
         figures |= observed_cost(memory, args.rounds)
+        figures |= fingerprint_cost(memory, args.rounds)
         figures |= snapshot_cost(memory, args.rounds)
     finally:
         shutil.rmtree(home)
