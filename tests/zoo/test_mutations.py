@@ -28,8 +28,8 @@ def test_nobody_is_silent_about_a_shape_whose_snapshot_was_altered() -> None:
 def test_nobody_is_silent_about_any_shape() -> None:
     """A thousand mutations over all shapes that are exact: see `make mutations`.
 
-    The generators of Python and NumPy are looked at in every eighth step only: where a shape draws from neither, and its
-    steps are too short to be noted each, nothing shows that one was altered.
+    The generators of Python and NumPy are looked at in every eighth step only: where a shape draws from neither, and
+    its steps are too short to be noted each, nothing shows that one was altered.
     """
     command = [sys.executable, "-m", "scripts.mutations", "--count", "1000", "--seed", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * 3600, check=False)
