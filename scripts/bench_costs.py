@@ -4,8 +4,8 @@
 
 measures, each with median and range over several rounds: the supervisor's resident memory and CPU with eight
 idle ranks, the time from the death of a rank to the loop's reaction, the cost of a beat, what a script pays that is
-observed without knowing of us, what the fingerprint of a step costs, and a snapshot of 1 GiB against a plain copy of the same bytes (interleaved). Prints a
-table; `--json FILE` writes the figures.
+observed without knowing of us, what the fingerprint of a step costs, and a snapshot of 1 GiB against a plain copy of
+the same bytes (interleaved). Prints a table; `--json FILE` writes the figures.
 """
 
 from __future__ import annotations
