@@ -34,7 +34,7 @@ def test_no_crash_costs_a_step(job: FtJob, calm: FtJob) -> None:
 
 
 def test_a_step_that_the_dead_rank_had_done_is_not_lost(job: FtJob) -> None:
-    """The other one was not at its end yet. Taken out: without `_lags` it leaves, and nobody has the step."""
+    """The other one was still copying its snapshot. Taken out: without `_lags` it leaves, and nobody has the step."""
     job.start(args=("--out", str(job.out), "--steps", "10", "--step-time", "0.6"), env={"FAULT": "ahead 1 7"})
     assert job.wait() == 0, job.stderr
     assert job.fired() == ["ahead 1 0"]

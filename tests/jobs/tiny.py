@@ -106,8 +106,19 @@ def terminate_children() -> None:
     fired()
 
 
-def lag_behind(rank: int) -> None:
-    """Come to the end of a step only once another rank, which has done it, has begun to die."""
+def lag_in_copy(rank: int) -> None:
+    """Copy the next snapshot only once another rank, which has it, has begun to die."""
+
+    def profile(frame: FrameType, event: str, function: object) -> None:
+        if event == "c_call" and getattr(function, "__name__", "") == "_foreach_copy_":
+            sys.setprofile(None)
+            wait_for_death(rank)
+
+    sys.setprofile(profile)
+
+
+def wait_for_death(rank: int) -> None:
+    """Return once a rank has begun to die, and this one has been told to leave."""
     pid = Page(page_path(Path(os.environ["FTLAUNCH_MEMORY_DIR"]), rank)).pid
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         while not int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]) & PF_EXITING:
@@ -177,7 +188,7 @@ for step in job.steps(args.steps):
     if args.step_time:
         time.sleep(args.step_time)
     if KIND == "ahead" and RANK != AT_RANK and step + 1 == AT_STEP:
-        lag_behind(AT_RANK)
+        lag_in_copy(AT_RANK)
 
 digest = hashlib.sha256()
 for tensor in model.state_dict().values():
