@@ -14,7 +14,7 @@ import pytest
 from tests.support.harness import JOBS, TINY
 
 pytestmark = pytest.mark.long
-PROGRESS = re.compile(r"^[a-z ]+: \d+ (of \d+ )?steps(, | in )", re.MULTILINE)
+PROGRESS = re.compile(r"^[a-z0-9 ]+: \d+ (of \d+ )?steps(, | in )", re.MULTILINE)
 
 FAULTS = [
     "undisturbed", "a rank is killed", "killed in step 1", "killed in last step", "a rank is frozen",
