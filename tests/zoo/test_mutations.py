@@ -32,8 +32,8 @@ _MOST_SILENT = 0.08
 def test_few_are_silent_about_any_shape() -> None:
     """A thousand mutations over all shapes that are exact: see `make mutations`.
 
-    Silent are, up to now: Adam's averages of experts that no sample of these steps goes to, averages of the weights that
-    only the end reads, and the generators of Python and NumPy, which are looked at in every eighth step only.
+    Silent are, up to now: Adam's averages of experts that no sample of these steps goes to, averages of the weights
+    that only the end reads, and the generators of Python and NumPy, which are looked at in every eighth step only.
     """
     command = [sys.executable, "-m", "scripts.mutations", "--count", "1000", "--seed", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * 3600, check=False)
