@@ -5,6 +5,8 @@ Taken out: without `watch_beginning` in attach() nothing is said before that ste
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tests.support.harness import FtJob
 
@@ -85,10 +87,11 @@ def test_a_loop_that_begins_at_its_first_pass_is_told_before_its_first_step(job:
     assert (job.home / "killed").exists()
     assert [event["source"] for event in job.events("resumed")][-1] == "memory"
     log = job.log(1, 0)
-    sentence = "begins at its first pass, although the job goes on at step 8"
-    assert (sentence in log) is said, log
+    # the step before the kill may be made again to prove the resume
+    found = re.search("begins at its first pass, although the job goes on at step [78]", log)
+    assert (found is not None) is said, log
     assert "first pass" not in job.log(0, 0).replace("after a resume it begins at its first pass", "")
-    if said:
-        assert log.index(sentence) < log.index("made a step")
+    if found is not None:
+        assert found.start() < log.index("made a step")
         assert "write `for epoch in job.epochs(3): for batch in job.batches(loader):`" in log
     job.assert_clean()

@@ -159,6 +159,7 @@ def test_a_shape_keeps_its_promise(name: str, job: FtJob) -> None:
         return
     assert shape.promise == "Exact"
     assert "is not saved" not in said + logs(job), "a line speaks of an exact run as of one that is not"
+    assert job.events("resume_differs") == [], "a resume that is exact is called different"
     assert finals(broken) == finals(calm)
     assert losses(broken) == losses(calm)
 
