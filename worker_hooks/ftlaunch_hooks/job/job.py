@@ -273,6 +273,12 @@ class Job:
         else:
             self._complete(last=False)
 
+    def _read_generators(self) -> dict[str, Any]:
+        return self._state.read_generators()
+
+    def _put_back_generators(self, state: dict[str, Any]) -> None:
+        self._state.put_back_generators(state)
+
     def _keep_elsewhere(self, target: object) -> None:
         self._known[f"kept by batches() {id(target)}"] = target
 
