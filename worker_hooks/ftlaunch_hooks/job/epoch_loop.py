@@ -66,6 +66,12 @@ class Steps(Protocol):
     def _batch_fetched(self, batch: Any) -> None:
         """A step begins with this batch."""
 
+    def _read_generators(self) -> dict[str, Any]:
+        """Return where all generators are, as it may be saved."""
+
+    def _put_back_generators(self, state: dict[str, Any]) -> None:
+        """Put all generators where `_read_generators` has found them."""
+
     def _keep_elsewhere(self, target: object) -> None:
         """The loops save an object that is not attached: nobody is to say that it is not saved."""
 
@@ -83,7 +89,7 @@ class EpochLoop:
         self._loaders: dict[int, KeptLoader] = {}  # by id of the loader, in the order of their passes
         self._epoch = self._passes = 0
         self._calls = 0  # passes of this epoch's body that count steps
-        self._epoch_at: shared.State | None = None  # the process's generators as the epoch began
+        self._epoch_at: dict[str, Any] | None = None  # all generators as the epoch began
         self._is_used = self._has_entered = self._in_epochs = False
         self._open: list[LoaderPass] = []  # the pass that counts steps, and those beside it
         self._beside: deque[dict[str, Any]] = deque()  # passes beside that one, which are to go on where they were
@@ -154,9 +160,9 @@ class EpochLoop:
         self._calls = 0
         if self._resumed is not None and self._resumed["calls"]:
             self._epoch_at = self._resumed["epoch_at"]
-            shared.put_back(self._resumed["epoch_at"])
+            self._job._put_back_generators(self._resumed["epoch_at"])
         else:
-            self._epoch_at = shared.read()
+            self._epoch_at = self._job._read_generators()
 
     def _end_epoch(self, *, last: bool) -> None:
         """The body has run to its end: the step of its last batch is complete."""

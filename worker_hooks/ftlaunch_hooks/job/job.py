@@ -325,6 +325,12 @@ class Job:
     def _batch_fetched(self, batch: Any) -> None:
         self._verification.note_batch(sample_of([batch]))
 
+    def _read_generators(self) -> dict[str, Any]:
+        return self._state.read_generators()
+
+    def _put_back_generators(self, state: dict[str, Any]) -> None:
+        self._state.put_back_generators(state)
+
     def _keep_elsewhere(self, target: object) -> None:
         self._known[f"kept by batches() {id(target)}"] = target
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
@@ -35,6 +36,8 @@ from ftlaunch_hooks.tensors.json_codec import StateError
 
 NO_BATCH = object()
 _making: set[int] = set()  # ids of loaders whose iterator is being made here
+_tried: WeakSet[Any] = WeakSet()  # loaders whose sampler was asked twice
+_told: WeakSet[Any] = WeakSet()  # loaders of whose workers was told
 
 _OF_SAMPLERS = 1 << 62  # beside the numbers of ranks, from which the seeds of workers are mixed
 _OTHER_ORDER = (
@@ -72,7 +75,6 @@ class KeptLoader:
             )
         self._order = IndexOrder(loader._index_sampler)
         self._attributes: Attributes = {}  # of the sampler, as the newest pass began
-        self._told = self._tried = False
 
     def begin(self, seed: int, saved: dict[str, Any] | None) -> LoaderPass:
         """Begin a pass, or go to the batch of one of which LoaderPass.state() has told.
@@ -220,9 +222,9 @@ class KeptLoader:
 
     def try_sampler(self, indices: Indices, seed: int, began_at: State, attributes: Attributes) -> None:
         """Say once, as a first pass begins, that the sampler cannot be asked again for the order that it has given."""
-        if self._tried or self.is_positioned or not draws_between_batches(self.sampler):
+        if self.loader in _tried or self.is_positioned or not draws_between_batches(self.sampler):
             return
-        self._tried = True
+        _tried.add(self.loader)
         now = self.draws.own()
         twin = copied(self.sampler)
         put_back_attributes(twin, attributes)
@@ -237,8 +239,8 @@ class KeptLoader:
 
     def say_if_persistent(self) -> None:
         """Say once that workers keep what nobody saves."""
-        if self.has_place and not self._told:
-            self._told = True
+        if self.has_place and self.loader not in _told:
+            _told.add(self.loader)
             say(_PERSISTENT)
 
 

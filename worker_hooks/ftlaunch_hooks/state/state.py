@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from ftlaunch_hooks.state.compiled_shapes import CompiledShapes
 from ftlaunch_hooks.state.loop_variables import LoopVariables, RestoredVariables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
+from ftlaunch_hooks.state.packed import pack, unpack
 from ftlaunch_hooks.state.parts import Names, few
 from ftlaunch_hooks.state.random_numbers import rng
 from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators, kind_of
@@ -167,7 +169,7 @@ class RankState:
             state[compiled_shapes.NAME] = compiled
         state[RNG] = encode(self._rng_state(), (RNG,), self._put_rng)
         if self.loops is not None and (loops := self.loops()) is not None:
-            state[LOOPS] = encode(loops, (LOOPS,), self._put_rng)
+            state[LOOPS] = encode(pack(loops), (LOOPS,), self._put_rng)
         variables = self.loop_variables or self.restored_variables
         if variables is not None and (tree := dict(variables.collect(self._collector))):
             state[loop_variables.NAME] = tree
@@ -224,7 +226,7 @@ class RankState:
         self._rng_read = decode(state[RNG], lookup.get) if rank < saved.world_size else {}
         if self._rng_read:
             self._generators.check(self._rng_read)
-        self.saved_loops = decode(state[LOOPS], lookup.get) if LOOPS in state else None
+        self.saved_loops = unpack(decode(state[LOOPS], lookup.get)) if LOOPS in state else None
         if loop_variables.NAME in state and rank < saved.world_size:
             self.restored_variables = RestoredVariables(state[loop_variables.NAME], lookup)
 
@@ -309,6 +311,14 @@ class RankState:
     def random_numbers(self) -> object:
         """Equal to what it was as long as nobody has drawn a number."""
         return self._generators.mark()
+
+    def read_generators(self) -> dict[str, Any]:
+        """Return where all generators are now, as it may be saved; those that the script has made among them."""
+        return copy.deepcopy(self._generators.state())
+
+    def put_back_generators(self, state: dict[str, Any]) -> None:
+        """Put all generators where `read_generators` has found them; `restore_rng` does not count as called."""
+        self._generators.put_back(state)
 
     def restore_rng(self) -> bool:
         """Training begins: put the random number generators where they were saved, if `restore` has read any.
