@@ -72,6 +72,8 @@ class Job:
         restored = restore(self._state, self._positions, kind, step, coordinator, saved)
         if self._positions.read_early and coordinator.rank == 0:
             say(READ_EARLY.format(name=self._positions.read_early[0]))
+        self._restored = restored  # until the loop begins in which the job goes on
+        self._has_passed_loops = False
         if not trainings.ends:
             skip_bad_data(self._positions, coordinator.checkpoint_dir)
         self.step: int = 0 if kind == Resume.WEIGHTS else step  # of weights it is the step of the checkpoint
@@ -123,7 +125,7 @@ class Job:
         self._trainings = self._trainings.followed_by(choices.training, self.step)
         self.step += 1
         self._unsaved.close()
-        self.restored_from = self._early_end = None
+        self.restored_from = self._early_end = self._restored = None
         self._take(objects, choices, found)
         self._follow_loops()
         self._page.consumed, self._page.phase = 0, Phase.STARTUP
@@ -182,6 +184,7 @@ class Job:
         Told to stop, it raises SystemExit with code 75 (checkpoint committed) at the agreed step. Without a supervisor
         it raises StateError where another rank makes another number of steps: they would wait without end.
         """
+        self._come_to_loop(total)
         self._unsaved.loop_begins(self.step, self._state.random_numbers(), end=total)
         self._enter()
         began = self.step
@@ -367,6 +370,18 @@ class Job:
         if NONE != self._coordinator.orders.stop_at <= self.step:  # attach() has taken the snapshot
             self._coordinator.held(self._snapshots, self.step, Why.STOP)
             self._stop()
+
+    def _come_to_loop(self, total: int) -> None:
+        """A loop of steps() begins. Behind loops that ended before this step the script has run its code once more.
+
+        What that code has done to attached objects (a scheduler's step at the end of an epoch) is undone.
+        """
+        if total < self.step:
+            self._has_passed_loops = True
+        elif self._restored is not None:
+            if self._has_passed_loops and self.resumed:
+                self._state.restore_again(self._restored)
+            self._restored = None
 
     def _leave_loop(self) -> None:
         self._in_loop = False

@@ -230,6 +230,14 @@ class RankState:
         if loop_variables.NAME in state and rank < saved.world_size:
             self.restored_variables = RestoredVariables(state[loop_variables.NAME], lookup)
 
+    def restore_again(self, saved: SavedTensors) -> None:
+        """Put back once more what `restore` has put back of the attached objects, after the script has changed them."""
+        lookup, state = self._lookup(saved, ignore), saved.state(self.reads_as(saved))
+        anew = self._anew.names(state)
+        loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
+        for load in loads:
+            load()
+
     def reads_as(self, saved: SavedTensors) -> int:
         """The rank whose own this rank takes of what was saved. Raises StateError where there was none."""
         if self.stands_for is None or saved.world_size == self.world_size:

@@ -66,7 +66,7 @@ class _Writer:
 
     def _assign(self, holder: Any, parent: str, how: str, key: Any, value: Any) -> None:
         """Raises StateError where a value cannot be assigned."""
-        if how == "local":
+        if how in ("local", "given"):
             self._locals.setdefault(parent, {})[key] = value
         elif how == "global":
             holder[key] = value

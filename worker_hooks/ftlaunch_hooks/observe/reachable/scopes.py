@@ -68,30 +68,28 @@ def visit_scopes(walk: LoopWalk, scopes: list[Scope]) -> None:
     """Go through variables of running functions that are read behind this moment, and those of the script's modules."""
     for scope in scopes:
         if not scope.is_module:
-            walk.visit_variables(scope.name, scope.frame, _wanted(scope), "local")
+            stored, given = _wanted(scope)
+            walk.visit_variables(scope.name, scope.frame, stored, "local")
+            walk.visit_variables(scope.name, scope.frame, given, "given")
             forget(scope.frame, scope.names.stored_in_loops)
         _visit_module_of(walk, scope, scopes)
     walk.visit_further_modules(_variables_of)
 
 
-def _wanted(scope: Scope) -> dict[str, Any]:
+def _wanted(scope: Scope) -> tuple[dict[str, Any], dict[str, Any]]:
     """Variables of a function by name, in the order of the code, which is the same in each process.
 
-    Without numbers and texts that the loop does not store: the caller has given them, and gives them again.
+    Second are numbers and texts that no loop around this moment stores: the function was given them, or has made them
+    before.
     """
     code, variables = scope.frame.f_code, scope.frame.f_locals
     shared = {*code.co_cellvars, *code.co_freevars}  # functions inside may read and store those
     order = [*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names]
     live = (scope.names.live | shared) - scope.names.targets
     stored = scope.names.stored_in_loops | shared
-    return {
-        name: variables[name]
-        for name in dict.fromkeys(order)
-        if name in live
-        and name in variables
-        and name[:1] != "."
-        and (name in stored or type(variables[name]) not in SCALARS)
-    }
+    chosen = [name for name in dict.fromkeys(order) if name in live and name in variables and name[:1] != "."]
+    given = [name for name in chosen if name not in stored and type(variables[name]) in SCALARS]
+    return {name: variables[name] for name in chosen if name not in given}, {name: variables[name] for name in given}
 
 
 def _visit_module_of(walk: LoopWalk, scope: Scope, scopes: list[Scope]) -> None:

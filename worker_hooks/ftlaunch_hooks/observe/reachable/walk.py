@@ -71,7 +71,8 @@ class Reached(NamedTuple):
     parent: str
     """path of what holds the value"""
     how: str
-    """how `parent` holds the value: "local", "global", "attribute", "slot", "class", "cell", "defaults" or "item" """
+    """how `parent` holds the value: "local", "given" (a local that no loop stores), "global", "attribute", "slot",
+    "class", "cell", "defaults", "item", "hook" or "attached" """
     key: Any
     """the name, or the key in a container"""
     of_script: bool

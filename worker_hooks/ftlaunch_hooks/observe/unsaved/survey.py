@@ -7,6 +7,7 @@ What cannot be saved is named, in the life in which it is found and in the next 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import sys
@@ -72,6 +73,7 @@ class Survey:
         self._known = _Known() if self._restored is None else _Known.of(self._restored.tree)
         self._marks: dict[str, tuple[tuple[int, int], ...]] | None = None  # as the loop began in this life
         self._own_loop = self._is_over = False
+        self._at_first_loop: tuple[list[Json], dict[str, Tensor]] | None = None
         self._buffers = Buffers()
         self._modules: dict[int, KnownModule] = {}
         self._newest: dict[str, Json] = {}  # what was collected last
@@ -91,6 +93,14 @@ class Survey:
         What an earlier life has saved at this place is put back and compared.
         """
         self._guarded(self._begin, frame)
+
+    def pass_loop(self, frame: FrameType | None) -> None:
+        """A loop is passed by that ended before the step at which the job goes on.
+
+        Here the process is as an earlier life was when its first loop began. What the script does from here to the loop
+        in which the job goes on is done once more, and is undone there.
+        """
+        self._guarded(self._pass_loop, frame)
 
     def first_step_made(self, frame: FrameType | None, *, own: bool) -> None:
         """The first step of this life is made. own: in a loop of the script's own, which never began here.
@@ -127,6 +137,39 @@ class Survey:
         if self._marks is None:
             self._note_beginning(self._walk(frame))
 
+    def _pass_loop(self, frame: FrameType | None) -> None:
+        if self._restored is None or self._at_first_loop is not None:
+            return
+        walk = self._walk(frame)
+        self._tell_of_constants(walk)
+        values: list[Json] = []
+        tensors: dict[str, Tensor] = {}
+
+        def copy(name: str, tensor: Tensor) -> str:
+            if tensor.nbytes > _SMALL:
+                raise StateError("too large to be held twice")
+            tensors[f"{path}{name}"] = tensor.clone()
+            return f"{path}{name}"
+
+        encoder = Encoder(walk.first_paths, walk.is_saved.path_of)
+        for path, one in walk.reached.items():
+            is_small = one.category in (Category.SCALAR, Category.CONTAINER, Category.TENSOR) and one.text != ATTACHED
+            if is_small and path not in self._known.changed and self._can_keep(path, one, ()):
+                with contextlib.suppress(StateError):
+                    tree = encoder.encode(one.value, path, copy)
+                    values.append([one.text, [path, one.parent, one.how, one.key, tree]])
+        self._at_first_loop = values, tensors
+
+    def _undo(self, walk: LoopWalk) -> None:
+        """Put back what the script has changed since the first loop that was passed by, and no earlier life had."""
+        if self._at_first_loop is None:
+            self._tell_of_constants(walk)
+            return
+        values, tensors = self._at_first_loop
+        moved = [entry for text, entry in values if _text_at(walk, entry[0], walk.is_saved) != text]
+        put_back(walk, moved, tensors, walk.is_saved)
+        self._at_first_loop = None
+
     def _give_up_restored(self, frame: FrameType | None, *, own: bool) -> None:
         if self._marks is not None:
             return
@@ -150,7 +193,7 @@ class Survey:
 
     def _put_back(self, frame: FrameType | None, restored: RestoredVariables) -> None:
         before = self._walk(frame)
-        self._tell_of_constants(before)
+        self._undo(before)
         put_back(before, restored.tree["values"] if self._keep else (), restored.tensors, before.is_saved)
         self._tell_of_differences(self._walk(frame), restored.tree)
 
@@ -271,7 +314,7 @@ class Survey:
         """Whether training may use a value: of what installed packages hold, tensors and the like alone."""
         if one.text == ATTACHED:
             return True  # another attached object than at the beginning
-        if one.category in _NEVER_MATTERS:
+        if one.category in _NEVER_MATTERS or one.how == "given":
             return False
         if one.category is Category.ITERATOR:
             return one.of_script and is_lost_iterator(one.value, saved)

@@ -67,10 +67,12 @@ class UnsavedState:
         that goes on behind this moment passes it with the numbers of a later step. step: steps made. end: steps that
         are made as the loop ends, where that is known; a loop that ended before `step` is passed by.
         """
+        frame = sys._getframe(1)
         if end is None or end >= step:
-            frame = sys._getframe(1)
             self._position.look(frame, own=False)
             self._survey.begin(frame)
+        else:
+            self._survey.pass_loop(frame)
         if self._at_end is not None and self._at_end != random_numbers and not self._drawn:
             self._drawn = True
             say(

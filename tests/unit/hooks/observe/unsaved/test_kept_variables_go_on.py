@@ -243,10 +243,26 @@ def two_loops(life: Life) -> Any:
     return noise, sums
 
 
+def what_passed_epochs_do_once_more(life: Life) -> Any:
+    """The second life comes through the ends of the first epochs, with totals of no step."""
+    bad, worst, log, best = 0, [0.0], {"a": 1}, 9.0
+    life.attach()
+    for epoch in range(4):
+        total, scale = 0.0, float(torch.rand(1))
+        for step in steps(life, 2 * epoch + 3):
+            total += 1.0 + step * scale
+        if total == 0.0:
+            bad += 1
+            worst.append(total)
+            log["a"] += 1
+        best = min(best, total)
+    return bad, worst, log, best
+
+
 TRAININGS = [
     numbers, containers, long_lists, arrays_and_generators, objects, functions_and_classes, globals_of_the_module,
     names_for_one_object, alias_made_in_the_loop, modules, swapped_modules, hidden_in_a_module,
-    a_loop_in_another_function, two_loops,
+    a_loop_in_another_function, two_loops, what_passed_epochs_do_once_more,
 ]  # fmt: skip
 
 
