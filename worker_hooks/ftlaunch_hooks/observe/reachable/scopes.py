@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import sys
 from collections.abc import Callable, Set
@@ -130,11 +131,12 @@ _read_in: dict[int, tuple[CodeType, frozenset[str]]] = {}  # by id: to hash a co
 
 
 def _names_in(code: CodeType) -> frozenset[str]:
-    """Names that a function and those inside it read as globals or as attributes."""
+    """Names that a function and those inside it read or store as globals."""
     known = _read_in.get(id(code))
     if known is None or known[0] is not code:
         inner = (one for one in code.co_consts if isinstance(one, CodeType))
-        known = _read_in[id(code)] = code, frozenset(code.co_names).union(*map(_names_in, inner))
+        own = {str(one.argval) for one in dis.get_instructions(code) if one.opname.endswith(("_GLOBAL", "_NAME"))}
+        known = _read_in[id(code)] = code, frozenset(own).union(*map(_names_in, inner))
     return known[1]
 
 
