@@ -50,6 +50,9 @@ class Steps(Protocol):
     def _go_on_in_loop(self) -> None:
         """A pass begins."""
 
+    def _begin_pass(self) -> None:
+        """A pass is brought to its next batch: the variables of the function that goes through it are put back."""
+
     def _pause_loop(self) -> None:
         """The script has left a loop, and may end: it is to say so."""
 
@@ -244,6 +247,7 @@ class EpochLoop:
             job.restore_rng()  # the batch behind the boundary draws what it would have drawn
             self._open = [mine]
             self._go_on_counting(iterator, mine.had)
+        job._begin_pass()
         return self._open[0]
 
     def _go_beside(self, loader: DataLoader[Any], iterator: BatchIterator) -> Iterator[Any]:

@@ -304,6 +304,9 @@ class Job:
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._page.phase = Phase.TRAIN
 
+    def _begin_pass(self) -> None:
+        self._unsaved.inner_loop_begins()
+
     def _pause_loop(self) -> None:
         self._in_loop = False
 

@@ -120,6 +120,20 @@ class Survey:
             self._restored = None
         if self._marks is None:
             self._note_beginning(self._walk(frame))
+        else:
+            self._note_new(self._walk(frame))
+
+    def _note_new(self, walk: ReachableWalk) -> None:
+        """Take what a function has made before its loop, since the loop around that began, as it is now.
+
+        A function that is called in each pass of the loop around makes that in each life by itself.
+        """
+        assert self._marks is not None
+        for path, one in walk.reached.items():
+            if path not in self._known.begin and path not in self._known.changed:
+                self._known.begin[path] = one.text
+                if one.marks:
+                    self._marks[path] = one.marks
 
     def _give_up_restored(self, frame: FrameType | None, own: bool) -> None:
         if self._marks is not None:

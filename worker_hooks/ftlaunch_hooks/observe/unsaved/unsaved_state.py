@@ -79,6 +79,13 @@ class UnsavedState:
             )
         self._at_end = None
 
+    def inner_loop_begins(self) -> None:
+        """A loop begins, perhaps in a function that was called since the loop around it began.
+
+        What an earlier life has saved at this place is put back, if that has not been done in the loop around.
+        """
+        self._survey.begin(sys._getframe(1))
+
     def close(self) -> None:
         """Look no longer."""
         self._hook.remove()
