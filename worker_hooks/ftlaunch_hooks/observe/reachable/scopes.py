@@ -57,11 +57,12 @@ def place_of(scopes: list[Scope]) -> str:
 def visit_scopes(walk: ReachableWalk, scopes: list[Scope]) -> None:
     """Go through variables of running functions that are read behind this moment, and those of the script's modules.
 
-    Where none of these functions is in a loop, the loop is a library's: its adapter says what is saved.
+    The outermost function comes first: an object has the same first path, whatever has been called since. Where none of
+    these functions is in a loop, the loop is a library's: its adapter says what is saved.
     """
     if not any(scope.names.is_in_loop for scope in scopes):
         return
-    for scope in scopes:
+    for scope in reversed(scopes):
         if not scope.is_module:
             walk.visit_variables(scope.name, scope.frame, _wanted(scope), "local")
             forget(scope.frame, scope.names.stored_in_loops)
