@@ -122,6 +122,13 @@ class EpochLoop:
             "own": [kept.between_passes() for kept in self._loaders.values()],
         }
 
+    def makes_again(self) -> bool:
+        """Return whether what the script does now is made again in full where a job resumes behind it or within.
+
+        So it is in the body of an epoch, but within a pass that counts steps.
+        """
+        return self._in_epochs and not self._open
+
     # --- epochs -------------------------------------------------------------------------------------------------
 
     def epochs(self, total: int) -> Generator[int]:
@@ -354,7 +361,7 @@ def _made_passes(saved: dict[str, Any]) -> int:
 
 
 def _handing_on() -> Iterator[FrameType]:
-    """Functions between the script's loop and the one that asks for a batch: a progress bar's, generators of a logger's.
+    """Functions between the script's loop and the one that asks for a batch: a progress bar's, a logger's generator.
 
     A generator that asks for job.batches() itself is the script's loop: what counts what it yields counts no batches.
     """

@@ -102,6 +102,7 @@ class Job:
         self._begin(kind, objects)
         self._known = dict(objects)
         self._unsaved = UnsavedState(self._known, self._page, coordinator.rank, self._state, choices)
+        self._unsaved.pass_by(self._epoch_loop.makes_again)
 
     def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         self._state = RankState(
@@ -134,6 +135,7 @@ class Job:
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
         self._known = dict(objects)
         self._unsaved = UnsavedState(self._known, self._page, self._coordinator.rank, self._state, choices)
+        self._unsaved.pass_by(self._epoch_loop.makes_again)
 
     def _watch_beginning(self, frame: FrameType) -> None:
         """Look whether the script's own loop begins at its first pass though the job has resumed.
