@@ -52,7 +52,7 @@ class Steps(Protocol):
         """A pass begins."""
 
     def _begin_pass(self) -> None:
-        """A pass is brought to its next batch: the variables of the function that goes through it are put back."""
+        """A pass is brought to its next batch: gradients, and variables of the function around it, are put back."""
 
     def _pause_loop(self) -> None:
         """The script has left a loop, and may end: it is to say so."""

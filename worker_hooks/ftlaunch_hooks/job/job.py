@@ -307,6 +307,7 @@ class Job:
         self._page.phase = Phase.TRAIN
 
     def _begin_pass(self) -> None:
+        self._state.put_back_gradients()
         self._unsaved.inner_loop_begins()
 
     def _pause_loop(self) -> None:
