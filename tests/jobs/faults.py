@@ -6,6 +6,7 @@ WHERE and NUMBER: a place that the script has by name, and which visit of it, or
 as it began; each is written to the file `fired` of the script's first argument, with the number of the attempt.
 """
 
+import functools
 import os
 import signal
 import sys
@@ -27,18 +28,17 @@ _SIGNALS = {
 }
 
 
+@functools.cache
 def _armed() -> list[str]:
+    """What is still to happen in this process; not a variable of the module, which another attempt has otherwise."""
     faults = [one.split() for one in os.environ.get("FAULT", "").split(";") if one.strip()]
     happened = len(FIRED.read_text().splitlines()) if FIRED.exists() else 0
     return faults[happened] if happened < len(faults) else []
 
 
-ARMED = _armed()
-
-
 def meets(where: str, number: int) -> bool:
     """Whether this process has its fault here."""
-    return ARMED[:2] == [where, RANK] and ARMED[2] in ("*", str(number))
+    return _armed()[:2] == [where, RANK] and _armed()[2] in ("*", str(number))
 
 
 def strike(where: str, number: int, first: Callable[[], None] = lambda: None) -> None:
@@ -46,9 +46,9 @@ def strike(where: str, number: int, first: Callable[[], None] = lambda: None) ->
     if not meets(where, number):
         return
     with FIRED.open("a") as file:
-        file.write(f"{' '.join(ARMED)} {ATTEMPT}\n")
-    how = [*ARMED, "kill"][3]
-    ARMED.clear()
+        file.write(f"{' '.join(_armed())} {ATTEMPT}\n")
+    how = [*_armed(), "kill"][3]
+    _armed().clear()
     first()
     supervisor = int(os.environ["FTLAUNCH_SUPERVISOR"].partition(":")[0])
     os.kill(supervisor if how in ("stop", "orphan") else os.getpid(), _SIGNALS[how])

@@ -8,6 +8,7 @@ there goes on at the step before, makes the last batch again, and all that follo
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -50,6 +51,9 @@ class Steps(Protocol):
 
     def _go_on_in_loop(self) -> None:
         """A pass begins."""
+
+    def _begin_pass(self) -> None:
+        """A pass is brought to its next batch: gradients, and variables of the function around it, are put back."""
 
     def _pause_loop(self) -> None:
         """The script has left a loop, and may end: it is to say so."""
@@ -94,7 +98,7 @@ class EpochLoop:
         self._open: list[LoaderPass] = []  # the pass that counts steps, and those beside it
         self._beside: deque[dict[str, Any]] = deque()  # passes beside that one, which are to go on where they were
         self._step_is_open = False
-        self._counted = 0  # id of an enumerate() around the newest batch that was given its count
+        self._counted: set[int] = set()  # ids of each enumerate() around the newest batch that was given its count
         self._alive: dict[int, Attributes] = {}  # by id, of loaders that there are as a job goes on: their samplers'
         self._resumed = saved
         # What loaders drew from beside the process's generators, where the job resumes between two passes: one that the
@@ -124,6 +128,13 @@ class EpochLoop:
             "open": [one.state() for one in self._open],
             "own": [kept.between_passes() for kept in self._loaders.values()],
         }
+
+    def makes_again(self) -> bool:
+        """Return whether what the script does now is made again in full where a job resumes behind it or within.
+
+        So it is in the body of an epoch, but within a pass that counts steps.
+        """
+        return self._in_epochs and not self._open
 
     # --- epochs -------------------------------------------------------------------------------------------------
 
@@ -236,7 +247,7 @@ class EpochLoop:
     def _begin_pass(self, kept: KeptLoader, iterator: BatchIterator) -> LoaderPass:
         """Begin a pass, or bring it back to the batch behind the boundary from which the job resumed."""
         job, before, self._resumed = self._job, self._resumed, None
-        self._counted = 0
+        self._counted = set()
         job._go_on_in_loop()
         if before is None or not before["open"]:
             if before is not None:  # the boundary lies before this pass
@@ -253,6 +264,7 @@ class EpochLoop:
             job.restore_rng()  # the batch behind the boundary draws what it would have drawn
             self._open = [mine]
             self._go_on_counting(iterator, mine.had)
+        job._begin_pass()
         return self._open[0]
 
     def _go_beside(self, loader: DataLoader[Any], iterator: BatchIterator) -> Iterator[Any]:
@@ -314,11 +326,12 @@ class EpochLoop:
 
     def _go_on_counting(self, iterator: BatchIterator, had: int) -> None:
         """Have an enumerate() around the batches count on behind those that were had."""
-        counted = enumerations.find_enumeration(iterator, list(_library_frames()))
-        if counted is not None and id(counted) == self._counted:
+        found = enumerations.find_enumerations(iterator, list(_handing_on()))
+        if any(id(one) in self._counted for one in found):
             return  # around two loaders side by side: the first of them had it count on
-        self._counted = id(counted)
-        if (counted is None or not enumerations.advance(counted, had)) and self._speaks.counts_batches():
+        self._counted = {id(one) for one in found}
+        are_advanced = [enumerations.advance(one, had) for one in found]
+        if not (found and all(are_advanced)) and self._speaks.counts_batches():
             self._speaks.say_of_count(had)
 
 
@@ -356,9 +369,16 @@ def _made_passes(saved: dict[str, Any]) -> int:
     return int(saved["calls"]) - bool(saved["open"])
 
 
-def _library_frames() -> Iterator[FrameType]:
-    """The functions of libraries between the script's own and the one that asks for a batch: a progress bar's."""
+def _handing_on() -> Iterator[FrameType]:
+    """Functions between the script's loop and the one that asks for a batch: a progress bar's, a logger's generator.
+
+    A generator that asks for job.batches() itself is the script's loop: what counts what it yields counts no batches.
+    """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_library(frame.f_code.co_filename):
+    while frame is not None:
+        code = frame.f_code
+        hands_on = code.co_flags & inspect.CO_GENERATOR and not {"epochs", "batches"} & set(code.co_names)
+        if not hands_on and not is_library(code.co_filename):
+            return
         yield frame
         frame = frame.f_back

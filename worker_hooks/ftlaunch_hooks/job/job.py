@@ -104,6 +104,7 @@ class Job:
         self._begin(kind, objects)
         self._known = dict(objects)
         self._unsaved = UnsavedState(self._known, self._page, coordinator.rank, self._state, choices)
+        self._unsaved.pass_by(self._epoch_loop.makes_again)
 
     def _take(self, objects: dict[str, Any], choices: Choices, found: Mapping[str, Any]) -> None:
         self._state = RankState(
@@ -136,6 +137,7 @@ class Job:
         self._state.restore_rng()  # there is nothing to put back: from the first step on the numbers are saved
         self._known = dict(objects)
         self._unsaved = UnsavedState(self._known, self._page, self._coordinator.rank, self._state, choices)
+        self._unsaved.pass_by(self._epoch_loop.makes_again)
 
     def _watch_beginning(self, frame: FrameType) -> None:
         """Look whether the script's own loop begins at its first pass though the job has resumed.
@@ -306,6 +308,10 @@ class Job:
         self._in_loop = True
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._page.phase = Phase.TRAIN
+
+    def _begin_pass(self) -> None:
+        self._state.put_back_gradients()
+        self._unsaved.inner_loop_begins()
 
     def _pause_loop(self) -> None:
         self._in_loop = False

@@ -18,15 +18,13 @@ _DEEP = 4  # iterators within each other: enumerate(tqdm(batches))
 _WORD = ctypes.sizeof(ctypes.c_ssize_t)
 
 
-def find_enumeration(batches: object, frames: Collection[FrameType]) -> enumerate[Any] | None:
-    """Return the enumerate() that is asking an iterator for an item now, by way of other iterators, too.
+def find_enumerations(batches: object, frames: Collection[FrameType]) -> list[enumerate[Any]]:
+    """Return each enumerate() that is asking an iterator for an item now, by way of other iterators, too.
 
-    frames: of generators, under way now, that hand on the items one by one: a progress bar's.
+    frames: of generators, under way now, that hand on the items one by one: a progress bar's, or a logger's.
     """
-    for one in gc.get_objects():
-        if type(one) is enumerate and any(_leads_to(inner, batches, frames) for inner in _within(one)):
-            return one
-    return None
+    found = [one for one in gc.get_objects() if type(one) is enumerate]
+    return [one for one in found if any(_leads_to(inner, batches, frames) for inner in _within(one))]
 
 
 def _within(counted: enumerate[Any]) -> Iterator[object]:

@@ -102,6 +102,12 @@ class Gradients:
         """By key: the parameters that only optimizers have."""
         return self._parameters()[1]
 
+    def copies(self) -> list[tuple[nn.Parameter, Tensor]]:
+        """Copy the gradients that there are now: parameter and copy."""
+        owned, loose = self._parameters()
+        every = [*owned.values(), *loose.values()]
+        return [(one, one.grad.detach().clone()) for one in every if one.grad is not None]
+
     def _parameters(self) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
         """By key: the parameters of modules, and those that only optimizers have. Each parameter is there once."""
         seen: set[int] = set()

@@ -110,6 +110,7 @@ class RankState:
         self.loops: Callable[[], Any] | None = None
         """asked, at each collection, where the loops of Job.epochs() and Job.batches() are; None: there are none"""
         self.saved_loops: Any = None
+        self._gradient_copies: list[tuple[nn.Parameter, Tensor]] = []
         """what `loops` had returned where this state was restored from"""
         self.loop_variables: LoopVariables | None = None  # set where somebody looks at the training loop
         self.restored_variables: RestoredVariables | None = None  # what `restore` has read of them
@@ -227,6 +228,8 @@ class RankState:
         if self._rng_read:
             self._generators.check(self._rng_read)
         self.saved_loops = unpack(decode(state[LOOPS], lookup.get)) if LOOPS in state else None
+        if self.saved_loops is not None and self.saved_loops["open"]:
+            self._gradient_copies = self._gradients.copies()
         if loop_variables.NAME in state and rank < saved.world_size:
             self.restored_variables = RestoredVariables(state[loop_variables.NAME], lookup)
 
@@ -237,6 +240,15 @@ class RankState:
         loads = [part.plan(state[name], lookup) for name, part in self._parts.items() if name not in anew]
         for load in loads:
             load()
+
+    def put_back_gradients(self) -> None:
+        """Put the gradients back that were restored within a pass over job.batches().
+
+        What stands before the pass in the body of an epoch has run again, and clears them, often.
+        """
+        for parameter, gradient in self._gradient_copies:
+            parameter.grad = gradient
+        self._gradient_copies = []
 
     def reads_as(self, saved: SavedTensors) -> int:
         """The rank whose own this rank takes of what was saved. Raises StateError where there was none."""

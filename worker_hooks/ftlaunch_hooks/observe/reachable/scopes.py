@@ -66,8 +66,11 @@ def place_of(scopes: list[Scope]) -> str:
 
 
 def visit_scopes(walk: LoopWalk, scopes: list[Scope]) -> None:
-    """Go through variables of running functions that are read behind this moment, and those of the script's modules."""
-    for scope in scopes:
+    """Go through variables of running functions that are read behind this moment, and those of the script's modules.
+
+    The outermost function comes first: an object has the same first path, whatever has been called since.
+    """
+    for scope in reversed(scopes):
         if not scope.is_module:
             stored, given = _wanted(scope)
             walk.visit_variables(scope.name, scope.frame, stored, "local")

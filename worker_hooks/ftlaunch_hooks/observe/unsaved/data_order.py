@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -31,6 +31,8 @@ class DataOrder:
         """
         self._objects, self._page = objects, page
         self._pid, self._told = os.getpid(), False
+        self.is_made_again: Callable[[], bool] = bool
+        """whether an iterator that is made now is made again, and gone through from its beginning, after a resume"""
         self._kinds: dict[Any, tuple[Any, Any]] = {}
         for kind in _kinds_of_loaders():
             self._kinds[kind] = kind.__iter__, self._looking(kind.__iter__)
@@ -41,7 +43,13 @@ class DataOrder:
 
         @functools.wraps(make)
         def make_and_look(loader: Any) -> Any:
-            if not self._told and not is_kept(loader) and self._trains() and self._is_lost(loader):
+            if (
+                not self._told
+                and not is_kept(loader)
+                and not self.is_made_again()
+                and self._trains()
+                and self._is_lost(loader)
+            ):
                 self._told = True
                 self._say(loader)
             return make(loader)

@@ -136,6 +136,20 @@ class Survey:
             self._drop_restored()
         if self._marks is None:
             self._note_beginning(self._walk(frame))
+        else:
+            self._note_new(self._walk(frame))
+
+    def _note_new(self, walk: LoopWalk) -> None:
+        """Take what a function has made before its loop, since the loop around that began, as it is now.
+
+        A function that is called in each pass of the loop around makes that in each life by itself.
+        """
+        assert self._marks is not None
+        for path, one in walk.reached.items():
+            if path not in self._known.begin and path not in self._known.changed:
+                self._known.begin[path] = one.text
+                if one.marks:
+                    self._marks[path] = one.marks
 
     def _pass_loop(self, frame: FrameType | None) -> None:
         if self._restored is None or self._at_first_loop is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -80,6 +80,18 @@ class UnsavedState:
                 " there, and is not exact where training uses them; draw them from a generator seeded for the loop"
             )
         self._at_end = None
+
+    def inner_loop_begins(self) -> None:
+        """A loop begins, perhaps in a function that was called since the loop around it began.
+
+        What an earlier life has saved at this place is put back, if that has not been done in the loop around.
+        """
+        self._survey.begin(sys._getframe(1))
+
+    def pass_by(self, is_made_again: Callable[[], bool]) -> None:
+        """Say nothing of data that the script goes through while `is_made_again` holds, see DataOrder."""
+        if self._order is not None:
+            self._order.is_made_again = is_made_again
 
     def close(self) -> None:
         """Look no longer."""

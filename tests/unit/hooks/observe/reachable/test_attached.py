@@ -111,7 +111,7 @@ def test_functions_and_classes_that_keep_something(told: Any) -> None:
     def holder_adds(holder: Holder) -> Callable[[], None]:
         return holder.tick
 
-    expected = ["add.total", "calls", "count.made", "remember.defaults", "tally.made", "weigh.calls"]
+    expected = ["Tally.made", "add.total", "calls", "count.made", "remember.defaults", "weigh.calls"]
     assert told(loop, {}) == expected
 
 

@@ -59,7 +59,7 @@ def test_what_training_is_made_of(told: Any) -> None:
                 parameter.data.mul_(0.5)
 
     attached = {"model": model, "optimizer": optimizer}
-    assert told(loop, attached) == ["batches", "mine", "other", "scale"]
+    assert told(loop, attached) == ["batches", "loop.average", "loop.scaler", "loop.scheduler"]
     more = {**attached, "average": average, "scheduler": scheduler, "scaler": scaler}
     assert told(loop, more) == ["batches"]
 
@@ -235,7 +235,7 @@ def test_iterators_that_were_made_before(told: Any) -> None:
             next(two)
             next(three)
 
-    assert told(loop, {"sampler": sampler}) == ["three"]
+    assert told(loop, {"sampler": sampler}) == ["loop.shuffled", "three"]
 
 
 def test_a_tensor_without_memory_and_an_object_that_raises(told: Any) -> None:
