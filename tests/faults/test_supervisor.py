@@ -148,7 +148,7 @@ def test_a_job_goes_on_while_no_saver_can_be_started(job: FtJob, python: Path, t
     """As where no process more is allowed. What is due meanwhile is saved once there is one again."""
     place = python.readlink()
     args = ("--out", str(job.out), "--steps", "400" if told else "40", "--step-time", "0.05")
-    job.start("--storage-interval", "10", args=args, ranks=1)
+    job.start("--verify-resume", "off", "--storage-interval", "10", args=args, ranks=1)
     job.wait_step(3)
     python.unlink()
     saver_of(job).kill()
@@ -176,7 +176,7 @@ def test_the_end_does_not_wait_for_ever_for_a_saver(job: FtJob, python: Path) ->
     """What could not be saved stays in memory, and the next start takes it up."""
     place = python.readlink()
     args = ("--out", str(job.out), "--steps", "400", "--step-time", "0.05")
-    job.start("--storage-interval", "off", "--grace", "2s", args=args, ranks=1)
+    job.start("--verify-resume", "off", "--storage-interval", "off", "--grace", "2s", args=args, ranks=1)
     job.wait_step(3)
     python.unlink()
     saver_of(job).kill()

@@ -42,7 +42,8 @@ warm = Warm(helpers, spec, {}, home / "warm.log", lambda *_, **__: None)
 around = spec, home, warm, dict(os.environ), home / "control", "NO=MARK", loop, time.monotonic, helpers
 ranks = AgentRanks(AgentSurroundings(*around, lambda name, **_: told.append(name), None))
 place = asdict(on_one_node(2, "127.0.0.1", 1))
-ranks.spawn({"attempt": 0, "place": place, "resume": [int(Resume.FRESH), -1, 10, 0, -1], "lineage": "run:0/1"})
+resume = [int(Resume.FRESH), -1, 10, 0, -1]
+ranks.spawn({"attempt": 0, "place": place, "resume": resume, "lineage": "run:0/1", "seed": "1"})
 found = {"runs": ranks.running()}
 ranks.kill()
 found["ends"] = ranks.running()

@@ -57,9 +57,9 @@ class Around:
     """of this head: a higher one has taken its place"""
     leads: Callable[[], bool]
     """whether the storage has seen this head's sign of life lately"""
-    seed: int = 0
-    """of the job, for what its ranks draw without a seed of their own"""
     copies: int | Literal["auto"] = 0
     """steps between copies of snapshots to other nodes; 0 is off"""
     tell: Callable[[JobEvent], None] = lambda event: None
     """tells the journal of nodes that come, get places and leave"""
+    seed: int = 0
+    """of the job, for what its ranks draw without a seed of their own"""

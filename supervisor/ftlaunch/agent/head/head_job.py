@@ -104,7 +104,7 @@ class HeadJob:
             nodes.wait, time.monotonic, say, self._stop, lambda: loop.post(Event.HURRY),
             lambda: loop.post(Event.PAUSE), PortProbe, self._plan, secrets.token_hex(8), self._note_plan,
             facts.gathered(spec), self._machines, _shared_word(spec), life.sign.address, life.sign.term,
-            self._leads, self._seed, nodes.peer_interval, self._reporter.tell,
+            self._leads, nodes.peer_interval, self._reporter.tell, seed=self._seed,
         )  # fmt: skip
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:
