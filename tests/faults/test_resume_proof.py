@@ -18,7 +18,9 @@ PROVED = JOBS / "proved.py"
 def start(job: FtJob, *options: str, ranks: int = 1, **settings: str) -> None:
     job.out.mkdir(exist_ok=True)
     env = {"FT_OUT": str(job.out), **{f"FT_{name.upper()}": value for name, value in settings.items()}}
-    job.start("--backoff-first", "0.05s", *options, script=PROVED, args=(), env=env, ranks=ranks)
+    job.start(
+        "--backoff-first", "0.05s", "--verify-resume", "auto", *options, script=PROVED, args=(), env=env, ranks=ranks
+    )
 
 
 def answer_of(job: FtJob, event: str) -> dict[str, Any]:

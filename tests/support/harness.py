@@ -59,9 +59,13 @@ class FtJob:
         self, *options: str, script: Path | str = TINY, args: tuple[str, ...] | None = None,
         env: Mapping[str, str] | None = None, ranks: int = 2, **popen: Any,
     ) -> subprocess.Popen[str]:  # fmt: skip
-        """Start `ftlaunch`, with a snapshot at every step and no page unless `options` say so. args: tiny.py's."""
+        """Start `ftlaunch`, with a snapshot at every step and no page unless `options` say so. args: tiny.py's.
+
+        No step is made to prove a resume: most tests count the steps that are made again. Those of proofs ask for it.
+        """
         words = ("--out", str(self.out)) if args is None else args
-        options = (*_how(script, options, ranks), "--memory-interval", "1", "--no-report-page", *options)
+        defaults = ("--memory-interval", "1", "--no-report-page", "--verify-resume", "off")
+        options = (*_how(script, options, ranks), *defaults, *options)
         command = [
             self.python or sys.executable, "-m", self.module, "--nproc-per-node", str(ranks), "--job-id", self.job_id,
             "--run-dir", str(self.run_dir), *options, str(script), *words,

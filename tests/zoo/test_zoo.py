@@ -118,7 +118,8 @@ def disturb(shape: Shape, job: FtJob) -> Path:
     out.mkdir()
     job.start(
         *("--warm", "--preload", ",".join(("torch._dynamo", "ftlaunch_hooks.job.attaching"))),
-        *("--storage-interval", "3", "--max-restarts", "3", "--backoff-first", "0.05s", "--backoff-max", "0.1s"),
+        *("--verify-resume", "auto", "--storage-interval", "3", "--max-restarts", "3"),
+        *("--backoff-first", "0.05s", "--backoff-max", "0.1s"),
         script=shape.path,
         args=(),
         env={"ZOO_OUT": str(out), "ZOO_KILL": KILLS.format(last=shape.ranks - 1)},
@@ -133,10 +134,10 @@ def logs(job: FtJob) -> str:
 
 
 def how_long(number: int, name: str) -> tuple[pytest.MarkDecorator, ...]:
-    """A few shapes are tried by `make test`, every third one in CI besides, and all by `make sweep`."""
+    """A few shapes are tried by `make test`, every fifth one in CI besides, and all by `make sweep`."""
     if name in IN_MAKE_TEST:
         return ()
-    return (pytest.mark.slow,) if number % 3 else (pytest.mark.long,)
+    return (pytest.mark.slow,) if number % 5 else (pytest.mark.long,)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=how_long(number, name)) for number, name in enumerate(ALL)])

@@ -229,8 +229,9 @@ class Survey:
             now = walk.reached.get(path)
             if now is None or path in self._known.changed or now.text == text:
                 continue
-            is_data = now.category in _SAID_OF_CONSTANTS if now.of_script else now.category in _FEEDS
-            if is_data and _has_same_form(now.text, text):
+            # what an installed package holds as a loop begins is that package's to make: caches, gradients, iterators
+            is_of_script = now.of_script and walk.named_holder(path) == path
+            if is_of_script and now.category in _SAID_OF_CONSTANTS and _has_same_form(now.text, text):
                 other.append(path)
         self._say(OTHERWISE_MADE, other, walk)
 
@@ -283,7 +284,7 @@ class Survey:
             if one.text == ATTACHED and saved.path_of(one.value) is None:
                 continue  # the attached object brings it back
             if one.parent in unkept or not self._can_keep(path, one, halves):
-                unkept[path] = self._matters(one, saved)
+                unkept[path] = self._matters(one, saved, is_held_by_library=walk.named_holder(path) != path)
                 continue
             tensors: list[tuple[str, Tensor]] = []
 
@@ -296,7 +297,7 @@ class Survey:
                 for name, tensor in tensors:
                     collector.put((NAME, name), self._still(name, tensor))
             except StateError:
-                unkept[path] = self._matters(one, saved)
+                unkept[path] = self._matters(one, saved, is_held_by_library=walk.named_holder(path) != path)
                 continue
             values.append([path, one.parent, one.how, one.key, tree])
         return values, unkept
@@ -324,17 +325,19 @@ class Survey:
     def _still(self, name: str, tensor: Tensor) -> Tensor:
         return self._buffers.keep(name, tensor) if tensor.nbytes <= _SMALL else tensor
 
-    def _matters(self, one: Reached, saved: SavedElsewhere) -> bool:
+    def _matters(self, one: Reached, saved: SavedElsewhere, *, is_held_by_library: bool) -> bool:
         """Whether training may use a value: of what installed packages hold, tensors and the like alone."""
         if one.text == ATTACHED:
             return True  # another attached object than at the beginning
         if one.category in _NEVER_MATTERS or one.how == "given":
             return False
         if one.category is Category.ITERATOR:
-            return one.of_script and is_lost_iterator(one.value, saved)
+            # an iterator within a library's object is read by that library, and its loader is told of by itself
+            return one.of_script and not is_held_by_library and is_lost_iterator(one.value, saved)
         if is_time(one.value):
             return False
-        return one.of_script or (one.category in _FEEDS and not self._own_loop)
+        is_of_script = one.of_script and not (is_held_by_library and self._own_loop)
+        return is_of_script or (one.category in _FEEDS and not self._own_loop)
 
     # --- looking and telling ----------------------------------------------------------------------------------
 
