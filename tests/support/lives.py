@@ -1,153 +1,101 @@
-"""One training in several lives, in one process: a snapshot at each boundary, a death, and what goes on from there."""
+"""Lives of jobs on a clock of their own: what their pages would say when, looked at as the supervisor does.
+
+The views are made here, all that is decided is decided by the real limits, gaps and health.
+"""
 
 from __future__ import annotations
 
-import functools
-import random
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import FunctionType
-from typing import Any
+from bisect import bisect_right
+from dataclasses import replace
 
-import numpy as np
-import torch
+from ftlaunch.health.hang_detection import Late, late_ranks, waits
+from ftlaunch.health.healthy_waits import HealthyWaits
+from ftlaunch.health.time_limits import TimeLimits
+from ftlaunch.ranks.view import RankView
 
-from ftlaunch_contract.node_ranks import one_node
-from ftlaunch_hooks.observe.unsaved.loop_position import LoopPosition
-from ftlaunch_hooks.observe.unsaved.survey import Survey
-from ftlaunch_hooks.state.collector import Collector
-from ftlaunch_hooks.state.state import Choices, RankState
-from ftlaunch_hooks.storage.saved_tensors import MemoryReader
-from tests.support import snapshots
-
-STEPS = 9
-
-
-class DiedError(Exception):
-    """The end of a life."""
-
-
-def as_library(function: Any) -> Any:
-    """A function like that one, which counts as a library's where the script's frames are looked for."""
-    assert isinstance(function, FunctionType)
-    code = function.__code__.replace(co_filename=torch.__file__)
-    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
-
-
-write_slot = as_library(snapshots.write_slot)
+LOOK = 5.0  # seconds between looks, as at activity
 
 
 class Life:
-    """What a training function gets: attach(), steps(), and a death."""
+    """What each rank does, one after the other; `step` and `attach` are where they wait for each other."""
 
-    def __init__(self, directory: Path, before: Life | None = None, dies_at: int = STEPS + 1, **choices: Any) -> None:
-        """before: the life whose newest snapshot this one goes on from. choices: keep, ignore, frozen."""
-        self.directory, self.before, self.dies_at = directory, before, dies_at
-        self.choices = Choices(choices.pop("frozen", ()), (), {}, "", **choices)
-        self.step = 0
-        self.saved: MemoryReader | None = None
-        self.state: RankState
-        self.survey: Survey
+    def __init__(self, ranks: int = 2, mode: str = "attached") -> None:
+        """mode: attached, observed (optimizer steps are seen) or mute (a program without torch)."""
+        self.mode, self.now = mode, [0.0] * ranks
+        self.works: list[list[tuple[float, float]]] = [[] for _ in self.now]
+        bare = RankView(0, 0.0, mode != "mute", False, "startup", -1, 0.0, False, False)
+        self.told = [[replace(bare, rank=rank)] for rank in range(ranks)]
+        self.times = [[0.0] for _ in self.now]
+        self.everybody = range(ranks)
 
-    def attach(self, **objects: Any) -> None:
-        """As ft.attach() does."""
-        self.state = RankState(objects, self.choices.frozen, 0, 1)
-        if self.before is not None and self.before.saved is not None:
-            self.state.restore(self.before.saved)
-            self.step = self.before.saved.step
-        self.survey = Survey(objects, self.choices, self.state)
-        self.state.loop_variables = self.survey
+    def _say(self, rank: int, **changes: object) -> None:
+        self.told[rank].append(replace(self.told[rank][-1], **changes))  # type: ignore[arg-type]
+        self.times[rank].append(self.now[rank])
 
+    def passes(self, rank: int, seconds: float, *, works: bool = False) -> None:
+        """A rank says nothing for a while; whether its processes work meanwhile."""
+        if works:
+            self.works[rank].append((self.now[rank], self.now[rank] + seconds))
+        self.now[rank] += seconds
 
-def _steps(life: Any, total: int = STEPS) -> Any:
-    """Of a life, up to `total`; a snapshot at each boundary."""
-    if total < life.step:
-        life.survey.pass_loop(sys._getframe(1))
-    else:
-        life.survey.begin(sys._getframe(1))
-        life.state.restore_rng()
-    while life.step < total:
-        if life.step == life.dies_at:
-            raise DiedError
-        yield life.step
-        life.step += 1
-        life.directory.mkdir(exist_ok=True)
-        write_slot(life.state, life.directory, life.step)
-        life.saved = MemoryReader(life.directory, life.step, 1, {0: 0})
+    def attach(self) -> None:
+        """All ranks attach, as soon as the last is there."""
+        at = max(self.now)
+        for rank in self.everybody:
+            self.now[rank] = at
+            if self.mode == "attached":
+                self._say(rank, attached=True, beat=at, step=0, phase="train", left=at)
 
+    def step(self, *seconds: float, works: bool = False) -> None:
+        """A step that takes each rank so long, and all as long as the slowest."""
+        for rank, own in zip(self.everybody, seconds * len(self.now), strict=False):
+            self.passes(rank, own, works=works)
+        at = max(self.now)
+        for rank in self.everybody:
+            self.now[rank], last = at, self.told[rank][-1]
+            if self.mode == "attached":
+                self._say(rank, beat=at, step=last.step + 1, first_step_done=True)
+            elif self.mode == "observed":
+                self._say(
+                    rank, beat=at, observed=True, phase="train", seen=last.seen + 1, first_step_done=last.observed
+                )
 
-def _step_done(life: Any) -> None:
-    """In a loop of the script's own."""
-    life.step += 1
-    life.survey.first_step_made(sys._getframe(1), own=True)
-    life.directory.mkdir(exist_ok=True)
-    write_slot(life.state, life.directory, life.step)
-    life.saved = MemoryReader(life.directory, life.step, 1, {0: 0})
-    if life.step == life.dies_at:
-        raise DiedError
+    def phase(self, name: str, rank: int, seconds: float) -> None:
+        """A rank is in a phase for so long."""
+        self._say(rank, phase=name, beat=self.now[rank])
+        self.passes(rank, seconds)
+        self._say(rank, phase="train", beat=self.now[rank], left=self.now[rank])
 
+    def end(self, rank: int, seconds: float, *, works: bool = False) -> None:
+        """A rank leaves the loop, and ends so much later."""
+        if self.mode == "attached":
+            self._say(rank, phase="teardown", beat=self.now[rank])
+        self.passes(rank, seconds, works=works)
+        self._say(rank, exited=True, ended=self.now[rank])
 
-steps: Callable[..., Iterator[int]] = as_library(_steps)
-step_done: Callable[[Life], None] = as_library(_step_done)
+    # --- as it is seen ------------------------------------------------------------------------------------
 
+    def views(self, at: float) -> list[RankView]:
+        """What the supervisor knows then."""
+        return [self._view(rank, at) for rank in self.everybody]
 
-def seed() -> None:
-    """All random numbers from the beginning."""
-    random.seed(0)
-    np.random.seed(0)
-    torch.manual_seed(0)
+    def _view(self, rank: int, at: float) -> RankView:
+        told = self.told[rank][bisect_right(self.times[rank], at) - 1]
+        active = max((min(end, at) // LOOK * LOOK for begin, end in self.works[rank] if begin <= at), default=0.0)
+        busy = active - told.beat > 1.5 * LOOK and at - active < 3 * LOOK
+        return replace(told, active=active, busy=busy)
 
-
-def live_twice(train: Callable[[Life], Any], directory: Path, dies_at: int = 5, **choices: Any) -> Any:
-    """Train, die, and train on; returns what the second life returns."""
-    directory.mkdir(exist_ok=True)
-    seed()
-    first = Life(directory / f"first_{dies_at}", None, dies_at, **choices)
-    try:
-        train(first)
-    except DiedError:
-        pass
-    else:
-        raise AssertionError("it did not die")
-    seed()
-    return train(Life(directory / f"second_{dies_at}", first, **choices))
-
-
-def undisturbed(train: Callable[[Life], Any], directory: Path, **choices: Any) -> Any:
-    """Train in one life; returns what it returns."""
-    directory.mkdir(exist_ok=True)
-    seed()
-    return train(Life(directory / "calm", **choices))
-
-
-class Looker:
-    """Looks at a loop whenever the loop calls `boundary`: at first as the loop begins, then as at a snapshot."""
-
-    def __init__(self, objects: dict[str, Any], *, keep: bool = False, own: bool = False, **choices: Any) -> None:
-        """objects: as attach() takes them. own: the loop is the script's own."""
-        self.survey = Survey(objects, Choices((), (), {}, "", keep=keep, **choices), RankState({}, (), 0, 1))
-        self.position = LoopPosition(objects, self.survey.kept_by_objects, self.survey.tell_lost)
-        self.own, self.begun = own, False
-        self.boundary: Callable[[], None] = functools.partial(look, self)
-
-
-def _look(looker: Looker) -> None:
-    frame = sys._getframe(1)
-    looker.position.look(frame, own=looker.own)
-    if looker.begun:
-        collector = Collector(0, one_node(1))
-        collector.begin()
-        looker.survey.collect(collector)
-    elif looker.own:
-        looker.survey.first_step_made(frame, own=True)
-    else:
-        looker.survey.begin(frame)
-    looker.begun = True
-
-
-look = as_library(_look)
-
-
-for kind in (Life, Looker):
-    kind.__module__ = "ftlaunch_hooks.test_lives"  # as a Job: no object of the script's
+    def alarms(self, longest: dict[str, float] | None = None, goes_on: float = 0.0) -> list[Late]:
+        """The first alarm under `auto`, if any. goes_on: so long after the last sign of life nothing happens."""
+        gaps = HealthyWaits({} if longest is None else longest)
+        at = 0.0
+        while at <= max(self.now) + goes_on:
+            views = self.views(at)
+            gaps.look(waits(views), 0.0)
+            if all(view.exited for view in views):
+                return []
+            late = late_ranks(waits(views), at, 0.0, TimeLimits({}, gaps.longest))
+            if late:
+                return late
+            at += LOOK
+        return []

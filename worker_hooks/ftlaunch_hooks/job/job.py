@@ -352,7 +352,8 @@ class Job:
         """Take the first snapshot, unless the state comes from one, and tell that this rank is attached."""
         self._state.hold_structure()
         self._boundary.open(self.step, kind)
-        is_comparable = not self._state.begins_anew and not self._positions.skips_ahead
+        are_other_ranks = self._restored is not None and self._restored.world_size != self._coordinator.world_size
+        is_comparable = not (self._state.begins_anew or self._positions.skips_ahead or are_other_ranks)
         self._verification.begin(objects, self.step, kind, is_comparable=is_comparable)
         self._page.beat(self.step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)

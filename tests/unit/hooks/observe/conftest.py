@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.lives import Looker
+from tests.support.loop_lives import Looker
 from tests.support.loops import names_told
 
 from ftlaunch_contract.pages.page import Page, create_page

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.lives import Looker
+from tests.support.loop_lives import Looker
 from tests.support.loops import Holder
 from torch import nn
 

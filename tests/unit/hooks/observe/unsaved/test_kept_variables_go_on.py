@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.lives import Life, live_twice, steps, undisturbed
+from tests.support.loop_lives import Life, live_twice, steps, undisturbed
 from tests.support.loops import Holder
 from torch import nn
 

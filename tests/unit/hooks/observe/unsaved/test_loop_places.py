@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.lives import Looker
+from tests.support.loop_lives import Looker
 from tests.support.loops import names_told
 from torch.utils.data import DataLoader
 

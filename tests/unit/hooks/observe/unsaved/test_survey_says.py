@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.lives import DiedError, Life, Looker, live_twice, step_done, steps
+from tests.support.loop_lives import DiedError, Life, Looker, live_twice, step_done, steps
 from tests.support.loops import Holder, names_told
 from torch import nn
 from torch.utils.data import DataLoader
