@@ -229,9 +229,8 @@ class Survey:
             now = walk.reached.get(path)
             if now is None or path in self._known.changed or now.text == text:
                 continue
-            # what an installed package holds as a loop begins is that package's to make: caches, gradients, iterators
-            is_of_script = now.of_script and walk.named_holder(path) == path
-            if is_of_script and now.category in _SAID_OF_CONSTANTS and _has_same_form(now.text, text):
+            is_data = now.category in _SAID_OF_CONSTANTS if now.of_script else now.category in _FEEDS
+            if is_data and _has_same_form(now.text, text) and not _is_made_by_library(walk, path):
                 other.append(path)
         self._say(OTHERWISE_MADE, other, walk)
 
@@ -382,6 +381,17 @@ def _rank_in(walk: LoopWalk) -> Callable[[str], tuple[int, str]]:
         return (2 if one.category is Category.CONTAINER else 4 if one.category is Category.SCALAR else 3), path
 
     return rank
+
+
+def _is_made_by_library(walk: LoopWalk, path: str) -> bool:
+    """Whether an object of an installed package holds a value, and is to make it: caches, gradients, iterators.
+
+    What torch's data sets and samplers hold, the script has given them.
+    """
+    holder = walk.reached.get(walk.named_holder(path))
+    if holder is None or walk.named_holder(path) == path:
+        return False
+    return not type(holder.value).__module__.startswith("torch.")
 
 
 def _kept_variables(objects: Mapping[str, Any]) -> frozenset[str]:
