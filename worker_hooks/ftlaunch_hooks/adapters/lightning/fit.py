@@ -9,7 +9,7 @@ from typing import Any
 
 import ftlaunch_hooks as ft
 from ftlaunch_hooks.adapters.lightning import loops as fit_loops
-from ftlaunch_hooks.adapters.lightning import metrics, saved, strategies
+from ftlaunch_hooks.adapters.lightning import metrics, saved, strategies, swa
 from ftlaunch_hooks.adapters.lightning.loggers import Loggers
 from ftlaunch_hooks.adapters.refusal import check_ranks, check_saved
 from ftlaunch_hooks.adapters.tried_versions import say_if_newer
@@ -44,7 +44,7 @@ class Fit:
         self._steps: Generator[int] | None = None
         self._made = 0  # optimizer steps at the last boundary
         self._evaluation: AbstractContextManager[None] | None = None
-        self.keeps_attributes_of = metrics.torchmetrics_of(trainer.lightning_module)
+        self.keeps_attributes_of = [*metrics.torchmetrics_of(trainer.lightning_module), *swa.norms_of(trainer)]
         objects = _objects(trainer)
         self.names = list(objects)
         self._job = ft.attach(training=word_of(word, _HOW, speaks=trainer.is_global_zero), **objects, lightning=self)

@@ -41,6 +41,13 @@ def _home(callback: Any) -> Any:
     return sys.modules[name]
 
 
+def norms_of(trainer: Any) -> list[Any]:
+    """Return the modules whose momenta the callback changes for a time; none where there is no such callback."""
+    if any(True for _ in _callbacks(trainer)):
+        return [one for one in trainer.lightning_module.modules() if "running_mean" in one._buffers]
+    return []
+
+
 def state(trainer: Any) -> list[dict[str, Any]]:
     """At a boundary."""
     return [_of(callback, trainer) for callback in _callbacks(trainer)]
