@@ -158,6 +158,11 @@ def _heed_environment(torch: ModuleType) -> None:
 
 def _hook_imports(env: Mapping[str, str]) -> None:
     """What early/sitecustomize.py does in a rank that is not forked."""
+    early = str(Path(__file__).parent / "early")
+    folders = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", early)]
+    os.environ.pop("PYTHONPATH", None)
+    if folders:  # what the script starts shall not run our sitecustomize.py
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
     _sibling("import_hook").install(env, forked=True)
 
 
