@@ -4,7 +4,8 @@ Only the rank writes the file. A record has a fixed place (`step % capacity`) an
 rank which is killed leaves each part of a record whole or absent. The process that resumes the rank reads what the dead
 one has left, and compares the steps that both of them made. Standard library only.
 
-    header   8 words: magic, capacity (records), bytes of samples in a record, checksum of the samples' names, 4 spare
+    header   8 words: magic, capacity (records), bytes of samples in a record, checksum of the samples' names; the step
+             that is being made behind a stop, or 0; 3 spare
     record   8 words: step, parts (bits), batch, random numbers, learning rates, loss (a double), losses seen, spare;
              then the samples of the parameters, as bytes
 """
@@ -20,6 +21,8 @@ from pathlib import Path
 
 _MAGIC = 0x464E4750524E5431
 _HEADER = struct.Struct("<8q")
+_LAYOUT = struct.Struct("<4q")  # the words of the header that say how records lie
+_BEHIND_STOP = 4  # word of the header
 _RECORD = struct.Struct("<qqQQQdqq")
 _STEP, _PARTS, _BATCH, _RANDOM, _RATES, _LOSS, _LOSSES = range(7)  # words of a record
 CAPACITY = 64
@@ -77,20 +80,24 @@ class FingerprintRing:
         """
         self._stride = _RECORD.size + sample_bytes
         size = _HEADER.size + CAPACITY * self._stride
-        header = _HEADER.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum, 0, 0, 0, 0)
+        described = _LAYOUT.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            is_same = os.fstat(fd).st_size == size and os.pread(fd, _HEADER.size, 0) == header
+            is_same = os.fstat(fd).st_size == size and os.pread(fd, _LAYOUT.size, 0) == described
             if not is_same:
                 os.ftruncate(fd, 0)
                 os.posix_fallocate(fd, 0, size)  # ENOSPC here instead of SIGBUS later
-                os.pwrite(fd, header, 0)
+                os.pwrite(fd, described, 0)
             self._map = mmap.mmap(fd, size)
         finally:
             os.close(fd)
         self.memory = memoryview(self._map)
         self._q = self.memory.cast("q")
         self._d = self.memory.cast("d")
+
+    def await_step(self, step: int) -> None:
+        """Say that this step is made behind a stop, and that the saver should wait for its record; 0: it should not."""
+        self._q[_BEHIND_STOP] = step
 
     def samples_at(self, step: int) -> int:
         """Return the offset in `memory` of the samples of a step's record."""
@@ -169,8 +176,18 @@ def read_copy(path: Path, *, sample_bytes: int, names_checksum: int) -> dict[int
         content = path.read_bytes()
     except OSError:
         return {}
-    header = _HEADER.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum, 0, 0, 0, 0)
-    return _records(memoryview(content)) if content.startswith(header) else {}
+    described = _LAYOUT.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum)
+    return _records(memoryview(content)) if content.startswith(described) else {}
+
+
+def is_step_awaited(path: Path) -> bool:
+    """Whether a rank is making a step behind a stop that its ring is to tell of."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER.size)
+    except OSError:
+        return False
+    return len(header) == _HEADER.size and bool(_HEADER.unpack(header)[_BEHIND_STOP])
 
 
 def steps_after(directory: Path, rank: int, step: int) -> int:

@@ -123,6 +123,9 @@ class ResumeVerification:
         self._copy_is_due = self._proof is not None
 
     def _start_copy(self, proof: StepProof) -> None:
+        """A supervisor's saver copies the ring: a rank in a write that storage holds up could not be killed."""
+        if self._coordinator.is_supervised:
+            return
         if self._writer is None or not self._writer.is_alive():
             self._writer = proof.leave_copy(self._copy)
 
@@ -148,6 +151,8 @@ class ResumeVerification:
         The snapshot at which the job stops must be whole, and held for the saver.
         """
         self._stop = stop
+        if self._proof is not None:
+            self._proof.await_step(self._page.step + 1)
         patience = max(_PATIENCE_STEPS * self._page.step_seconds, _LEAST_PATIENCE_SECONDS)
         self._timer = threading.Timer(patience, self._leave_at_once)
         self._timer.daemon = True
@@ -157,6 +162,8 @@ class ResumeVerification:
         """The training has ended before another step was made: the step that is saved is its last one."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._proof is not None:
+            self._proof.await_step(0)
         self._stop = None
 
     @property
@@ -183,6 +190,8 @@ class ResumeVerification:
         """In the timer's thread, or as the interpreter ends: the step was not made in time."""
         if not self._leaving.acquire(blocking=False):
             threading.Event().wait()  # the main thread ends this process
+        if self._proof is not None:
+            self._proof.await_step(0)
         self._page.raise_flag(protocol.Flag.STOPPED)
         self._page.phase = protocol.Phase.TEARDOWN
         self._coordinator.leave_at_once()

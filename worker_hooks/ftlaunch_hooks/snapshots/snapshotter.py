@@ -161,6 +161,10 @@ class Snapshotter:
         self.spent += time.perf_counter() - began
         return taken
 
+    def tell_who_left(self, step: int) -> None:
+        """Say once which rank has left its loop before `step`, if one has: no step is kept from here on."""
+        self._slots.left_behind(step)
+
     def _measure(self, collected: Collected) -> None:
         if collected.items is not self._measured:
             self._measured, self._need = collected.items, bytes_needed(collected.items)

@@ -115,6 +115,7 @@ class StepProof:
         """
         is_resumed = kind.in_memory or kind is Resume.STORAGE
         found = self._ring.read() if is_resumed and is_comparable else {}
+        self._ring.await_step(0)
         self._ring.begin(step)
         self._note(step, must_wait=True)
         now = self._ring.record(step)
@@ -188,6 +189,10 @@ class StepProof:
         )
         writer.start()
         return writer
+
+    def await_step(self, step: int) -> None:
+        """Have the saver wait for the record of a step that is made behind a stop; 0: it shall not wait any more."""
+        self._ring.await_step(step)
 
     def close(self) -> None:
         """Another training begins: note nothing more."""
