@@ -96,7 +96,11 @@ def test_verification_can_be_turned_off(job: FtJob) -> None:
     job.wait_step(8)
     job.supervisor.terminate()
     assert job.wait() == 75, job.stderr
-    assert not (job.run_dir / "checkpoints" / "fingerprints").exists()
+    step = job.events("job_stopped")[0]["step"]
+    start(job, "--verify-resume", "off", steps=str(step + 3))
+    assert job.wait() == 0, job.stderr
+    assert job.events("resumed")[-1]["step"] == step
+    assert job.events("resume_verified") == [], "no step was made again"
 
 
 def test_status_and_report_tell_of_a_difference(job: FtJob) -> None:
