@@ -25,8 +25,12 @@ pytestmark = pytest.mark.long
 
 
 def exporters(job: FtJob) -> list[psutil.Process]:
-    children = psutil.Process(job.supervisor.pid).children()
-    return [child for child in children if "ftlaunch.metrics.exporter" in child.cmdline()]
+    found = []
+    for child in psutil.Process(job.supervisor.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # a helper that has ended since
+            if "ftlaunch.metrics.exporter" in child.cmdline():
+                found.append(child)
+    return found
 
 
 def stop(job: FtJob) -> None:
