@@ -190,18 +190,6 @@ def is_step_awaited(path: Path) -> bool:
     return len(header) == _HEADER.size and bool(_HEADER.unpack(header)[_BEHIND_STOP])
 
 
-def steps_after(directory: Path, rank: int, step: int) -> int:
-    """Count the steps behind `step` of which a rank has left something to compare, a step under way included.
-
-    0 as well where there is no ring, or none that can be read.
-    """
-    try:
-        content = ring_path(directory, rank).read_bytes()
-    except OSError:
-        return 0
-    return sum(number > step for number in _records(memoryview(content)))
-
-
 def newest_step(directory: Path, rank: int) -> int:
     """Return the newest step of which a rank has left something to compare, a step under way included; -1 without any.
 

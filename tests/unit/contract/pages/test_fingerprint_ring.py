@@ -15,7 +15,6 @@ from ftlaunch_contract.pages.fingerprint_ring import (
     newest_step,
     read_copy,
     ring_path,
-    steps_after,
 )
 
 ALL = StepPart.BATCH | StepPart.RANDOM | StepPart.RATES | StepPart.LOSS | StepPart.SAMPLES
@@ -78,21 +77,20 @@ def test_a_ring_of_other_parameters_is_not_taken_over(
     other.close()
 
 
-def test_steps_behind_a_snapshot_are_counted_with_the_one_under_way(tmp_path: Path, ring: FingerprintRing) -> None:
+def test_the_newest_step_may_be_the_one_under_way(tmp_path: Path, ring: FingerprintRing) -> None:
     for step in range(1, 8):
         write(ring, step)
     ring.begin(8)
-    assert steps_after(tmp_path, 3, 5) == 2
+    assert newest_step(tmp_path, 3) == 7
     ring.note_loss(8, 0.1)
-    assert steps_after(tmp_path, 3, 5) == 3
-    assert steps_after(tmp_path, 3, 8) == 0
-    assert steps_after(tmp_path, 4, 0) == 0, "there is no ring of that rank"
+    assert newest_step(tmp_path, 3) == 8
+    assert newest_step(tmp_path, 4) == -1, "there is no ring of that rank"
 
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 10, b"\0" * 4096])
 def test_what_is_no_ring_tells_of_no_step(tmp_path: Path, damage: bytes) -> None:
     ring_path(tmp_path, 0).write_bytes(damage)
-    assert steps_after(tmp_path, 0, 0) == 0
+    assert newest_step(tmp_path, 0) == -1
     assert read_copy(ring_path(tmp_path, 0), sample_bytes=16, names_checksum=7) == {}
 
 
