@@ -10,9 +10,9 @@ from ftlaunch_contract.checkpoint import layout
 
 def test_a_kill_behind_a_snapshot_is_proved_by_one_step_made_again(job: FtJob) -> None:
     """Taken out: with `--verify-resume off` the job resumes at step 7, makes no step again, and proves nothing."""
-    job.start("--verify-resume", "on", env={"FAULT": "sigkill 1 7"})
+    job.start("--verify-resume", "on", env={"FAULT": "last 1 7"})
     assert job.wait() == 0, job.stderr
-    assert job.fired() == ["sigkill 1 0"]
+    assert job.fired() == ["last 1 0"]
     resumed = job.events("resumed")[-1]
     assert (resumed["source"], resumed["step"], resumed["steps_lost"]) == ("memory", 6, 1)
     (verified,) = job.events("resume_verified")

@@ -126,9 +126,20 @@ def wait_for_death(rank: int) -> None:
     time.sleep(0.05)  # and this rank has been told to leave
 
 
+def die_last() -> None:
+    """Die once every other rank has completed as many steps as this one."""
+    memory = Path(os.environ["FTLAUNCH_MEMORY_DIR"])
+    pages = [Page(page_path(memory, rank)) for rank in range(WORLD)]
+    while min(page.step for page in pages) < AT_STEP:
+        time.sleep(0.001)
+    fired()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 FAULTS = {
     "ahead": lambda: (fired(), os.kill(os.getpid(), signal.SIGKILL)),
     "sigkill": lambda: (fired(), os.kill(os.getpid(), signal.SIGKILL)),
+    "last": die_last,
     "sigsegv": lambda: (fired(), ctypes.string_at(0)),
     "abort": lambda: (fired(), os.abort()),
     "exception": lambda: (fired(), 1 / 0),
