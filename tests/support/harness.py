@@ -183,9 +183,10 @@ class FtJob:
         return (self.run_dir / "logs" / f"attempt_{attempt}" / f"rank_{rank}.log").read_text()
 
     def assert_clean(self) -> None:
-        """No process of the job and nothing in /dev/shm is left."""
+        """No process of the job and nothing in /dev/shm is left, and no resume was called different."""
         wait_for(lambda: not carriers(self.tag), "the end of all processes of the job", 10.0)
         assert not self.memory.exists(), f"left behind: {list(self.memory.iterdir())}"
+        assert not self.events("resume_differs"), self.stderr
 
     def dispose(self) -> None:
         """Whatever the test has left alive or in memory goes."""

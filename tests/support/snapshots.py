@@ -89,6 +89,7 @@ def save(state: RankState, directory: Path, step: int = 3) -> MemoryReader:
 def write_slot(state: RankState, directory: Path, step: int) -> Path:
     """A rank's snapshot in its slot 0; returns the slot's directory."""
     collected = state.collect()
+    state.sample(collected)
     slot = Slot(directory, state.rank, 0)
     slot.lay_out(collected.items)
     slot.host.run()

@@ -187,7 +187,7 @@ def stacks_path(memory_dir: Path, rank: int) -> Path:
 
 
 def sampled_names_path(memory_dir: Path, rank: int) -> Path:
-    """Where a rank lists the parameters that its fingerprints sample: a JSON list of names, in their order."""
+    """Where a rank lists what a proof may name: its sampled parameters, then the attached objects, as a JSON list."""
     return memory_dir / f"sampled_{rank}.json"
 
 

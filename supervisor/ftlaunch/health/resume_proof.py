@@ -33,8 +33,8 @@ class ProofAnswer(enum.Enum):
 class Deviation:
     """The first thing that was not the same in a step that was made again.
 
-    step: n for the n-th step. parameter: index in the list of the rank's sampled parameters, -1 where what differs is
-    no parameter. before, now: of the loss or of the parameter; NaN where what differs is no number.
+    step: n for the n-th step. parameter: index in the rank's list of sampled parameters and attached objects, -1 where
+    what differs is neither. before, now: of the loss or of the parameter; NaN where what differs is no number.
     """
 
     step: int
@@ -149,7 +149,10 @@ def _read(pages: Iterable[tuple[int, Page]]) -> dict[int, Proof]:
 
 
 def describe_proof(proof: ResumeProof, name: str = "") -> str:
-    """Return the answer in one sentence for people. name: of the parameter that differs; empty: it is not known."""
+    """Return the answer in one sentence for people.
+
+    name: of the parameter or the object that differs; empty: it is not known.
+    """
     at = proof.resumed
     if proof.answer is ProofAnswer.UNVERIFIED:
         return f"resumed at step {at}: not verified; no step was made again that could be compared"
@@ -163,9 +166,13 @@ def describe_proof(proof: ResumeProof, name: str = "") -> str:
             f" {deviation.rank} from the same batch and random numbers, {describe_deviation(deviation, name)};"
             " kernels that are not deterministic do that"
         )
+    if deviation.step == at:
+        done = f"rank {deviation.rank} has restored step {at}"
+    else:
+        done = f"step {deviation.step} was made again on rank {deviation.rank},"
     return (
-        f"the resumed run differs: step {deviation.step} was made again on rank {deviation.rank},"
-        f" {describe_deviation(deviation, name)}; the run is not exact from step {deviation.step} on"
+        f"the resumed run differs: {done} {describe_deviation(deviation, name)}; the run is not exact from step"
+        f" {deviation.step} on"
     )
 
 
@@ -180,6 +187,8 @@ def describe_deviation(deviation: Deviation, name: str = "") -> str:
     if deviation.what is ProofPart.PARAMETER:
         which = f"`{name}`" if name else "a parameter"
         return f"with another value of {which}{_numbers(deviation)}"
+    if deviation.what is ProofPart.OBJECT:
+        return f"with another state of {f'`{name}`' if name else 'an attached object'} than was saved"
     words = {
         ProofPart.BATCH: "with another batch",
         ProofPart.RANDOM: "with other random numbers",

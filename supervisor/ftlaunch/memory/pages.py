@@ -139,7 +139,7 @@ class Pages:
         return max((page.step_seconds for page in self.pages), default=0.0)
 
     def sampled_name(self, rank: int, index: int) -> str:
-        """Return the name of a parameter that a rank's fingerprints sample; empty where the list cannot be read.
+        """Return the name of what a proof has found on a rank, by its index; empty where the list cannot be read.
 
         The list of a rank on another node lies in that node's memory.
         """

@@ -41,6 +41,8 @@ class ProofPart(enum.IntEnum):
     RATES = 3
     LOSS = 4
     PARAMETER = 5
+    OBJECT = 6
+    """what was restored of an attached object: the step is that at which the rank has resumed"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Proof:
     step: the first step that was not the same (n for the n-th step), or the newest one that was compared. steps: how
     many were compared. ahead: how many are to be made again in all. what: what differed first. before, now: the loss,
     or the value of the parameter, of the earlier and of this process; NaN where what differed is no number. parameter:
-    index of the parameter in `protocol.sampled_names_path`, -1 where there is none.
+    index of the parameter, or of the object, in `protocol.sampled_names_path`, -1 where there is none.
     """
 
     verdict: ProofVerdict

@@ -354,7 +354,11 @@ class Job:
         self._boundary.open(self.step, kind)
         are_other_ranks = self._restored is not None and self._restored.world_size != self._coordinator.world_size
         is_comparable = not (self._state.begins_anew or self._positions.skips_ahead or are_other_ranks)
-        self._verification.begin(objects, self.step, kind, is_comparable=is_comparable)
+        is_resumed = kind.in_memory or kind is Resume.STORAGE
+        restored_otherwise = self._state.find_restored_otherwise() if is_resumed and is_comparable else []
+        self._verification.begin(
+            objects, self.step, kind, is_comparable=is_comparable, restored_otherwise=restored_otherwise
+        )
         self._page.beat(self.step, time.monotonic_ns())
         self._page.raise_flag(Flag.ATTACHED)
         self._boundary.announce(self.step + 1)

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -30,7 +30,8 @@ _WHAT = {
     ProofPart.RANDOM: "other random numbers",
     ProofPart.RATES: "another learning rate",
     ProofPart.LOSS: "another loss",
-    ProofPart.PARAMETER: "other parameters",
+    ProofPart.PARAMETER: "another value",
+    ProofPart.OBJECT: "another state",
 }
 
 
@@ -44,6 +45,8 @@ class ResumeVerification:
         self._mode = os.environ.get(protocol.ENV_VERIFY_RESUME, "auto")
         self._copy = layout.fingerprints_path(coordinator.checkpoint_dir, coordinator.rank)
         self._proof: StepProof | None = None
+        self._resumed = 0
+        """the step at which the newest proof has begun"""
         self._writer: threading.Thread | None = None
         self._copy_is_due = False
         self._stop: Callable[[], None] | None = None
@@ -51,8 +54,16 @@ class ResumeVerification:
         self._timer: threading.Timer | None = None
         self._leaving = threading.Lock()
 
-    def begin(self, objects: Mapping[str, Any], step: int, kind: Resume, *, is_comparable: bool) -> None:
-        """Begin to note fingerprints. step, kind, is_comparable: see StepProof.begin."""
+    def begin(
+        self,
+        objects: Mapping[str, Any],
+        step: int,
+        kind: Resume,
+        *,
+        is_comparable: bool,
+        restored_otherwise: Sequence[str] = (),
+    ) -> None:
+        """Begin to note fingerprints; what is to be given is said at StepProof.begin."""
         if self._proof is not None:
             self._proof.close()
         try:
@@ -67,22 +78,30 @@ class ResumeVerification:
             self._proof = None
             say(f"cannot note fingerprints of steps: {error}; a resume of this rank will not be verified")
             return
-        self._proof.begin(step, kind, self._copy, is_comparable=is_comparable)
+        self._resumed = step
+        self._proof.begin(step, kind, self._copy, is_comparable=is_comparable, restored_otherwise=restored_otherwise)
 
-    def _tell(self, proof: Proof, parameter: str) -> None:
+    def _tell(self, proof: Proof, name: str) -> None:
         """Write a difference into this rank's log. Without a supervisor the rank also says what else was shown."""
         alone = not self._coordinator.is_supervised
         rank = self._coordinator.rank
         if proof.verdict is ProofVerdict.DIFFERENT:
-            say(f"{_made_again(proof, parameter, rank)}: this run is not exact from step {proof.step} on")
+            say(f"{self._found(proof, name)}: this run is not exact from step {proof.step} on")
         elif proof.verdict is ProofVerdict.ROUNDED and alone:
             say(
-                f"{_made_again(proof, parameter, rank)}, within rounding: kernels that are not deterministic, or"
+                f"{self._found(proof, name)}, within rounding: kernels that are not deterministic, or"
                 " another number of threads"
             )
         elif proof.verdict is ProofVerdict.SAME and alone and rank == 0:
             steps = "1 step" if proof.steps == 1 else f"{proof.steps} steps"
             say(f"the resume is verified: {steps} made again were the same, up to step {proof.step}")
+
+    def _found(self, proof: Proof, name: str) -> str:
+        """Say what differs. name: of the parameter or the object; empty: it is neither."""
+        done = f"restored step {proof.step}" if proof.step == self._resumed else f"made step {proof.step} again"
+        of = f" of `{name}`" if name else ""
+        numbers = "" if math.isnan(proof.now) else f" ({proof.before!r} before, {proof.now!r} now)"
+        return f"rank {self._coordinator.rank} has {done} with {_WHAT[proof.what]}{of}{numbers}"
 
     def check_random_numbers(self) -> None:
         """The generators were put back where the job has resumed."""
@@ -195,9 +214,3 @@ class ResumeVerification:
         self._page.raise_flag(protocol.Flag.STOPPED)
         self._page.phase = protocol.Phase.TEARDOWN
         self._coordinator.leave_at_once()
-
-
-def _made_again(proof: Proof, parameter: str, rank: int) -> str:
-    numbers = "" if math.isnan(proof.now) else f" ({proof.before!r} before, {proof.now!r} now)"
-    of = f" in {parameter}" if parameter else ""
-    return f"rank {rank} has made step {proof.step} again with {_WHAT[proof.what]}{of}{numbers}"

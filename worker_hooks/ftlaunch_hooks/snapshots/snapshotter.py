@@ -143,6 +143,7 @@ class Snapshotter:
         self.settle()
         began = time.perf_counter()
         collected = self._state.collect(step)
+        self._state.sample(collected)
         self._measure(collected)
         self.spent += time.perf_counter() - began
         ready = self._slots.wait_for_peers(step)
@@ -214,6 +215,7 @@ class Snapshotter:
             self._knows_of_writes = True
             if tries_left:
                 new = replace(new, collected=self._state.collect(new.step))
+                self._state.sample(new.collected)
                 slot.lay_out(new.collected.items)
             elif not self._told_of_writes:
                 self._told_of_writes = True

@@ -106,6 +106,8 @@ class Collector:
         self._agreement = agreement
         self._agreed: Held = {}  # as `_items` has it
         self._found: list[tuple[str, TensorItem, Replica | None]] = []  # with the key without ranks
+        self.tensors: list[tuple[str, Tensor]] = []
+        """of the last collection, with their keys without ranks; the same list where no tensor was replaced"""
         self._held: Held = {}
         self._held_tensors: dict[str, Tensor] = {}
         self._items: list[TensorItem] = []
@@ -132,6 +134,7 @@ class Collector:
         if changed:
             self.outside = [key for key, known in self._now.items() if known.outside]
             self._found = [(key, one.item, one.replica) for key, one in self._now.items() if one.item is not None]
+            self.tensors = [(key, item.tensor) for key, item, _ in self._found]
             self._held = {item.key: replica for _, item, replica in self._found if replica is not None}
             self._held_tensors = {item.key: item.tensor for _, item, _ in self._found if item.key in self._held}
             self.layouts = describe(self.placed())

@@ -15,7 +15,7 @@ from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.progress import Advance, ignore
 from ftlaunch_hooks.process.say import say
-from ftlaunch_hooks.state import compiled_shapes, gradients, loop_variables
+from ftlaunch_hooks.state import compiled_shapes, gradients, loop_variables, part_digests
 from ftlaunch_hooks.state.anew import Anew
 from ftlaunch_hooks.state.attached import LOOPS, RNG, TAKEN, check_attachable, make_parts
 from ftlaunch_hooks.state.collector import Collected, Collector, share_out
@@ -24,6 +24,7 @@ from ftlaunch_hooks.state.loop_variables import LoopVariables, RestoredVariables
 from ftlaunch_hooks.state.module import ModulePart
 from ftlaunch_hooks.state.optimizer import OptimizerPart, tensor_keys
 from ftlaunch_hooks.state.packed import pack, unpack
+from ftlaunch_hooks.state.part_digests import PartDigests, find_differing
 from ftlaunch_hooks.state.parts import Names, few
 from ftlaunch_hooks.state.random_numbers import rng
 from ftlaunch_hooks.state.random_numbers.generators import OwnGenerators, kind_of
@@ -99,6 +100,8 @@ class RankState:
         self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
         self._gradients, self._compiled = _gradients(kept, self._names), CompiledShapes()
         self._collector = Collector(rank, self.node, self._agreement(peers))
+        self._digests = PartDigests(self._parts)
+        self._saved_digests: Mapping[str, str] = {}
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
         self._generators, self._rng_buffers = rng.Generators(OwnGenerators(attached, reached)), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
@@ -181,6 +184,21 @@ class RankState:
             self._structure.check(collected)
         return collected
 
+    def sample(self, collected: Collected) -> None:
+        """Add digests of the attached objects, as they are now, to what was collected last: see PartDigests."""
+        collected.state[part_digests.NAME] = self._digests.digest(self._collector.tensors, collected.state)
+
+    def find_restored_otherwise(self) -> list[str]:
+        """Return the attached objects that `restore` has not brought back as they were when they were saved.
+
+        Call it right behind `restore`, on a rank that has restored what a rank of the same number had saved.
+        """
+        saved, self._saved_digests = self._saved_digests, {}
+        if not saved:
+            return []
+        collected = self._collect()
+        return find_differing(saved, self._digests.digest(self._collector.tensors, collected.state))
+
     def hold_structure(self) -> None:
         """From now on `collect` refuses what a script that has just attached could not be given back."""
         optimizers = {name: part.optimizer for name, part in self._parts.items() if isinstance(part, OptimizerPart)}
@@ -223,6 +241,8 @@ class RankState:
         lookup.layout.arrange()
         for load in loads:
             load()
+        is_own = saved.world_size == self.world_size and saved.has_state(rank)
+        self._saved_digests = state.get(part_digests.NAME, {}) if is_own else {}
         # A rank that did not exist then has no saved random state: it keeps that of its own seed.
         self._rng_read = decode(state[RNG], lookup.get) if rank < saved.world_size else {}
         if self._rng_read:

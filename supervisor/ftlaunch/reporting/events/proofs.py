@@ -17,6 +17,7 @@ _WHAT = {
     ProofPart.RATES: "learning rate",
     ProofPart.LOSS: "loss",
     ProofPart.PARAMETER: "parameter",
+    ProofPart.OBJECT: "object",
 }
 
 
@@ -27,7 +28,7 @@ class ResumeVerified(JobEvent):
     name = "resume_verified"
     proof: ResumeProof
     parameter: str = ""
-    """name of the parameter that differs; empty: none does, or its name is not known"""
+    """name of the parameter or the object that differs; empty: none does, or its name is not known"""
 
     def fields(self) -> dict[str, Any]:
         """Return where the job resumed, how many steps were compared, and what differs by rounding."""
@@ -70,13 +71,13 @@ class ResumeUnverified(JobEvent):
 
 @dataclass(frozen=True)
 class ResumeDiffers(JobEvent):
-    """A step that was made again after a resume was another one; where that ends the job, an incident follows."""
+    """What was restored, or a step made again, was another one; where that ends the job, an incident follows."""
 
     name = "resume_differs"
     priority = Priority.ERROR
     proof: ResumeProof
     parameter: str
-    """name of the parameter that differs; empty: none does, or its name is not known"""
+    """name of the parameter or the object that differs; empty: none does, or its name is not known"""
     act: str
     """continue or stop"""
 

@@ -2,7 +2,8 @@
 
 What the process before has left lies in its ring (fingerprint_ring.py) beside the page, or in a copy of the ring beside
 the checkpoints. It counts only where its record of the step at which this process resumes has the very parameters that
-were restored: records of another run, or of a run that went another way, are forgotten.
+were restored: records of another run, or of a run that went another way, are forgotten. An object that was not restored
+as it was saved ends the proof before its first step.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class StepProof:
             directory: of pages and snapshots.
             rank: of the job.
             on_end: called once when nothing is to be compared any more, with the record and the name of the parameter
-                that differs; the name is empty where none does.
+                or the object that differs; the name is empty where none does.
 
         Raises:
             OSError: the ring cannot be made.
@@ -77,8 +78,11 @@ class StepProof:
         self._directory = directory
         self._rank = rank
         self._on_end = on_end
+        self._objects = list(objects)
         self._optimizers = [one for one in objects.values() if isinstance(one, Optimizer)]
         self._samples = ParameterSamples(objects)
+        self._names = [*self._samples.names, *self._objects]
+        """of the sampled parameters, in the order of their indices, and of the attached objects"""
         self._ring = FingerprintRing(
             ring_path(directory, rank), sample_bytes=self._samples.bytes_needed, names_checksum=self._samples.checksum
         )
@@ -103,7 +107,9 @@ class StepProof:
         self._every = 1
         self._begun = 0.0
 
-    def begin(self, step: int, kind: Resume, copy: Path, *, is_comparable: bool) -> None:
+    def begin(
+        self, step: int, kind: Resume, copy: Path, *, is_comparable: bool, restored_otherwise: Sequence[str] = ()
+    ) -> None:
         """The state of `step` is restored, or training begins with it: find what can be compared, and note the state.
 
         Args:
@@ -112,6 +118,7 @@ class StepProof:
             copy: where a job that was stopped may have left a copy of the ring, see `leave_copy`.
             is_comparable: False where what follows is to be other than it was: the script asks for a new schedule, or
                 samples are skipped.
+            restored_otherwise: the attached objects that are not as they were when they were saved.
         """
         is_resumed = kind.in_memory or kind is Resume.STORAGE
         found = self._ring.read() if is_resumed and is_comparable else {}
@@ -132,8 +139,9 @@ class StepProof:
         self._previous = now.samples
         self._restored = before.get(step)
         self._list_names()
-        if kind.in_memory and (restored := self._difference_of_restored(found.get(step), now)) is not None:
-            self._differs(step, restored)
+        if restored_otherwise:
+            first = len(self._samples.names) + self._objects.index(restored_otherwise[0])
+            self._differs(step, StepDifference(ProofPart.OBJECT, is_rounding=False, parameter=first))
         elif is_resumed:  # else a training before this one may have told what its resume has shown
             verdict = ProofVerdict.AHEAD if self._before else ProofVerdict.UNVERIFIED
             tell_proof(self._page, Proof(verdict, step=step, ahead=self._ahead))
@@ -157,26 +165,10 @@ class StepProof:
             return is_in_memory
         return self._samples.first_difference(now.step, before.samples, now.samples) is None
 
-    def _difference_of_restored(self, before: StepFingerprint | None, now: StepFingerprint) -> StepDifference | None:
-        """Return what differs in the parameters that were restored from memory from those that were saved there.
-
-        A record in memory is of the job's attempt before, which has taken the snapshot at that very boundary: other
-        parameters are no other run's, but were not put back as they had been. Storage may hold what is another run's.
-        """
-        if before is None or not before.parts & StepPart.SAMPLES:
-            return None
-        found = self._samples.first_difference(now.step, before.samples, now.samples)
-        if found is None:
-            return None
-        parameter, value_before, value_now = found
-        return StepDifference(
-            ProofPart.PARAMETER, is_rounding=False, before=value_before, now=value_now, parameter=parameter
-        )
-
     def _list_names(self) -> None:
         path = protocol.sampled_names_path(self._directory, self._rank)
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self._samples.names))
+        temporary.write_text(json.dumps(self._names))
         temporary.rename(path)
 
     def leave_copy(self, path: Path) -> threading.Thread:
@@ -341,7 +333,7 @@ class StepProof:
         self._newest_before = -1
         self._before = {}
         tell_proof(self._page, proof)
-        self._on_end(proof, self._samples.names[proof.parameter] if proof.what is ProofPart.PARAMETER else "")
+        self._on_end(proof, self._names[proof.parameter] if proof.parameter >= 0 else "")
 
 
 def _write_copy(path: Path, content: bytes) -> None:

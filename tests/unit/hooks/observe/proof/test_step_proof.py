@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,15 @@ from ftlaunch_hooks.observe.proof.step_proof import StepProof
 class Life:
     """One process of the rank: a model whose state is a function of the step, unless it is told to differ."""
 
-    def __init__(self, directory: Path, step: int, kind: Resume, *, is_comparable: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        step: int,
+        kind: Resume,
+        *,
+        is_comparable: bool = True,
+        restored_otherwise: Sequence[str] = (),
+    ) -> None:
         torch.manual_seed(0)
         self.model = nn.Linear(3, 2)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
@@ -36,7 +44,9 @@ class Life:
             on_end=lambda proof, name: self.ends.append((proof, name)),
         )
         self.proof._pace = lambda cost, took: None  # type: ignore[method-assign]  # every step, however fast
-        self.proof.begin(step, kind, directory / "copy", is_comparable=is_comparable)
+        self.proof.begin(
+            step, kind, directory / "copy", is_comparable=is_comparable, restored_otherwise=restored_otherwise
+        )
 
     def _set_state(self, *, extra: float = 0.0) -> None:
         with torch.no_grad():
@@ -164,15 +174,13 @@ def test_a_copy_of_another_run_proves_nothing(directory: Path) -> None:
     assert Life(directory, 6, Resume.STORAGE).told.verdict is ProofVerdict.UNVERIFIED
 
 
-def test_parameters_that_memory_has_put_back_otherwise_are_told_at_once(directory: Path) -> None:
-    """Taken out: without `_difference_of_restored` the record counts as another run's, and nothing is said."""
+def test_an_object_that_was_not_put_back_as_it_was_is_told_at_once(directory: Path) -> None:
     first_life(directory)
-    life = Life(directory, 0, Resume.FRESH).live(8, extra=0.25)
-    life.die()
-    again = Life(directory, 6, Resume.MEMORY)
-    assert (again.told.verdict, again.told.step) == (ProofVerdict.DIFFERENT, 6)
-    assert (again.told.what, again.told.before, again.told.now) == (ProofPart.PARAMETER, 7.25, 7.0)
-    assert [name for _, name in again.ends] == ["model.weight"]
+    again = Life(directory, 6, Resume.MEMORY, restored_otherwise=["optimizer"])
+    assert (again.told.verdict, again.told.step, again.told.what) == (ProofVerdict.DIFFERENT, 6, ProofPart.OBJECT)
+    assert [name for _, name in again.ends] == ["optimizer"]
+    again.live(4)
+    assert len(again.ends) == 1, "nothing else is compared"
 
 
 def test_a_copy_that_cannot_be_written_is_told_of(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,103 @@
+"""What was not put back as it was saved is found right behind the restore.
+
+Taken out: with `RankState.find_restored_otherwise` returning nothing, each test that alters something fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.snapshots import Box, net, save, train
+from torch import Tensor, nn
+
+from ftlaunch_contract.checkpoint import layout
+from ftlaunch_hooks.state.part_digests import PartDigests
+from ftlaunch_hooks.state.state import RankState
+from ftlaunch_hooks.storage.saved_tensors import MemoryReader
+
+
+class Forgetful(Box):
+    """Its load_state_dict() leaves something out."""
+
+    def load_state_dict(self, state: Any) -> None:
+        self.content = {**state, "count": 0}
+
+
+def attached(box: Box, seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer, RankState]:
+    model = net(seed)
+    optimizer = torch.optim.AdamW(model.parameters())
+    return model, optimizer, RankState({"model": model, "optimizer": optimizer, "box": box}, (), 0, 1)
+
+
+def first_life(directory: Path) -> MemoryReader:
+    model, optimizer, state = attached(Box(count=3, shadow=torch.arange(8.0)))
+    state.restore_rng()
+    train(model, optimizer)
+    return save(state, directory)
+
+
+def test_what_comes_back_as_it_was_is_not_spoken_of(tmp_path: Path) -> None:
+    reader = first_life(tmp_path)
+    _, _, resumed = attached(Box(count=0, shadow=torch.zeros(8)), seed=1)
+    resumed.restore(reader)
+    assert resumed.find_restored_otherwise() == []
+
+
+ALTERED: dict[str, Callable[[nn.Module, torch.optim.Optimizer], Tensor]] = {
+    "model": lambda model, optimizer: model[1].running_var,  # type: ignore[index]
+    "optimizer": lambda model, optimizer: optimizer.state[model[0].weight]["exp_avg_sq"],  # type: ignore[index]
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_one_value_that_is_another_one_is_found(name: str, tmp_path: Path) -> None:
+    reader = first_life(tmp_path)
+    model, optimizer, resumed = attached(Box(count=0, shadow=torch.zeros(8)))
+    resumed.restore(reader)
+    with torch.no_grad():
+        ALTERED[name](model, optimizer).view(-1)[-1] += 0.5
+    assert resumed.find_restored_otherwise() == [name]
+    assert resumed.find_restored_otherwise() == [], "they are compared once: training goes on"
+
+
+def test_a_setting_that_is_another_one_is_found(tmp_path: Path) -> None:
+    reader = first_life(tmp_path)
+    _, optimizer, resumed = attached(Box(count=0, shadow=torch.zeros(8)))
+    resumed.restore(reader)
+    optimizer.param_groups[0]["eps"] = 1e-6
+    assert resumed.find_restored_otherwise() == ["optimizer"]
+
+
+def test_an_object_that_does_not_take_back_all_that_it_said_is_found(tmp_path: Path) -> None:
+    reader = first_life(tmp_path)
+    _, _, resumed = attached(Forgetful(count=0, shadow=torch.zeros(8)))
+    resumed.restore(reader)
+    assert resumed.find_restored_otherwise() == ["box"]
+
+
+def test_a_file_that_was_altered_is_found(tmp_path: Path) -> None:
+    first_life(tmp_path)
+    path = layout.slot_dir(tmp_path, 0, 0) / layout.COMMON
+    common = json.loads(path.read_bytes())
+    common["state"]["box"]["state"]["count"] = 4
+    path.write_text(json.dumps(common))
+    _, _, resumed = attached(Box(count=0, shadow=torch.zeros(8)))
+    resumed.restore(MemoryReader(tmp_path, 3, 1, {0: 0}))
+    assert resumed.find_restored_otherwise() == ["box"]
+
+
+def test_of_large_tensors_some_values_are_read() -> None:
+    large = torch.zeros(1 << 18)
+    digests = PartDigests(["a", "a.b"])
+    found = [("a.x", large), ("a.b.x", torch.zeros(3))]
+    trees: dict[str, Any] = {"a": {}, "a.b": {}}
+    before = digests.digest(found, trees)
+    large[:] = 1.0
+    now = digests.digest(found, trees)
+    assert before["a"] != now["a"]
+    assert before["a.b"] == now["a.b"]

@@ -1,0 +1,88 @@
+"""Digests of what each attached object is saved with: they show, behind a restore, whether it was put back as it was.
+
+At a snapshot the live objects are sampled, not the files: of every tensor that is saved so many values, at equal
+distances, and everything else that an object's state_dict() says. Behind a restore the objects, as they are then, are
+sampled in the same way. A value that was not saved, was damaged, or does not come back through a load_state_dict() is
+found there and then, also where no step uses it for a long time: an average that only the end of a training reads, or
+an optimizer's averages for an expert that no sample goes to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import xxhash
+from torch import Tensor
+
+from ftlaunch_hooks.tensors.json_codec import Json
+from ftlaunch_hooks.tensors.value_samples import ValueSample
+
+NAME = "digests"
+_VALUES = 1 << 16
+"""sampled at one snapshot: all values of a small training, of a large one a few of each tensor"""
+_FEWEST_OF_ONE = 16
+
+
+class PartDigests:
+    """The digests of one rank's attached objects, again and again."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """names: of the attached objects."""
+        self._names = list(names)
+        self._found: Sequence[tuple[str, Tensor]] | None = None
+        self._samples: dict[str, ValueSample] = {}
+        self._texts: dict[tuple[str, str], tuple[Json, bytes]] = {}
+        """(object, entry of its tree) -> the entry, and its text"""
+
+    def digest(self, found: Sequence[tuple[str, Tensor]], state: Mapping[str, Mapping[str, Json]]) -> dict[str, str]:
+        """Sample the objects as they are now. Waits for what is queued on a device.
+
+        Args:
+            found: the tensors of this rank, local and strided, with their keys without a rank: each key begins with
+                the name of its object. The same list as last time where no tensor was replaced.
+            state: name of an object -> its tree, without tensors.
+
+        Returns:
+            Name of an object -> digest, 16 hexadecimal digits for its tensors and 16 for all else.
+        """
+        if found is not self._found:
+            self._found = found
+            self._samples = self._sample(found)
+        return {
+            name: f"{self._samples[name].digest():016x}{self._digest_tree(name, state[name])}" for name in self._names
+        }
+
+    def _sample(self, found: Sequence[tuple[str, Tensor]]) -> dict[str, ValueSample]:
+        """The order is that of the keys: an optimizer may hold its tensors in another order once it was restored."""
+        each = max(_VALUES // max(len(found), 1), _FEWEST_OF_ONE)
+        of_part: dict[str, list[Tensor]] = {name: [] for name in self._names}
+        for key, tensor in sorted(found, key=lambda one: one[0]):
+            name = _part_of(key, of_part)
+            if name is not None:
+                of_part[name].append(tensor)
+        return {name: ValueSample(tensors, each) for name, tensors in of_part.items()}
+
+    def _digest_tree(self, name: str, tree: Mapping[str, Json]) -> str:
+        """An entry that is the same object as last time is not written out again."""
+        found = xxhash.xxh3_64()
+        for key in sorted(tree):
+            entry = tree[key]
+            known = self._texts.get((name, key))
+            if known is None or known[0] is not entry or not isinstance(entry, (dict, list)):
+                text = json.dumps(entry, sort_keys=True, allow_nan=False).encode()
+                known = self._texts[name, key] = (entry, text)
+            found.update(key.encode())
+            found.update(known[1])
+        return found.hexdigest()
+
+
+def _part_of(key: str, names: Iterable[str]) -> str | None:
+    """The attached object that a tensor's key belongs to: of several whose names fit the longest."""
+    fitting = [name for name in names if key.startswith(f"{name.replace('@', '@@')}.")]
+    return max(fitting, key=len, default=None)
+
+
+def find_differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The objects whose digests differ, of those that have one in both."""
+    return [name for name, digest in now.items() if before.get(name, digest) != digest]
