@@ -7,7 +7,7 @@ one thing in it is altered, and the shape is resumed. What comes of it:
 
     exact      the end is that of the undisturbed life: what was altered does not matter
     idle       every loss and all else is as in that life, and only the object of the altered number has it still
-    verified   it is another one, and the proof of the resume says so
+    verified   the proof of the resume says that what was restored is another state, or that a step was another one
     rounded    it is another one, and the proof says that it differs by rounding
     named      it is another one, and a line says what is not exact
     refused    the ranks end with an error
@@ -34,7 +34,7 @@ from scripts.mutations.mutation import Mutation, mutate
 import ftlaunch_hooks.job.attaching  # noqa: F401 - what every rank imports is imported once
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import NONE, Page, page_path
-from ftlaunch_contract.pages.proof_record import ProofVerdict
+from ftlaunch_contract.pages.proof_record import ProofPart, ProofVerdict
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = ROOT / "tests" / "zoo" / "shapes"
@@ -135,11 +135,12 @@ def _mutate_once(shape: Shape, calm: Life, lines: set[str], step: int, draw: ran
 
 def _outcome(life: Life, calm: Life, lines: set[str]) -> str:
     verdicts = {proof.verdict for proof in life.proofs}
+    different = {proof.what for proof in life.proofs if proof.verdict is ProofVerdict.DIFFERENT}
     if any(life.codes):
         return "refused"
-    if _is_exact(life, calm):
-        return _FALSE_ALARM if ProofVerdict.DIFFERENT in verdicts else "exact"
-    if ProofVerdict.DIFFERENT in verdicts:
+    if _is_exact(life, calm):  # what was altered is another state, though nothing may come of it
+        return _FALSE_ALARM if different - {ProofPart.OBJECT} else "verified" if different else "exact"
+    if different:
         return "verified"
     if ProofVerdict.ROUNDED in verdicts:
         return "rounded"

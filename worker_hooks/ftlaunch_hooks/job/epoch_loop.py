@@ -3,6 +3,9 @@
 Each batch is a step. A step is complete when the next batch is asked for. The step of the last batch of a pass stays
 open until the body of the epoch has ended, with what stands in it behind the loop over batches: a run that was killed
 there goes on at the step before, makes the last batch again, and all that follows it.
+
+What stands in the body before its batches runs again as the job resumes within the epoch. What it then changes in
+attached objects is undone: they had been saved behind it.
 """
 
 from __future__ import annotations
@@ -51,6 +54,9 @@ class Steps(Protocol):
 
     def _go_on_in_loop(self) -> None:
         """A pass begins."""
+
+    def _undo_head(self) -> None:
+        """The body of the epoch has run again up to the pass in which the job resumes: undo what that has changed."""
 
     def _begin_pass(self) -> None:
         """A pass is brought to its next batch: gradients, and variables of the function around it, are put back."""
@@ -249,6 +255,8 @@ class EpochLoop:
         job, before, self._resumed = self._job, self._resumed, None
         self._counted = set()
         job._go_on_in_loop()
+        if before is not None and (before["open"] or before["calls"]):
+            job._undo_head()
         if before is None or not before["open"]:
             if before is not None:  # the boundary lies before this pass
                 self._passes = before["passes"]

@@ -309,6 +309,11 @@ class Job:
         self._page.lower_flag(Flag.LOOP_LEFT)
         self._page.phase = Phase.TRAIN
 
+    def _undo_head(self) -> None:
+        restored, self._restored = self._restored, None
+        if restored is not None and self.resumed and self._state.find_changed():
+            self._state.restore_again(restored)
+
     def _begin_pass(self) -> None:
         self._state.put_back_gradients()
         self._unsaved.inner_loop_begins()
@@ -355,6 +360,8 @@ class Job:
         are_other_ranks = self._restored is not None and self._restored.world_size != self._coordinator.world_size
         is_comparable = not (self._state.begins_anew or self._positions.skips_ahead or are_other_ranks)
         is_resumed = kind.in_memory or kind is Resume.STORAGE
+        if is_resumed:
+            self._state.sample_restored()
         restored_otherwise = self._state.find_restored_otherwise() if is_resumed and is_comparable else []
         self._verification.begin(
             objects, self.step, kind, is_comparable=is_comparable, restored_otherwise=restored_otherwise

@@ -102,6 +102,7 @@ class RankState:
         self._collector = Collector(rank, self.node, self._agreement(peers))
         self._digests = PartDigests(self._parts)
         self._saved_digests: Mapping[str, str] = {}
+        self._restored_digests: Mapping[str, str] = {}
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
         self._generators, self._rng_buffers = rng.Generators(OwnGenerators(attached, reached)), rng.Buffers()
         self._rng_read: dict[str, Any] = {}
@@ -188,16 +189,26 @@ class RankState:
         """Add digests of the attached objects, as they are now, to what was collected last: see PartDigests."""
         collected.state[part_digests.NAME] = self._digests.digest(self._collector.tensors, collected.state)
 
+    def sample_restored(self) -> None:
+        """Sample the attached objects right behind `restore`, for the two methods that follow."""
+        self._restored_digests = self._digest_now()
+
     def find_restored_otherwise(self) -> list[str]:
         """Return the attached objects that `restore` has not brought back as they were when they were saved.
 
-        Call it right behind `restore`, on a rank that has restored what a rank of the same number had saved.
+        Where another number of ranks has saved them none is known.
         """
-        saved, self._saved_digests = self._saved_digests, {}
-        if not saved:
-            return []
+        return find_differing(self._saved_digests, self._restored_digests)
+
+    def find_changed(self) -> list[str]:
+        """Return the attached objects that the script has changed since they were restored."""
+        return find_differing(self._restored_digests, self._digest_now())
+
+    def _digest_now(self) -> dict[str, str]:
+        rng_read = self._rng_read
         collected = self._collect()
-        return find_differing(saved, self._digests.digest(self._collector.tensors, collected.state))
+        self._rng_read = rng_read  # this is no boundary: they are still to be put back
+        return self._digests.digest(self._collector.tensors, collected.state)
 
     def hold_structure(self) -> None:
         """From now on `collect` refuses what a script that has just attached could not be given back."""

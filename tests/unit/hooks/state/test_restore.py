@@ -64,6 +64,7 @@ def test_an_optimizer_goes_on_bit_for_bit(name: str, into: str, tmp_path: Path) 
     parameters = list(other.parameters())
     resumed = RankState({"model": other, "optimizer": second}, (), 0, 1)
     resumed.restore(reader)
+    resumed.sample_restored()
     assert resumed.find_restored_otherwise() == []
     resumed.restore_rng()
     assert second.param_groups[0]["weight_decay"] == 0.25
