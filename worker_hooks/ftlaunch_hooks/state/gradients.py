@@ -138,6 +138,15 @@ class Gradients:
         return values
 
 
+def object_of_value(stored: str) -> str:
+    """Return the key, beginning with the name of its optimizer, under whose parameter a value is stored here.
+
+    stored: of any tensor; that of another one, also of a gradient, is returned as it is.
+    """
+    begins, ends = f"{NAME}.", _value("")
+    return stored[len(begins) : -len(ends)] if stored.startswith(begins) and stored.endswith(ends) else stored
+
+
 def _stored(key: str) -> str:
     return f"{NAME}.{key.replace('@', '@@')}"
 

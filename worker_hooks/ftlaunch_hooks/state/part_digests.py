@@ -15,12 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import xxhash
 from torch import Tensor
 
+from ftlaunch_hooks.state import gradients
 from ftlaunch_hooks.tensors.json_codec import Json
 from ftlaunch_hooks.tensors.value_samples import ValueSample
 
-NAME = "digests"
+NAME = "object_digests"
 _VALUES = 1 << 16
-"""sampled at one snapshot: all values of a small training, of a large one a few of each tensor"""
+"""sampled at one snapshot, about: all values of a small training, of a large one a few of each tensor"""
 _FEWEST_OF_ONE = 16
 
 
@@ -54,14 +55,20 @@ class PartDigests:
         }
 
     def _sample(self, found: Sequence[tuple[str, Tensor]]) -> dict[str, ValueSample]:
-        """The order is that of the keys: an optimizer may hold its tensors in another order once it was restored."""
-        each = max(_VALUES // max(len(found), 1), _FEWEST_OF_ONE)
+        """Choose the values of each object. They depend on what the object itself holds, and on nothing beside it.
+
+        The order is that of the keys: an optimizer may hold its tensors in another order once it was restored.
+        """
         of_part: dict[str, list[Tensor]] = {name: [] for name in self._names}
         for key, tensor in sorted(found, key=lambda one: one[0]):
-            name = _part_of(key, of_part)
+            name = _part_of(gradients.object_of_value(key), of_part)
             if name is not None:
                 of_part[name].append(tensor)
-        return {name: ValueSample(tensors, each) for name, tensors in of_part.items()}
+        values = _VALUES // max(len(of_part), 1)
+        return {
+            name: ValueSample(tensors, max(values // max(len(tensors), 1), _FEWEST_OF_ONE))
+            for name, tensors in of_part.items()
+        }
 
     def _digest_tree(self, name: str, tree: Mapping[str, Json]) -> str:
         """An entry that is the same object as last time is not written out again."""
