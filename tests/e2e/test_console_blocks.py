@@ -16,7 +16,10 @@ from tests.support.leftovers import mark
 
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if blocks(page)]
 NEEDS = {"dashboard.md": "starlette", "lightning.md": "lightning", "transformers.md": "transformers"}
-MINUTES = ("tutorial.md", "before-a-long-run.md")  # that each of these takes
+IN_SWEEP = (
+    *("tutorial.md", "before-a-long-run.md"),  # they take minutes
+    *("one-machine.md", "transformers.md", "lightning.md", "dashboard.md"),
+)
 RUN = [page for page in PAGES if any(block.commands and not block.reason for block in blocks(page))]
 
 
@@ -24,7 +27,7 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-MARKED = [pytest.param(page, id=name_of(page), marks=pytest.mark.slow if page.name in MINUTES else ()) for page in RUN]
+MARKED = [pytest.param(page, id=name_of(page), marks=pytest.mark.slow if page.name in IN_SWEEP else ()) for page in RUN]
 
 
 @pytest.mark.long

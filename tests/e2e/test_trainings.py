@@ -54,12 +54,12 @@ def assert_same(job: FtJob, calm: FtJob) -> None:
 @pytest.mark.parametrize(
     ("fault", "from_step"),
     [
-        ("1 22", [22]),  # in the third
-        ("0 11", [11]),  # in the first step of the second
+        pytest.param("1 22", [22], marks=pytest.mark.slow),  # in the third
+        pytest.param("0 11", [11], marks=pytest.mark.slow),  # in the first step of the second
         ("1 12;0 23;0 29", [12, 23, 29]),  # in both, and in the last step
-        ("0 between1", [10]),
-        ("1 between2;1 20;0 24", [19, 20, 24]),
-        ("1 9", [9]),  # in the first one's last step
+        pytest.param("0 between1", [10], marks=pytest.mark.slow),
+        pytest.param("1 between2;1 20;0 24", [19, 20, 24], marks=pytest.mark.slow),
+        pytest.param("1 9", [9], marks=pytest.mark.slow),  # in the first one's last step
     ],
 )
 def test_killed_it_goes_on_in_the_training_that_it_had_reached(

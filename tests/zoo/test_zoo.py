@@ -134,10 +134,10 @@ def logs(job: FtJob) -> str:
 
 
 def how_long(number: int, name: str) -> tuple[pytest.MarkDecorator, ...]:
-    """A few shapes are tried by `make test`, every fifth one in CI besides, and all by `make sweep`."""
+    """A few shapes are tried by `make test`, every tenth one in CI besides, and all by `make sweep`."""
     if name in IN_MAKE_TEST:
         return ()
-    return (pytest.mark.slow,) if number % 5 else (pytest.mark.long,)
+    return (pytest.mark.slow,) if number % 10 else (pytest.mark.long,)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=how_long(number, name)) for number, name in enumerate(ALL)])
