@@ -16,7 +16,7 @@ import enum
 import mmap
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _MAGIC = 0x464E4750524E5431
@@ -70,6 +70,8 @@ class FingerprintRing:
     def __init__(self, path: Path, sample_bytes: int, names_checksum: int) -> None:
         """Map the file, and make it where it is missing or has another layout; records of the same layout stay.
 
+        Of records of another layout `read` still returns what is not sampled: other parameters may be trained by now.
+
         Args:
             path: see ring_path.
             sample_bytes: bytes of samples in a record, a multiple of 8.
@@ -84,6 +86,7 @@ class FingerprintRing:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             is_same = os.fstat(fd).st_size == size and os.pread(fd, _LAYOUT.size, 0) == described
+            self._of_other_layout = {} if is_same else _records_without_samples(fd)
             if not is_same:
                 os.ftruncate(fd, 0)
                 os.posix_fallocate(fd, 0, size)  # ENOSPC here instead of SIGBUS later
@@ -148,7 +151,7 @@ class FingerprintRing:
 
     def read(self) -> dict[int, StepFingerprint]:
         """Return the records as they are now, by step."""
-        return _records(self.memory)
+        return {**self._of_other_layout, **_records(self.memory)}
 
     def record(self, step: int) -> StepFingerprint:
         """Return the record of a step that was begun, as it is now."""
@@ -157,6 +160,7 @@ class FingerprintRing:
 
     def forget_after(self, step: int) -> None:
         """Empty the records of all later steps; of a negative step those of all steps."""
+        self._of_other_layout = {number: one for number, one in self._of_other_layout.items() if number <= step}
         for place in range(CAPACITY):
             at = self._words_at(place)
             if self._q[at + _STEP] > step:
@@ -230,6 +234,17 @@ def _records(memory: memoryview) -> dict[int, StepFingerprint]:
         if one.parts and one.step % capacity == place:
             found[one.step] = one
     return found
+
+
+def _records_without_samples(fd: int) -> dict[int, StepFingerprint]:
+    """Return the records of a ring file of any layout, which is read whole."""
+    size = os.fstat(fd).st_size
+    records = _records(memoryview(os.pread(fd, size, 0)))
+    return {
+        step: replace(one, parts=one.parts & ~StepPart.SAMPLES, samples=b"")
+        for step, one in records.items()
+        if one.parts & ~StepPart.SAMPLES
+    }
 
 
 def _record(memory: memoryview, begin: int, stride: int) -> StepFingerprint:

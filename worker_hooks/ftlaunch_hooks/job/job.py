@@ -34,6 +34,7 @@ from ftlaunch_hooks.observe import replica_digests
 from ftlaunch_hooks.observe.loop_beginning import BeginningLoop, beginning_loop, places_of
 from ftlaunch_hooks.observe.loss_watch import LossWatch
 from ftlaunch_hooks.observe.open_step import OpenStep
+from ftlaunch_hooks.observe.reachable.saved_elsewhere import name_of_kept
 from ftlaunch_hooks.observe.step_timer import Stopwatch
 from ftlaunch_hooks.observe.unsaved.unsaved_state import UnsavedState
 from ftlaunch_hooks.passes.batch_sample import sample_of
@@ -346,7 +347,7 @@ class Job:
         self._state.put_back_generators(state)
 
     def _keep_elsewhere(self, target: object) -> None:
-        self._known[f"kept by batches() {id(target)}"] = target
+        self._known[name_of_kept(target)] = target
 
     def _moves(self, sampler: object) -> bool:
         return self._positions.moves(sampler)

@@ -68,13 +68,22 @@ def test_what_follows_a_step_is_forgotten(ring: FingerprintRing) -> None:
 
 
 @pytest.mark.parametrize(("sample_bytes", "checksum"), [(24, 7), (16, 8)])
-def test_a_ring_of_other_parameters_is_not_taken_over(
+def test_of_a_ring_of_other_parameters_all_but_the_samples_is_read(
     tmp_path: Path, ring: FingerprintRing, sample_bytes: int, checksum: int
 ) -> None:
+    """Taken out: without them a script that thaws a part of its model proves no resume from there on."""
     write(ring, 1)
+    write(ring, 2)
     other = FingerprintRing(ring_path(tmp_path, 3), sample_bytes=sample_bytes, names_checksum=checksum)
-    assert not other.read()
+    assert sorted(other.read()) == [1, 2]
+    read = other.read()[1]
+    assert (read.parts, read.random, read.loss, read.samples) == (ALL & ~StepPart.SAMPLES, 2**63 + 1, 0.5, b"")
+    other.forget_after(1)
+    assert sorted(other.read()) == [1]
     other.close()
+    third = FingerprintRing(ring_path(tmp_path, 3), sample_bytes=sample_bytes, names_checksum=checksum)
+    assert not third.read(), "the file has the new layout, and nothing was written since"
+    third.close()
 
 
 def test_the_newest_step_may_be_the_one_under_way(tmp_path: Path, ring: FingerprintRing) -> None:

@@ -22,6 +22,15 @@ _DEEP = 3  # objects in attached objects: the schedulers of a SequentialLR
 _ITEMS = 1000  # of a list or a dict: a data set may have millions
 _REACH = 6, 2000  # objects in generators: how deep, and how many
 _CONTAINERS = (dict, list, tuple)
+_OF_LOOPS = "kept by batches()"
+
+
+def name_of_kept(target: object) -> str:
+    """Return the name, among those of attached objects, of what job.batches() saves: a data set.
+
+    The loops find it through its loader, in another process, too. The name means nothing there.
+    """
+    return f"{_OF_LOOPS} {id(target)}"
 
 
 class SavedElsewhere:
@@ -34,8 +43,14 @@ class SavedElsewhere:
         self._tensors: list[Tensor] = []
         self._memory: set[int] | None = None  # addresses; found when first asked for
         self._paths: dict[int, str] | None = None
-        for target in objects.values():
-            self._add(target, _DEEP)
+        for name, target in objects.items():
+            if not name.startswith(_OF_LOOPS):
+                self._add(target, _DEEP)
+        attached = set(self._ids)
+        for name, target in objects.items():
+            if name.startswith(_OF_LOOPS):
+                self._add(target, _DEEP)
+        self._ids_of_loops = self._ids - attached
 
     def _add(self, value: Any, depth: int) -> None:
         kind = type(value)
@@ -98,6 +113,10 @@ class SavedElsewhere:
             self._memory.discard(0)
         return _memory(value) in self._memory  # type: ignore[arg-type]
 
+    def is_kept_by_loops(self, value: object) -> bool:
+        """Whether job.batches() saves a value: it is put back there, and what was seen before that means nothing."""
+        return id(value) in self._ids_of_loops
+
     def path_of(self, value: Any) -> str | None:
         """The name by which another process finds an attached object, or a module or tensor within; None for others."""
         if id(value) not in self._ids:
@@ -110,6 +129,8 @@ class SavedElsewhere:
         """The attached objects, and the modules and tensors within, by name."""
         found: dict[str, Any] = {}
         for name, target in self._objects.items():
+            if name.startswith(_OF_LOOPS):
+                continue
             found[f"attached {name}"] = target
             if issubclass(type(target), nn.Module):
                 for path, module in nn.Module.named_modules(target):

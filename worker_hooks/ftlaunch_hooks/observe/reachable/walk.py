@@ -131,7 +131,8 @@ class LoopWalk:
         self.iterators: dict[str, Any] = {}
         self._classes: set[int] = set()
         self._modules_ahead: list[str] = []
-        self._modules_seen: set[str] = set()
+        self._modules_seen: dict[int, str] = {}
+        """by id of a module's variables: the name under which they were visited"""
 
     def visit_variables(self, scope: str, holder: Any, variables: Mapping[str, Any], how: str) -> None:
         """Go through the variables of a function or a module. holder: the frame, or the module's dict."""
@@ -140,11 +141,17 @@ class LoopWalk:
             self._visit(f"{scope}:{name}", value, _Way(scope, how, name, True), _DEEP)
 
     def visit_module(self, name: str, variables: dict[str, Any], wanted: Callable[[str], bool]) -> None:
-        """Go through the variables of one of the script's modules, once. name: as it was imported."""
-        if name not in self._modules_seen:
-            self._modules_seen.add(name)
-            chosen = {key: value for key, value in list(variables.items()) if key[:2] != "__" and wanted(key)}
-            self.visit_variables(name, variables, chosen, "global")
+        """Go through the variables of one of the script's modules, once.
+
+        name: as it was imported. Two may have the same: a program that runs the script by runpy is `__main__`, too.
+        """
+        if id(variables) in self._modules_seen:
+            return
+        others = [one.partition("~")[0] for one in self._modules_seen.values()].count(name)
+        named = f"{name}~{others}" if others else name
+        self._modules_seen[id(variables)] = named
+        chosen = {key: value for key, value in list(variables.items()) if key[:2] != "__" and wanted(key)}
+        self.visit_variables(named, variables, chosen, "global")
 
     def visit_further_modules(self, dict_of: Callable[[str], dict[str, Any] | None]) -> None:
         """Go through the script's modules whose functions, classes or names were come to."""

@@ -229,6 +229,8 @@ class Survey:
             now = walk.reached.get(path)
             if now is None or path in self._known.changed or now.text == text:
                 continue
+            if walk.is_saved.is_kept_by_loops(now.value):
+                continue
             is_data = now.category in _SAID_OF_CONSTANTS if now.of_script else now.category in _FEEDS
             if is_data and _has_same_form(now.text, text) and not _is_made_by_library(walk, path):
                 other.append(path)
@@ -268,6 +270,8 @@ class Survey:
         assert self._marks is not None
         begin, marks = self._known.begin, self._marks
         for path, one in walk.reached.items():
+            if walk.is_saved.is_kept_by_loops(one.value):
+                continue
             if begin.get(path) != one.text or (one.marks and marks.get(path, one.marks) != one.marks):
                 self._known.changed[path] = None
 
