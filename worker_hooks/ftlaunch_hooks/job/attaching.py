@@ -176,6 +176,6 @@ def _join(action: str) -> Coordinator:
             " that it returned, or say with its finish() that the training is over"
         )
     if _coordinator is None:
-        page = bootstrap.own_page()
+        page = bootstrap.own_page() or bootstrap.take_page_for_launcher()
         _coordinator = Supervised(page) if page is not None else standalone.join()
     return _coordinator
