@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Collection, Mapping
 from types import FrameType
 from typing import Any
@@ -169,6 +170,11 @@ def _join(action: str) -> Coordinator:
     if bootstrap.is_forked():
         raise AttachError(
             f"cannot {action}: a rank has forked this process; the rank itself attaches, its children do not"
+        )
+    if (thread := threading.current_thread()) is not threading.main_thread():
+        raise AttachError(
+            f"cannot {action}: {action}() was called in the thread {thread.name!r}, and a rank hears in its main thread"
+            " alone that it is to stop; attach and train in the main thread, and run what goes on beside it in others"
         )
     if _job is not None and not _job.is_over:
         raise AttachError(

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.protocol import Flag
+from ftlaunch_contract.protocol import EXIT_GIVEN_UP, Flag
 
 _ENV_FILE = "TORCHELASTIC_ERROR_FILE"
 _OURS = f"{Path(__file__).parents[2]}/ftlaunch_"  # where the packages of the hooks lie
@@ -48,7 +49,7 @@ def keep(page: Page) -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         try:
             if os.getpid() == owner:  # forked children inherit the hook; their exceptions do not end the rank
-                if isinstance(error, tuple(_final)) and not isinstance(error.__cause__, OSError):
+                if _is_final(error):
                     page.raise_flag(Flag.FINAL)
                     _show_the_script_only(error, trace)
                 _write(kind, error, trace)
@@ -58,6 +59,34 @@ def keep(page: Page) -> None:
             previous(kind, error, trace)
 
     sys.excepthook = hook
+    _end_with_threads(page, owner)
+
+
+def _end_with_threads(page: Page, owner: int) -> None:
+    """From now on end this process where an error that is final ends a thread.
+
+    The thread was to train. The main thread may end well without it, and the job would count as done.
+    """
+    previous = threading.excepthook
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        error = arguments.exc_value
+        if error is None or not _is_final(error) or os.getpid() != owner:
+            previous(arguments)
+            return
+        page.raise_flag(Flag.FINAL)
+        _show_the_script_only(error, arguments.exc_traceback)
+        _write(arguments.exc_type, error, arguments.exc_traceback)
+        previous(arguments)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(EXIT_GIVEN_UP)
+
+    threading.excepthook = hook
+
+
+def _is_final(error: BaseException) -> bool:
+    return isinstance(error, tuple(_final)) and not isinstance(error.__cause__, OSError)
 
 
 def _show_the_script_only(error: BaseException, trace: TracebackType | None) -> None:
