@@ -181,6 +181,7 @@ def _join(action: str) -> Coordinator:
             f"cannot {action}: attach() was called before in this process, and that training is not over; keep the Job"
             " that it returned, or say with its finish() that the training is over"
         )
+    error_file.come_first()
     if _coordinator is None:
         page = bootstrap.own_page() or bootstrap.take_page_for_launcher()
         _coordinator = Supervised(page) if page is not None else standalone.join()

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -25,6 +26,20 @@ from ftlaunch_contract.protocol import EXIT_GIVEN_UP, Flag
 _ENV_FILE = "TORCHELASTIC_ERROR_FILE"
 _OURS = f"{Path(__file__).parents[2]}/ftlaunch_"  # where the packages of the hooks lie
 
+_Hook = Callable[[type[BaseException], BaseException, TracebackType | None], None]
+
+
+@dataclass
+class _Kept:
+    """What `keep` has installed."""
+
+    page: Page
+    owner: int
+    hook: _Hook
+
+
+_kept: _Kept | None = None
+_noted: BaseException | None = None
 _final: list[type[BaseException]] = []
 _told: list[Callable[[], None]] = []
 
@@ -44,11 +59,31 @@ def keep(page: Page) -> None:
 
     page: this rank's.
     """
-    previous, owner = sys.excepthook, os.getpid()
+    global _kept  # noqa: PLW0603 - one process is one rank
+    owner = os.getpid()
+    _kept = _Kept(page, owner, _install_hook(page, owner))
+    _end_with_threads(page, owner)
+
+
+def come_first() -> None:
+    """Have our hook called before one that the script has put in its place meanwhile: one that prints JSON, for one.
+
+    To be called as the script attaches.
+    """
+    if _kept is not None and os.getpid() == _kept.owner and sys.excepthook is not _kept.hook:
+        _kept.hook = _install_hook(_kept.page, _kept.owner)
+
+
+def _install_hook(page: Page, owner: int) -> _Hook:
+    previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        global _noted  # noqa: PLW0603 - one process is one rank
         try:
-            if os.getpid() == owner:  # forked children inherit the hook; their exceptions do not end the rank
+            # Forked children inherit the hook, and their exceptions do not end the rank. A script's hook may call one
+            # of ours that was there before it.
+            if os.getpid() == owner and error is not _noted:
+                _noted = error
                 if _is_final(error):
                     page.raise_flag(Flag.FINAL)
                     _show_the_script_only(error, trace)
@@ -59,7 +94,7 @@ def keep(page: Page) -> None:
             previous(kind, error, trace)
 
     sys.excepthook = hook
-    _end_with_threads(page, owner)
+    return hook
 
 
 def _end_with_threads(page: Page, owner: int) -> None:
