@@ -136,3 +136,32 @@ def test_the_budget_is_full_again_after_steps(job: FtJob, after: str, code: int)
     options = ("--max-restarts", "1", "--refill-after", after)
     assert run(job, "exit 1 2; exit 1 12", *options, steps=16, held=True) == code, job.stderr
     assert len(fired(job)) == 2
+
+
+HOOK_OF_ITS_OWN = """
+import json, sys
+import torch
+import ftlaunch_hooks as ft
+
+def hook(kind, error, trace):
+    print(json.dumps({"level": "error", "kind": kind.__name__}), file=sys.stderr, flush=True)
+
+sys.excepthook = hook
+job = ft.attach(model=torch.nn.Linear(2, 2))
+for step in job.steps(8):
+    if step == 3:
+        raise ValueError("loss of sample 77 is bad")
+"""
+
+
+@pytest.mark.long
+def test_an_exception_that_the_scripts_own_hook_shows_is_named(job: FtJob) -> None:
+    """Taken out: without `error_file.come_first` the rank has exited with code 1, and nothing says why."""
+    script = job.home / "train.py"
+    script.write_text(HOOK_OF_ITS_OWN)
+    job.start("--max-restarts", "0", script=script, args=(), ranks=1)
+    assert job.wait() == 1, job.stderr
+    [incident] = job.events("incident")
+    assert "rank 0 failed with ValueError: loss of sample 77 is bad after step 3" in incident["sentence"]
+    assert '{"level": "error", "kind": "ValueError"}' in job.log(0, 0), "the script's hook is called as well"
+    job.assert_clean()

@@ -59,6 +59,39 @@ def test_it_is_given_up_at_once(job: FtJob, where: str, error: str, committed: i
     job.assert_clean()
 
 
+IN_A_THREAD = """
+import threading
+import torch
+import ftlaunch_hooks as ft
+
+def train():
+    open("fired", "a").write("fired\\n")
+    job = ft.attach(model=torch.nn.Linear(2, 2))
+    for step in job.steps(8):
+        pass
+
+thread = threading.Thread(target=train, name="trainer")
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.long
+def test_a_training_in_another_thread_is_refused_and_never_done(job: FtJob) -> None:
+    """Taken out: without `_end_with_threads` the thread ends, the script ends with 0, and the job is done."""
+    script = job.home / "train.py"
+    script.write_text(IN_A_THREAD)
+    job.start(script=script, args=(), ranks=1)
+    assert job.wait() == 1, job.stderr
+    assert (job.home / "fired").read_text().splitlines() == ["fired"]
+    (incident,) = job.events("incident")
+    assert incident["verdict"] == "give up"
+    assert "cannot attach: attach() was called in the thread 'trainer'" in incident["sentence"]
+    assert "train.py" in job.stdout + job.stderr
+    assert "ftlaunch_hooks/" not in job.stdout + job.stderr, job.stdout + job.stderr
+    job.assert_clean()
+
+
 def test_a_script_that_finds_no_torch_is_given_up_at_once_with_the_remedy(job: FtJob) -> None:
     """Taken out: without its rule in configs/fault_rules.yaml it is tried again, and nothing says how to get torch."""
     script = job.home / "train.py"

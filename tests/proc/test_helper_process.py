@@ -96,6 +96,19 @@ def helpers() -> Iterator[HelperProcesses]:
     wait_for(lambda: not registry.pids, "the end of the helpers")
 
 
+@pytest.mark.parametrize("version", [(3, 10), (3, 11)])
+def test_a_module_of_ours_takes_nothing_from_the_current_directory(tmp_path: Path, version: tuple[int, int]) -> None:
+    """Taken out: with `python -m` a user's json.py ends the saver as often as it is started."""
+    if sys.version_info < version:
+        pytest.skip("this Python has no -P")
+    for name in ("json", "random", "logging", "runpy", "argparse"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the file of the user')\n")
+    (tmp_path / "given").write_text('{"a": 1}\n')
+    command = module("json.tool", "--compact", "given", version=version)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, '{"a":1}\n'), done.stderr
+
+
 def test_a_sweep_spares_all_five_helpers_and_nothing_else(tmp_path: Path) -> None:
     """Taken out by hand, for each of the five: one that start() does not register is killed, and not in `spared`."""
     command = [sys.executable, "-c", SWEEP]

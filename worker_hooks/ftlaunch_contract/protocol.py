@@ -24,6 +24,7 @@ ENV_RUN_DIR = "FTLAUNCH_RUN_DIR"  # where logs and journal lie; without a superv
 ENV_CHECKPOINT_DIR = "FTLAUNCH_CHECKPOINT_DIR"  # without a supervisor <run-dir>/checkpoints
 ENV_JOB_ID = "FTLAUNCH_JOB_ID"  # without a supervisor from the command and its directory
 ENV_ATTEMPT = "FTLAUNCH_ATTEMPT"  # the first is 0
+ENV_RANK = "FTLAUNCH_RANK"  # rank/ranks of the job: a launcher below the rank gives its processes other numbers
 ENV_SUPERVISOR = "FTLAUNCH_SUPERVISOR"  # pid:start time in clock ticks, which tells a reused pid
 ENV_NODE_RANKS = "FTLAUNCH_NODE_RANKS"  # first:count of the ranks on this node; not set: all of them
 ENV_CONTROL = "FTLAUNCH_CONTROL"  # unix socket on which a rank reports a SIGTERM that it got
@@ -207,6 +208,15 @@ def process_start_time(pid: int) -> int:
         return 0
     state, *fields = stat.rpartition(")")[2].split()
     return 0 if state in "ZX" else int(fields[18])
+
+
+def parent_of(pid: int) -> int:
+    """The pid of a process's parent, from /proc; 0 when no such process is there."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 def own_start_time() -> int:

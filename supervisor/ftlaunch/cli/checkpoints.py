@@ -18,6 +18,7 @@ from ftlaunch.checkpoints import catalog_view as view
 from ftlaunch.cli.place_first import PlaceFirst
 from ftlaunch.cli.terminal.completion import complete_run
 from ftlaunch.cli.terminal.progress import progress
+from ftlaunch.system.helper_process import module
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import Locked
@@ -133,7 +134,7 @@ def export(directory: Path, iteration: int, target: Path, to: str, name: str) ->
 
 def _converted(words: Sequence[str]) -> str:
     """Run the program that exports, and show how far it is; returns its last line. Raises click.ClickException."""
-    command, said = [sys.executable, "-m", _EXPORT, *words], ""
+    command, said = module(_EXPORT, *words), ""
     with tempfile.TemporaryFile("w+") as errors:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as program:
             assert program.stdout is not None

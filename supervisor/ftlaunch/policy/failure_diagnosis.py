@@ -15,11 +15,12 @@ from ftlaunch.common.formatting import duration, size
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.policy.cause_kinds import DISK, NODE_LOST, NUMERICAL, RESUME, RESUME_DIFFERS, SLOW
 from ftlaunch.policy.fault_rules import ANY, Facts, FaultRule, first_fitting
-from ftlaunch.policy.tracebacks import TRACEBACK, last_traceback, shortened
+from ftlaunch.policy.tracebacks import TRACEBACK, last_traceback, outermost_of_group, shortened
 
 _RSS = re.compile(r"(?:anon|file|shmem)-rss:(\d+)kB")
 _LIMIT = re.compile(r"limit (\d+) bytes$", re.MULTILINE)
 _KILLED_PID = re.compile(r"Killed process (\d+)")
+_GROUP_FRAME = re.compile(r"^ +\| ")  # what Python draws around an ExceptionGroup
 _TYPE = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
 _CRASHES = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
 
@@ -199,7 +200,8 @@ def _memory(evidence: Evidence) -> str:
 
 def _errors(trace: str) -> str:
     """The text of all exceptions of a traceback, those they came from included; not the source lines."""
-    return "\n".join(line for line in trace.splitlines() if line and not line[0].isspace())
+    lines = (_GROUP_FRAME.sub("", line) for line in trace.splitlines())
+    return "\n".join(line for line in lines if line and not line[0].isspace())
 
 
 def _trace(evidence: Evidence) -> str:
@@ -214,7 +216,7 @@ def _trace(evidence: Evidence) -> str:
 
 
 def _last_line(trace: str) -> str:
-    lines = [line for line in trace.splitlines() if line.strip()]
+    lines = [line for line in outermost_of_group(trace.splitlines()) if line.strip()]
     if lines and lines[0].startswith("Fatal Python error"):
         return lines[0]
     # What follows the last frame is the error; messages may go on, not indented, over several lines.

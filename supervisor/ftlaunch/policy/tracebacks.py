@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # torch's, once a process group is up
 TRACEBACK = "Traceback (most recent call last):"
@@ -13,6 +14,9 @@ _SYNTAX = re.compile(
 )
 _NO_FRAME = "<no Python frame>"
 _TRACE_LINES = 24
+_LONGEST_LINE = 1000  # characters: a message may be a tensor, or a whole file
+_GROUP = "  + Exception Group "
+_MEMBERS = "  +-+-"  # what stands before the first exception within a group
 
 
 def last_traceback(log: str) -> str:
@@ -38,10 +42,24 @@ def last_traceback(log: str) -> str:
     return "\n".join(lines[: end + 1]).rstrip()
 
 
+def outermost_of_group(lines: Sequence[str]) -> Sequence[str]:
+    """Return the lines of a traceback; of an ExceptionGroup's, the group's own, without the frame drawn around them."""
+    begin = next((number for number, line in enumerate(lines) if line.startswith(_GROUP)), None)
+    if begin is None:
+        return lines
+    end = next((number for number, line in enumerate(lines) if line.startswith(_MEMBERS)), len(lines))
+    return [TRACEBACK, *(line.removeprefix("  | ") for line in lines[begin + 1 : end])]
+
+
 def shortened(trace: str) -> str:
-    """At most so many lines of a trace as people read: the first and the last ones."""
-    lines = trace.rstrip().splitlines()
+    """At most so many lines of a trace as people read, and so much of each: the first and the last ones."""
+    lines = [_clip_line(line) for line in trace.rstrip().splitlines()]
     if len(lines) <= _TRACE_LINES:
         return "\n".join(lines)
     half = _TRACE_LINES // 2
     return "\n".join([*lines[:half], f"  ... {len(lines) - 2 * half} lines left out ...", *lines[-half:]])
+
+
+def _clip_line(line: str) -> str:
+    over = len(line) - _LONGEST_LINE
+    return f"{line[:_LONGEST_LINE]} ... {over} characters left out" if over > 0 else line

@@ -46,6 +46,7 @@ def rank_env(
         **_torchrun(spec, rank, attempt, place, everybodys.get("CUDA_VISIBLE_DEVICES")),
         "TORCHELASTIC_RESTART_COUNT": str(restarts),
         **_ours(spec, attempt, memory_dir, control),
+        protocol.ENV_RANK: f"{rank}/{place.world}",
         **_early(spec, everybodys),
         **({protocol.ENV_NODE_RANKS: f"{place.first}:{place.count}"} if place.nodes > 1 else {}),
     }

@@ -50,6 +50,36 @@ def test_the_sentence_says_where_a_rank_was() -> None:
     assert classify(evidence(rank=3, step=12)).sentence == "rank 3 exited with code 1 after step 12"
 
 
+GROUP = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "/home/me/train.py", line 9, in <module>
+  |     raise ExceptionGroup("many", errors)
+  | ExceptionGroup: many (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/home/me/train.py", line 5, in load
+    | ValueError: bad batch 17
+    +---------------- 2 ----------------
+    | torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
+    +------------------------------------
+"""
+
+
+def test_a_group_of_exceptions_is_named_and_its_members_are_looked_at() -> None:
+    """Taken out: the sentence names the line that Python draws below the group."""
+    cause = classify(evidence(error_file={"message": {"extraInfo": {"py_callstack": GROUP}}}))
+    assert cause.sentence.startswith("rank 0 failed with ExceptionGroup: many (2 sub-exceptions) after step 5")
+    assert cause.kind == "gpu-memory"
+
+
+def test_a_message_of_megabytes_is_cut_short() -> None:
+    """Taken out: the journal holds the whole message."""
+    cause = classify(evidence(log=CULPRIT.rstrip() + "x" * 20_000_000))
+    assert len(cause.sentence) < 300
+    assert len(cause.trace) < 3000
+    assert cause.trace.endswith("characters left out")
+
+
 def test_the_error_file_wins_over_the_log() -> None:
     file = {"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": CULPRIT}}}
     cause = classify(evidence(error_file=file, log=VICTIM))

@@ -93,19 +93,38 @@ def file_order(chunks: Iterable[Chunk]) -> list[Chunk]:
     return sorted(chunks, key=lambda c: (-DTYPE_BYTES[c.dtype], c.name))
 
 
-def tail_order(chunks: Iterable[Chunk], varying: Collection[str]) -> list[Chunk]:
-    """The order in a file where some tensors change their sizes: these come last, if all are aligned then.
+def split_off_tail(chunks: Iterable[Chunk], varying: Collection[str]) -> tuple[list[Chunk], list[Chunk]]:
+    """Split the chunks of a file into those that keep their places, and those that lie behind them.
 
-    varying: their names in the file.
+    Some of those that never change go behind the others as well, if the varying ones would not be aligned otherwise:
+    four bytes of an optimizer's step in front of a float64, for one. As few bytes as possible.
+
+    Args:
+        varying: names in the file of the chunks whose sizes change.
     """
     ordered = file_order(chunks)
-    apart = [c for c in ordered if c.name not in varying] + [c for c in ordered if c.name in varying]
-    position = 0
-    for chunk in apart:
-        if position % DTYPE_BYTES[chunk.dtype]:
-            return ordered
-        position += chunk.nbytes
-    return apart
+    fixed = [chunk for chunk in ordered if chunk.name not in varying]
+    tail = [chunk for chunk in ordered if chunk.name in varying]
+    while not lies_aligned_behind(fixed, tail):
+        # A chunk whose own odd bytes are those that are too many is the only one that has to go.
+        odd = _odd_bytes(fixed, tail)
+        uneven = [chunk for chunk in fixed if _odd_bytes([chunk], tail)]
+        fitting = [chunk for chunk in uneven if _odd_bytes([chunk], tail) == odd]
+        moved = min(fitting or uneven, key=lambda chunk: chunk.nbytes)
+        fixed.remove(moved)
+        tail = file_order([*tail, moved])
+    return fixed, tail
+
+
+def lies_aligned_behind(fixed: Iterable[Chunk], tail: Iterable[Chunk]) -> bool:
+    """Whether every chunk of `tail`, in the order of a file, is aligned behind the chunks of `fixed`."""
+    return _odd_bytes(fixed, tail) == 0
+
+
+def _odd_bytes(chunks: Iterable[Chunk], tail: Iterable[Chunk]) -> int:
+    """Return by how many bytes what follows `chunks` misses the alignment of the widest dtype in `tail`."""
+    widest = max((DTYPE_BYTES[chunk.dtype] for chunk in tail), default=1)
+    return sum(chunk.nbytes for chunk in chunks) % widest
 
 
 def read_header(fd: int) -> tuple[list[Chunk], list[int], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Collection, Mapping
 from types import FrameType
 from typing import Any
@@ -170,12 +171,18 @@ def _join(action: str) -> Coordinator:
         raise AttachError(
             f"cannot {action}: a rank has forked this process; the rank itself attaches, its children do not"
         )
+    if (thread := threading.current_thread()) is not threading.main_thread():
+        raise AttachError(
+            f"cannot {action}: {action}() was called in the thread {thread.name!r}, and a rank hears in its main thread"
+            " alone that it is to stop; attach and train in the main thread, and run what goes on beside it in others"
+        )
     if _job is not None and not _job.is_over:
         raise AttachError(
             f"cannot {action}: attach() was called before in this process, and that training is not over; keep the Job"
             " that it returned, or say with its finish() that the training is over"
         )
+    error_file.come_first()
     if _coordinator is None:
-        page = bootstrap.own_page()
+        page = bootstrap.own_page() or bootstrap.take_page_for_launcher()
         _coordinator = Supervised(page) if page is not None else standalone.join()
     return _coordinator

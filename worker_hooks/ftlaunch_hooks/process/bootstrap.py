@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import os
 import signal
 import sys
@@ -27,15 +28,49 @@ _seeds = seeds.of_environment(os.environ)  # now: what a script sets later in th
 
 def install() -> None:
     """Take the page of this rank. Without a supervisor, and in children of a rank, do nothing."""
-    global _taken, _seeds  # noqa: PLW0603 - one process is one rank
+    global _seeds  # noqa: PLW0603 - one process is one rank
     if _taken is not None or not _is_rank():
         return
     _seeds = seeds.of_environment(os.environ)  # the fork server, which may have imported this module, has no job's seed
-    page = Page(page_path(Path(os.environ[protocol.ENV_MEMORY_DIR]), int(os.environ["RANK"])))
+    page = Page(_path_of_page())
     with contextlib.suppress(OSError):  # then the supervisor sees the end of this rank only when it is over
         exit_futex.arm(page.path)
-    page.begin(int(os.environ[protocol.ENV_ATTEMPT]), os.getpid(), protocol.own_start_time())
+    _begin(page)
     _show_stacks(page)
+
+
+def take_page_for_launcher() -> Page | None:
+    """Take the page of the rank that has started this process, where that rank is a launcher without hooks.
+
+    A site's shell script sets things up, and starts Python as its child. The process that attaches is the rank then;
+    other processes of such a script may import torch, and are none. Return None where this process cannot be the rank,
+    or another one is. The supervisor signals the launcher and sees only its end, so this process offers no stacks.
+    """
+    if _taken is not None or not _is_below_rank():
+        return None
+    path = _path_of_page()
+    with path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # two processes that attach at once are not both the rank
+        page = Page(path)
+        is_taken = page.attempt == _own_attempt() and protocol.process_start_time(page.pid) == page.start_time
+        if is_taken:
+            page.close()
+            return None
+        _begin(page)
+    return page
+
+
+def _path_of_page() -> Path:
+    return page_path(Path(os.environ[protocol.ENV_MEMORY_DIR]), int(os.environ["RANK"]))
+
+
+def _own_attempt() -> int:
+    return int(os.environ[protocol.ENV_ATTEMPT])
+
+
+def _begin(page: Page) -> None:
+    global _taken  # noqa: PLW0603 - one process is one rank
+    page.begin(_own_attempt(), os.getpid(), protocol.own_start_time())
     error_file.keep(page)
     lossy_output.install()
     interpreter_end.watch(page)
@@ -88,7 +123,23 @@ def own_page() -> Page | None:
 
 def _is_rank() -> bool:
     """Whether this very process was started by the supervisor: not a DataLoader worker, not a subprocess."""
+    return os.getsid(0) == os.getpid() and os.getppid() == supervisor_of_job()
+
+
+def _is_below_rank() -> bool:
+    """Whether the leader of this process's session is a rank, and this process has its number among as many ranks.
+
+    What torchrun starts below a rank leads a session of its own.
+    """
+    supervisor, numbers = supervisor_of_job(), f"{os.environ.get('RANK')}/{os.environ.get('WORLD_SIZE')}"
+    if supervisor == 0 or os.environ.get(protocol.ENV_RANK) != numbers or _forked:
+        return False
+    return protocol.parent_of(os.getsid(0)) == supervisor
+
+
+def supervisor_of_job() -> int:
+    """The pid of the supervisor whose job this process was started in, by a rank or as one; 0 without a job."""
     identity = os.environ.get(protocol.ENV_SUPERVISOR)
     if identity is None or protocol.ENV_MEMORY_DIR not in os.environ:
-        return False
-    return os.getsid(0) == os.getpid() and os.getppid() == int(identity.partition(":")[0])
+        return 0
+    return int(identity.partition(":")[0])

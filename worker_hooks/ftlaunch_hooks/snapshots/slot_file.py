@@ -43,14 +43,12 @@ class SlotFile:
 
         pinned: GPUs will write to it. varying: the names of chunks whose sizes change.
         """
-        ordered = tensor_file.tail_order(chunks, varying)
+        self._fixed, tail = tensor_file.split_off_tail(chunks, varying)
+        ordered = self._fixed + tail
         header, _ = tensor_file.build_header(ordered)
         if varying:
             header, _ = tensor_file.build_header(ordered, 2 * len(header) + _HEADER_ROOM)
         self._header_size = len(header)
-        self._fixed = [chunk for chunk in ordered if chunk.name not in varying]
-        if ordered[: len(self._fixed)] != self._fixed:
-            self._fixed = ordered  # a tail would not be aligned
         header, offsets = tensor_file.build_header(ordered, self._header_size)
         size = _size(header, offsets, ordered)
         self.fd = _adopt(path, header, size)
@@ -69,9 +67,10 @@ class SlotFile:
         known, fixed = {chunk.name: chunk for chunk in chunks}, {chunk.name for chunk in self._fixed}
         if any(known.get(chunk.name) != chunk for chunk in self._fixed):
             return False
-        ordered = tensor_file.tail_order(chunks, known.keys() - fixed)
+        behind = tensor_file.file_order(chunk for chunk in chunks if chunk.name not in fixed)
+        ordered = self._fixed + behind
         header, offsets = tensor_file.build_header(ordered, self._header_size)
-        if ordered[: len(self._fixed)] != self._fixed or len(header) != self._header_size:
+        if not tensor_file.lies_aligned_behind(self._fixed, behind) or len(header) != self._header_size:
             return False
         size, before = _size(header, offsets, ordered), os.fstat(self.fd).st_size
         if size > before:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from pathlib import Path
 
+from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import retention, writer
 from ftlaunch_contract.checkpoint.initial import CannotLoad
 from ftlaunch_contract.checkpoint.ownership import Custody
 from ftlaunch_contract.files.dirlock import Locked
 from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import Resume
+from ftlaunch_hooks.process import bootstrap
 from ftlaunch_hooks.process.say import say
 from ftlaunch_hooks.standalone import resume_choice
 from ftlaunch_hooks.standalone.peers import Peers
@@ -23,6 +26,17 @@ from ftlaunch_hooks.standalone.settings import AloneError, Settings
 def failed(step: int) -> int:
     """What a rank writes in the place of a step whose shard it could not write."""
     return NONE - 1 - step
+
+
+def _why_locked(error: Locked, directory: Path) -> str:
+    if error.holder != bootstrap.supervisor_of_job():
+        return f"cannot attach: {error}; give this job another checkpoint directory"
+    return (
+        f"cannot attach: ftlaunch (pid {error.holder}) runs this job and saves to {directory}, and this process is none"
+        " of its ranks: another launcher (torchrun, mpirun) or a rank has started it; have ftlaunch start the script"
+        " itself, in the other launcher's place (ftlaunch --nproc-per-node 2 train.py); a job of its own below a rank"
+        f" needs another {protocol.ENV_CHECKPOINT_DIR}"
+    )
 
 
 class NodeLeader:
@@ -49,7 +63,7 @@ class NodeLeader:
             self._custody = Custody(directory, self._wait_for, say)
             self._custody.forsake_in_children()
         except Locked as error:
-            raise AloneError(f"cannot attach: {error}; give this job another checkpoint directory") from None
+            raise AloneError(_why_locked(error, directory)) from None
         except OSError as error:
             say(f"cannot lock {directory}: {error.strerror}; going on without")
 

@@ -20,7 +20,7 @@ from ftlaunch.spec import shown
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsers import Endpoint
 from ftlaunch.spec.parsing.hosts import Host
-from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.helper_process import HelperProcesses, module
 from ftlaunch.system.job_token import FROM_STDIN, secrets_of
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract.protocol import EXIT_USAGE
@@ -135,7 +135,7 @@ class Launcher:
     def _start(self, state: _HostState) -> None:
         if self._stopping:
             return
-        remote = shlex.join([sys.executable, "-P", "-m", "ftlaunch.agent.hosts.remote"])
+        remote = shlex.join(module("ftlaunch.agent.hosts.remote"))
         argv = [*self._spec.nodes.ssh, *_SSH_OPTIONS, state.name, f"exec {remote}"]
         told = self._loop, self._helpers, argv, state.name, self._outlets
         try:

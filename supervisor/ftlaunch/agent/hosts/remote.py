@@ -25,6 +25,7 @@ from typing import Any
 
 from ftlaunch.agent.hosts.outlet import Outlet
 from ftlaunch.system import processes
+from ftlaunch.system.helper_process import module
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import EXIT_USAGE
 
@@ -70,7 +71,7 @@ class Remote:
     def _start(self, order: dict[str, Any]) -> subprocess.Popen[bytes]:
         os.chdir(order["cwd"])
         agent = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ftlaunch", *order["argv"]],
+            module("ftlaunch", *order["argv"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

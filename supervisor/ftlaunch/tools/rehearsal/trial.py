@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from ftlaunch.memory.directory import memory_dir, remove_memory
 from ftlaunch.spec.job_spec import JobSpec, resolved
 from ftlaunch.system import processes
 from ftlaunch.system.control_socket import SOCKET, ask
+from ftlaunch.system.helper_process import module
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.pages.page import Page, open_pages
 from ftlaunch_contract.progress import Advance, ignore
@@ -75,7 +75,7 @@ class Trial:
 
     def start(self) -> None:
         """Start the job, or go on with it."""
-        command = [sys.executable, "-m", "ftlaunch", str(self.spec.run_dir / "job.yaml")]
+        command = module("ftlaunch", str(self.spec.run_dir / "job.yaml"))
         with (self.spec.run_dir / "terminal.log").open("ab") as out:
             self._process = subprocess.Popen(
                 command,

@@ -65,10 +65,35 @@ def test_tensors_come_and_go_behind_the_others(tmp_path: Path) -> None:
     assert len(set(inodes)) < 6, "a header that had no room for more names was made anew, with more room"
 
 
-def test_a_tail_that_would_not_be_aligned_is_no_tail(tmp_path: Path) -> None:
-    taken, odd = Taken(tmp_path), torch.zeros(3, dtype=torch.uint8)
+@pytest.mark.parametrize("wide", [torch.float32, torch.float64])
+def test_a_file_stays_where_small_tensors_would_bring_the_end_out_of_alignment(
+    tmp_path: Path, wide: torch.dtype
+) -> None:
+    """Taken out: four bytes of a step in front of float64 have the whole file made anew each time."""
+    taken, large = Taken(tmp_path), torch.randn(100_000)
+    odd = torch.zeros(3, dtype=torch.uint8)
+    steps = {f"step{number}": torch.ones(()) for number in range(3)}
+
+    def take(count: int) -> int:
+        return taken.take(large=large, odd=odd, **steps, rows=torch.randn(count, dtype=wide))
+
+    take(1)
+    second = take(2)
+    memory = taken.slot._files["opt"].tensors["large"].data_ptr()
+    for count in (3, 40, 4000, 5, 0, 6):
+        assert take(count) == second
+    assert taken.slot._files["opt"].tensors["large"].data_ptr() == memory
+    assert all(tensor.data_ptr() % tensor.itemsize == 0 for tensor in taken.slot._files["opt"].tensors.values())
+
+
+def test_a_wider_tensor_that_comes_later_has_the_file_made_anew_once(tmp_path: Path) -> None:
+    taken, step = Taken(tmp_path), torch.ones(())
+    taken.take(step=step, rows=torch.randn(1))
+    before = taken.take(step=step, rows=torch.randn(2))
+    after = taken.take(step=step, rows=torch.randn(2), wide=torch.randn(1, dtype=torch.float64))
+    assert after != before
     for count in range(1, 5):
-        taken.take(odd=odd, rows=torch.randn(count))
+        assert taken.take(step=step, rows=torch.randn(2), wide=torch.randn(count, dtype=torch.float64)) == after
 
 
 @pytest.mark.parametrize("also", [{}, {"other": torch.ones(2)}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
 from types import GeneratorType
 from typing import Any
 
@@ -45,5 +46,18 @@ def is_lost_iterator(value: Any, saved: SavedElsewhere) -> bool:
     """Whether an iterator begins anew after a resume: it reads nothing that knows where it is."""
     if issubclass(type(value), io.IOBase):
         return type(value).__module__ == "_io" and not value.closed and value.readable()  # not a log that is written
+    if _is_endless_repeat(value):
+        return any(is_lost_iterator(held, saved) for held in gc.get_referents(value))
     iterates = kind_of_type(type(value)).category is Category.ITERATOR
     return iterates and not saved(value) and not saved.is_read_by(value)
+
+
+def _is_endless_repeat(value: Any) -> bool:
+    """Whether an iterator hands out one object for ever: it has no position that could be lost."""
+    if type(value) is not itertools.repeat:
+        return False
+    try:
+        value.__length_hint__()
+    except TypeError:
+        return True
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -236,6 +237,18 @@ def test_iterators_that_were_made_before(told: Any) -> None:
             next(three)
 
     assert told(loop, {"sampler": sampler}) == ["loop.shuffled", "three"]
+
+
+def test_one_object_for_ever_has_no_position_and_so_often_has_one(told: Any) -> None:
+    """Taken out: `repeat(None)` beside job.steps() is told as what begins anew."""
+
+    def loop(boundary: Callable[[], None]) -> None:
+        nothing, four, lines = itertools.repeat(None), itertools.repeat(None, 4), itertools.repeat(iter([1, 2, 3, 4]))
+        for _, _, _, line in zip(range(3), nothing, four, lines, strict=False):
+            boundary()
+            next(line)
+
+    assert told(loop, {}) == ["four", "lines"]
 
 
 def test_a_tensor_without_memory_and_an_object_that_raises(told: Any) -> None:
