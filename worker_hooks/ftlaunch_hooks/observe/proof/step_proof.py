@@ -127,17 +127,18 @@ class StepProof:
         self._note(step, must_wait=True)
         now = self._ring.record(step)
         before = found if self._is_same_state(found.get(step), now, is_in_memory=kind.in_memory) else {}
+        self._restored = before.get(step)
         if is_resumed and is_comparable and not any(number > step for number in before):
             sizes = {"sample_bytes": self._samples.bytes_needed, "names_checksum": self._samples.checksum}
             stopped = read_copy(copy, **sizes)
             before = stopped if self._is_same_state(stopped.get(step), now, is_in_memory=False) else {}
+            self._restored = self._restored or before.get(step)
         self._before = {number: one for number, one in before.items() if number > step}
         if not self._before:
             self._ring.forget_after(step)
         self._newest_before = max(self._before, default=-1)
         self._ahead = len(self._before)
         self._previous = now.samples
-        self._restored = before.get(step)
         self._list_names()
         if restored_otherwise:
             first = len(self._samples.names) + self._objects.index(restored_otherwise[0])
