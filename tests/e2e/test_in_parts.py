@@ -92,6 +92,7 @@ def test_a_new_schedule_at_the_same_share_of_the_data(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_new_data_that_no_word_announces_is_refused(job: FtJob) -> None:
     start(job, 10)
     end(job)

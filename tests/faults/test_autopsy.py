@@ -99,6 +99,7 @@ def test_the_ranks_disagree_and_all_are_in_the_same_collective(job: FtJob) -> No
     ), cut
 
 
+@pytest.mark.long
 def test_a_rank_that_never_comes(job: FtJob) -> None:
     [incident] = hangs(job, "startup", startup="6s")
     assert incident["rank"] == 1
@@ -144,6 +145,7 @@ def test_told_to_stop_in_the_middle_of_it(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_the_collectives_own_time_out_comes_first(job: FtJob) -> None:
     """Ranks 0 and 2 die of it, long before the hang timeout: the rank that sleeps is named all the same.
 

@@ -44,6 +44,7 @@ def test_a_job_that_was_told_to_stop_goes_on_bit_for_bit(place: str, job: FtJob,
     _compare(job, tmp_path / "calm", tmp_path / "broken", place)
 
 
+@pytest.mark.long
 def test_a_job_that_has_ended_makes_no_epoch_more(job: FtJob, tmp_path: Path) -> None:
     _run(job, tmp_path / "first", "--epochs", "2")
     assert job.wait() == 0, job.stderr

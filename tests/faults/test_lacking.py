@@ -66,6 +66,7 @@ def test_a_stop_and_a_killed_supervisor_without_pidfd(job: FtJob) -> None:
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_a_run_dir_without_locks(job: FtJob, calm: FtJob) -> None:
     """A second supervisor of another job is refused, a killed one is followed at once, nothing stays in memory.
 

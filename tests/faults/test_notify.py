@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 
+import pytest
 from tests.support.harness import FtJob
 from tests.support.leftovers import alive
 from tests.support.notified import SECRET, Hook, notifiers, outcomes, start, told, writer
@@ -57,6 +58,7 @@ def test_given_up_is_told(job: FtJob) -> None:
     assert [body["notify"] for body in told(job.home / "told")] == ["incident", "give_up"]
 
 
+@pytest.mark.long
 def test_half_of_a_silence_is_told_once_and_again_for_another_silence(job: FtJob) -> None:
     start(job, {"command": writer(job.home / "told")}, steps=1_000_000, options=("--hang-timeout", "8s"))
     for count in (1, 2):

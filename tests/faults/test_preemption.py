@@ -54,6 +54,7 @@ def test_a_command_that_ends_with_0_stops_the_job(job: FtJob, command: str, comp
     assert job_stderr.count("cannot tell whether") == bool(complaint), "a complaint is said once"
 
 
+@pytest.mark.long
 def test_a_command_that_hangs_is_ended_and_asked_again(job: FtJob) -> None:
     """The training goes on meanwhile."""
     command = "test -e asked && exit 0; touch asked; sleep 1000 & wait"

@@ -39,6 +39,7 @@ def test_a_resume_that_is_exact_is_verified(job: FtJob) -> None:
     assert f"verified; the {found['steps']} steps made again were the same" in job.stderr
 
 
+@pytest.mark.long
 def test_the_step_under_way_is_enough(job: FtJob) -> None:
     """A snapshot at every step: nothing but the loss of the step under way is left to compare."""
     start(job, kill="0:11:after")
@@ -103,6 +104,7 @@ def test_verification_can_be_turned_off(job: FtJob) -> None:
     assert job.events("resume_verified") == [], "no step was made again"
 
 
+@pytest.mark.long
 def test_status_and_report_tell_of_a_difference(job: FtJob) -> None:
     start(job, "--memory-interval", "5", differs="state", kill="0:13:after", steps="2000")
     job.wait_event("resume_differs")

@@ -41,6 +41,7 @@ def test_the_others_go_on_and_a_restart_goes_back_to_what_all_have(
     job.assert_clean()
 
 
+@pytest.mark.long
 def test_the_rank_that_sleeps_is_blamed(job: FtJob) -> None:
     """Not the one that has made fewer steps because it has fewer: `front` in laggard()."""
     run(job, (20, 6), "--hang-timeout", "1s", "--teardown-timeout", "3s", SLEEP="0 12")

@@ -38,6 +38,7 @@ def fingerprints(seed: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in done.stdout.splitlines())
 
 
+@pytest.mark.long
 def test_two_processes_agree_but_for_what_they_have_made_otherwise() -> None:
     """A set has no order, a dict that was made of one has. Tried: it fails where a set's order counts."""
     one, other = fingerprints("1"), fingerprints("2")

@@ -74,6 +74,9 @@ class EtcdCluster:
         """Which member leads; waits until one does that a majority follows."""
 
         def leads() -> int | None:
+            for number, process in list(self._running.items()):
+                if process.poll() is not None:  # another program has taken its port in the meantime
+                    self.start(number)
             told = [status for number in self._running if (status := self._status(number)) is not None]
             leaders = {status["leader"] for status in told if int(status.get("leader", "0"))}
             if len(leaders) != 1 or len(told) <= len(self.ports) // 2:
@@ -102,6 +105,7 @@ class EtcdCluster:
 
     def stop(self, number: int) -> None:
         """SIGSTOP: it answers nobody, and its connections stay. Returns once the last of its threads has stopped."""
+        assert self._running[number].poll() is None, (self.home / f"log{number}").read_text()
         self._running[number].send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._running[number].pid, os.WSTOPPED)
 

@@ -23,7 +23,7 @@ from tests.support.harness import FtJob
 from tests.support.ranks import PRELOAD
 
 SHAPES = Path(__file__).parent / "shapes"
-IN_MAKE_TEST = ("ema_data", "late_group")
+IN_MAKE_TEST = ("late_group",)
 KILLS = "0:6:memory {last}:13:storage"
 
 

@@ -167,12 +167,13 @@ def describe_proof(proof: ResumeProof, name: str = "") -> str:
             " kernels that are not deterministic do that"
         )
     if deviation.step == at:
-        done = f"rank {deviation.rank} has restored step {at}"
-    else:
-        done = f"step {deviation.step} was made again on rank {deviation.rank},"
+        return (
+            f"the resumed run differs: rank {deviation.rank} has restored step {at},"
+            f" {describe_deviation(deviation, name)}; the run is not exact from there on"
+        )
     return (
-        f"the resumed run differs: {done} {describe_deviation(deviation, name)}; the run is not exact from step"
-        f" {deviation.step} on"
+        f"the resumed run differs: step {deviation.step} was made again on rank {deviation.rank},"
+        f" {describe_deviation(deviation, name)}; the run is not exact from step {deviation.step} on"
     )
 
 

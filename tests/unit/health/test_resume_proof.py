@@ -148,8 +148,8 @@ def test_another_head_has_told_what_was_complete(tmp_path: Path) -> None:
          "the resumed run differs: step 12 was made again on rank 0, with another value of `fc.weight` (1 before, 2"
          " now); the run is not exact from step 12 on"),
         (conclude(10, {1: Proof(V.DIFFERENT, 10, what=ProofPart.OBJECT, parameter=1)}, 2), "ema",
-         "the resumed run differs: rank 1 has restored step 10 with another state of `ema` than was saved; the run is"
-         " not exact from step 10 on"),
+         "the resumed run differs: rank 1 has restored step 10, with another state of `ema` than was saved; the run is"
+         " not exact from there on"),
         (conclude(10, {0: ROUNDED}, 1), "",
          "resumed at step 10: verified but for rounding; step 11 was made again on rank 0 from the same batch and"
          " random numbers, with another loss (1 before, 1.0000000000000009 now); kernels that are not"

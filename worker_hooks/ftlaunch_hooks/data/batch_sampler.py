@@ -72,6 +72,8 @@ class PositionedSampler(Sampler[list[int]]):
         self.global_batch = batch_size * world_size
         """samples of a step, over all ranks"""
         self._fixed = dict(fixed)
+        self.batches_differ = False
+        """a step takes another number of samples than it took when the position was saved"""
         self._read_ahead = False
         self._skipped: skipped_samples.Spans = ()
         leave_generators_alone(PositionedSampler, _consumed)
@@ -123,7 +125,8 @@ class PositionedSampler(Sampler[list[int]]):
                     "where attach(anew=...) gives a word for it"
                 )
         before = global_batch_of(state) or self.global_batch
-        if before != self.global_batch and not self._rank:
+        self.batches_differ = before != self.global_batch
+        if self.batches_differ and not self._rank:
             say(_OTHER_BATCH.format(now=self.global_batch, before=before))
 
     def _expect_not_read(self) -> None:

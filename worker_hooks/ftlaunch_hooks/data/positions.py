@@ -39,8 +39,7 @@ class Positions:
         kept = {name: target for name, target in objects.items() if name not in frozen}
         self._moved: list[Position] = [target for target in kept.values() if _is_position(target)]
         self.any = bool(self._moved)
-        self.skips_ahead = False
-        """samples that follow are passed over: a run that has resumed is to be another one than it was"""
+        self._skips_ahead = False  # samples that follow are passed over
         self._loaders = {name: target for name, target in kept.items() if isinstance(target, DataLoader)}
         for name, loader in self._loaders.items():
             if _is_position(loader.batch_sampler) or _is_position(loader.sampler):
@@ -92,10 +91,16 @@ class Positions:
         """
         if not spans or not self.skippable:
             return
-        self.skips_ahead = spans[-1][1] > self._moved[0].consumed
+        self._skips_ahead = spans[-1][1] > self._moved[0].consumed
         sampler = self._moved[0]
         assert isinstance(sampler, PositionedSampler)
         sampler.skip(spans)
+
+    def are_moved_on_otherwise(self) -> bool:
+        """Whether batches are to be other ones than they were before the resume: samples are left out, or batches
+        are larger or smaller.
+        """
+        return self._skips_ahead or any(getattr(one, "batches_differ", False) for one in self._moved)
 
     def with_workers(self) -> list[str]:
         """Names of the loaders that fetch in workers."""

@@ -359,7 +359,7 @@ class Job:
         self._state.hold_structure()
         self._boundary.open(self.step, kind)
         are_other_ranks = self._restored is not None and self._restored.world_size != self._coordinator.world_size
-        is_comparable = not (self._state.begins_anew or self._positions.skips_ahead or are_other_ranks)
+        is_comparable = not (self._state.begins_anew or self._positions.are_moved_on_otherwise() or are_other_ranks)
         is_resumed = kind.in_memory or kind is Resume.STORAGE
         if is_resumed:
             self._state.sample_restored()
