@@ -11,6 +11,8 @@ import random
 import numpy as np
 import torch
 from collections import OrderedDict, deque
+import pytest
+
 from ftlaunch_hooks.observe.reachable.fingerprints import fingerprint
 
 words = [f"word{number}" for number in range(50)]
