@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import random
 import numpy as np
 import torch
 from collections import OrderedDict, deque
-import pytest
-
 from ftlaunch_hooks.observe.reachable.fingerprints import fingerprint
 
 words = [f"word{number}" for number in range(50)]
