@@ -64,4 +64,7 @@ def format_duration(seconds: float) -> str:
 
 def _without_exponent(seconds: float) -> str:
     digits, _, exponent = repr(seconds).partition("e-")
-    return f"{seconds:.{len(digits.partition('.')[2]) + int(exponent)}f}" if exponent else digits
+    if not exponent:
+        return digits
+    # the digits of repr() themselves: to round to as many decimals may give others, which are read back as another float
+    return "0." + "0" * (int(exponent) - 1) + digits.replace(".", "")

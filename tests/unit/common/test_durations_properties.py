@@ -15,6 +15,7 @@ from ftlaunch.common.durations import LONGEST, format_duration, parse_duration
 @example(1e-10)
 @example(0.009)  # 9 times 0.001 is not 0.009
 @example(1.0000000001)
+@example(2.0**-24)  # its last digit lies between two
 def test_a_duration_that_is_written_is_read_back_exactly(seconds: float) -> None:
     assert parse_duration(format_duration(seconds)) == seconds
 
