@@ -66,5 +66,5 @@ def _without_exponent(seconds: float) -> str:
     digits, _, exponent = repr(seconds).partition("e-")
     if not exponent:
         return digits
-    # the digits of repr() themselves: to round to as many decimals may give others, which are read back as another float
+    # the digits of repr() themselves: rounded to as many decimals they may be others, and read back as another float
     return "0." + "0" * (int(exponent) - 1) + digits.replace(".", "")
