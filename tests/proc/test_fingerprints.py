@@ -21,10 +21,11 @@ values = {
     "tensor": torch.arange(1000.0), "columns": torch.arange(12.0).reshape(3, 4).t(), "array": np.arange(9),
     "generator": random.Random(3), "numpy": np.random.default_rng(3), "torch": torch.Generator().manual_seed(3),
     "set": set(words), "frozen": frozenset(words),
+    "by id": {id(word): word for word in words},
     "vocabulary": {word: at for at, word in enumerate(set(words))},
 }
 for name, value in values.items():
-    print(name, fingerprint(value, [], lambda value: False))
+    print(name.replace(" ", "_"), fingerprint(value, [], lambda value: False))
 """
 
 

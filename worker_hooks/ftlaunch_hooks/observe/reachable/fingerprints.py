@@ -35,6 +35,8 @@ _NEAR_PART = 0.05  # of what a clock shows: every small number is near to a cloc
 _PROCESS = os.getpid()
 _OF_PROCESS = frozenset(("pid", "fd", "fileno", "port"))  # names of numbers
 _ENDS_OF_PROCESS = ("_pid", "_fd", "_fileno", "_port")
+_ADDRESSES = range(1 << 45, 1 << 47, 8)
+"""where 64-bit Linux has a process's objects: a dict whose keys are id()s has others in each process"""
 _SINCE = 1e9  # seconds since 1970: no wall clock shows less
 
 Marks = list[tuple[int, int]]
@@ -125,13 +127,23 @@ def _texts(value: Any, marks: Marks, is_saved: IsSaved, depth: int) -> Iterator[
     few = container_sample(value)
     if base is dict:
         for key, element in few:
-            yield _text(key, marks, is_saved, depth)
+            yield "address" if _is_address(key) else _text(key, marks, is_saved, depth)
             yield _text(element, marks, is_saved, depth)
     elif base in (set, frozenset):
         yield from sorted(_text(element, marks, is_saved, depth) for element in few)
     else:
         for element in few:
             yield _text(element, marks, is_saved, depth)
+
+
+def keys_text(value: Any) -> str:
+    """The texts of a dict's keys that are numbers or words, one behind the other."""
+    keys = [key for key in dict.keys(value) if kind_of_type(type(key)).category is Category.SCALAR]
+    return "".join("address" if _is_address(key) else scalar_text(key) for key in keys)
+
+
+def _is_address(key: object) -> bool:
+    return type(key) is int and key in _ADDRESSES
 
 
 def base_of_container(value: Any) -> Any:

@@ -26,11 +26,11 @@ from ftlaunch_hooks.observe.reachable.fingerprints import (
     digest,
     fingerprint,
     is_of_this_process,
+    keys_text,
     scalar_text,
     tensors_fingerprint,
 )
 from ftlaunch_hooks.observe.reachable.kinds import (
-    SCALARS,
     Category,
     instance_dict,
     is_library,
@@ -258,7 +258,7 @@ class LoopWalk:
     def _text_of_container(self, value: Any, marks: Marks, name: str) -> str:
         if not self.holds_holders(value):
             return fingerprint(value, marks, self.is_saved)
-        keys = "".join(scalar_text(key) for key in dict.keys(value) if type(key) in SCALARS) if _is_dict(value) else ""
+        keys = keys_text(value) if _is_dict(value) else ""
         return f"{name} {container_length(value)} of objects {digest(keys)}"
 
     def holds_holders(self, value: Any, depth: int = 3) -> bool:
