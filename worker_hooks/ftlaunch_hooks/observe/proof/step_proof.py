@@ -37,7 +37,7 @@ from ftlaunch_hooks.observe.proof.process_state import (
 from ftlaunch_hooks.process.say import say
 
 _LONG_STEP_SECONDS = 0.01
-_SHARE_OF_LONG_STEPS, _SHARE_OF_SHORT_STEPS = 0.008, 0.03
+_SHARE_OF_LONG_STEPS, _SHARE_OF_SHORT_STEPS = 0.008, 0.02
 """of a step's time: what its fingerprint may take; where it takes more, only every n-th step is noted in full"""
 _FORGETTING = 0.1
 """share of a new measurement in the running means of costs and of step times"""

@@ -195,7 +195,7 @@ def test_steps_that_are_too_short_are_not_all_noted_in_full(directory: Path) -> 
     del life.proof._pace  # type: ignore[method-assign]
     for _ in range(64):
         life.proof._pace(1e-4, took=1e-4)
-    assert life.proof._every == 34
+    assert life.proof._every == 50
     for _ in range(64):
         life.proof._pace(1e-4, took=0.05)
     assert life.proof._every == 1
