@@ -150,11 +150,21 @@ class StepProof:
         seen_losses.listen(self._note_seen_loss)
 
     def check_random_numbers(self) -> None:
-        """Training begins, and the generators were put back: compare them with those of the snapshot, once."""
+        """Training begins, and the generators were put back: compare them with those of the snapshot, once.
+
+        Only now they are those of the step at which this process resumes, and are noted for the process after this one.
+        """
         before, self._restored = self._restored, None
-        if before is None or not before.parts & StepPart.ALL_RANDOM:
-            return
-        if fingerprint_random_numbers(has_all_generators=True) != before.random:
+        now = fingerprint_random_numbers(has_all_generators=True)
+        step = self._step - 1
+        self._ring.finish(
+            step,
+            random=now,
+            rates=fingerprint_learning_rates(self._optimizers),
+            has_samples=bool(self._ring.record(step).parts & StepPart.SAMPLES),
+            has_all_generators=True,
+        )
+        if before is not None and before.parts & StepPart.ALL_RANDOM and now != before.random:
             self._differs(before.step, StepDifference(ProofPart.RANDOM, is_rounding=False))
 
     def _is_same_state(self, before: StepFingerprint | None, now: StepFingerprint, *, is_in_memory: bool) -> bool:
@@ -228,7 +238,7 @@ class StepProof:
         if step <= self._newest_before:
             self._compare(step)
         elif in_full or step % self._every == 0:
-            self._note(step, must_wait=in_full)
+            self._note(step, must_wait=in_full, has_all_generators=step % _RARELY == 0)
             cost = time.perf_counter() - began
             self._pace(cost, took=began - self._begun)
         self._begin_step(step + 1)
@@ -254,7 +264,6 @@ class StepProof:
 
         must_wait: also for what a device has yet to compute. has_all_generators: with Python's and NumPy's, too.
         """
-        has_all_generators = has_all_generators or step % _RARELY == 0
         if self._staging is None:
             has_samples = self._samples.gather(step, self._ring.memory, self._ring.samples_at(step))
         else:
@@ -292,7 +301,7 @@ class StepProof:
 
     def _compare(self, step: int) -> None:
         before = self._before.pop(step, None)
-        has_all_generators = before is not None and bool(before.parts & StepPart.ALL_RANDOM)
+        has_all_generators = step % _RARELY == 0 or (before is not None and bool(before.parts & StepPart.ALL_RANDOM))
         self._note(step, must_wait=True, has_all_generators=has_all_generators)
         now = self._ring.record(step)
         previous = self._previous if self._samples.is_one_turn else b""

@@ -217,3 +217,27 @@ def test_random_numbers_that_were_not_put_back_are_told_as_training_begins(direc
         assert again.told.verdict is verdict
         assert again.told.what is (ProofPart.RANDOM if forgets else ProofPart.NOTHING)
         again.die()
+
+
+@pytest.mark.parametrize("notes", [True, False])
+def test_a_life_that_makes_no_step_leaves_the_numbers_that_were_put_back(directory: Path, notes: bool) -> None:
+    """Taken out: the numbers that the script had drawn before attach() were noted for every eighth step: a false alarm.
+
+    notes: whether training began in that life; else nothing is compared in the next one.
+    """
+    life = Life(directory, 0, Resume.FRESH).live(8)
+    random.seed(4)
+    life.proof.note_snapshot(8)
+    life.die()
+    random.seed(99)
+    between = Life(directory, 8, Resume.STORAGE)
+    if notes:
+        random.seed(4)
+        between.proof.check_random_numbers()
+    between.die()
+    random.seed(98)
+    again = Life(directory, 8, Resume.MEMORY)
+    random.seed(4)
+    again.proof.check_random_numbers()
+    assert again.told.verdict is ProofVerdict.UNVERIFIED
+    assert again.told.what is ProofPart.NOTHING
