@@ -122,7 +122,8 @@ def resumed(rank: int, memory: Path, checkpoints: Path) -> list[tuple[list[str],
 def test_a_killed_job_goes_on_bit_for_bit_from_memory_and_from_storage(memory: Path, tmp_path: Path) -> None:
     expected = on_ranks(2, undisturbed)
     make_pages(memory, 2)
-    with pytest.raises(mp.ProcessExitedException):
+    # the other rank fails over the dead one, and may be seen first
+    with pytest.raises((mp.ProcessExitedException, mp.ProcessRaisedException)):
         on_ranks(2, killed, memory, tmp_path)
     pages = open_pages(memory, 2)
     assert set(pages[1].slot_steps()) == {KILLED_AT - 2, KILLED_AT - 1, NONE}
