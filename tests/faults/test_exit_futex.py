@@ -26,11 +26,12 @@ def test_the_others_leave_meanwhile(job: FtJob) -> None:
     dying = job.events("rank_dying")[0]
     assert (dying["rank"], dying["signal"]) == (1, "SIGKILL")
     ends = [(event["rank"], event["code"]) for event in job.events("rank_exited")][:3]
-    assert sorted(ends[:2]) == [(0, -signal.SIGTERM), (2, -signal.SIGTERM)], ends
-    assert ends[2] == (1, -signal.SIGKILL)
+    assert sorted(ends) == [(0, -signal.SIGTERM), (1, -signal.SIGKILL), (2, -signal.SIGTERM)], ends
+    assert ends[0][0] != 1, "on a busy machine one of the others may take as long as the dying one"
     (incident,) = job.events("incident")
     assert (incident["kind"], incident["rank"]) == ("killed", 1), "not one of those that left because of it"
-    assert incident["mono"] > job.events("rank_exited")[2]["mono"], "judged once its exit status is there"
+    dead = next(event for event in job.events("rank_exited") if event["rank"] == 1)
+    assert incident["mono"] > dead["mono"], "judged once its exit status is there"
     job.assert_clean()
 
 
