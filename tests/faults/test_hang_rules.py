@@ -22,7 +22,7 @@ def start(job: FtJob, shape: str, *limits: str) -> None:
         ("hung_at_the_end", ("--exit-timeout", "2s"), "exit", {0}, "rank 0 has neither ended nor moved on for"),
         ("hung_in_teardown", ("--teardown-timeout", "2s"), "progress", {0, 1}, "is hung in teardown after step 20"),
         ("hung_in_evaluation", ("--eval-timeout", "2s"), "progress", {1}, "rank 1 is hung in evaluation after step 20"),
-        ("hung_without_a_word", ("--log-timeout", "3s"), "log", {0, 1}, "no rank has written a line of log for"),
+        ("hung_without_a_word", ("--log-timeout", "6s"), "log", {0, 1}, "no rank has written a line of log for"),
         ("hung_and_idle", ("--idle-timeout", "2s"), "idle", {0, 1}, "no rank has used a processor, read, written or"),
     ],
 )

@@ -100,7 +100,7 @@ class RankState:
         self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
         self._gradients, self._compiled = _gradients(kept, self._names), CompiledShapes()
         self._collector = Collector(rank, self.node, self._agreement(peers))
-        self._digests = PartDigests(self._parts)
+        self._digests = PartDigests(name for name in self._parts if not _is_of_adapter(kept[name]))
         self._saved_digests: Mapping[str, str] = {}
         self._restored_digests: Mapping[str, str] = {}
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
@@ -384,6 +384,14 @@ class RankState:
     def settle_rng(self) -> None:
         """The moment at which the random numbers were saved has come, and is over: they go on from there."""
         self._rng_read = {}
+
+
+def _is_of_adapter(target: object) -> bool:
+    """Whether an adapter of ours has attached an object of its own.
+
+    It tells where its framework's loop is, and that loop is not there yet when its state is restored.
+    """
+    return type(target).__module__.startswith("ftlaunch_hooks.adapters.")
 
 
 def _module_tree(part: ModulePart, state: Mapping[str, Json], saved: SavedTensors) -> Mapping[str, Json]:
