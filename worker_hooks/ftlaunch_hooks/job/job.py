@@ -361,7 +361,7 @@ class Job:
         are_other_ranks = self._restored is not None and self._restored.world_size != self._coordinator.world_size
         is_comparable = not (self._state.begins_anew or self._positions.are_moved_on_otherwise() or are_other_ranks)
         is_resumed = kind.in_memory or kind is Resume.STORAGE
-        if is_resumed:
+        if self._restored is not None:  # also where another job's checkpoint is gone on from
             self._state.sample_restored()
         restored_otherwise = self._state.find_restored_otherwise() if is_resumed and is_comparable else []
         self._verification.begin(

@@ -8,12 +8,25 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 import xxhash
 from torch import Tensor
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class _Sampled(NamedTuple):
+    """The sampled values of one tensor, as integers: a NaN is compared bit for bit."""
+
+    words: Tensor
+    """a line of the sampled values; of a tensor that is not contiguous all of its values"""
+    places: Tensor | None
+    """of a tensor that is not contiguous: which values, as if it were a line"""
+
+    def read(self) -> Tensor:
+        return self.words if self.places is None else self.words.take(self.places)
 
 
 class ValueSample:
@@ -26,27 +39,25 @@ class ValueSample:
             tensors: local and strided, in an order that is the same wherever the samples are compared.
             values_each: how many of each tensor are sampled, about; of one that has less than twice as many, all.
         """
-        self._views: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+        self._sampled: dict[tuple[torch.device, torch.dtype], list[_Sampled]] = {}
         for tensor in tensors:
             if tensor.numel():
-                views = _sampled_views(tensor, values_each)
-                self._views.setdefault((tensor.device, views[0].dtype), []).extend(views)
+                one = _sampled(tensor, values_each)
+                self._sampled.setdefault((tensor.device, one.words.dtype), []).append(one)
 
     def digest(self) -> int:
         """Hash the sampled values, as they are now. Waits for what is queued on a device. Returns 64 bits, unsigned."""
         found = xxhash.xxh3_64()
-        for views in self._views.values():
-            values = torch.cat(views).cpu()
+        for sampled in self._sampled.values():
+            values = torch.cat([one.read() for one in sampled]).cpu()
             found.update(ctypes.string_at(values.data_ptr(), values.nbytes))
         return found.intdigest()
 
 
-def _sampled_views(tensor: Tensor, values_each: int) -> list[Tensor]:
-    """One-dimensional views of the sampled values, as integers: a NaN is compared bit for bit."""
+def _sampled(tensor: Tensor, values_each: int) -> _Sampled:
     plain = torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor) if tensor.is_complex() else tensor
     words = plain.view(_WORDS[plain.element_size()])
     distance = max(words.numel() // values_each, 1) | 1  # odd: a row has a power of two values, often
     if words.is_contiguous():
-        return [words.view(-1)[::distance]]
-    places = torch.arange(0, words.numel(), distance)
-    return [words[tuple(place)].view(1) for place in torch.stack(torch.unravel_index(places, words.shape), 1).tolist()]
+        return _Sampled(words.view(-1)[::distance], None)
+    return _Sampled(words, torch.arange(0, words.numel(), distance, device=words.device))
