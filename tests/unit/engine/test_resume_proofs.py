@@ -137,6 +137,7 @@ def test_a_kill_behind_a_snapshot_goes_one_snapshot_further_back(tmp_path: Path,
             ring = FingerprintRing(ring_path(world.pages.directory, rank), sample_bytes=0, names_checksum=1)
             for step in (6, 7, 8):
                 ring.begin(step)
+                ring.note_loss(step, 0.5)
                 ring.finish(step, random=1, rates=1, has_samples=False)
             ring.begin(9)
             ring.close()

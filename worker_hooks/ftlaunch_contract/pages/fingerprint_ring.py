@@ -40,6 +40,10 @@ class StepPart(enum.IntFlag):
     ALL_RANDOM = 32  # the random numbers are those of all generators, and not of torch's alone
 
 
+TELLING = StepPart.BATCH | StepPart.LOSS | StepPart.SAMPLES
+"""a step of which none of these is known verifies nothing: random numbers alone may be the same by seeding"""
+
+
 @dataclass(frozen=True)
 class StepFingerprint:
     """What one rank has noted of one step.
@@ -214,7 +218,7 @@ def newest_step(directory: Path, rank: int) -> int:
         newest = -1
         for place in range(capacity):
             step, parts = _RECORD.unpack(os.pread(fd, _RECORD.size, _HEADER.size + place * stride))[:2]
-            if parts and step % capacity == place:
+            if parts & TELLING and step % capacity == place:
                 newest = max(newest, step)
         return newest
     finally:

@@ -32,12 +32,14 @@ from torch import Tensor
 from ftlaunch_contract.pages.page import NONE, Page
 from ftlaunch_contract.pages.waiting import wait_until
 from ftlaunch_contract.pages.words import REPLICAS
-from ftlaunch_contract.protocol import Flag
+from ftlaunch_contract.protocol import Flag, process_start_time
 from ftlaunch_hooks.tensors.value_samples import ValueSample
 
 _ROUNDS = 2  # in a page: this one and the one before
 _ENTRY = REPLICAS.count // _ROUNDS  # words: step + 1, then for each bucket a digest of what is held, and of values
 _BUCKETS = (_ENTRY - 1) // 2
+_ROUND_SECONDS = 0.2
+"""after so long it is looked whether the ranks that are waited for are alive"""
 
 Digests = tuple[int, ...]  # one a bucket; 0: this rank holds nothing of it
 _EMPTY: Digests = (0,) * _BUCKETS
@@ -170,7 +172,8 @@ class ReplicaAgreement:
         """Wait until the ranks at these places have written the round of `step`.
 
         False past the deadline (monotonic seconds), when this rank is told to leave meanwhile, or when one of them will
-        never write it: it has left its loop before that step, or has gone on to a later round.
+        never write it: it has left its loop before that step, has gone on to a later round, or has ended. Without a
+        supervisor nobody tells this rank of the end of another one.
         """
         attempt, peers = self._page.attempt, [self._peers[place] for place in places]
 
@@ -183,8 +186,15 @@ class ReplicaAgreement:
             left_before = bool(peer.flags & Flag.LOOP_LEFT) and peer.step < step
             return left_before or _newest_round(peer) > step
 
-        if not all(map(is_there, peers)):
-            wait_until(lambda: self._page.leave or all(map(is_there, peers)) or any(map(is_gone, peers)), deadline)
+        def has_ended(peer: Page) -> bool:
+            return peer.attempt == attempt and process_start_time(peer.pid) != peer.start_time
+
+        def is_decided() -> bool:
+            return bool(self._page.leave) or all(map(is_there, peers)) or any(map(is_gone, peers))
+
+        while not wait_until(is_decided, min(deadline, time.monotonic() + _ROUND_SECONDS)):
+            if time.monotonic() >= deadline or any(has_ended(peer) for peer in peers if not is_there(peer)):
+                break
         return all(map(is_there, peers))
 
     @staticmethod

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +17,7 @@ import torch
 from tests.support.snapshots import make_pages
 
 from ftlaunch_contract.pages.page import Page, open_pages
-from ftlaunch_contract.protocol import Flag
+from ftlaunch_contract.protocol import Flag, own_start_time, process_start_time
 from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
 
 RANKS = 3
@@ -37,7 +41,7 @@ class Ranks:
         make_pages(directory, self.count)
         self.pages: list[list[Page]] = [open_pages(directory, self.count) for _ in groups]
         for rank in range(self.count):
-            self.pages[rank][rank].begin(0, 1, 1)
+            self.pages[rank][rank].begin(0, os.getpid(), own_start_time())
         self.agreements = [ReplicaAgreement(rank, self.pages[rank], PARTS, one) for rank, one in enumerate(groups)]
 
     def live(
@@ -152,6 +156,16 @@ def test_in_any_history_a_step_that_all_ranks_take_has_each_tensor_from_a_rank_t
 def test_a_rank_that_is_told_to_leave_waits_for_nobody_and_takes_nothing(ranks: Ranks) -> None:
     ranks.pages[0][0].leave = True
     assert not ranks.agreements[0].meet(0, MODEL, {key: torch.zeros(2) for key in MODEL})
+
+
+def test_a_rank_that_has_ended_is_not_waited_for(ranks: Ranks) -> None:
+    """Without a supervisor nobody tells the others, and a frozen launcher does not end them."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        ranks.pages[1][1].begin(0, other.pid, process_start_time(other.pid))
+        threading.Timer(0.3, other.kill).start()
+        tensors = {key: torch.zeros(2) for key in MODEL}
+        assert not ranks.agreements[0].meet(0, MODEL, tensors, patience_seconds=60.0)
+        assert other.wait(10) == -signal.SIGKILL
 
 
 # --- groups of ranks -------------------------------------------------------------------------------------------

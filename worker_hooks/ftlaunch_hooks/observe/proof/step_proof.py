@@ -21,7 +21,14 @@ from torch.optim import Optimizer
 
 from ftlaunch_contract import protocol
 from ftlaunch_contract.files import atomic
-from ftlaunch_contract.pages.fingerprint_ring import FingerprintRing, StepFingerprint, StepPart, read_copy, ring_path
+from ftlaunch_contract.pages.fingerprint_ring import (
+    TELLING,
+    FingerprintRing,
+    StepFingerprint,
+    StepPart,
+    read_copy,
+    ring_path,
+)
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.proof_record import Proof, ProofPart, ProofVerdict, tell_proof
 from ftlaunch_contract.protocol import Resume
@@ -38,15 +45,14 @@ from ftlaunch_hooks.process.say import say
 
 _LONG_STEP_SECONDS = 0.01
 _SHARE_OF_LONG_STEPS, _SHARE_OF_SHORT_STEPS = 0.008, 0.02
-"""of a step's time: what its fingerprint may take; where it takes more, only every n-th step is noted in full"""
+"""of a step's time: what its fingerprint may take; where it takes more, only every n-th step is noted in full, and of
+the others batches, losses, learning rates and torch's random numbers"""
 _FORGETTING = 0.1
 """share of a new measurement in the running means of costs and of step times"""
 
 
 _RARELY = 8
 """of so many steps one is noted with the generators of Python and NumPy as well, and so is one with a snapshot"""
-_TELLING = StepPart.BATCH | StepPart.LOSS | StepPart.SAMPLES
-"""a step of which none of these can be compared verifies nothing: random numbers alone may be the same by seeding"""
 
 
 class StepProof:
@@ -128,12 +134,12 @@ class StepProof:
         now = self._ring.record(step)
         before = found if self._is_same_state(found.get(step), now, is_in_memory=kind.in_memory) else {}
         self._restored = before.get(step)
-        if is_resumed and is_comparable and not any(number > step for number in before):
+        if is_resumed and is_comparable and not _made_after(step, before):
             sizes = {"sample_bytes": self._samples.bytes_needed, "names_checksum": self._samples.checksum}
             stopped = read_copy(copy, **sizes)
             before = stopped if self._is_same_state(stopped.get(step), now, is_in_memory=False) else {}
             self._restored = self._restored or before.get(step)
-        self._before = {number: one for number, one in before.items() if number > step}
+        self._before = _made_after(step, before)
         if not self._before:
             self._ring.forget_after(step)
         self._newest_before = max(self._before, default=-1)
@@ -155,15 +161,9 @@ class StepProof:
         Only now they are those of the step at which this process resumes, and are noted for the process after this one.
         """
         before, self._restored = self._restored, None
-        now = fingerprint_random_numbers(has_all_generators=True)
         step = self._step - 1
-        self._ring.finish(
-            step,
-            random=now,
-            rates=fingerprint_learning_rates(self._optimizers),
-            has_samples=bool(self._ring.record(step).parts & StepPart.SAMPLES),
-            has_all_generators=True,
-        )
+        self._finish(step, has_samples=bool(self._ring.record(step).parts & StepPart.SAMPLES), has_all_generators=True)
+        now = self._ring.record(step).random
         if before is not None and before.parts & StepPart.ALL_RANDOM and now != before.random:
             self._differs(before.step, StepDifference(ProofPart.RANDOM, is_rounding=False))
 
@@ -241,6 +241,8 @@ class StepProof:
             self._note(step, must_wait=in_full, has_all_generators=step % _RARELY == 0)
             cost = time.perf_counter() - began
             self._pace(cost, took=began - self._begun)
+        else:
+            self._finish(step, has_samples=False)
         self._begin_step(step + 1)
 
     def note_snapshot(self, step: int) -> None:
@@ -270,6 +272,12 @@ class StepProof:
             has_samples = False
             self._receive(self._staging, must_wait=must_wait)
             self._send(step, self._staging)
+        self._finish(step, has_samples=has_samples, has_all_generators=has_all_generators)
+        if self._staging is not None and must_wait:
+            self._receive(self._staging, must_wait=True)
+
+    def _finish(self, step: int, *, has_samples: bool, has_all_generators: bool = False) -> None:
+        """Write the random numbers and the learning rates as they are at the end of a step: some microseconds."""
         self._ring.finish(
             step,
             random=fingerprint_random_numbers(has_all_generators=has_all_generators),
@@ -277,8 +285,6 @@ class StepProof:
             has_samples=has_samples,
             has_all_generators=has_all_generators,
         )
-        if self._staging is not None and must_wait:
-            self._receive(self._staging, must_wait=True)
 
     def _send(self, step: int, staging: DeviceStaging) -> None:
         """Queue the samples and the loss of a step on the device."""
@@ -306,7 +312,7 @@ class StepProof:
         now = self._ring.record(step)
         previous = self._previous if self._samples.is_one_turn else b""
         self._previous = now.samples
-        if before is None or not before.parts & now.parts & _TELLING:
+        if before is None or not before.parts & now.parts & TELLING:
             if step >= self._newest_before:
                 self._end_without_difference(step)
             return
@@ -344,6 +350,11 @@ class StepProof:
         self._before = {}
         tell_proof(self._page, proof)
         self._on_end(proof, self._names[proof.parameter] if proof.parameter >= 0 else "")
+
+
+def _made_after(step: int, records: Mapping[int, StepFingerprint]) -> dict[int, StepFingerprint]:
+    """Of the records those of later steps that can be compared, by step."""
+    return {number: one for number, one in records.items() if number > step and one.parts & TELLING}
 
 
 def _write_copy(path: Path, content: bytes) -> None:

@@ -201,6 +201,18 @@ def test_steps_that_are_too_short_are_not_all_noted_in_full(directory: Path) -> 
     assert life.proof._every == 1
 
 
+def test_of_a_step_that_is_not_noted_in_full_the_learning_rates_are(directory: Path) -> None:
+    """Taken out: on a slow machine another learning rate was told a step late, as another loss."""
+    life = Life(directory, 0, Resume.FRESH).live(6)
+    life.proof._every = 1000
+    life.live(4)
+    life.die()
+    again = Life(directory, 6, Resume.MEMORY)
+    again.optimizer.param_groups[0]["lr"] = 0.2
+    again.live(1)
+    assert (again.told.verdict, again.told.what, again.told.step) == (ProofVerdict.DIFFERENT, ProofPart.RATES, 7)
+
+
 @pytest.mark.parametrize("steps_behind", [2, 0])
 def test_random_numbers_that_were_not_put_back_are_told_as_training_begins(directory: Path, steps_behind: int) -> None:
     """Taken out: without check_random_numbers() generators that the next steps do not use are never compared."""
