@@ -38,7 +38,7 @@ def end(job: FtJob, part: int = 1) -> dict[str, Any]:
     return dict(json.loads((job.home / "out" / f"{part}.json").read_text()))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_new_data_with_the_old_schedule(twice: list[FtJob]) -> None:
     """The data begins anew once: a rank that is killed in the second part goes on in the second part."""
     ends = []

@@ -66,7 +66,7 @@ def test_every_step_is_counted_and_the_last_one_saved(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_loss_is_judged(job: FtJob) -> None:
     started(job, args=("losses", "2000"))
     assert job.wait() == 0, job.stderr

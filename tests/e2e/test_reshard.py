@@ -56,7 +56,7 @@ def assert_goes_on(before: Told, after: Told, step: int, source: str = "storage"
         assert after[-1]["rng"] not in [rank["rng"] for rank in after[:-1]]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_sharded_ranks_go_on_as_three_replicated_and_as_one_process(job: FtJob) -> None:
     checkpoints = job.run_dir / "checkpoints"
     two = told(run(job, "fsdp", 2, 4), "end")

@@ -100,7 +100,7 @@ def test_etcds_leader_may_be_killed_every_five_seconds(nodes: NodesJob, alone: F
     nodes.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_training_goes_on_without_any_etcd_and_ends_once_it_is_back(
     nodes: NodesJob, alone: FtJob, cluster: EtcdCluster
 ) -> None:

@@ -64,7 +64,7 @@ CASES = {
 
 @pytest.mark.parametrize(
     "hows",
-    [("sleep", "stop", "gil", "lock"), pytest.param(("spin", "pipe", "loader", "leave"), marks=pytest.mark.long)],
+    [("sleep", "stop", "gil", "lock"), pytest.param(("spin", "pipe", "loader", "leave"), marks=pytest.mark.slow)],
     ids=" ".join,
 )
 def test_who_where_and_who_waits(job: FtJob, hows: tuple[str, ...]) -> None:

@@ -59,7 +59,7 @@ def test_all_are_blocked(job: FtJob, warm: str) -> None:
     assert_soon(job)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_rank_that_is_at_work_is_waited_for(job: FtJob) -> None:
     """It saves in its handler, or is in code of its own: without "all or none" in stranded.waits() it is cut off."""
     saves, computes = run(job, "store save", "store compute")
@@ -147,7 +147,7 @@ time.sleep(0.2)
 """
 
 
-@pytest.mark.parametrize("how", ["flag", pytest.param("saves", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["flag", pytest.param("saves", marks=pytest.mark.slow)])
 def test_after_a_hang(job: FtJob, how: str) -> None:
     """Handlers that note the signal, as Lightning's: the rank that sleeps goes on sleeping, the other never hears it.
 

@@ -20,7 +20,7 @@ def test_steps_that_are_made_by_hand_are_not_known(job: FtJob) -> None:
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_optimizer_that_has_not_stepped_is_before_its_first_step(job: FtJob) -> None:
     job.start("--backoff-first", "0.05s", "--no-warm", script=SCRIPT, args=("3", "optim"), ranks=1)
     assert job.wait() == 1, job.stderr

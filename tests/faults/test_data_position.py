@@ -82,7 +82,7 @@ def crash_stop_and_change_ranks(job: FtJob, *more: str) -> dict[int, Step]:
     return made
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_sample_once_an_epoch_on_two_ranks_then_one_then_three(job: FtJob) -> None:
     whole = epochs(crash_stop_and_change_ranks(job), 101)
     assert len(whole) >= 2

@@ -16,10 +16,13 @@ PLACES = (
 )
 
 
-def _run(job: FtJob, out: Path, *words: str, faults: str = "", ranks: int = 1) -> None:
+def _run(
+    job: FtJob, out: Path, *words: str, faults: str = "", ranks: int = 1, options: tuple[str, ...] = ()
+) -> None:
     job.out = out
     job.start(
         *FAST,
+        *options,
         *("--warm", "--preload", "ftlaunch_hooks.job.attaching"),
         script=SCRIPT,
         args=("--out", str(out), *words),
@@ -42,6 +45,26 @@ def test_a_job_that_was_told_to_stop_goes_on_bit_for_bit(place: str, job: FtJob,
         _run(job, tmp_path / "broken", faults=f"{place}:term")
         assert job.wait() == 0, job.stderr
     _compare(job, tmp_path / "calm", tmp_path / "broken", place)
+
+
+@pytest.mark.long
+def test_another_job_goes_on_within_an_epoch(job: FtJob, tmp_path: Path) -> None:
+    """What the head of the epoch's body has changed is in the checkpoint: it is not changed a second time.
+
+    Taken out (`Job._undo_head`): another end.
+    """
+    _run(job, tmp_path / "calm", "--decay")
+    assert job.wait() == 0, job.stderr
+    first = tmp_path / "run_first"
+    job.run_dir = first
+    _run(job, tmp_path / "broken", "--decay", "--nap", "0.05", faults="stepped:1:2:term")
+    assert job.wait() == 75, job.stderr
+    job.job_id += "-other"
+    job.run_dir = tmp_path / "run_other"
+    _run(job, tmp_path / "broken", "--decay", options=("--load-checkpoint", str(first / "checkpoints")))
+    assert job.wait() == 0, job.stderr
+    assert job.events("loaded")[0]["step"] % 6, "within an epoch"
+    _compare(job, tmp_path / "calm", tmp_path / "broken", "stepped:1:2:term")
 
 
 @pytest.mark.long

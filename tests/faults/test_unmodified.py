@@ -55,7 +55,7 @@ def test_a_rank_that_makes_no_step_any_more(job: FtJob, kind: str, step: int, se
     job.assert_clean()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_rank_that_is_busy_without_a_step_has_longer(job: FtJob) -> None:
     """It may be evaluating: ten times the limit."""
     start(job, "--hang-timeout", "3s", fault="evaluate 1 50")

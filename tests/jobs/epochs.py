@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--persistent", action="store_true")
     parser.add_argument("--bare", action="store_true", help="no job.epochs(): the script finds its epoch itself")
+    parser.add_argument("--decay", action="store_true", help="the head of an epoch's body changes a parameter")
     parser.add_argument("--nap", type=float, default=0.0, help="seconds of each step")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -137,6 +138,9 @@ def main() -> None:
         reach(args.out, "head", epoch)
         if sampler is not None:
             sampler.set_epoch(epoch)
+        if args.decay:
+            with torch.no_grad():
+                next(model.parameters()).mul_(0.9)
         for number, batch in enumerate(job.batches(loader)):
             reach(args.out, "batch", epoch, number)
             loss = (model(batch) - batch.sum(1, keepdim=True)).square().mean() * (1 + number / 10)

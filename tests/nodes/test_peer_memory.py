@@ -120,7 +120,7 @@ def test_shards_of_a_lost_node_come_from_its_buddy(tmp_path: Path, kind: str) ->
         alone.dispose()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_a_group_of_ranks_holds_on_each_node_is_not_copied(tmp_path: Path) -> None:
     """Two nodes with two ranks each, of which the first ones hold one model alike, and the second ones another.
 

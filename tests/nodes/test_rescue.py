@@ -32,7 +32,7 @@ def held(nodes: NodesJob) -> NodesJob:
     return nodes
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_job_that_waits_in_vain_for_a_node_saves_its_newest_step(held: NodesJob, alone: FtJob) -> None:
     held.options = (*held.options, "--node-wait", "12s")
     held.begin()

@@ -32,7 +32,7 @@ def shrunk(monkeypatch: pytest.MonkeyPatch) -> tuple[Story, str]:
     return found, said[found]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # hundreds of stories, one after another
 def test_a_failing_story_is_shrunk_to_few_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: what a lost node's memory held counts for the node that takes its place."""

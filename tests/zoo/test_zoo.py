@@ -24,6 +24,7 @@ from tests.support.ranks import PRELOAD
 
 SHAPES = Path(__file__).parent / "shapes"
 IN_MAKE_TEST = ("late_group",)
+IN_CI = ("epochs_head_changes", "run_by_runpy")
 KILLS = "0:6:memory {last}:13:storage"
 
 
@@ -134,10 +135,10 @@ def logs(job: FtJob) -> str:
 
 
 def how_long(number: int, name: str) -> tuple[pytest.MarkDecorator, ...]:
-    """A few shapes are tried by `make test`, every tenth one in CI besides, and all by `make sweep`."""
+    """A few shapes are tried by `make test`, some in CI besides, and every twelfth one; all by `make sweep`."""
     if name in IN_MAKE_TEST:
         return ()
-    return (pytest.mark.slow,) if number % 10 else (pytest.mark.long,)
+    return (pytest.mark.long,) if name in IN_CI or number % 12 == 0 else (pytest.mark.slow,)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=how_long(number, name)) for number, name in enumerate(ALL)])

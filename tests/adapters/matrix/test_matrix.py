@@ -18,7 +18,7 @@ from tests.support.harness import FtJob
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-OFTEN = ("Transformers", "Lightning")  # in CI, as they are plain and on one rank
+OFTEN = ("Transformers",)  # in CI, as it is plain and on one rank
 CELLS = [
     pytest.param(*cell, marks=() if cell[0] in OFTEN and cell[1:] == ("plain", 1) else pytest.mark.slow)
     for cell in itertools.product(FRAMEWORKS, CONFIGURATIONS, (1, 2))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 
 SHARED_OUT = 'accelerator_config={"dispatch_batches":true}'
 WORKERS, ACCUMULATES = "dataloader_num_workers=2", "gradient_accumulation_steps=2"
-OFTEN = ("noise", "seeded masks", "stream in workers")  # in CI
+OFTEN = ("stream in workers",)  # in CI
 # name: ranks, faults (one an attempt), kind and options
 SHAPES: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "noise": (1, "kill 0 3;kill 0 4;kill 0 7", ("noisy", "rows=12", "max_steps=9")),

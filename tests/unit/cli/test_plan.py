@@ -133,7 +133,7 @@ def test_a_copy_is_whole_before_the_next_one_begins(ftctl: Ftctl) -> None:
     assert slow["intervals"][0]["snapshot_steps"] == 16
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_it_says_from_where_on_copies_pay(ftctl: Ftctl) -> None:
     """At the edges that it names the two are a tenth of a percent apart, and beyond them less."""
     job = ("--gpus", "1024", "--storage-bandwidth", "20GB/s")

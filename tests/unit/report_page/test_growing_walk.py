@@ -105,7 +105,7 @@ NAMES = sorted(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "odd", [pytest.param(odd, marks=pytest.mark.slow if number % 4 else ()) for number, odd in enumerate(ODD)]
+    "odd", [pytest.param(odd, marks=pytest.mark.slow if number % 8 else ()) for number, odd in enumerate(ODD)]
 )
 def test_a_field_of_any_kind_breaks_no_page_and_no_row(tmp_path: Path, odd: str) -> None:
     """Taken out (texts made of texts only, a step that must be a number): TypeError, and no page at all.

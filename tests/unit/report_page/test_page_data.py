@@ -73,7 +73,7 @@ def test_an_incident_without_a_new_step_costs_until_the_next_one(tmp_path: Path)
     assert [incident["cost"] for incident in data["incidents"]] == [40.5, 10]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_ten_thousand_incidents_fit(tmp_path: Path) -> None:
     data = page_data(run_dir(tmp_path, [*hours(10_000, 64), at(4e6, "job_finished", code=0)]))
     assert data["job"]["incidents"] == 10_000

@@ -80,7 +80,9 @@ def test_a_kind_is_bounded_and_masked_where_it_is_only_counted(tmp_path: Path) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("letter", ["<", "\x00", "\U0001f525"])
+@pytest.mark.parametrize(
+    "letter", [pytest.param("<", marks=pytest.mark.slow), pytest.param("\x00", marks=pytest.mark.slow), "\U0001f525"]
+)
 def test_the_page_stays_small_whatever_the_journal_says(tmp_path: Path, letter: str) -> None:
     """Each text as long as it can be, of the letters that grow most, and each list as full as it can be."""
     long = letter * 5000
