@@ -16,9 +16,7 @@ PLACES = (
 )
 
 
-def _run(
-    job: FtJob, out: Path, *words: str, faults: str = "", ranks: int = 1, options: tuple[str, ...] = ()
-) -> None:
+def _run(job: FtJob, out: Path, *words: str, faults: str = "", ranks: int = 1, options: tuple[str, ...] = ()) -> None:
     job.out = out
     job.start(
         *FAST,

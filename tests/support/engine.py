@@ -12,6 +12,7 @@ from typing import Any
 
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
+from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.supervisor import Supervisor
@@ -19,6 +20,7 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.group import Exited
 from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.failures import CallFailed
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.spec.resolve import resolve
@@ -59,9 +61,19 @@ class World:
         helpers = HelperProcesses()
         collect = collect_here(helpers, memory)
         context = Context(
-            self.spec, self.pages, self.events.append, self.loop, self.clock, lambda: 0.5, helpers, rules, collect,
-            regroups=lambda: self.other_nodes, regroup=self._regroup,
-        )  # fmt: skip
+            spec=self.spec,
+            pages=self.pages,
+            tell=self.events.append,
+            loop=self.loop,
+            clock=self.clock,
+            random=lambda: 0.5,
+            helpers=helpers,
+            rules=rules,
+            collect=collect,
+            bulkheads=Bulkheads(lambda failed: self.events.append(CallFailed(failed))),
+            regroups=lambda: self.other_nodes,
+            regroup=self._regroup,
+        )
         edges = Edges(
             make_group=self._make_group,
             start_saver=self._start_saver,

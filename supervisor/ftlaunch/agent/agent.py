@@ -72,6 +72,10 @@ class Agent:
     def take(self, event: object) -> None:
         """Nothing is posted."""
 
+    def fail(self, error: Exception) -> None:
+        """End with an error that nothing in the loop expects: the head takes this node for lost."""
+        raise error
+
     @property
     def over(self) -> bool:
         """Whether its part is over."""

@@ -184,7 +184,7 @@ class _Node:
         if limited := keeps_logs_short(spec):
             say(limited)
         job_index.note(helpers, loop, spec.job_id, spec.run_dir)
-        self._questions = Questions(loop, time.monotonic, self._control, self.agent)
+        self._questions = Questions(loop, time.monotonic, self._control, self.agent, say)
 
     def _make_agent(self, token: bytes, starter: HeadStarter) -> Agent:
         spec = self._spec

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from ipaddress import ip_address
 
-from ftlaunch.channel.stream import Loop
+from ftlaunch.system.loop import Loop
 
 Found = Callable[[list[str], str], None]
 """Given the addresses in the resolver's order, or none of them and why."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ftlaunch.agent.agent import Agent
-from ftlaunch.channel.stream import Clock, Loop
 from ftlaunch.common.formatting import duration
-from ftlaunch.system.control_socket import Client, Control
+from ftlaunch.system.control_socket import Client, Control, ControlServer
+from ftlaunch.system.loop import Clock, Loop
 
 ANSWER_SECONDS = 3.0
 """how long the head may take for an answer; `ftctl` waits a little longer for the agent's"""
@@ -19,28 +19,19 @@ _MOST = 16  # questions at once
 class Questions:
     """Those of one agent. Each gets one answer: the head's, or why there is none."""
 
-    def __init__(self, loop: Loop, clock: Clock, control: Control, agent: Agent) -> None:
-        self._loop, self._clock, self._control, self._agent = loop, clock, control, agent
+    def __init__(self, loop: Loop, clock: Clock, control: Control, agent: Agent, say: Callable[[str], None]) -> None:
+        """say: tells a sentence where a client cannot be accepted; the next try is a second later."""
+        self._loop, self._clock, self._agent = loop, clock, agent
         self._waiting: dict[int, Client] = {}
+        self._say, self._told = say, False
         self._numbers = itertools.count(1)
         agent.on_answer = self.answered
-        loop.register(control.fd, self._on_connect)
+        ControlServer(control, loop, clock, self.ask, self._on_no_client)
 
-    def _on_connect(self) -> None:
-        client = self._control.accept()
-        if client is not None:
-            self._loop.register(client.fd, lambda: self._on_request(client))
-
-    def _on_request(self, client: Client) -> None:
-        try:
-            request = client.request()
-        except (OSError, ValueError):
-            self._loop.unregister(client.fd)
-            client.close()
-            return
-        if request is not None:
-            self._loop.unregister(client.fd)
-            self.ask(client, request)
+    def _on_no_client(self, error: OSError) -> None:
+        if not self._told:
+            self._told = True
+            self._say(f"cannot accept a client on the control socket: {error.strerror}; it is tried again")
 
     def ask(self, client: Client, request: Mapping[str, Any]) -> None:
         """Pass a question on. Without a head a stop concerns this node only, and nothing else can be answered."""

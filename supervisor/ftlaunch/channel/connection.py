@@ -19,7 +19,8 @@ from ftlaunch.channel.framing import (
 )
 from ftlaunch.channel.framing import framed as frame_of
 from ftlaunch.channel.handshake import NONCE, Handshake, Role, same_version
-from ftlaunch.channel.stream import MOST_QUEUED, Clock, Loop, Stream, named, resolved
+from ftlaunch.channel.stream import MOST_QUEUED, Stream, named, resolved
+from ftlaunch.system.loop import Clock, Loop
 from ftlaunch_contract.files import untrusted_json
 
 HANDSHAKE_SECONDS = 5.0

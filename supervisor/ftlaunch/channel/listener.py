@@ -10,7 +10,8 @@ from collections.abc import Callable
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.handshake import NONCE, PROTOCOL, Handshake, Role
 from ftlaunch.channel.refusals import Refusals
-from ftlaunch.channel.stream import Clock, Loop, Stream, named, resolved
+from ftlaunch.channel.stream import Stream, named, resolved
+from ftlaunch.system.loop import Clock, Loop
 
 MOST_STRANGERS = 64
 """connections at once whose other side has not proven yet that it knows the token"""

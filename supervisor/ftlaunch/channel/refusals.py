@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ftlaunch.channel.stream import Clock, Loop
+from ftlaunch.system.loop import Clock, Loop
 
 EVERY = 10.0
 """seconds between two lines"""

@@ -6,36 +6,16 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
-from typing import Protocol
 
-Clock = Callable[[], float]
-"""Monotonic seconds."""
+from ftlaunch.system.loop import Clock, Loop
+
 MOST_QUEUED = 16 << 20
 """bytes that may wait to be sent"""
 _CHUNK = 256 << 10  # bytes that are received in one turn
 _LAST_CHUNKS = 64  # chunks that are received after an error of sending: what the other side sent before it ended
 _GONE = {errno.EPIPE, errno.ECONNRESET}
-
-
-class Loop(Protocol):
-    """What of the event loop is used."""
-
-    def register(self, fd: int, handler: Callable[[], None]) -> None:
-        """Call `handler` in every turn in which `fd` is readable."""
-
-    def unregister(self, fd: int) -> None:
-        """Wait for `fd` no longer."""
-
-    def watch_writes(self, fd: int, handler: Callable[[], None] | None) -> None:
-        """Call `handler` in every turn in which `fd` can be written to; None: no longer."""
-
-    def call_at(self, when: float, name: Hashable, handler: Callable[[], None]) -> None:
-        """Call `handler` once, at monotonic `when`."""
-
-    def cancel(self, name: Hashable) -> None:
-        """Forget a timer."""
 
 
 def resolved(address: str, port: int) -> tuple[int, tuple[object, ...]]:

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import sys
 import time
@@ -47,6 +46,7 @@ from typing import Any
 import psutil
 
 from ftlaunch.channel import arbiter
+from ftlaunch.system.descriptors import is_readable, is_writable
 from ftlaunch.system.processes import kill_marked
 from ftlaunch_contract.checkpoint import health_mark, initial, layout, retention, tensor_file, verify, writer
 from ftlaunch_contract.files.rate_limit import Bandwidth
@@ -225,7 +225,7 @@ def find(request: dict[str, Any], _: Hurry = _STEADY) -> dict[str, Any]:
 def _say(line: str) -> None:
     """A line for the terminal, if that takes it at once: the work must not wait for a terminal that is held."""
     with suppress(OSError):
-        if select.select([], [_TERMINAL], [], 0)[1]:
+        if is_writable(_TERMINAL, 0.0):
             os.write(_TERMINAL, f"{line}\n".encode())
 
 
@@ -255,7 +255,7 @@ class Requests:
 
     def waiting(self, seconds: float) -> bool:
         """Wait until there is more to read, or the supervisor is gone, `seconds` at most; True when so."""
-        return b"\n" in self._buffer or bool(select.select([self._fd], [], [], seconds)[0])
+        return b"\n" in self._buffer or is_readable(self._fd, seconds)
 
 
 def main() -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import sys
 import time
 from collections.abc import Sequence
@@ -39,6 +38,7 @@ from ftlaunch.common.formatting import duration, printable
 from ftlaunch.history.runs import CannotFind, Run, find, find_to_ask, memories_of
 from ftlaunch.history.status_view import not_running, status_lines
 from ftlaunch.memory import cleanup
+from ftlaunch.system.descriptors import is_readable
 from ftlaunch_contract.protocol import EXIT_USAGE, memory_root
 
 _LOOK_FOR_END = 0.2  # seconds between looks into the journal of a job whose head is elsewhere
@@ -167,7 +167,7 @@ def stop(name: str | None, no_wait: bool, timeout: float) -> int:
 def _wait_for_end(run: Run, pidfd: int | None, seconds: float) -> bool:
     """Whether the job ends in time; where its head is elsewhere, by what the journal says."""
     if pidfd is not None:
-        return bool(select.select([pidfd], [], [], seconds)[0])
+        return is_readable(pidfd, seconds)
     deadline = time.monotonic() + seconds
     while run.again().end is None:
         if time.monotonic() > deadline:

@@ -10,6 +10,7 @@ from typing import Protocol
 from ftlaunch.autopsy.client import Collect
 from ftlaunch.checkpoints.resume import Inherited, PeerMemory
 from ftlaunch.checkpoints.saver_client import Saver
+from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.event_loop import Clock, EventLoop
 from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.fault_rules import FaultRule
@@ -38,6 +39,8 @@ class Context:
     rules: Sequence[FaultRule]
     collect: Collect
     """starts what an autopsy is made of"""
+    bulkheads: Bulkheads
+    """makes calls that only look, or serve others: the job goes on where one fails"""
     may_start: Callable[[], bool] = lambda: True
     """whether an attempt may begin: every node that it needs is here"""
     regroups: Callable[[], bool] = lambda: False

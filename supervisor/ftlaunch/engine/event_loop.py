@@ -29,6 +29,9 @@ class Handler(Protocol[Posted_contra]):
     def next_look(self) -> float:
         """When to look again at the latest, if nothing happens before."""
 
+    def fail(self, error: Exception) -> None:
+        """Take an exception that a handler has let through. Raises it again where the loop is to end with it."""
+
     @property
     def over(self) -> bool:
         """Whether the loop is to end."""
@@ -82,16 +85,22 @@ class EventLoop(Generic[Posted]):
         self._timers.pop(name, None)
 
     def run(self, handler: Handler[Posted]) -> None:
-        """Go on until the handler says that it is over."""
+        """Go on until the handler says that it is over. Raises what `Handler.fail` raises."""
         while not handler.over:
-            while self._events:
-                handler.take(self._events.popleft())
-            self.turn += 1
-            patience = 0.0 if handler.over else self._patience(handler.next_look())
-            for key, events in self._selector.select(patience):
-                self._call_ready(key, events)
-            self._call_due()
-            handler.look()
+            try:
+                self._turn(handler)
+            except Exception as error:  # noqa: BLE001 - any: the handler decides what becomes of it
+                handler.fail(error)
+
+    def _turn(self, handler: Handler[Posted]) -> None:
+        while self._events:
+            handler.take(self._events.popleft())
+        self.turn += 1
+        patience = 0.0 if handler.over else self._patience(handler.next_look())
+        for key, events in self._selector.select(patience):
+            self._call_ready(key, events)
+        self._call_due()
+        handler.look()
 
     def close(self) -> None:
         """Give the selector back; nothing can be registered any more."""

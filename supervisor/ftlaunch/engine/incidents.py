@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,9 +17,10 @@ from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.health.progress import Progress
 from ftlaunch.policy import failure_diagnosis, restart_policy
-from ftlaunch.policy.cause_kinds import DISK, DIVERGENCE, NUMERICAL, RESUME_DIFFERS
+from ftlaunch.policy.cause_kinds import DISK, DIVERGENCE, INTERNAL, NUMERICAL, RESUME_DIFFERS
 from ftlaunch.policy.failure_diagnosis import Cause, Evidence
 from ftlaunch.policy.states import Event
+from ftlaunch.ranks.group import RankGroup
 from ftlaunch.ranks.rank import SpawnFailed
 from ftlaunch.ranks.view import RankView, any_attached
 from ftlaunch.reporting.events.base import Note
@@ -89,6 +92,11 @@ class Incidents:
         self._conclude(attempt, cause, restart_policy.Verdict(False, 0.0, sentence, self.budget))
         self._context.loop.post(Event.FAILURE_FATAL)
 
+    def note_internal_error(self, sentence: str) -> None:
+        """Note that the job ends because of an error of the supervisor's own."""
+        self.cause = Cause(INTERNAL, -1, -1, sentence, INTERNAL)
+        self.verdict = restart_policy.Verdict(False, 0.0, sentence, self.budget)
+
     def arm_backoff(self) -> None:
         """Post BACKOFF_OVER after the verdict's delay; after a failure for want of room not before there is room."""
         assert self.verdict is not None
@@ -100,15 +108,14 @@ class Incidents:
         self._context.loop.call_at(self._context.clock(), Event.BACKOFF_OVER, self._backoff_over)
 
     def _backoff_over(self) -> None:
-        context, spec = self._context, self._context.spec
-        places = (spec.run_dir, spec.log_dir, spec.checkpoint_dir, Path.cwd(), Path(tempfile.gettempdir()))
+        context = self._context
         if context.regroups():
             context.loop.post(Event.REGROUP)
             return
         if not context.may_start():
             context.loop.call_at(context.clock() + _LOOK_FOR_NODES, Event.BACKOFF_OVER, self._backoff_over)
             return
-        full = resources.full_disks(places) if self.cause is not None and self.cause.kind == "disk" else []
+        full = self._full_disks() if self.cause is not None and self.cause.kind == DISK else []
         if not full:
             context.loop.post(Event.BACKOFF_OVER)
             return
@@ -117,6 +124,15 @@ class Incidents:
             context.tell(Note(f"no room in {names}: the next attempt waits for room, and costs no restart more"))
             self._told_full = True
         context.loop.call_at(context.clock() + _LOOK_FOR_ROOM, Event.BACKOFF_OVER, self._backoff_over)
+
+    def _full_disks(self) -> list[Path]:
+        """Return the disks without room; a directory that has gone meanwhile, or cannot be asked, is left out."""
+        spec = self._context.spec
+        places = [spec.run_dir, spec.log_dir, spec.checkpoint_dir]
+        for find in (os.getcwd, tempfile.gettempdir):
+            with contextlib.suppress(OSError):  # removed; or no directory for temporary files is to be had
+                places.append(Path(find()))
+        return resources.full_disks(places)
 
     def _conclude(self, attempt: Attempt, cause: Cause, verdict: restart_policy.Verdict) -> None:
         self.cause, self.verdict, self.budget = cause, verdict, verdict.budget
@@ -143,7 +159,9 @@ class Incidents:
         A rank that has timed out waiting is not to blame: which one is, is seen from those that live. Nor is one whose
         connection was closed: a rank that calls sys.exit(1) closes its own while its interpreter ends.
         """
-        failed = attempt.group.failed()
+        failed = self.read_failed(attempt.group)
+        if failed is None:
+            return True  # nothing is judged before it can be read: the next look reads again
         if not failed:
             return False
         cause = self._first_cause(failed)
@@ -158,6 +176,10 @@ class Incidents:
             self.fail(attempt, self._or_full_disk(cause) if wordless else cause)
         return True
 
+    def read_failed(self, group: RankGroup) -> list[Evidence] | None:
+        """Return what the failed ranks have left behind; None where it cannot be read at this moment."""
+        return self._context.bulkheads.call("read what failed ranks have left", group.failed, None)
+
     def _cause_may_come(self, attempt: Attempt, victim: int, now: float) -> bool:
         """Whether the rank that has closed the connection of a victim may be about to end."""
         alone = not attempt.group.living or attempt.can_replace(victim)
@@ -168,7 +190,7 @@ class Incidents:
 
         After a time-out: where another rank has failed by itself meanwhile, or none lives any more, that is the cause.
         """
-        failed = [left for left in attempt.group.failed() if left.returncode != EXIT_STOPPED]
+        failed = [left for left in self.read_failed(attempt.group) or () if left.returncode != EXIT_STOPPED]
         if attempt.examination.of_timeout and failed:
             first = self._first_cause(failed)
             if attempt.group.empty or not failure_diagnosis.is_victim(first):

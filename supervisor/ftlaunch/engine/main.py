@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.notices.preemption_watch import watch_for
@@ -31,6 +32,7 @@ from ftlaunch.ranks.local_ranks import LocalRanks, Surroundings
 from ftlaunch.ranks.logs import holes
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.checkpoints import CheckpointUnfinished
+from ftlaunch.reporting.events.failures import CallFailed, JobBrokenOff
 from ftlaunch.reporting.events.job import JobStarted, StartRefused
 from ftlaunch.reporting.events.ranks import ForkServerNews
 from ftlaunch.reporting.page_at_end import page_at_end, put_page_aside
@@ -51,6 +53,8 @@ from ftlaunch_contract.protocol import process_start_time
 
 # what a start of a process or a thread fails with where a limit is reached, and what is said then
 _SHORT = (errno.EAGAIN, errno.ENOMEM)
+_KILLING = 5.0
+"""seconds that processes may take to die of SIGKILL"""
 _PROCESSES = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 
 
@@ -93,7 +97,13 @@ def _run(
         reporter.complain(limited)
     job_index.note(helpers, job.loop, spec.job_id, spec.run_dir)
     begun()
-    code = job.run(manager)
+    try:
+        code = job.run(manager)
+    except Exception as error:
+        job.kill_ranks()
+        reporter.tell(JobBrokenOff(error))
+        reporter.farewell()
+        raise
     reporter.tell(job.supervisor.ended(code))
     job.outlets.close()
     if unsaved := job.supervisor.unsaved():
@@ -101,7 +111,8 @@ def _run(
     reporter.farewell()
     if page := page_at_end(helpers, spec, job.supervisor.state, storage_answers=job.storage_answers):
         reporter.say(page)
-    workspace.leave(keep_memory=bool(job.supervisor.final_save.error), storage_answers=job.storage_answers)
+    keep_memory = bool(job.supervisor.final_save.error) or job.supervisor.internal_error is not None
+    workspace.leave(keep_memory=keep_memory, storage_answers=job.storage_answers)
     return code
 
 
@@ -139,7 +150,7 @@ class _Job:
         reached: int,
     ) -> None:
         """Raises OSError."""
-        self._spec = spec
+        self._spec, self._helpers = spec, helpers
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
         base_env = {**os.environ, seeds.ENV_SEED: str(workspace.seed)}
         # before all else that takes time: the first attempt waits for it
@@ -151,8 +162,19 @@ class _Job:
         self.loop = loop = EventLoop[Event](time.monotonic)
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
-        told = spec, workspace.pages, reporter.tell, loop, time.monotonic, random.random, helpers, rules
-        context = Context(*told, collect_here(helpers, workspace.memory_dir))
+        bulkheads = Bulkheads(lambda failed: reporter.tell(CallFailed(failed)))
+        context = Context(
+            spec=spec,
+            pages=workspace.pages,
+            tell=reporter.tell,
+            loop=loop,
+            clock=time.monotonic,
+            random=random.random,
+            helpers=helpers,
+            rules=rules,
+            collect=collect_here(helpers, workspace.memory_dir),
+            bulkheads=bulkheads,
+        )
         around = Surroundings(
             spec, workspace.pages, Gpus(), fork_server, base_env, self._control.path, marker, loop, time.monotonic
         )
@@ -186,7 +208,13 @@ class _Job:
         supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
         self._fork_server.close()
         self.loop.close()
-        return exit_code(supervisor.state, supervisor.saving.committed)
+        return exit_code(supervisor)
+
+    def kill_ranks(self) -> None:
+        """SIGKILL the ranks and what they have started, where nothing else can be done any more."""
+        deadline = time.monotonic() + _KILLING
+        while not processes.kill_descendants(self._helpers.pids, []) and time.monotonic() < deadline:
+            time.sleep(0.01)  # the kernel tells of no end of a process that is not our child
 
 
 def keeps_logs_short(spec: JobSpec) -> str:
@@ -200,10 +228,12 @@ def keeps_logs_short(spec: JobSpec) -> str:
     return f"cannot keep logs at `log_max_size`: {why}; they grow as without it" if why else ""
 
 
-def exit_code(state: JobState, committed: int) -> int:
-    """The exit code of a job that has ended. committed: the newest step on storage, or -1."""
-    if state is JobState.DONE:
+def exit_code(supervisor: Supervisor) -> int:
+    """Return the exit code of a job that has ended."""
+    if supervisor.internal_error is not None:
+        return protocol.EXIT_BUG
+    if supervisor.state is JobState.DONE:
         return protocol.EXIT_DONE
-    if state is JobState.FAILED:
+    if supervisor.state is JobState.FAILED:
         return protocol.EXIT_GIVEN_UP
-    return protocol.EXIT_STOPPED if committed == NONE else protocol.EXIT_SAVED
+    return protocol.EXIT_STOPPED if supervisor.saving.committed == NONE else protocol.EXIT_SAVED

@@ -13,7 +13,7 @@ from ftlaunch.policy.states import Event, JobState
 from ftlaunch.ranks.view import all_attached
 from ftlaunch.reporting.events.base import Note
 from ftlaunch.reporting.events.job import SaveRequested, StopRequested
-from ftlaunch.system.control_socket import Client, Control
+from ftlaunch.system.control_socket import Client, Control, ControlServer
 from ftlaunch.system.signals import Signals
 
 _HURRY_AFTER = 0.5  # a second Ctrl-C counts as "now" only so many seconds after the first
@@ -42,11 +42,11 @@ class StopRequests:
         """more: what else can be asked."""
         own: dict[str, Verb] = {"stop": self._on_stop, "status": self._on_status, "save": self._on_save}
         self._verbs: dict[str, Verb] = own | dict(more or {})
-        self._context, self._signals, self._control, self._supervisor = context, signals, control, supervisor
+        self._context, self._signals, self._supervisor = context, signals, supervisor
         self._reason = ""
         self._interrupted_at: float | None = None
-        context.loop.register(control.fd, self._on_connect)
         context.loop.register(signals.fd, self._on_signals)
+        ControlServer(control, context.loop, context.clock, self._on_request, self._on_no_client)
 
     def _on_signals(self) -> None:
         now = self._context.clock()
@@ -67,22 +67,12 @@ class StopRequests:
             self._context.tell(StopRequested(reason))
             self._context.loop.post(Event.STOP)
 
-    def _on_connect(self) -> None:
-        client = self._control.accept()
-        if client is not None:
-            self._context.loop.register(client.fd, lambda: self._on_client(client))
+    def _on_no_client(self, error: OSError) -> None:
+        self._context.bulkheads.note("accept a client on the control socket", error)
 
-    def _on_client(self, client: Client) -> None:
-        try:
-            request = client.request()
-        except (OSError, ValueError):
-            self._context.loop.unregister(client.fd)
-            client.close()
-            return
-        if request is None:
-            return
-        self._context.loop.unregister(client.fd)
-        client.answer(self.answer(request))
+    def _on_request(self, client: Client, request: Mapping[str, Any]) -> None:
+        what, failed = "answer a client on the control socket", {"ok": False, "error": "cannot answer: see the journal"}
+        client.answer(self._context.bulkheads.call(what, lambda: self.answer(request), failed))
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Do what is asked, and answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from ftlaunch.checkpoints.final_save import FinalSave
 from ftlaunch.checkpoints.resume import ResumeDecision
@@ -25,6 +26,7 @@ from ftlaunch.policy.states import ENDS, Action, Event, JobState
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.reporting import messages
 from ftlaunch.reporting.events.base import Note
+from ftlaunch.reporting.events.failures import InternalError, describe_error, format_traceback
 from ftlaunch.reporting.events.job import JobEnded, JobFailed, JobFinished, JobStopped, StopAnnounced
 from ftlaunch.reporting.overview import Overview, of_rank
 from ftlaunch_contract.checkpoint import layout
@@ -46,6 +48,8 @@ class Supervisor:
         self._number = self._adopts = -1
         self._asked_to_stop, self._waits_since = False, 0.0
         self._patience = _LONG  # seconds without a sign of work that the last save waits for storage
+        self.internal_error: Exception | None = None
+        """the error of ftlaunch's own that the job ends for"""
         self._progress = Progress(edges.reached, context.clock())
         self._learning = LimitLearning(spec, lambda sentence: tell(Note(sentence)))
         self._numbers = NumericsMonitor(spec, pages)
@@ -93,6 +97,19 @@ class Supervisor:
     def next_look(self) -> float:
         """When to look again at the latest."""
         return self._watch.next_look(self.state, self.attempt)
+
+    def fail(self, error: Exception) -> None:
+        """End the job in good order, for an exception that nothing in the loop expects.
+
+        The ranks leave, their newest step is saved, and memory is kept where it cannot be. Raises `error` again where
+        the job is being ended for another one already.
+        """
+        if self.internal_error is not None or self.attempt is None:
+            raise error
+        self.internal_error = error
+        self.incidents.note_internal_error(f"a bug of ftlaunch's own: {describe_error(error)}")
+        self._context.tell(InternalError(error, write_traceback(self._context.spec.run_dir, error)))
+        self._context.loop.post(Event.BROKEN)
 
     @property
     def over(self) -> bool:
@@ -262,6 +279,7 @@ class Supervisor:
             last_incident=self.incidents.last,
             ranks=[of_rank(known[view.rank], view, now) for view in views],
             slow=[] if attempt is None else [news.sentence for news in attempt.stragglers.slow.values()],
+            failed_calls=context.bulkheads.counts,
             resume=self._watch.newest_proof,
         )
 
@@ -294,3 +312,13 @@ class Supervisor:
         """Write down what was learned, and give the kernel's log back."""
         self._learning.note()
         self.incidents.kernel.close()
+
+
+def write_traceback(run_dir: Path, error: Exception) -> Path | None:
+    """Write the traceback of an exception into the run dir; return the file, or None where it cannot be written."""
+    path = run_dir / "bug.txt"
+    try:
+        path.write_text(format_traceback(error))
+    except OSError:  # the disk may be what has failed: the journal has the traceback, too
+        return None
+    return path

@@ -17,6 +17,7 @@ from ftlaunch.health.progress import Resumption
 from ftlaunch.health.resume_proof import describe_proof
 from ftlaunch.policy import failure_diagnosis, restart_policy
 from ftlaunch.policy.states import Event, JobState
+from ftlaunch.ranks.group import RankGroup
 from ftlaunch.ranks.rank import SpawnFailed
 from ftlaunch.ranks.view import RankView, all_attached, front, least_step, own_times
 from ftlaunch.reporting.events.incidents import Unsound
@@ -102,7 +103,7 @@ class Watch:
             self._incidents.spawn_failed(attempt, failed)
             return
         group = attempt.group
-        group.notice(now)
+        self._context.bulkheads.call("look at what the ranks' processes do", lambda: group.notice(now), None)
         views = group.views()
         self._tell_progress(attempt, views, now)
         if self._judge_proof(attempt, views, now) or self._judge_numbers(attempt) or self._judge_failures(attempt, now):
@@ -175,13 +176,18 @@ class Watch:
         """Whether all ranks have ended well."""
         group = attempt.group
         if group.empty and group.all_done():
-            if group.sweep(self._context.helpers.pids):
+            if self._is_swept(group):
                 self._context.loop.post(Event.ALL_DONE)
             return True
-        if group.empty and not group.refilling and not group.failed():
+        if group.empty and not group.refilling and self._incidents.read_failed(group) == []:
             self._context.loop.post(Event.PAUSE)  # all have stopped in good order: a head that has died had told them
             return True
         return False
+
+    def _is_swept(self, group: RankGroup) -> bool:
+        """Kill what the ranks have left; return whether nothing of it is left."""
+        spared = self._context.helpers.pids
+        return self._context.bulkheads.call("find what the ranks have left", lambda: group.sweep(spared), False)
 
     def _judge_stragglers(self, attempt: Attempt, views: Sequence[RankView], now: float) -> bool:
         """Whether a rank that the others wait for ends the attempt."""
@@ -226,13 +232,13 @@ class Watch:
         self._tell_proof(attempt, views, now)
         if not group.empty:  # what all ranks hold already need not wait for their ends
             self._saving.tick([page for _, page in group.pages()], front(views), now)
-        elif group.sweep(self._context.helpers.pids):
+        elif self._is_swept(group):
             done = group.all_done() and all_attached(views)
             self._context.loop.post(Event.ALL_DONE if done else Event.ALL_GONE)
 
     def _clearing(self, attempt: Attempt, now: float) -> None:
         loop, group = self._context.loop, attempt.group
-        if group.empty and group.sweep(self._context.helpers.pids):
+        if group.empty and self._is_swept(group):
             loop.cancel(Event.GRACE_OVER)
             attempt.grace_cut.end()
             loop.post(Event.ALL_GONE)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import sys
 import time
@@ -30,6 +29,7 @@ from ftlaunch.metrics.registry import ReadingCollector
 from ftlaunch.metrics.server import MetricsServer, WrittenPages
 from ftlaunch.policy.cause_kinds import kinds
 from ftlaunch.spec.parsing import rule_parser
+from ftlaunch.system.descriptors import is_readable
 
 _EVERY = 1.0  # seconds between two readings
 _SHARE = 0.01  # of a core, what reading may take: of many ranks it is done less often then
@@ -60,7 +60,7 @@ class Exporter:
         while True:
             self._refresh()
             self._listen()
-            if select.select([self._link], [], [], self._patience())[0]:
+            if is_readable(self._link, self._patience()):
                 break
         self._refresh(last=True)
         leave_at = time.monotonic() + (self._asked["linger"] if self._server is not None else 0.0)

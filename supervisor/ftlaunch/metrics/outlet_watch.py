@@ -81,8 +81,12 @@ class _Outlet:
         self._start()
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._began = self._clock()
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            self._lost(f"there is no descriptor for it: {error.strerror}")
+            return
         ours.send(json.dumps(self._asked).encode())  # a new socket has room, and nobody has closed it yet
         with theirs:
             try:

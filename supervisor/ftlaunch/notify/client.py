@@ -6,7 +6,6 @@ Only the end of a job waits, for FAREWELL seconds and a little at most.
 from __future__ import annotations
 
 import json
-import select
 import socket
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from ftlaunch.notify.notification import KIND_OF, payload
 from ftlaunch.notify.notifier import FAREWELL
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
+from ftlaunch.system.descriptors import is_readable
 from ftlaunch.system.helper_process import HelperProcess, HelperProcesses, module
 
 _PAGE = "report.html"  # see reporting/page_at_end.py, which lies above
@@ -90,7 +90,10 @@ class NotifierLink:
         return "the notifier cannot be started" if self._socket is None else ""
 
     def _start(self, *messages: bytes) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            return
         for message in messages:
             ours.send(message)  # a new socket has room, and nobody has closed it yet
         with theirs:
@@ -145,7 +148,7 @@ class NotifierLink:
             return heard
         self._socket.shutdown(socket.SHUT_WR)
         until = time.monotonic() + FAREWELL + _MARGIN
-        while self._socket is not None and select.select([self._socket], [], [], max(until - time.monotonic(), 0))[0]:
+        while self._socket is not None and is_readable(self._socket, until - time.monotonic()):
             heard += self._hear()
         if self._socket is not None:
             heard += self._buried()

@@ -8,12 +8,15 @@ from ftlaunch.policy.fault_rules import HOWS, UNKNOWN, FaultRule
 
 DISK = "disk"
 DIVERGENCE = "divergence"
+INTERNAL = "internal"
 NODE_LOST = "node-lost"
 NUMERICAL = "numerical"
 RESUME = "resume"
 RESUME_DIFFERS = "resume-differs"
 SLOW = "slow"
-WITHOUT_RULE = frozenset({DISK, DIVERGENCE, NODE_LOST, NUMERICAL, RESUME, RESUME_DIFFERS, SLOW, UNKNOWN.kind, *HOWS})
+WITHOUT_RULE = frozenset(
+    {DISK, DIVERGENCE, INTERNAL, NODE_LOST, NUMERICAL, RESUME, RESUME_DIFFERS, SLOW, UNKNOWN.kind, *HOWS}
+)
 
 
 def kinds(rules: Iterable[FaultRule], own: Iterable[str] = ()) -> frozenset[str]:

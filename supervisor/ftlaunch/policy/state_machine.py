@@ -11,10 +11,13 @@ from ftlaunch.policy.states import ENDS, Action, Event, JobState
 Step = tuple[JobState, tuple[Action, ...]]
 
 _SAVE_AND_STOP: Step = (JobState.LAST_GASP, (Action.SAVE_NEWEST,))
+_SALVAGE: Step = (JobState.SALVAGE, (Action.SAVE_NEWEST,))
+_ABANDON: Step = (JobState.ABANDONING, (Action.END_RANKS,))
 _SAVE_AND_GO_ON: Step = (JobState.KEEPING, (Action.SAVE_NEWEST,))
 
 _TABLE: dict[JobState, dict[Event, Step]] = {
     JobState.READY: {
+        Event.BROKEN: _SALVAGE,
         Event.START: (JobState.RUNNING, (Action.SPAWN,)),
         Event.ADOPT: (JobState.RUNNING, (Action.ADOPT,)),
         Event.REGROUP: _SAVE_AND_GO_ON,  # of other nodes than those that are here now
@@ -22,9 +25,10 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.HURRY: _SAVE_AND_STOP,
     },
     JobState.RUNNING: {
+        Event.BROKEN: _ABANDON,
         Event.FAILURE_RETRY: (JobState.CLEARING, (Action.END_RANKS,)),
         Event.RANK_RETRY: (JobState.RUNNING, (Action.REPLACE_RANK,)),
-        Event.FAILURE_FATAL: (JobState.ABANDONING, (Action.END_RANKS,)),
+        Event.FAILURE_FATAL: _ABANDON,
         Event.HANG: (JobState.EXAMINING, (Action.EXAMINE,)),
         Event.ALL_DONE: (JobState.WRAP_UP, (Action.SAVE_NEWEST,)),
         Event.PAUSE: (JobState.PAUSING, (Action.ANNOUNCE_STOP,)),
@@ -32,32 +36,37 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
     },
     JobState.EXAMINING: {
+        Event.BROKEN: _ABANDON,
         Event.FAILURE_RETRY: (JobState.CLEARING, (Action.END_RANKS,)),
         Event.RANK_RETRY: (JobState.RUNNING, (Action.REPLACE_RANK,)),
-        Event.FAILURE_FATAL: (JobState.ABANDONING, (Action.END_RANKS,)),
+        Event.FAILURE_FATAL: _ABANDON,
         Event.STOP: (JobState.LEAVING, (Action.END_RANKS,)),
         Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
     },
     JobState.CLEARING: {
+        Event.BROKEN: _ABANDON,
         Event.ALL_GONE: (JobState.BACKOFF, (Action.ARM_BACKOFF,)),
         Event.GRACE_OVER: (JobState.CLEARING, (Action.KILL_RANKS,)),
         Event.STOP: (JobState.LEAVING, ()),
         Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
     },
     JobState.ABANDONING: {
-        Event.ALL_GONE: (JobState.SALVAGE, (Action.SAVE_NEWEST,)),
+        Event.BROKEN: (JobState.ABANDONING, (Action.KILL_RANKS,)),
+        Event.ALL_GONE: _SALVAGE,
         Event.GRACE_OVER: (JobState.ABANDONING, (Action.KILL_RANKS,)),
         Event.HURRY: (JobState.ABANDONING, (Action.KILL_RANKS,)),
     },
     JobState.BACKOFF: {
+        Event.BROKEN: _SALVAGE,
         Event.BACKOFF_OVER: (JobState.RUNNING, (Action.SPAWN,)),
         Event.REGROUP: _SAVE_AND_GO_ON,
         Event.STOP: _SAVE_AND_STOP,
         Event.HURRY: _SAVE_AND_STOP,
     },
     JobState.PAUSING: {
+        Event.BROKEN: _ABANDON,
         Event.FAILURE_RETRY: (JobState.CLEARING, (Action.END_RANKS,)),
-        Event.FAILURE_FATAL: (JobState.ABANDONING, (Action.END_RANKS,)),
+        Event.FAILURE_FATAL: _ABANDON,
         Event.ALL_DONE: (JobState.WRAP_UP, (Action.SAVE_NEWEST,)),  # the last step came before the announced one
         Event.ALL_GONE: _SAVE_AND_GO_ON,
         Event.GRACE_OVER: (JobState.PAUSING, (Action.KILL_RANKS,)),
@@ -65,6 +74,7 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
     },
     JobState.KEEPING: {
+        Event.BROKEN: _SALVAGE,
         Event.SAVED: (JobState.BACKOFF, (Action.GO_ON,)),
         Event.SAVE_FAILED: (JobState.BACKOFF, (Action.GO_ON,)),
         Event.GRACE_OVER: (JobState.KEEPING, (Action.JUDGE_SAVE,)),
@@ -72,23 +82,27 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.HURRY: (JobState.LAST_GASP, (Action.HURRY_SAVE,)),
     },
     JobState.STOPPING: {
+        Event.BROKEN: _ABANDON,
         Event.ALL_DONE: (JobState.WRAP_UP, (Action.SAVE_NEWEST,)),  # the last step came before the announced one
         Event.ALL_GONE: _SAVE_AND_STOP,
         Event.GRACE_OVER: (JobState.STOPPING, (Action.KILL_RANKS,)),
         Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
     },
     JobState.LEAVING: {
+        Event.BROKEN: _ABANDON,
         Event.ALL_GONE: _SAVE_AND_STOP,
         Event.GRACE_OVER: (JobState.LEAVING, (Action.KILL_RANKS,)),
         Event.HURRY: (JobState.LEAVING, (Action.KILL_RANKS,)),
     },
     JobState.LAST_GASP: {
+        Event.BROKEN: _SALVAGE,
         Event.HURRY: (JobState.LAST_GASP, (Action.HURRY_SAVE,)),
         Event.GRACE_OVER: (JobState.LAST_GASP, (Action.JUDGE_SAVE,)),
         Event.SAVED: (JobState.STOPPED, (Action.FINISH,)),
         Event.SAVE_FAILED: (JobState.FAILED, (Action.FINISH,)),
     },
     JobState.SALVAGE: {
+        Event.BROKEN: _SALVAGE,
         Event.STOP: (JobState.SALVAGE, (Action.LIMIT_SAVE,)),
         Event.HURRY: (JobState.SALVAGE, (Action.HURRY_SAVE,)),
         Event.GRACE_OVER: (JobState.SALVAGE, (Action.JUDGE_SAVE,)),
@@ -96,6 +110,7 @@ _TABLE: dict[JobState, dict[Event, Step]] = {
         Event.SAVE_FAILED: (JobState.FAILED, (Action.FINISH,)),
     },
     JobState.WRAP_UP: {
+        Event.BROKEN: _SALVAGE,
         Event.STOP: (JobState.WRAP_UP, (Action.LIMIT_SAVE,)),
         Event.HURRY: (JobState.WRAP_UP, (Action.HURRY_SAVE,)),
         Event.GRACE_OVER: (JobState.WRAP_UP, (Action.JUDGE_SAVE,)),

@@ -48,6 +48,7 @@ class Event(enum.Enum):
     BACKOFF_OVER = "backoff over"
     SAVED = "saved"  # the saver has nothing left to do
     SAVE_FAILED = "save failed"
+    BROKEN = "an error of the supervisor's own"  # the job is ended in good order
 
 
 class Action(enum.Enum):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
+from ftlaunch.ranks.log_files import size
 from ftlaunch.ranks.rank import Rank
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import process_activity
@@ -64,17 +64,10 @@ class ActivityMonitor:
 
     def _look_at_logs(self, ranks: Mapping[int, Rank], now: float) -> None:
         for rank in ranks.values():
-            size = _size(rank.log)
-            if size != rank.log_size:
-                rank.log_size, rank.logged = size, now
+            grown = size(rank.log)
+            if grown != rank.log_size:
+                rank.log_size, rank.logged = grown, now
 
     def is_busy(self, rank: Rank, beat: float) -> bool:
         """Whether its processes were still doing something at a look after the one that saw the last beat's work."""
         return rank.active - beat > 1.5 * self._every and self._looked - rank.active < 3 * self._every
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0

@@ -14,7 +14,7 @@ def log_path(log_dir: Path, attempt: int, rank: int) -> Path:
 
 
 def tail(path: Path, start: int = 0) -> str:
-    """The last 64 KiB of a log (from byte `start` on at the earliest); empty when there is none."""
+    """Return the last 64 KiB of a log, from byte `start` on at the earliest; empty without a log. Raises OSError."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -25,8 +25,8 @@ def tail(path: Path, start: int = 0) -> str:
 
 
 def size(path: Path) -> int:
-    """Bytes of a log; 0 when there is none."""
+    """Return the bytes of a log; 0 when there is none, or its file system does not tell."""
     try:
         return path.stat().st_size
-    except FileNotFoundError:
+    except OSError:
         return 0

@@ -17,6 +17,7 @@ from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase
 
 # exact ints, as a thousand ranks are looked at ten times a second: an operation on Flag makes an object
 _FLAGS, _ATTACHED, _OBSERVED = int(FLAGS), int(Flag.ATTACHED), int(Flag.OBSERVED)
+_READINGS = 10  # looks at the log of a failed rank that may fail, one every tenth of a second
 _PHASES = {phase: phase.name.lower() for phase in Phase}
 
 
@@ -66,6 +67,7 @@ class Rank:
         self.logged, self.log_size = started, 0  # when its log last grew
         self.ended = 0.0  # when its end was seen
         self.due: float | None = None  # when it is started again, alone
+        self._unread = 0  # times that its log could not be read after its end
 
     @property
     def alive(self) -> bool:
@@ -176,13 +178,23 @@ class Rank:
             step=page.step if page is not None else -1,
             seen=page.seen_steps if page is not None else 0,
             error_file=_read_json(error_file),
-            log_tail=tail(self.log, self.log_from),
+            log_tail=self._log_tail(),
             order=self.order,
             pid=self.process.pid,
             lived=self.ended - self.started,
             final=page is not None and bool(page.flags & Flag.FINAL),
             steps_unknown=page is not None and bool(page.flags & Flag.STEPS_UNKNOWN),
         )
+
+    def _log_tail(self) -> str:
+        """Return the end of the log. Raises OSError where it cannot be read: a few times, then it is judged without."""
+        try:
+            return tail(self.log, self.log_from)
+        except OSError:
+            self._unread += 1
+            if self._unread < _READINGS:
+                raise
+            return ""
 
 
 def _read_json(path: Path) -> Mapping[str, object] | None:

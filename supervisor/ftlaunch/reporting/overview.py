@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,9 +62,16 @@ class Overview:
     """empty where they were not asked for: of many they take time"""
     slow: Sequence[str]
     """a sentence for each rank that the others wait for"""
+    failed_calls: Mapping[str, int]
+    """how often a call has failed that the job goes on without, by what it was for"""
     resume: str = ""
     """what the steps made again have shown of the newest resume, in a sentence; empty: nothing yet"""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready. dataclasses.asdict would copy every value: it made an answer for 256 ranks twice as slow."""
-        return {**vars(self), "ranks": [vars(rank) for rank in self.ranks], "slow": list(self.slow)}
+        return {
+            **vars(self),
+            "ranks": [vars(rank) for rank in self.ranks],
+            "slow": list(self.slow),
+            "failed_calls": dict(self.failed_calls),
+        }

@@ -33,6 +33,13 @@ class _Followed:
         self.until: int | None = None  # what comes after this offset is not shown
         self.partial = b""
 
+    def size(self) -> int:
+        """Return how long the file is; where it is read to, where its file system does not tell."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return self.offset
+
     def read(self) -> bytes:
         """What has been added, a block at most."""
         most = _BLOCK if self.until is None else min(_BLOCK, self.until - self.offset)
@@ -47,7 +54,7 @@ class _Followed:
                     return b""
                 self.offset, end = found
                 block = os.pread(file.fileno(), min(most, end - self.offset), self.offset)
-        except FileNotFoundError:
+        except OSError:  # not there yet; or its file system does not answer now, and is asked again
             return b""
         self.offset += len(block)
         return block
@@ -101,7 +108,7 @@ class Terminal:
         """Show no more of the files followed than they hold now: stacks that follow are for the log."""
         with self._lock:
             for followed in self._followed:
-                followed.until = followed.path.stat().st_size if followed.path.exists() else 0
+                followed.until = followed.size()
 
     def close(self, timeout: float = 2.0) -> None:
         """Show what is left; gives up when the terminal takes nothing for `timeout` seconds."""

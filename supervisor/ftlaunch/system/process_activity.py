@@ -60,12 +60,15 @@ def usage(leaders: Collection[int], logs: Mapping[int, Path], on_gpu: Collection
 
 
 def work_of(pid: int) -> tuple[float, int]:
-    """Seconds of processor time that a process has had, and bytes that it has read and written; 0 when it is gone."""
+    """Return the seconds of processor time that a process has had, and the bytes that it has read and written.
+
+    0 when it is gone, or cannot be looked at.
+    """
     place = Path(f"/proc/{pid}")
     try:
         fields = (place / "stat").read_bytes().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS, _moved(place / "io")
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return 0.0, 0
 
 
@@ -80,5 +83,5 @@ def _moved(path: Path) -> int:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:
+    except OSError:  # not there yet, or its file system does not tell
         return 0

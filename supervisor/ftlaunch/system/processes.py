@@ -44,10 +44,10 @@ def dies_with(parent: int) -> Callable[[], None]:
 
 
 def state_of(pid: int) -> str:
-    """The state letter of a process in /proc (R, S, D, T, Z); empty when it is gone."""
+    """Return the state letter of a process in /proc (R, S, D, T, Z); empty when it is gone, or cannot be looked at."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return ""
 
 
@@ -74,10 +74,13 @@ class Leader:
         return self.returncode is not None
 
     def ended_by(self) -> int:
-        """The signal that ends the process, while the kernel still frees what it held; 0 otherwise. See proc(5)."""
+        """Return the signal that ends the process while the kernel still frees what it held; 0 otherwise (proc(5)).
+
+        0 as well where that cannot be read: the end is seen when it is over.
+        """
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
+        except OSError:
             return 0
         flags, status = int(fields[6]), int(fields[49])
         return status & 0x7F if flags & _PF_EXITING else 0

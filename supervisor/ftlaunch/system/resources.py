@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -33,13 +34,17 @@ def full_disks(places: Iterable[Path]) -> list[Path]:
     """Those of the places whose file system has no room, or no inodes, left: one place of each file system."""
     found: dict[int, Path] = {}
     for place in places:
-        there = next((part for part in (place, *place.parents) if part.exists()), None)
-        if there is None:
-            continue
-        told = os.statvfs(there)
-        if (told.f_blocks and told.f_bavail * told.f_frsize < _ROOM) or (told.f_files and not told.f_favail):
-            found.setdefault(there.stat().st_dev, there)
+        with contextlib.suppress(OSError):  # gone meanwhile, or its file system does not answer: nothing is known
+            there = next((part for part in (place, *place.parents) if part.exists()), None)
+            if there is not None and _is_full(os.statvfs(there)):
+                found.setdefault(there.stat().st_dev, there)
     return list(found.values())
+
+
+def _is_full(system: os.statvfs_result) -> bool:
+    has_no_room = bool(system.f_blocks) and system.f_bavail * system.f_frsize < _ROOM
+    has_no_inodes = bool(system.f_files) and not system.f_favail
+    return has_no_room or has_no_inodes
 
 
 def _listed(folder: Path) -> list[str]:

@@ -15,6 +15,7 @@ from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.common.bulkheads import Bulkheads, FailedCall
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.main import exit_code
 from ftlaunch.engine.supervisor import Supervisor
@@ -51,6 +52,11 @@ class _Alive:
         """Nothing is open."""
 
 
+def _raise(failed: FailedCall) -> None:
+    """No call fails here, unless the head is wrong."""
+    raise failed.error
+
+
 class Head:
     """One life of the head."""
 
@@ -81,10 +87,20 @@ class Head:
         shared_dirs.write((spec.run_dir, spec.checkpoint_dir), name)
         self.cluster = cluster = Cluster(around)
         context = Context(
-            job.whole, pages, self._tell, loop, self.clock, world.random.random, HelperProcesses(),  # type: ignore[arg-type]
-            _RULES, ClusterCollectors(cluster), cluster.may_restart, cluster.regroups,
-            cluster.regroup,
-        )  # fmt: skip
+            spec=job.whole,
+            pages=pages,
+            tell=self._tell,
+            loop=loop,  # type: ignore[arg-type]
+            clock=self.clock,
+            random=world.random.random,
+            helpers=HelperProcesses(),
+            rules=_RULES,
+            collect=ClusterCollectors(cluster),
+            bulkheads=Bulkheads(_raise),
+            may_start=cluster.may_restart,
+            regroups=cluster.regroups,
+            regroup=cluster.regroup,
+        )
         edges = Edges(
             make_group=lambda number, exited: ClusterRanks(job.whole, pages, cluster, self.clock, number, exited),
             start_saver=lambda: SimSaver(self),  # type: ignore[arg-type, return-value]
@@ -222,7 +238,7 @@ class Head:
                 self._end()
 
     def _end(self) -> None:
-        job, code = self.job, exit_code(self.supervisor.state, self.supervisor.saving.committed)
+        job, code = self.job, exit_code(self.supervisor)
         self._done, job.code = True, code
         job.laws.ended(code, self)
         self.cluster.end(code, keep=False)

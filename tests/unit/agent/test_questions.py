@@ -24,7 +24,7 @@ class Asked:
         self.node = Node(home)
         self.loop: Any = StepLoop(self.node.clock, lambda: None)
         self.control = Control(home)
-        self.questions = Questions(self.loop, self.node.clock, self.control, self.node.agent)
+        self.questions = Questions(self.loop, self.node.clock, self.control, self.node.agent, lambda sentence: None)
         self.ends: list[socket.socket] = []
 
     def ask(self, request: dict[str, Any]) -> socket.socket:
@@ -32,7 +32,8 @@ class Asked:
         ours, theirs = socket.socketpair()
         self.ends += [ours, theirs]
         ours.settimeout(5.0)
-        self.questions.ask(Client(theirs), request)
+        theirs.setblocking(False)
+        self.questions.ask(Client(theirs, self.loop, self.node.clock), request)
         return ours
 
     def sent(self) -> list[dict[str, Any]]:

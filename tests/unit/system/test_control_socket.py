@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import resource
+import select
 import socket
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.waiting import wait_for
 
-from ftlaunch.system.control_socket import SOCKET, Client, Control, ask
+from ftlaunch.engine.event_loop import EventLoop
+from ftlaunch.system.control_socket import (
+    MOST_CLIENTS,
+    PATIENCE_SECONDS,
+    SOCKET,
+    Client,
+    Control,
+    ControlServer,
+    ask,
+)
 
 
 @pytest.fixture
@@ -28,12 +41,31 @@ def control() -> Iterator[Control]:
         assert not (Path(directory) / SOCKET).exists()
 
 
-def connect(control: Control) -> tuple[socket.socket, Client]:
-    """Both ends of a connection; receiving times out."""
+@pytest.fixture
+def loop() -> Iterator[EventLoop[None]]:
+    made = EventLoop[None](time.monotonic)
+    yield made
+    made.close()
+
+
+def accepted(control: Control, loop: EventLoop[None]) -> Client | None:
+    """A client that has connected."""
+    connection = control.accept()
+    return None if connection is None else Client(connection, loop, time.monotonic)
+
+
+def dial(control: Control) -> socket.socket:
+    """A client's end of a connection; receiving times out."""
     near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     near.settimeout(10.0)
     near.connect(str(control.path))
-    far = control.accept()
+    return near
+
+
+def connect(control: Control, loop: EventLoop[None]) -> tuple[socket.socket, Client]:
+    """Both ends of a connection."""
+    near = dial(control)
+    far = accepted(control, loop)
     assert far is not None
     return near, far
 
@@ -52,11 +84,11 @@ def test_nobody_there_is_no_client(control: Control) -> None:
     assert control.accept() is None
 
 
-def test_ask_and_answer(control: Control) -> None:
+def test_ask_and_answer(control: Control, loop: EventLoop[None]) -> None:
     replies: list[Any] = []
     asking = threading.Thread(target=lambda: replies.append(ask(control.path, {"do": "status", "ü": [1]}, 30.0)))
     asking.start()
-    client = wait_for(control.accept, "the client")
+    client = wait_for(lambda: accepted(control, loop), "the client")
     request = wait_for(client.request, "the request")
     assert request == {"do": "status", "ü": [1]}
     client.answer({"ok": True, "state": "läuft"})
@@ -64,8 +96,8 @@ def test_ask_and_answer(control: Control) -> None:
     assert replies == [{"ok": True, "state": "läuft"}]
 
 
-def test_a_slow_client_is_heard_when_its_line_is_whole(control: Control) -> None:
-    near, far = connect(control)
+def test_a_slow_client_is_heard_when_its_line_is_whole(control: Control, loop: EventLoop[None]) -> None:
+    near, far = connect(control, loop)
     assert far.request() is None
     *begin, last = b'{"do": "stop"}\n'
     for byte in begin:
@@ -77,8 +109,8 @@ def test_a_slow_client_is_heard_when_its_line_is_whole(control: Control) -> None
     far.close()
 
 
-def test_what_comes_after_the_first_line_is_not_heard(control: Control) -> None:
-    near, far = connect(control)
+def test_what_comes_after_the_first_line_is_not_heard(control: Control, loop: EventLoop[None]) -> None:
+    near, far = connect(control, loop)
     near.sendall(b'{"do": "stop"}\n{"do": "start"}\n')
     assert far.request() == {"do": "stop"}
     far.answer({"ok": True})
@@ -94,8 +126,8 @@ def test_what_comes_after_the_first_line_is_not_heard(control: Control) -> None:
         b"[" * 4000 + b"\n",  # deeper than the parser goes
     ],
 )  # fmt: skip
-def test_nonsense_is_an_error_of_that_client_only(control: Control, nonsense: bytes) -> None:
-    near, far = connect(control)
+def test_nonsense_is_an_error_of_that_client_only(control: Control, loop: EventLoop[None], nonsense: bytes) -> None:
+    near, far = connect(control, loop)
     talking = threading.Thread(target=_send, args=(near, nonsense))
     talking.start()
     with pytest.raises((ValueError, ConnectionError)):
@@ -104,7 +136,7 @@ def test_nonsense_is_an_error_of_that_client_only(control: Control, nonsense: by
     talking.join(10.0)
     assert not talking.is_alive()
     near.close()
-    test_what_comes_after_the_first_line_is_not_heard(control)
+    test_what_comes_after_the_first_line_is_not_heard(control, loop)
 
 
 def _send(near: socket.socket, data: bytes) -> None:
@@ -112,8 +144,8 @@ def _send(near: socket.socket, data: bytes) -> None:
         near.sendall(data)
 
 
-def test_a_client_that_leaves_is_an_error(control: Control) -> None:
-    near, far = connect(control)
+def test_a_client_that_leaves_is_an_error(control: Control, loop: EventLoop[None]) -> None:
+    near, far = connect(control, loop)
     near.sendall(b'{"do": ')
     assert far.request() is None
     near.close()
@@ -122,21 +154,18 @@ def test_a_client_that_leaves_is_an_error(control: Control) -> None:
     far.close()
 
 
-def test_a_client_that_leaves_before_its_answer_or_never_reads_holds_up_nobody(control: Control) -> None:
-    near, far = connect(control)
+def test_a_client_that_leaves_before_its_answer_is_hung_up_on(control: Control, loop: EventLoop[None]) -> None:
+    near, far = connect(control, loop)
     near.close()
     far.answer({"ok": True})
-    near, far = connect(control)
-    far.answer({"long": "x" * 10_000_000})  # more than any buffer takes: cut off, not waited for
-    near.close()
 
 
-def test_ask_says_what_is_wrong(control: Control, tmp_path: Path) -> None:
+def test_ask_says_what_is_wrong(control: Control, loop: EventLoop[None], tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ask(tmp_path / "none", {})
     with pytest.raises(TimeoutError):
         ask(control.path, {"do": "status"}, timeout=0.05)  # nobody answers
-    answering = threading.Thread(target=lambda: wait_for(control.accept, "the client").answer({}))
+    answering = threading.Thread(target=lambda: wait_for(lambda: accepted(control, loop), "the client").answer({}))
     control.accept()  # the one above
     answering.start()
     assert ask(control.path, {"do": "status"}, timeout=30.0) == {}
@@ -144,3 +173,119 @@ def test_ask_says_what_is_wrong(control: Control, tmp_path: Path) -> None:
     control.close()
     with pytest.raises((FileNotFoundError, ConnectionError)):
         ask(control.path, {"do": "status"})
+
+
+# --- served in the event loop ----------------------------------------------------------------------------------
+
+
+class Served:
+    """A server in a loop whose clock the test sets, in the thread of the test."""
+
+    def __init__(self, control: Control) -> None:
+        self.now, self.reply, self.errors = 0.0, {"ok": True}, list[OSError]()
+        self.loop = EventLoop[None](lambda: self.now)
+        self._until: Callable[[], object] = lambda: True
+        ControlServer(
+            control, self.loop, lambda: self.now, lambda client, request: client.answer(self.reply), self.errors.append
+        )
+
+    def run(self, until: Callable[[], object]) -> None:
+        """Turn the loop until a condition holds."""
+        deadline = time.monotonic() + 30
+
+        class Turns:
+            def take(self, event: None) -> None: ...
+            def look(self) -> None: ...
+            def next_look(turns) -> float:
+                return self.now + 0.01
+
+            def fail(self, error: Exception) -> None:
+                raise error
+
+            @property
+            def over(self) -> bool:
+                assert time.monotonic() < deadline
+                return bool(until())
+
+        self.loop.run(Turns())
+
+
+def received(near: socket.socket) -> bytes:
+    """All that the other end has sent until it hung up."""
+    blocks = []
+    while block := near.recv(1 << 16):
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+def test_an_answer_longer_than_any_buffer_arrives_whole(control: Control) -> None:
+    """Taken out (one send): half a JSON beyond 200,000 bytes."""
+    served = Served(control)
+    served.reply = {"long": "x" * 10_000_000}
+    told: list[Any] = []
+    asking = threading.Thread(target=lambda: told.append(ask(control.path, {"do": "status"}, 30.0)))
+    asking.start()
+    served.run(lambda: told)
+    asking.join(30.0)
+    assert told == [served.reply]
+
+
+def test_a_client_that_does_not_take_its_answer_is_hung_up_on(control: Control) -> None:
+    served = Served(control)
+    served.reply = {"long": "x" * 10_000_000}
+    near = dial(control)
+    near.sendall(b'{"do": "status"}\n')
+    served.run(lambda: served.loop._writers)
+    served.now += PATIENCE_SECONDS + 0.1
+    served.run(lambda: not served.loop._writers)
+    assert len(received(near)) < 10_000_000
+    near.close()
+
+
+def test_clients_that_connect_and_wait_keep_nobody_out(control: Control) -> None:
+    served = Served(control)
+    idle = []
+    for _ in range(MOST_CLIENTS + 5):
+        idle.append(dial(control))
+        served.run(lambda: not is_waiting(control))
+    for near in idle[:5]:
+        assert received(near) == b"", "the oldest were hung up on for newer ones"
+    idle[-1].sendall(b'{"do": "status"}\n')
+    last = threading.Thread(target=received, args=(idle[-1],))
+    last.start()
+    served.run(lambda: not last.is_alive())
+    served.now += PATIENCE_SECONDS + 0.1
+    served.run(lambda: len(served.loop._selector.get_map()) == 1)
+    for near in idle:
+        near.close()
+
+
+def is_waiting(control: Control) -> bool:
+    """Whether a connection has not been accepted yet."""
+    poll = select.poll()
+    poll.register(control.fd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def test_without_a_descriptor_a_client_waits_and_the_loop_rests(control: Control) -> None:
+    """Taken out: EMFILE ended the job; not accepting for a moment keeps the loop from turning all the time."""
+    served = Served(control)
+    near = dial(control)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (control.fd, limits[1]))
+    try:
+        served.run(lambda: served.errors)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [error.errno for error in served.errors] == [errno.EMFILE]
+    near.sendall(b'{"do": "status"}\n')
+    turns = served.loop.turn
+    served.run(lambda: served.loop.turn > turns + 5)
+    assert len(served.errors) == 1
+    served.now += 1.1
+    answers: list[bytes] = []
+    reading = threading.Thread(target=lambda: answers.append(received(near)))
+    reading.start()
+    served.run(lambda: answers)
+    assert json.loads(answers[0]) == {"ok": True}
+    near.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from ftlaunch.channel.listener import Listener
 from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership.fences import PortProbe
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
+from ftlaunch.system.descriptors import is_readable
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import process_start_time
 
@@ -133,6 +133,6 @@ def _kill(pid: int) -> None:
         end = open_end(pid)
         try:
             os.kill(pid, signal.SIGKILL)
-            select.select([end], [], [], _KILLED)
+            is_readable(end, _KILLED)
         finally:
             os.close(end)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ftlaunch.agent.head.head_requests import HeadRequests
 from ftlaunch.agent.head.inherited_stop import InheritedStop
-from ftlaunch.agent.head.sign_of_life import SignOfLife
+from ftlaunch.agent.head.sign_of_life import Deposed, SignOfLife
 from ftlaunch.channel import arbiter
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
@@ -25,6 +25,7 @@ from ftlaunch.cluster.membership.isolated_machines import IsolatedMachines
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
+from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import exit_code
@@ -34,6 +35,7 @@ from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.policy.states import Event, JobState
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.reporting.events.failures import CallFailed
 from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.reporting.events.job import StopRequested
 from ftlaunch.reporting.reporter import Reporter
@@ -83,9 +85,21 @@ class HeadJob:
         self._control = Control(workspace.memory_dir)
         rules = (*spec.restarts.fault_rules, *rule_parser.builtin())
         context = Context(
-            world, self._pages, self._tell, loop, time.monotonic, random, helpers, rules, ClusterCollectors(cluster),
-            cluster.may_restart, cluster.regroups, cluster.regroup, machines.hosts,
-        )  # fmt: skip
+            spec=world,
+            pages=self._pages,
+            tell=self._tell,
+            loop=loop,
+            clock=time.monotonic,
+            random=random,
+            helpers=helpers,
+            rules=rules,
+            collect=ClusterCollectors(cluster),
+            bulkheads=Bulkheads(lambda failed: self._tell(CallFailed(failed))),
+            may_start=cluster.may_restart,
+            regroups=cluster.regroups,
+            regroup=cluster.regroup,
+            hosts=machines.hosts,
+        )
         self.supervisor = Supervisor(context, self._edges(context, workspace))
         if self._plan is not None:  # the job has not ended: whatever becomes of the ranks that run, this was spent
             self.supervisor.incidents.budget = self._plan.budget
@@ -180,6 +194,12 @@ class HeadJob:
             self._held = self._newest_apart()
             self.cluster.end(self.code, keep=bool(self.supervisor.final_save.error) or self._held != NONE)
 
+    def fail(self, error: Exception) -> None:
+        """End the job in good order for an error of the head's own; a head that was replaced ends nothing."""
+        if isinstance(error, Deposed):
+            raise error
+        self.supervisor.fail(error)
+
     def _may_end(self, now: float) -> bool:
         """Whether no other head has the job now: one that was replaced may not know it yet, and ends nothing."""
         if not self._over_since:
@@ -222,7 +242,7 @@ class HeadJob:
     @property
     def code(self) -> int:
         """The exit code of a job that has ended: of every agent."""
-        code = exit_code(self.supervisor.state, self.supervisor.saving.committed)
+        code = exit_code(self.supervisor)
         return protocol.EXIT_SAVED if code == protocol.EXIT_STOPPED and self._held != NONE else code
 
     def run(self) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 from ftlaunch.channel import arbiter
 from ftlaunch.channel.arbiter import Arbiter
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.descriptors import is_readable
 from ftlaunch_contract.files.kernel_files import open_end
 
 START, SUCCEED, TAKE_OVER, LOOK = b"+", b"s", b"t", b"?"
@@ -72,7 +73,7 @@ class HeadStarter:
         """Start a head where the job's place is this machine's, and none lives."""
         self.order(START)
         while not self.gone:
-            select.select([self.fd], [], [])
+            is_readable(self.fd, None)
             if answers := self.lines():
                 self.unusable = answers[0]["head"] == UNUSABLE
                 return
@@ -128,7 +129,7 @@ class HeadStarter:
         agent has ended.
         """
         if self.has_started:
-            select.select([self._head], [], [], _PATIENCE)
+            is_readable(self._head, _PATIENCE)
             self._forget_head()
 
     def _forget_head(self) -> None:

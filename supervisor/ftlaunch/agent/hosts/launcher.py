@@ -125,6 +125,10 @@ class Launcher:
         """Nothing shows only by looking: an hour is as good as never."""
         return time.monotonic() + 3600.0
 
+    def fail(self, error: Exception) -> None:
+        """End with an error that nothing in the loop expects: the agents on the hosts end with their connections."""
+        raise error
+
     @property
     def over(self) -> bool:
         """Whether no agent is left that others could join again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import sys
 
 import click
@@ -14,6 +13,7 @@ from ftlaunch.common.formatting import printable
 from ftlaunch.history.rank_logs import LogReader, start_of_last_lines
 from ftlaunch.history.runs import Run, find
 from ftlaunch.history.status_view import not_running
+from ftlaunch.system.descriptors import is_readable
 from ftlaunch_contract.files.kernel_files import open_end
 
 _LOOK = 0.2  # seconds between looks at the file
@@ -36,7 +36,7 @@ def attach(name: str | None) -> int:
         end = open_end(pid)
         reader, over = LogReader(path, start_of_last_lines(path, _LINES)), False
         while not over:
-            over = bool(select.select([end], [], [], _LOOK)[0])  # before the look: what was said until then is there
+            over = is_readable(end, _LOOK)  # before the look: what was said until then is there
             for line in reader.read(last=over):
                 click.echo(printable(line))
             sys.stdout.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import sys
 import time
 from datetime import datetime
@@ -19,6 +18,7 @@ from ftlaunch.history.logs.newest_run import NewestRun
 from ftlaunch.history.logs.notes import lengths_at
 from ftlaunch.history.rank_logs import LogReader, attempts, logs_of, start_of_line
 from ftlaunch.history.runs import Run, find
+from ftlaunch.system.descriptors import is_readable
 
 _LOOK = 0.2  # seconds between looks at logs that are followed
 
@@ -163,7 +163,7 @@ def _follow(run: Run, newest: NewestRun, ranks: tuple[int, ...], since: float | 
 def _is_over(run: Run, end: int | None) -> bool:
     """Whether the job ends within a moment; where its supervisor is elsewhere the journal says it."""
     if end is not None:
-        return bool(select.select([end], [], [], _LOOK)[0])
+        return is_readable(end, _LOOK)
     if run.elsewhere:
         time.sleep(_LOOK)
         return run.again().end is not None

@@ -7,10 +7,11 @@ known to have ended: then nobody listens any more at the port that it has told, 
 from __future__ import annotations
 
 import errno
-import select
 import socket
 from collections.abc import Callable
 from typing import Protocol
+
+from ftlaunch.system.descriptors import is_writable
 
 
 class Probe(Protocol):
@@ -37,7 +38,7 @@ class PortProbe:
             family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
             self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             return self._judge(self._socket.connect_ex(self._target))
-        if not select.select([], [self._socket], [], 0)[1]:
+        if not is_writable(self._socket, 0.0):
             return False
         return self._judge(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import select
 import socket
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from ftlaunch import __version__
 from ftlaunch.metrics.journal_tail import JournalTail
 from ftlaunch.metrics.traces.phases import RestartPhases, RestartTrace
 from ftlaunch.spec.parsing.outlets import endpoint_name
+from ftlaunch.system.descriptors import is_readable
 
 _EVERY = 1.0  # seconds between looks at the journal
 _MOST = 1000  # spans that wait for a collector which does not answer; the oldest are forgotten
@@ -84,7 +84,7 @@ class Tracer:
     def run(self) -> None:
         """Send what the journal tells, until the supervisor hangs up; then once more."""
         while True:
-            over = bool(select.select([self._link], [], [], _EVERY)[0])
+            over = is_readable(self._link, _EVERY)
             for restart in self._news():
                 self._make_spans(restart)
             self._send()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +14,7 @@ import torch
 from tests.support.snapshots import make_pages
 
 from ftlaunch_contract.pages.page import Page, open_pages
-from ftlaunch_contract.protocol import Flag, own_start_time, process_start_time
+from ftlaunch_contract.protocol import Flag, own_start_time
 from ftlaunch_hooks.tensors.replica_agreement import Held, Replica, ReplicaAgreement
 
 RANKS = 3
@@ -156,16 +153,6 @@ def test_in_any_history_a_step_that_all_ranks_take_has_each_tensor_from_a_rank_t
 def test_a_rank_that_is_told_to_leave_waits_for_nobody_and_takes_nothing(ranks: Ranks) -> None:
     ranks.pages[0][0].leave = True
     assert not ranks.agreements[0].meet(0, MODEL, {key: torch.zeros(2) for key in MODEL})
-
-
-def test_a_rank_that_has_ended_is_not_waited_for(ranks: Ranks) -> None:
-    """Without a supervisor nobody tells the others, and a frozen launcher does not end them."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        ranks.pages[1][1].begin(0, other.pid, process_start_time(other.pid))
-        threading.Timer(0.3, other.kill).start()
-        tensors = {key: torch.zeros(2) for key in MODEL}
-        assert not ranks.agreements[0].meet(0, MODEL, tensors, patience_seconds=60.0)
-        assert other.wait(10) == -signal.SIGKILL
 
 
 # --- groups of ranks -------------------------------------------------------------------------------------------

@@ -1,0 +1,124 @@
+"""What fails in the supervisor itself: a look costs that look; an error of its own ends the job in good order."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.engine import World
+from tests.support.fakes.clock import BEGIN
+from tests.support.fakes.ranks import FakeGroup
+
+from ftlaunch.engine.main import exit_code
+from ftlaunch.policy.states import JobState
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_DONE
+
+
+def trains(home: Path) -> World:
+    """A job that makes nine steps, and ends well."""
+    world = World(home)
+
+    def begin(group: FakeGroup) -> None:
+        world.train(group, 9)
+        world.clock.at(world.clock() - BEGIN + 10, lambda: world.finish(group))
+
+    world.on_spawn = begin
+    return world
+
+
+def failing(times: int, function: Any, error: Exception) -> Any:
+    """The function, whose first calls fail."""
+    left = [times]
+
+    def call(*args: Any) -> Any:
+        if left[0] > 0:
+            left[0] -= 1
+            raise error
+        return function(*args)
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["notice", "sweep"])
+def test_a_look_that_fails_is_missed_and_made_up_for(tmp_path: Path, name: str) -> None:
+    """Taken out (no bulkhead): exit code 70."""
+    world = trains(tmp_path)
+    error = OSError(errno.EMFILE, "Too many open files", "/proc")
+    made = world._make_group
+
+    def make(number: int, exited: Any) -> FakeGroup:
+        group = made(number, exited)
+        setattr(group, name, failing(5, getattr(group, name), error))
+        return group
+
+    object.__setattr__(world.supervisor._edges, "make_group", make)
+    world.run()
+    assert (world.supervisor.state, exit_code(world.supervisor)) == (JobState.DONE, EXIT_DONE)
+    told = world.told("call_failed")
+    assert [one["count"] for one in told] == [1, 2, 4]
+    assert "OSError" in told[0]["error"]
+    assert "Traceback" in told[0]["traceback"]
+    assert sum("Too many open files" in sentence for sentence in world.said()) == 1, "said once"
+    assert world.supervisor.overview().failed_calls == {told[0]["what"]: 5}
+
+
+def test_what_a_failed_rank_has_left_is_read_again(tmp_path: Path) -> None:
+    """Taken out: the job ends with 70, or the cause is judged without the error that the log tells."""
+    world = trains(tmp_path)
+    made = world._make_group
+
+    def make(number: int, exited: Any) -> FakeGroup:
+        group = made(number, exited)
+        if number == 0:
+            group.failed = failing(3, group.failed, OSError(errno.EIO, "Input/output error"))  # type: ignore[method-assign]
+        return group
+
+    object.__setattr__(world.supervisor._edges, "make_group", make)
+    world.clock.at(4.5, lambda: world.groups[0].exit(1, 1, "ValueError: no such thing"))
+    world.run()
+    (incident,) = world.told("incident")
+    assert "ValueError: no such thing" in incident["sentence"]
+    assert world.supervisor.state is JobState.DONE
+
+
+@pytest.mark.parametrize("state", ["running", "clearing"])
+def test_an_error_of_its_own_ends_the_job_in_good_order(tmp_path: Path, state: str) -> None:
+    """Taken out (the loop lets it through): no `job_failed`, ranks left, the newest step only in memory."""
+    world = trains(tmp_path)
+    for page in world.pages.pages:
+        page.set_slot(0, 3)
+    if state == "clearing":
+        world.clock.at(4.4, lambda: world.groups[0].exit(1, 1, "ValueError: no"))
+
+    def fail_in_state() -> None:
+        if world.supervisor.state.value == state:
+            raise KeyError("an error of ftlaunch's own")
+        world.loop.call_at(world.clock() + 0.01, "fault", fail_in_state)
+
+    world.clock.at(4.0, lambda: world.loop.call_at(world.clock(), "fault", fail_in_state))
+    world.run()
+    assert world.supervisor.state is JobState.FAILED
+    assert exit_code(world.supervisor) == EXIT_BUG
+    saves = [request["step"] for request in world.savers[0].asked if request["do"] == "save"]
+    assert saves == [3], "its newest step in memory is on storage"
+    assert not world.groups[-1].living
+    (told,) = world.told("internal_error")
+    assert "an error of ftlaunch's own" in told["error"]
+    assert "Traceback" in (world.spec.run_dir / "bug.txt").read_text()
+    ended = world.supervisor.ended(EXIT_BUG)
+    assert ended.name == "job_failed"
+    assert ended.fields()["code"] == EXIT_BUG
+
+
+def test_a_second_error_of_its_own_is_let_through(tmp_path: Path) -> None:
+    world = trains(tmp_path)
+
+    def fail() -> None:
+        world.supervisor.internal_error = KeyError("the first")
+        raise KeyError("the second")
+
+    world.clock.at(4.0, lambda: world.loop.call_at(world.clock(), "fault", fail))
+    with pytest.raises(KeyError, match="the second"):
+        world.run()
