@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ftlaunch.autopsy.grace_cut import GraceCut
 from ftlaunch.engine.context import Context
 from ftlaunch.engine.hang_examination import HangExamination
@@ -12,7 +14,7 @@ from ftlaunch.health.stragglers import Stragglers
 from ftlaunch.policy.failure_diagnosis import Cause, aborts_over_timeout
 from ftlaunch.ranks.group import RankGroup
 from ftlaunch.ranks.log_files import size, tail
-from ftlaunch.ranks.rank import Rank
+from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import all_attached, any_attached, front
 from ftlaunch.reporting.events.ranks import (
     AttemptAdopted,
@@ -52,10 +54,17 @@ class Attempt:
 
     # --- starting ---------------------------------------------------------------------------------------------
 
-    def spawn(self) -> None:
-        """Start the ranks. Raises SpawnFailed; those that were started by then are told of all the same."""
+    def spawn(self, prepare: Callable[[], None]) -> None:
+        """Start the ranks. Raises SpawnFailed; those that were started by then are told of all the same.
+
+        prepare: decides where the ranks take their state from, and writes that into their pages; may raise OSError.
+        """
         began = self._context.clock()
         try:
+            try:
+                prepare()
+            except OSError as error:
+                raise SpawnFailed(0, f"{error.filename or 'its memory'}: {error.strerror}") from error
             self.group.spawn()
         finally:
             ranks = self.group.ranks

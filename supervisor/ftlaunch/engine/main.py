@@ -13,6 +13,7 @@ from ftlaunch.autopsy.client import collect_here
 from ftlaunch.checkpoints.resume import Inherited
 from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.common.bulkheads import Bulkheads
+from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.notices.preemption_watch import watch_for
@@ -91,7 +92,9 @@ def _run(
         refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}")
         reporter.tell(StartRefused(protocol.EXIT_USAGE, str(refusal)))
         reporter.farewell()
-        workspace.leave(keep_memory=workspace.pages.newest_common() != NONE)
+        if workspace.pages.newest_common() == NONE:
+            workspace.forget_memory()
+        workspace.leave()
         raise refusal from error
     if limited := keeps_logs_short(spec):
         reporter.complain(limited)
@@ -104,15 +107,21 @@ def _run(
         reporter.tell(JobBrokenOff(error))
         reporter.farewell()
         raise
+    closing = Closing(reporter.complain)
     reporter.tell(job.supervisor.ended(code))
-    job.outlets.close()
+    closing("end the exporter of metrics", job.outlets.close)
     if unsaved := job.supervisor.unsaved():
         reporter.complain(unsaved)
-    reporter.farewell()
-    if page := page_at_end(helpers, spec, job.supervisor.state, storage_answers=job.storage_answers):
-        reporter.say(page)
-    keep_memory = bool(job.supervisor.final_save.error) or job.supervisor.internal_error is not None
-    workspace.leave(keep_memory=keep_memory, storage_answers=job.storage_answers)
+    closing("let the last notices go out", reporter.farewell)
+
+    def write_page() -> None:
+        if page := page_at_end(helpers, spec, job.supervisor.state, storage_answers=job.storage_answers):
+            reporter.say(page)
+
+    closing("write the page of the job", write_page)
+    if not job.supervisor.final_save.error and job.supervisor.internal_error is None:
+        closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
+    workspace.leave(storage_answers=job.storage_answers)
     return code
 
 
@@ -151,6 +160,7 @@ class _Job:
     ) -> None:
         """Raises OSError."""
         self._spec, self._helpers = spec, helpers
+        self._closing = Closing(reporter.complain)
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
         base_env = {**os.environ, seeds.ENV_SEED: str(workspace.seed)}
         # before all else that takes time: the first attempt waits for it
@@ -199,15 +209,16 @@ class _Job:
         manager.show_life(self.loop)
         supervisor.begin_when_ready()
         self.loop.run(supervisor)
-        if self._preemption is not None:
-            self._preemption.close()
-        self._fork_server.dismiss()
-        supervisor.close()
-        self._control.close()
         self.storage_answers = supervisor.saving.work() is None
-        supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
-        self._fork_server.close()
-        self.loop.close()
+        patience = self._spec.grace if self.storage_answers else 0.0
+        if self._preemption is not None:
+            self._closing("end the look for a preemption notice", self._preemption.close)
+        self._closing("dismiss the fork server", self._fork_server.dismiss)
+        self._closing("write down what was learned of the job's limits", supervisor.close)
+        self._closing("remove the control socket", self._control.close)
+        self._closing("end the saver", lambda: supervisor.saving.link.close(patience))
+        self._closing("end the fork server", self._fork_server.close)
+        self._closing("close the event loop", self.loop.close)
         return exit_code(supervisor)
 
     def kill_ranks(self) -> None:

@@ -158,15 +158,18 @@ class Supervisor:
         attempt.adopt()
 
     def _spawn(self) -> None:
-        context, attempt = self._context, self._begin(self._number + 1)
-        kind, step = self._resume.decide(first=self._number == 0)
-        context.pages.prepare(kind, step, self.saving.first_due(max(step, 0)))
+        attempt = self._begin(self._number + 1)
         try:
-            attempt.spawn()
+            attempt.spawn(self._prepare)
         except SpawnFailed as failed:
             self.incidents.spawn_failed(attempt, failed)
             return
         self._resume.begun()
+
+    def _prepare(self) -> None:
+        """Decide where the attempt takes its state from. Raises OSError."""
+        kind, step = self._resume.decide(first=self._number == 0)
+        self._context.pages.prepare(kind, step, self.saving.first_due(max(step, 0)))
 
     def _replace_rank(self) -> None:
         cause, verdict, attempt = self.incidents.cause, self.incidents.verdict, self.attempt

@@ -198,15 +198,18 @@ class Workspace:
             return ""
         return messages.begins_anew(str(end.get("t")), self.spec.checkpoint_dir)
 
-    def leave(self, keep_memory: bool, *, storage_answers: bool = True) -> None:
-        """Give everything back; memory goes unless it holds what storage does not.
+    def forget_memory(self) -> None:
+        """Remove pages and snapshots: storage has what they hold. Raises OSError."""
+        self.pages.close()
+        remove_memory(self.memory_dir)
+
+    def leave(self, *, storage_answers: bool = True) -> None:
+        """Give everything back; memory stays as it is.
 
         Storage that does not answer is not touched: its lock goes with this process and with the saver.
         """
         self.journal.close()
         self.pages.close()
-        if not keep_memory:
-            remove_memory(self.memory_dir)
         self.memory_lock.release()
         if storage_answers:
             self.checkpoints.leave()

@@ -40,7 +40,9 @@ class Starts:
             page = Page(page_path(self.memory, 0))
             page.set_slot(0, in_memory)
             page.close()
-        home.leave(keep_memory=in_memory >= 0)
+        if in_memory < 0:
+            home.forget_memory()
+        home.leave()
         return load
 
 

@@ -26,6 +26,7 @@ from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.common.bulkheads import Bulkheads
+from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.context import Context, Edges
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import exit_code
@@ -249,13 +250,16 @@ class HeadJob:
         """Run to the end; returns the exit code."""
         self.supervisor.begin_when_ready()
         self._loop.run(self)
-        self.supervisor.close()
-        self._control.close()
-        shared_dirs.forget((self._spec.run_dir, self._spec.checkpoint_dir))
+        self.storage_answers = self.supervisor.saving.work() is None
+        patience = self._spec.grace if self.storage_answers else 0.0
+        shared = (self._spec.run_dir, self._spec.checkpoint_dir)
+        closing = Closing(self._reporter.complain)
+        closing("write down what was learned of the job's limits", self.supervisor.close)
+        closing("remove the control socket", self._control.close)
+        closing("remove the notes by which nodes find that they share directories", lambda: shared_dirs.forget(shared))
         with contextlib.suppress(OSError):  # a later head finds no node that runs its attempt
             plan.forget(self._spec.run_dir)
-        self.storage_answers = self.supervisor.saving.work() is None
-        self.supervisor.saving.link.close(self._spec.grace if self.storage_answers else 0.0)
+        closing("end the savers", lambda: self.supervisor.saving.link.close(patience))
         return self.code
 
 

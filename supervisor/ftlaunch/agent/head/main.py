@@ -29,6 +29,7 @@ from ftlaunch.channel.listener import Listener
 from ftlaunch.cluster import messages as cluster_messages
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.engine import main as engine_main
+from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.workspace import Unusable, Workspace
 from ftlaunch.memory.directory import remove_memory
@@ -163,13 +164,19 @@ def _serve(
     except Deposed:
         remove_memory(workspace.memory_dir)  # only mirrors lie there; run dir and locks are the next head's
         raise
+    closing = Closing(reporter.complain)
     reporter.tell(job.supervisor.ended(code))
-    outlets.close()
+    closing("end the exporter of metrics", outlets.close)
     if unsaved := job.supervisor.unsaved() or job.kept():
         reporter.complain(unsaved)
-    reporter.farewell()
-    if page := page_at_end(helpers, world, job.supervisor.state, storage_answers=job.storage_answers):
-        reporter.say(page)
-    life.close(code)
-    workspace.leave(keep_memory=False, storage_answers=job.storage_answers)
+    closing("let the last notices go out", reporter.farewell)
+
+    def write_page() -> None:
+        if page := page_at_end(helpers, world, job.supervisor.state, storage_answers=job.storage_answers):
+            reporter.say(page)
+
+    closing("write the page of the job", write_page)
+    closing("write down that the job has ended", lambda: life.close(code))
+    closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
+    workspace.leave(storage_answers=job.storage_answers)
     return code
