@@ -3,9 +3,9 @@
     python -m scripts.anomalies --process supervisor --calls openat getdents64 --every 1
 
 Of each call and each error, the first call fails in one job, the second one in the next, and so on, until a job passes
-in which the call was not made so often: SQLite's own tests do that with each of its calls. Exits with 1 where a job ends
-with exit code 70, hangs, ends without a word, or leaves a process or memory behind. Takes hours; `--every 7` tries every
-seventh call.
+in which the call was not made so often: SQLite's own tests do that with each of its calls. Exits with 1 where a job
+ends with exit code 70, hangs, ends without a word, or leaves a process or memory behind. Takes hours; `--every 7`
+tries every seventh call.
 """
 
 from __future__ import annotations

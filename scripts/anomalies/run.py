@@ -92,7 +92,7 @@ def _options(anomaly: Anomaly) -> tuple[str, ...]:
 
 
 def _disturb(supervisor: subprocess.Popen[bytes], anomaly: Anomaly, home: Path, log: Path) -> tuple[int | None, bool]:
-    """Attach strace once the ranks run, let them begin, and wait for the end; returns the code, and whether it fired."""
+    """Attach strace once the ranks run, let them begin, and wait for the end; return the code, and whether it fired."""
     journal = home / "run" / "events.jsonl"
     if not _wait(lambda: journal.exists() and '"attempt_started"' in journal.read_text(), 30.0):
         return supervisor.poll(), False

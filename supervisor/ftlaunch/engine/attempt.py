@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 from ftlaunch.autopsy.grace_cut import GraceCut
 from ftlaunch.engine.context import Context
@@ -61,11 +62,9 @@ class Attempt:
         """
         began = self._context.clock()
         try:
-            try:
+            with _failing_to_start():
                 prepare()
-            except OSError as error:
-                raise SpawnFailed(0, f"{error.filename or 'its memory'}: {error.strerror}") from error
-            self.group.spawn()
+                self.group.spawn()
         finally:
             ranks = self.group.ranks
             logs = {number: (rank.log, rank.log_from) for number, rank in ranks.items()}
@@ -82,9 +81,10 @@ class Attempt:
 
     def refill(self, now: float) -> None:
         """Start the ranks again whose time has come. Raises SpawnFailed."""
-        for number, restarts in self.group.refill(now):
-            self.progress.rank_restarted()
-            self._context.tell(RankRestarted(number, self.group.ranks[number].process.pid, restarts))
+        with _failing_to_start():
+            for number, restarts in self.group.refill(now):
+                self.progress.rank_restarted()
+                self._context.tell(RankRestarted(number, self.group.ranks[number].process.pid, restarts))
 
     # --- what is known ----------------------------------------------------------------------------------------
 
@@ -171,3 +171,12 @@ class Attempt:
         self.grace_cut.end()
         self.broken_off = True
         self.group.kill()
+
+
+@contextlib.contextmanager
+def _failing_to_start() -> Iterator[None]:
+    """Take an OSError for a failure to start, which is judged like any other failure."""
+    try:
+        yield
+    except OSError as error:
+        raise SpawnFailed(0, f"{error.filename or 'a system call'}: {error.strerror}") from error
