@@ -48,3 +48,62 @@ def test_after_the_leaders_end_only_descendants_are_killed(tmp_path: Path) -> No
         os.kill(stranger.pid, signal.SIGKILL)
         stranger.wait()
     wait_for(lambda: not alive(stranger.pid), "its end")
+
+
+_CLEANING = """
+import os, signal, subprocess, sys, time
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+from ftlaunch.system import processes
+from ftlaunch.system.processes import Cleaners, RankProcess
+
+processes.become_subreaper()
+script = (
+    "import subprocess, time; from multiprocessing.shared_memory import SharedMemory;"
+    " one = SharedMemory(create=True, size=4096); subprocess.Popen(['sleep', '60']);"
+    " print(one.name, flush=True); time.sleep(60)"
+)
+log = Path(sys.argv[1])
+rank = RankProcess(0, [sys.executable, "-c", script], os.environ, log, "FT=1")
+while not log.read_text().endswith("\\n"):
+    time.sleep(0.01)
+segment = Path("/dev/shm") / log.read_text().strip()
+assert segment.exists()
+rank.kill_group()
+cleaners = Cleaners(time.monotonic)
+while not processes.kill_descendants([], [rank.pid], cleaners.may_live) or not rank.reap():
+    time.sleep(0.005)
+assert processes.children(os.getpid()) == []
+print("left" if segment.exists() else "gone")
+segment.unlink(missing_ok=True)
+"""
+
+
+def test_what_removes_shared_memory_does_so_before_it_is_killed(tmp_path: Path) -> None:
+    """Taken out (os.killpg, or no time in the sweep): Python's resource tracker dies before it unlinks anything."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CLEANING, str(tmp_path / "log")],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.strip() == "gone", done.stdout + done.stderr
+
+
+_ORPHANS = """
+import os, subprocess, sys, time
+from ftlaunch.system import processes
+
+processes.become_subreaper()
+helper = subprocess.Popen(["true"])
+for _ in range(50):
+    subprocess.run(["sh", "-c", "(true &)"])
+deadline = time.monotonic() + 30
+while len(processes.children(os.getpid())) > 1:
+    processes.reap_orphans({helper.pid})
+    assert time.monotonic() < deadline
+print(helper.wait())
+"""
+
+
+def test_orphans_that_have_ended_are_reaped_and_our_own_children_are_not() -> None:
+    done = subprocess.run([sys.executable, "-c", _ORPHANS], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.strip() == "0", done.stderr

@@ -104,6 +104,7 @@ class Watch:
             return
         group = attempt.group
         self._context.bulkheads.call("look at what the ranks' processes do", lambda: group.notice(now), None)
+        self._context.bulkheads.call("take the exit status of orphans", lambda: self._reap(group, now), None)
         views = group.views()
         self._tell_progress(attempt, views, now)
         if self._judge_proof(attempt, views, now) or self._judge_numbers(attempt) or self._judge_failures(attempt, now):
@@ -183,6 +184,9 @@ class Watch:
             self._context.loop.post(Event.PAUSE)  # all have stopped in good order: a head that has died had told them
             return True
         return False
+
+    def _reap(self, group: RankGroup, now: float) -> None:
+        group.reap(self._context.helpers.pids, now)
 
     def _is_swept(self, group: RankGroup) -> bool:
         """Kill what the ranks have left; return whether nothing of it is left."""

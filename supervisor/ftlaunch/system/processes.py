@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -101,22 +101,47 @@ class Leader:
 
 
 def kill_groups(leaders: Iterable[Leader]) -> None:
-    """SIGKILL the process groups of leaders.
+    """SIGKILL the process groups of leaders, without the cleaners in them (see `Cleaners`).
 
     The number of a group belongs to it while its leader is not reaped. After that it may be a stranger's: then only
     descendants of ours are killed, which all that a rank leaves behind are.
     """
-    reaped = set()
-    for leader in leaders:
-        if leader.returncode is not None:
-            reaped.add(leader.pid)
+    groups = {leader.pid: leader.returncode is not None for leader in leaders}
+    members = _members(groups)
+    for group, is_reaped in groups.items():
+        if not is_reaped and not any(map(is_cleaner, members[group])):
+            _signal_group(group, signal.SIGKILL)
             continue
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(leader.pid, signal.SIGKILL)
-    for pid in descendants(os.getpid()) if reaped else ():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(pid) in reaped:
-                os.kill(pid, signal.SIGKILL)
+        if not is_reaped:  # a group that is stopped starts no process that the next line does not see
+            _signal_group(group, signal.SIGSTOP)
+        for pid in _members([group])[group]:
+            _signal(pid, signal.SIGCONT if is_cleaner(pid) else signal.SIGKILL)
+
+
+def _members(groups: Iterable[int]) -> dict[int, list[int]]:
+    """Return our descendants in each of these process groups."""
+    found: dict[int, list[int]] = {group: [] for group in groups}
+    for pid in descendants(os.getpid()):
+        if (group := _group_of(pid)) in found:
+            found[group].append(pid)
+    return found
+
+
+def _signal_group(group: int, signum: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signum)
+
+
+def _signal(pid: int, signum: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signum)
+
+
+def _group_of(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return -1
 
 
 class RankProcess(Leader):
@@ -167,22 +192,69 @@ def descendants(pid: int) -> list[int]:
     return below
 
 
-def kill_descendants(keep: Iterable[int], managed: Iterable[int]) -> bool:
+_CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
+"""words in the command lines of processes that remove from /dev/shm what their clients have left there"""
+_CLEANING_SECONDS = 2.0
+"""that a cleaner has for its work, once its clients are gone; Python's takes some hundredths of a second"""
+
+
+def is_cleaner(pid: int) -> bool:
+    """Whether a process is a helper of Python's or torch's that unlinks shared memory once its clients have ended."""
+    try:
+        return any(word in Path(f"/proc/{pid}/cmdline").read_bytes() for word in _CLEANERS)
+    except OSError:
+        return False
+
+
+class Cleaners:
+    """Lets the cleaners that ranks have left do their work before they are killed.
+
+    SIGKILL to a whole tree ends Python's resource tracker and torch's torch_shm_manager before they have unlinked
+    anything: /dev/shm fills up, restart by restart, and a segment with a fixed name is in the way of the next attempt.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """clock: monotonic seconds."""
+        self._clock = clock
+        self._since: dict[int, float] = {}
+
+    def may_live(self, pid: int) -> bool:
+        """Whether a process is a cleaner that is still within its time, which begins with the first call."""
+        if pid not in self._since and not is_cleaner(pid):
+            return False
+        now = self._clock()
+        return now < self._since.setdefault(pid, now) + _CLEANING_SECONDS
+
+
+def kill_descendants(
+    keep: Iterable[int], managed: Iterable[int], may_live: Callable[[int], bool] = lambda pid: False
+) -> bool:
     """SIGKILL every descendant but `keep` and theirs; reap adopted ones. True when none is left.
 
-    managed: pids whose exit status their Leader reads.
+    Args:
+        keep: pids that are spared.
+        managed: pids whose exit status their Leader reads.
+        may_live: whether a process is left alone this time.
     """
     own = set(keep)
     strangers = [pid for pid in children(os.getpid()) if pid not in own]
     own.update(managed)
     for pid in strangers:
         for process in (*descendants(pid), pid):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
+            if not may_live(process):
+                _signal(process, signal.SIGKILL)
         if pid not in own:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
     return own.issuperset(children(os.getpid()))
+
+
+def reap_orphans(own: Collection[int]) -> None:
+    """Take the exit status of adopted processes that have ended. own: pids whose exit status others take."""
+    for pid in children(os.getpid()):
+        if pid not in own and state_of(pid) == "Z":
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 def kill_marked(marker: str) -> int:

@@ -198,6 +198,9 @@ class FakeGroup:
         for rank in self.living:
             self.exit(rank, -9)
 
+    def reap(self, spared: Sequence[int], now: float) -> None:
+        """Nothing is ever left behind."""
+
     def sweep(self, spared: Sequence[int]) -> bool:
         """Nothing is ever left behind."""
         self.calls.append("sweep")
