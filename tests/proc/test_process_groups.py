@@ -71,7 +71,7 @@ segment = Path("/dev/shm") / log.read_text().strip()
 assert segment.exists()
 rank.kill_group()
 cleaners = Cleaners(time.monotonic)
-while not processes.kill_descendants([], [rank.pid], cleaners.may_live) or not rank.reap():
+while not processes.kill_descendants([], [rank.pid], cleaners) or not rank.reap():
     time.sleep(0.005)
 assert processes.children(os.getpid()) == []
 print("left" if segment.exists() else "gone")

@@ -228,3 +228,20 @@ def test_with_everything_closed_a_program_still_ends_with_its_own_exit_code(tmp_
     os.close(read)
     assert run_terminal(tmp_path / "log", out.fileno(), "say('x'); t.close()").wait(60) == 75
     out.close()
+
+
+def test_of_a_line_of_megabytes_the_beginning_is_shown_once(tmp_path: Path) -> None:
+    """Taken out (`take_lines` cuts it into several): 20 MB of an error's message on the terminal."""
+    log, out = tmp_path / "log", tmp_path / "out"
+    log.write_bytes(b"first\n" + b"ValueError: " + b"x" * 20_000_000 + b"\nlast\n" + b"y" * 200_000)
+    with out.open("w") as file:
+        terminal = Terminal(out=file, err=file)
+        terminal.follow({0: log})
+        wait_for(lambda: b"[0] yyy" in out.read_bytes(), "a line that is not ended")
+        terminal.close()
+    first, cut, last, endless = out.read_text().splitlines()
+    assert (first, last) == ("[0] first", "[0] last")
+    assert cut.startswith("[0] ValueError: xxx")
+    assert cut.endswith("x ... (cut here: the log has the whole line)")
+    assert len(cut) < 70_000
+    assert endless.endswith("y ... (cut here: the log has the whole line)")

@@ -104,7 +104,7 @@ class Watch:
             return
         group = attempt.group
         self._context.bulkheads.call("look at what the ranks' processes do", lambda: group.notice(now), None)
-        self._context.bulkheads.call("take the exit status of orphans", lambda: self._reap(group, now), None)
+        self._reap(group)
         views = group.views()
         self._tell_progress(attempt, views, now)
         if self._judge_proof(attempt, views, now) or self._judge_numbers(attempt) or self._judge_failures(attempt, now):
@@ -185,8 +185,11 @@ class Watch:
             return True
         return False
 
-    def _reap(self, group: RankGroup, now: float) -> None:
-        group.reap(self._context.helpers.pids, now)
+    def _reap(self, group: RankGroup) -> None:
+        """Take the exit status of orphans; where some have just ended, others are about to."""
+        context = self._context
+        if context.bulkheads.call("take the exit status of orphans", lambda: group.reap(context.helpers.pids), 0):
+            context.loop.call_at(context.clock() + _FAST_TICK, "orphans", lambda: self._reap(group))
 
     def _is_swept(self, group: RankGroup) -> bool:
         """Kill what the ranks have left; return whether nothing of it is left."""

@@ -97,8 +97,11 @@ class RankGroup(Protocol):
     def kill(self) -> None:
         """SIGKILL to every rank's process group."""
 
-    def reap(self, spared: Sequence[int], now: float) -> None:
-        """Take the exit status of processes that ranks have left and that have ended. spared: helpers' pids."""
+    def reap(self, spared: Sequence[int]) -> int:
+        """Take the exit status of processes that ranks have left and that have ended; return how many there were.
+
+        spared: helpers' pids.
+        """
 
     def sweep(self, spared: Sequence[int]) -> bool:
         """Once no rank is left: kill what the ranks left behind. True when nothing is left. spared: helpers' pids."""

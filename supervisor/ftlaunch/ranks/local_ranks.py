@@ -27,8 +27,6 @@ from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Resume
 
-_REAP_SECONDS = 1.0
-
 
 class Exits(Protocol):
     """Where exits of processes are waited for: the event loop."""
@@ -75,7 +73,6 @@ class LocalRanks:
         self._restarts: dict[int, int] = {}  # of each rank that was started again alone
         self._marks: LogMarks | None = None
         self._cleaners = processes.Cleaners(around.clock)
-        self._reaped = self.started
         self._activity = ActivityMonitor(around.spec, around.gpus, self.started)
 
     # --- starting ---------------------------------------------------------------------------------------------
@@ -243,18 +240,16 @@ class LocalRanks:
         """SIGKILL to every rank's process group."""
         processes.kill_groups(self._leaders.values())
 
-    def reap(self, spared: Sequence[int], now: float) -> None:
-        """Take the exit status of orphans that have ended: once a second, however many there are."""
-        if now >= self._reaped + _REAP_SECONDS:
-            self._reaped = now
-            processes.reap_orphans({*spared, *(leader.pid for leader in self._leaders.values())})
+    def reap(self, spared: Sequence[int]) -> int:
+        """Take the exit status of orphans that have ended; return how many there were."""
+        return processes.reap_orphans({*spared, *(leader.pid for leader in self._leaders.values())})
 
     def sweep(self, spared: Sequence[int]) -> bool:
         """Once no rank is left: kill what the ranks left in other sessions. True when nothing is left."""
         if self._marks is not None:
             self._marks.end()
         managed = [rank.process.pid for rank in self.ranks.values()]
-        return processes.kill_descendants(spared, managed, self._cleaners.may_live)
+        return processes.kill_descendants(spared, managed, self._cleaners)
 
 
 @contextlib.contextmanager

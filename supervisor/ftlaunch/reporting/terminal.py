@@ -20,7 +20,8 @@ from ftlaunch.system.systemd.journald import LONGEST, Priority, harmless, leads_
 from ftlaunch_contract.files import atomic
 
 _POLL = 0.2  # seconds between looks at the files: soon enough for a reader
-_LONGEST = 64 << 10  # bytes of a line; a longer one is cut into several
+_LONGEST = 64 << 10  # bytes of a line; of a longer one the rest is in the log alone
+_CUT = b" ... (cut here: the log has the whole line)"
 _BLOCK = 64 << 10
 
 
@@ -32,6 +33,32 @@ class _Followed:
         self.wait = True  # for more
         self.until: int | None = None  # what comes after this offset is not shown
         self.partial = b""
+        self._is_cutting = False  # the line begun was longer than is shown: its rest is passed over
+
+    def take_lines(self, block: bytes, longest: int) -> list[bytes]:
+        """Return the lines that a block ends; `partial` is the line begun.
+
+        Args:
+            block: what was read.
+            longest: bytes of a line. A longer line is cut there at once: a rank may never end it, or may print an error
+                of many megabytes.
+        """
+        lines = []
+        *ended, begun = block.split(b"\n")
+        for number, piece in enumerate((*ended, begun)):
+            is_whole = number < len(ended)
+            if not self._is_cutting:
+                self.partial += piece
+                shown = self.partial.rstrip(b"\r").rpartition(b"\r")[2]  # of a progress bar its newest state
+                if len(shown) > longest:
+                    lines.append(shown[: longest - len(_CUT)] + _CUT)
+                    self.partial, self._is_cutting = b"", True
+                elif is_whole:
+                    lines.append(self.partial)
+                    self.partial = b""
+            if is_whole:
+                self._is_cutting = False
+        return lines
 
     def size(self) -> int:
         """Return how long the file is; where it is read to, where its file system does not tell."""
@@ -162,13 +189,9 @@ class Terminal:
     def _show(self, entry: _Followed, block: bytes) -> str:
         """What to write for a block that was read."""
         shown = []
-        lines = (entry.partial + block).split(b"\n")
+        lines = entry.take_lines(block, self._longest)
         if self._ranks_to_journal:
             lines = [piece for line in lines for piece in _pieces(harmless(line), self._longest)]
-        entry.partial = lines.pop()
-        if len(entry.partial) > self._longest:  # who writes without end shall not be waited for
-            lines.append(entry.partial)
-            entry.partial = b""
         for line in lines:
             text = line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
             shown.append(f"{self._clear()}{entry.prefix}{text}\n")

@@ -192,25 +192,31 @@ def descendants(pid: int) -> list[int]:
     return below
 
 
-_CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
-"""words in the command lines of processes that remove from /dev/shm what their clients have left there"""
-_CLEANING_SECONDS = 2.0
-"""that a cleaner has for its work, once its clients are gone; Python's takes some hundredths of a second"""
+_TRACKER, _MANAGER = b"multiprocessing.resource_tracker", b"torch_shm_manager"
+"""in the command lines of processes that remove from /dev/shm what their clients have left there"""
+_CLEANING_SECONDS = 5.0
+"""that a cleaner has once its clients are gone; Python's takes hundredths of a second, torch's waits 2 s before"""
 
 
 def is_cleaner(pid: int) -> bool:
     """Whether a process is a helper of Python's or torch's that unlinks shared memory once its clients have ended."""
+    command = _command(pid)
+    return _TRACKER in command or _MANAGER in command
+
+
+def _command(pid: int) -> bytes:
     try:
-        return any(word in Path(f"/proc/{pid}/cmdline").read_bytes() for word in _CLEANERS)
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return False
+        return b""
 
 
 class Cleaners:
     """Lets the cleaners that ranks have left do their work before they are killed.
 
     SIGKILL to a whole tree ends Python's resource tracker and torch's torch_shm_manager before they have unlinked
-    anything: /dev/shm fills up, restart by restart, and a segment with a fixed name is in the way of the next attempt.
+    anything: /dev/shm fills up, restart by restart. The tracker is waited for, as a segment with a fixed name is in the
+    way of the next attempt; the names of torch's files are drawn, and its manager may live beside that attempt.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -225,36 +231,48 @@ class Cleaners:
         now = self._clock()
         return now < self._since.setdefault(pid, now) + _CLEANING_SECONDS
 
+    def is_in_the_way(self, pid: int) -> bool:
+        """Whether the next attempt must wait for the end of a process."""
+        return not (self.may_live(pid) and _MANAGER in _command(pid))
 
-def kill_descendants(
-    keep: Iterable[int], managed: Iterable[int], may_live: Callable[[int], bool] = lambda pid: False
-) -> bool:
+
+def kill_descendants(keep: Iterable[int], managed: Iterable[int], cleaners: Cleaners | None = None) -> bool:
     """SIGKILL every descendant but `keep` and theirs; reap adopted ones. True when none is left.
 
     Args:
         keep: pids that are spared.
         managed: pids whose exit status their Leader reads.
-        may_live: whether a process is left alone this time.
+        cleaners: those that are given time; None: all are killed.
     """
     own = set(keep)
     strangers = [pid for pid in children(os.getpid()) if pid not in own]
     own.update(managed)
     for pid in strangers:
         for process in (*descendants(pid), pid):
-            if not may_live(process):
+            if cleaners is None or not cleaners.may_live(process):
                 _signal(process, signal.SIGKILL)
         if pid not in own:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-    return own.issuperset(children(os.getpid()))
+    left = [pid for pid in children(os.getpid()) if pid not in own]
+    return not left if cleaners is None else not any(map(cleaners.is_in_the_way, left))
 
 
-def reap_orphans(own: Collection[int]) -> None:
-    """Take the exit status of adopted processes that have ended. own: pids whose exit status others take."""
-    for pid in children(os.getpid()):
-        if pid not in own and state_of(pid) == "Z":
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+def reap_orphans(own: Collection[int]) -> int:
+    """Take the exit status of adopted processes that have ended, and return how many there were.
+
+    own: pids whose exit status others take.
+    """
+    try:
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return 0  # of all looks most end here
+    except ChildProcessError:
+        return 0
+    ended = [pid for pid in children(os.getpid()) if pid not in own and state_of(pid) == "Z"]
+    for pid in ended:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return len(ended)
 
 
 def kill_marked(marker: str) -> int:

@@ -198,8 +198,9 @@ class FakeGroup:
         for rank in self.living:
             self.exit(rank, -9)
 
-    def reap(self, spared: Sequence[int], now: float) -> None:
+    def reap(self, spared: Sequence[int]) -> int:
         """Nothing is ever left behind."""
+        return 0
 
     def sweep(self, spared: Sequence[int]) -> bool:
         """Nothing is ever left behind."""

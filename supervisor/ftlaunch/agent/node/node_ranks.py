@@ -224,7 +224,7 @@ class AgentRanks:
             self._node.copier.look(self._node.clock())
         if group is not None and not self._gone:
             group.notice(self._node.clock())
-            group.reap(self._node.helpers.pids, self._node.clock())
+            group.reap(self._node.helpers.pids)
         beat = self.tell_words()
         if group is not None and not self._gone and group.empty and group.sweep(self._node.helpers.pids):
             self._gone = True

@@ -200,8 +200,9 @@ class ClusterRanks:
         """SIGKILL to every rank's process group."""
         self._nodes.tell_all("kill")
 
-    def reap(self, spared: Sequence[int], now: float) -> None:
+    def reap(self, spared: Sequence[int]) -> int:
         """The nodes' agents do."""
+        return 0
 
     def sweep(self, spared: Sequence[int]) -> bool:
         """Whether the nodes have killed what their ranks left behind, and no lost node can be at work any more."""
