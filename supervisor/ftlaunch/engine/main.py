@@ -42,7 +42,7 @@ from ftlaunch.reporting.sinks import ServiceSink
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsing import rule_parser
-from ftlaunch.system import processes
+from ftlaunch.system import processes, resources
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
@@ -97,6 +97,8 @@ def _run(
         workspace.leave()
         raise refusal from error
     if limited := keeps_logs_short(spec):
+        reporter.complain(limited)
+    if limited := messages.limited_files(resources.most_file_bytes()):
         reporter.complain(limited)
     job_index.note(helpers, job.loop, spec.job_id, spec.run_dir)
     begun()

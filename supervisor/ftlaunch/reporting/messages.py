@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftlaunch.common.formatting import duration
+from ftlaunch.common.formatting import duration, size
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.restart_policy import Budget
 from ftlaunch.spec.job_spec import JobSpec
@@ -76,6 +76,16 @@ def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str
     if cause.rank >= 0:
         lines.append(f"          ftctl logs {shlex.quote(str(run_dir))} --rank {cause.rank}")
     return lines
+
+
+def limited_files(most: int | None) -> str:
+    """Say what a limit on the size of files means; empty without a limit. most: bytes of a file."""
+    if most is None:
+        return ""
+    return (
+        f"no file may be longer than {size(most)} here (`ulimit -f`): what a rank prints beyond that is lost, and"
+        " larger snapshots and checkpoints cannot be written; `ulimit -f unlimited` lifts the limit"
+    )
 
 
 def spent(budget: Budget) -> str:

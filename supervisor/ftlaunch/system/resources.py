@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -28,6 +29,12 @@ def count_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> int:
 def count_cpus() -> int:
     """CPUs that this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def most_file_bytes() -> int | None:
+    """Return the bytes that a file may have which this process or a rank writes (ulimit -f); None without a limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def full_disks(places: Iterable[Path]) -> list[Path]:

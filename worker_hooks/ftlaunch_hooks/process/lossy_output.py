@@ -12,7 +12,7 @@ import stat
 import sys
 from contextlib import suppress
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class LossyFile(io.FileIO):
