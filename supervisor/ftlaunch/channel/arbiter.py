@@ -33,6 +33,9 @@ class Arbiter(Protocol):
     def show(self, sign: Sign) -> None:
         """Replace the sign of life. Raises OSError."""
 
+    def newer(self, term: int) -> Sign | None:
+        """The sign of a head of a higher term than this; None where there is none. Raises OSError."""
+
     def check(self, term: int) -> None:
         """Raises PermissionError where a head of a higher term has claimed the job, or nobody can tell."""
 

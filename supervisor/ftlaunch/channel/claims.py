@@ -11,6 +11,7 @@ under one name that is replaced: NFS asks its server whenever a name is opened, 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -120,13 +121,34 @@ class Claims:
         self._files.write(written, _bytes(sign), durable=False)
         self._files.replace(written, _SIGN)
 
+    def newer(self, term: int) -> Sign | None:
+        """Return the sign of a head with a higher term; None where no higher term was claimed. Raises OSError.
+
+        The claim of the next term counts as much as the sign: a head that was frozen between its look at the sign and
+        showing its own has written over the sign of the head that has taken over. No term is claimed before the one
+        ahead of it.
+        """
+        newest = self.newest()
+        if newest is not None and newest.term > term:
+            return newest
+        name = f"claim.{term + 1}"
+        try:
+            return parse(self._files.read(name))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise OSError(errno.EIO, f"it is no claim: {error}", str(self.folder / name)) from error
+
     def check(self, term: int) -> None:
         """See Arbiter."""
-        newest = self.read()
-        if newest is None:
+        if self.read() is None:
             raise PermissionError(f"the sign of the head in {self.folder} cannot be read")
-        if newest.term > term:
-            refuse_commit(newest)
+        try:
+            newer = self.newer(term)
+        except OSError as error:
+            raise PermissionError(f"{error.filename or self.folder} cannot be read: {error.strerror}") from error
+        if newer is not None:
+            refuse_commit(newer)
 
 
 def refuse_commit(newest: Sign) -> NoReturn:

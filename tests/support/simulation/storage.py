@@ -158,8 +158,7 @@ class Storage:
         if not head.lives or head.sleeps():
             self._watch(head)
             return
-        newest = self.claims(head.machine).read()
-        if newest is not None and newest.term > head.term:
+        if self.claims(head.machine).newer(head.term) is not None:
             self._job.world.tell(f"the head of term {head.term} sees that it was replaced")
             head.die()
             return

@@ -90,6 +90,30 @@ def test_whoever_has_a_lower_term_may_not_commit(tmp_path: Path) -> None:
         claims.check(1)
 
 
+def test_a_head_that_has_written_over_the_sign_of_the_next_one_may_not_commit(tmp_path: Path) -> None:
+    """It was frozen between its look at the sign and showing its own. Taken out (the claims are not asked): it may."""
+    claims = Claims(tmp_path)
+    assert claims.claim(SIGN)
+    assert claims.newer(1) is None
+    assert Claims(tmp_path).claim(replace(SIGN, term=2, address="10.0.0.2"))
+    claims.show(replace(SIGN, count=8))
+    newest = claims.read()
+    assert newest is not None
+    assert newest.term == 1
+    with pytest.raises(PermissionError, match=r"another head has taken over the job, at 10\.0\.0\.2"):
+        claims.check(1)
+    assert claims.newer(1) == replace(SIGN, term=2, address="10.0.0.2")
+    claims.check(2)
+
+
+def test_a_claim_that_cannot_be_read_lets_nobody_commit(tmp_path: Path) -> None:
+    claims = Claims(tmp_path)
+    assert claims.claim(SIGN)
+    (tmp_path / FOLDER / "claim.2").write_text("{")
+    with pytest.raises(PermissionError, match=r"claim\.2 cannot be read: it is no claim"):
+        claims.check(1)
+
+
 @given(st.binary(max_size=200) | st.sampled_from([b"{}", b'{"term": 1}', b"null", b"[]"]))
 def test_what_is_no_sign_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -80,6 +80,7 @@ EXAMPLES = [
     ("exception", failed("torch.AcceleratorError: CUDA error: device-side assert triggered")),
     ("signal", Facts(signal="SIGSEGV")),
     ("signal", Facts(signal="SIGABRT")),
+    ("signal", Facts(signal="SIGABRT", log="[c10d] Error while running server: failed to listen")),
     ("signal", Facts(signal="SIGBUS")),
     ("signal", Facts(signal="signal 34")),
     ("killed", Facts(exit=137)),

@@ -81,9 +81,9 @@ class SignOfLife:
                 return
             begun = time.monotonic()
             try:
-                newest = self.claims.read()
-                if newest is not None and newest.term > self.sign.term:
-                    self._newer = newest
+                newer = self.claims.newer(self.sign.term)
+                if newer is not None:
+                    self._newer = newer
                     os.eventfd_write(self.fd, 1)
                     return
                 if begun < self._held_until:

@@ -77,6 +77,11 @@ class EtcdClaims:
         if there is not None:
             refuse_commit(there)
 
+    def newer(self, term: int) -> Sign | None:
+        """See Arbiter."""
+        newest = self.newest()
+        return newest if newest is not None and newest.term > term else None
+
     def check(self, term: int) -> None:
         """See Arbiter."""
         try:
