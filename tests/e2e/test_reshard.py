@@ -122,8 +122,20 @@ MATRIX = [
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), MATRIX, ids=lambda shape: "".join(map(str, shape)))
+IN_CI = (("ddp", 2), ("fsdp", 2))  # other shards on as many ranks
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            *pair,
+            id="-".join(f"{way}{ranks}" for way, ranks in pair),
+            marks=pytest.mark.long if pair == IN_CI else pytest.mark.slow,
+        )
+        for pair in MATRIX
+    ],
+)
 def test_any_shape_goes_on_as_any_other(job: FtJob, before: tuple[str, int], after: tuple[str, int]) -> None:
     first = told(run(job, *before, 4), "end")
     assert len({rank["digest"] for rank in first}) == 1

@@ -23,14 +23,16 @@ NAME = "object_digests"
 _VALUES = 1 << 16
 """sampled at one snapshot, about: all values of a small training, of a large one a few of each tensor"""
 _FEWEST_OF_ONE = 16
+_LAYOUT_DIGITS = 16
 
 
 class PartDigests:
     """The digests of one rank's attached objects, again and again."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        """names: of the attached objects."""
-        self._names = list(names)
+    def __init__(self, names: Iterable[str], modules: Iterable[str] = ()) -> None:
+        """names: of the attached objects. modules: of those that are modules, digested or not."""
+        self._names, self._modules = list(names), list(modules)
+        self._layout = ""
         self._found: Sequence[tuple[str, Tensor]] | None = None
         self._samples: dict[str, ValueSample] = {}
         self._texts: dict[tuple[str, str], tuple[Json, bytes]] = {}
@@ -45,14 +47,22 @@ class PartDigests:
             state: name of an object -> its tree, without tensors.
 
         Returns:
-            Name of an object -> digest, 16 hexadecimal digits for its tensors and 16 for all else.
+            Name of an object -> digest: of 16 hexadecimal digits each for the shapes of what this rank holds of all
+            modules, for the object's tensors, and for all else.
         """
         if found is not self._found:
             self._found = found
             self._samples = self._sample(found)
+            self._layout = self._digest_layout(found)
         return {
-            name: f"{self._samples[name].digest():016x}{self._digest_tree(name, state[name])}" for name in self._names
+            name: f"{self._layout}{self._samples[name].digest():016x}{self._digest_tree(name, state[name])}"
+            for name in self._names
         }
+
+    def _digest_layout(self, found: Sequence[tuple[str, Tensor]]) -> str:
+        """Modules are restored name by name, or refused: other shapes mean that they are sharded in another way."""
+        shapes = [f"{key} {tuple(tensor.shape)}" for key, tensor in found if _part_of(key, self._modules) is not None]
+        return xxhash.xxh3_64("\n".join(sorted(shapes)).encode()).hexdigest()
 
     def _sample(self, found: Sequence[tuple[str, Tensor]]) -> dict[str, ValueSample]:
         """Choose the values of each object. They depend on what the object itself holds, and on nothing beside it.
@@ -91,5 +101,12 @@ def _part_of(key: str, names: Iterable[str]) -> str | None:
 
 
 def find_differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The objects whose digests differ, of those that have one in both."""
-    return [name for name, digest in now.items() if before.get(name, digest) != digest]
+    """Return the objects whose digests differ, of those that can be compared.
+
+    Those of ranks that hold other shards of the modules cannot be, nor can an object that has none in `before`.
+    """
+    return [
+        name
+        for name, digest in now.items()
+        if before.get(name, digest)[:_LAYOUT_DIGITS] == digest[:_LAYOUT_DIGITS] and before.get(name, digest) != digest
+    ]

@@ -100,7 +100,8 @@ class RankState:
         self._frozen, self._layouts = frozenset(frozen), BucketLayouts(world_size)
         self._gradients, self._compiled = _gradients(kept, self._names), CompiledShapes()
         self._collector = Collector(rank, self.node, self._agreement(peers))
-        self._digests = PartDigests(name for name in self._parts if not _is_of_adapter(kept[name]))
+        modules = [name for name in self._parts if isinstance(kept[name], nn.Module)]
+        self._digests = PartDigests([name for name in self._parts if not _is_of_adapter(kept[name])], modules)
         self._saved_digests: Mapping[str, str] = {}
         self._restored_digests: Mapping[str, str] = {}
         self._ahead: tuple[int, Collected] | None = None  # collected by `agree`, for `collect` at the same boundary
@@ -114,8 +115,8 @@ class RankState:
         self.loops: Callable[[], Any] | None = None
         """asked, at each collection, where the loops of Job.epochs() and Job.batches() are; None: there are none"""
         self.saved_loops: Any = None
-        self._gradient_copies: list[tuple[nn.Parameter, Tensor]] = []
         """what `loops` had returned where this state was restored from"""
+        self._gradient_copies: list[tuple[nn.Parameter, Tensor]] = []
         self.loop_variables: LoopVariables | None = None  # set where somebody looks at the training loop
         self.restored_variables: RestoredVariables | None = None  # what `restore` has read of them
         self._share_out()
@@ -196,7 +197,7 @@ class RankState:
     def find_restored_otherwise(self) -> list[str]:
         """Return the attached objects that `restore` has not brought back as they were when they were saved.
 
-        Where another number of ranks has saved them none is known.
+        Where another number of ranks has saved them, or ranks with other shards, none is known.
         """
         return find_differing(self._saved_digests, self._restored_digests)
 

@@ -16,7 +16,7 @@ from tests.support.snapshots import Box, net, save, train
 from torch import Tensor, nn
 
 from ftlaunch_contract.checkpoint import layout
-from ftlaunch_hooks.state.part_digests import PartDigests
+from ftlaunch_hooks.state.part_digests import PartDigests, find_differing
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
 
@@ -147,3 +147,17 @@ def test_of_large_tensors_some_values_are_read() -> None:
     now = digests.digest(found, trees)
     assert before["a"] != now["a"]
     assert before["a.b"] == now["a.b"]
+
+
+def test_other_shards_of_a_module_are_not_compared() -> None:
+    """Taken out (the shapes): a job of two ranks that goes on as two other ones is called different."""
+    lives = [PartDigests(["net", "box"], ["net"]) for _ in range(2)]
+    found: list[list[tuple[str, Tensor]]] = [
+        [("net.weight", torch.zeros(4, 2)), ("box.x", torch.zeros(1))],
+        [("net.weight", torch.zeros(2, 2)), ("box.x", torch.ones(1))],
+    ]
+    trees: dict[str, Any] = {"net": {}, "box": {}}
+    before = lives[0].digest(found[0], trees)
+    assert find_differing(before, lives[1].digest(found[1], trees)) == []
+    found[1][0] = found[0][0]
+    assert find_differing(before, lives[1].digest(list(found[1]), trees)) == ["box"]
