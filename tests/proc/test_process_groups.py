@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.leftovers import alive
 from tests.support.waiting import wait_for
+
+from ftlaunch.system.processes import kill_marked
 
 _SUPERVISOR = """
 import os, sys
@@ -107,3 +110,28 @@ print(helper.wait())
 def test_orphans_that_have_ended_are_reaped_and_our_own_children_are_not() -> None:
     done = subprocess.run([sys.executable, "-c", _ORPHANS], capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.strip() == "0", done.stderr
+
+
+def test_processes_with_another_directory_at_the_marked_path_are_spared(tmp_path: Path) -> None:
+    """Two containers that share their pids have a /dev/shm each. Taken out: one ends the other's fork server."""
+    if os.geteuid():
+        pytest.skip("a mount namespace takes root")
+    directory = tmp_path / "memory"
+    directory.mkdir()
+    marker = f"FTLAUNCH_TEST_DIR={directory}"
+    env = {**os.environ, "FTLAUNCH_TEST_DIR": str(directory)}
+    other = 'mount -t tmpfs none "$0" && touch "$1" && exec sleep 60'
+    ours = subprocess.Popen(["sleep", "60"], env=env)
+    theirs = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", other, str(directory), str(tmp_path / "ready")], env=env
+    )
+    try:
+        wait_for((tmp_path / "ready").exists, "the other container")
+        assert kill_marked(marker) == 1
+        assert ours.wait(30) == -signal.SIGKILL
+        assert theirs.poll() is None
+    finally:
+        ours.kill()
+        theirs.kill()
+        ours.wait()
+        theirs.wait()

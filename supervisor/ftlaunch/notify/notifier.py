@@ -68,17 +68,18 @@ class Delivery:
 
     def end(self, now: float) -> tuple[str, bool] | None:
         """Why the try failed ("": it did not), and whether trying again is of no use; None while it may run on."""
-        status = self._popen.poll()
-        if status is None and now < self.deadline:
+        over = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if not over and now < self.deadline:
             return None
         self.kill()
+        status = self._popen.returncode if over else None
         reason = f"no end within {duration(self.timeout)}" if status is None else _reason(status)
         said = self._answer() if self._ours and status else None
         os.close(self._said)
         return said or (reason, False)
 
     def kill(self) -> None:
-        """SIGKILL the process and what is left in its group."""
+        """SIGKILL the process and what is left in its group, whose number is its own until its exit status is taken."""
         with contextlib.suppress(ProcessLookupError):  # it is gone, and so are its children
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()

@@ -13,12 +13,14 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 from ftlaunch_contract.files.kernel_files import open_end
+from ftlaunch_contract.protocol import process_start_time
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -275,20 +277,58 @@ def reap_orphans(own: Collection[int]) -> int:
     return len(ended)
 
 
+_READING_SECONDS = 2.0
+"""that the environments of all processes may take to be read"""
+
+
 def kill_marked(marker: str) -> int:
     """SIGKILL every process of this user that carries `marker` in its environment; returns how many.
 
     For what a supervisor that was itself killed has left behind.
+
+    Args:
+        marker: NAME=PATH of a directory. Containers that share their pids may each have another directory there: a
+            process counts only where the path leads it to the same directory as us.
     """
+    path = marker.partition("=")[2]
+    pids = [process.pid for process in psutil.process_iter() if process.pid != os.getpid()]
+    found: list[tuple[int, int]] = []
+    # The kernel may hold up such a read for as long as it likes, where a process hangs in a driver with its memory
+    # locked: the thread is left to itself then, and ends with this process.
+    reading = threading.Thread(
+        target=_find_marked, args=(pids, marker.encode(), path, found), name="ftlaunch-leftovers", daemon=True
+    )
+    reading.start()
+    reading.join(_READING_SECONDS)
     count = 0
-    for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-            if marker.encode() in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
-                process.kill()
-                count += 1
+    for pid, started in list(found):
+        if process_start_time(pid) == started:
+            _signal(pid, signal.SIGKILL)
+            count += 1
     return count
+
+
+def _find_marked(pids: Sequence[int], marker: bytes, path: str, found: list[tuple[int, int]]) -> None:
+    """Add the pids and start times of marked processes to `found`, one by one."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            process = Path(f"/proc/{pid}")
+            if process.stat().st_uid != os.getuid():
+                continue
+            if marker in (process / "environ").read_bytes().split(b"\0") and _leads_to_same(process / "root", path):
+                found.append((pid, process_start_time(pid)))
+
+
+def _leads_to_same(root: Path, path: str) -> bool:
+    """Whether a path leads a process to the same file as us; a path that is nowhere leads both to none."""
+    try:
+        ours = os.stat(path)  # noqa: PTH116 - a string that may be anything
+    except OSError:
+        return True
+    try:
+        return os.path.samestat(ours, os.stat(f"{root}{path}"))  # noqa: PTH116
+    except OSError:
+        return False
 
 
 def free_port(address: str) -> int:

@@ -95,8 +95,10 @@ class PreemptionWatch:
 
     def _kill(self) -> None:
         assert self._asking is not None
-        with contextlib.suppress(ProcessLookupError):  # its group: what it has started, too
-            os.killpg(self._asking[0].pid, signal.SIGKILL)
+        process = self._asking[0]
+        if process.returncode is None:  # else its exit status was taken, and the number of its group may be another's
+            with contextlib.suppress(ProcessLookupError):  # its group: what it has started, too
+                os.killpg(process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Ask no more."""
