@@ -42,7 +42,7 @@ from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.fork_server_watch import ForkServerWatch
 from ftlaunch.reporting import messages
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.system import job_token, processes
+from ftlaunch.system import descriptor_limit, job_token, processes
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
@@ -75,6 +75,7 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     if starter.unusable:
         return protocol.EXIT_USAGE
     processes.become_subreaper()
+    descriptor_limit.raise_limit()
     with Signals(spec.launch.stop_signals) as signals:
         try:
             node = _Node(spec, token, signals, starter)

@@ -42,7 +42,7 @@ from ftlaunch.reporting.sinks import ServiceSink
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsing import rule_parser
-from ftlaunch.system import processes, resources
+from ftlaunch.system import descriptor_limit, processes, resources
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
@@ -65,6 +65,7 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     begun: is called once the run dir is locked, the journal has `job_started`, and the saver runs.
     """
     processes.become_subreaper()
+    descriptor_limit.raise_limit()
     manager = ServiceManager(os.environ)
     try:
         terminal = Terminal()

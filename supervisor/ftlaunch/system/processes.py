@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from ftlaunch.system.descriptor_limit import restore_limit
 from ftlaunch_contract.files.kernel_files import open_end
 from ftlaunch_contract.protocol import process_start_time
 
@@ -35,10 +36,14 @@ def become_subreaper() -> None:
 
 
 def dies_with(parent: int) -> Callable[[], None]:
-    """For a preexec_fn: the child gets SIGKILL at the end of `parent`, which must be the one that starts it."""
+    """For a preexec_fn: the child gets SIGKILL at the end of `parent`, which must be the one that starts it.
+
+    It has the limit on descriptors that `parent` was started with.
+    """
 
     def ask() -> None:  # in the child, between fork and exec: system calls only, no locks
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        restore_limit()
         if os.getppid() != parent:
             os._exit(1)
 

@@ -41,7 +41,7 @@ from ftlaunch.reporting.page_at_end import page_at_end
 from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
-from ftlaunch.system import processes
+from ftlaunch.system import descriptor_limit, processes
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract.pages.page import NONE
@@ -103,6 +103,7 @@ def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
     if order.what == TAKE_OVER:  # its agent looks for the head at once, and asks whatever has started it
         told.tell(os.getpid())
     processes.become_subreaper()
+    descriptor_limit.raise_limit()
     # a head that takes a dead one's place goes on with the job, also where the job was begun with --fresh
     fresh = spec.saving.fresh and order.what == START
     world = replace(
