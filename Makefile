@@ -23,6 +23,7 @@ DEVICE ?= cuda
 FOR ?= 3.12
 COUNT ?= 1000
 SEED ?= 1
+EVERY ?= 1
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -35,7 +36,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters year-ago newest mutations mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -169,6 +170,9 @@ newest:  ## the same with the newest of each framework, in .venv-newest, and say
 
 mutations: $(STAMP)  ## leave out or alter one thing of what the zoo's shapes have saved, a thousand times, and see who is silent (COUNT, SEED; an hour)
 	$(BIN)/python -m scripts.mutations --count $(COUNT) --seed $(SEED)
+
+anomalies: $(STAMP)  ## make each system call of the supervisor fail in turn, with each error that it can have (strace; EVERY=7: each seventh; an hour)
+	$(BIN)/python -m scripts.anomalies --process supervisor --every $(EVERY)
 
 mindspore: $(STAMP)  ## install MindSpore into .venv-mindspore (800 MB to download), and kill jobs of it in every way (ten minutes)
 	@test -x $(MINDSPORE)/bin/pip || $(PYTHON) -m venv $(MINDSPORE)

@@ -46,6 +46,8 @@ ROWS = (
     MetricRow("ftlaunch_resumes_compared_total", COUNTER, "Resumes whose steps made again were compared with the steps "
         "before; a run that is not exact has `different`.", ("result",), "same, rounded, different, unverified"),
     MetricRow("ftlaunch_hangs_suspected_total", COUNTER, "How often a rank was over half its limit."),
+    MetricRow("ftlaunch_failed_calls_total", COUNTER, "Calls of the supervisor's own that have failed and that the job "
+        "went on without: a look at /proc or a log, a client of the control socket."),
     MetricRow("ftlaunch_numeric_faults_total", COUNTER, "Faults in losses and replicas.", ("kind",),
         "nan, spike, divergence, other"),
     MetricRow("ftlaunch_newest_step", GAUGE, "The newest step; -1: none yet.", ("where",),

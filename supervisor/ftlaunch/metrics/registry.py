@@ -112,6 +112,7 @@ def _of_journal(reading: JobReading) -> dict[str, Values]:
         "ftlaunch_steps_lost_total": {(): tally.steps_lost},
         "ftlaunch_resumes_compared_total": {(result,): tally.proofs[result] for result in RESULTS},
         "ftlaunch_hangs_suspected_total": {(): tally.hangs_suspected},
+        "ftlaunch_failed_calls_total": {(): tally.failed_calls},
         "ftlaunch_numeric_faults_total": {(kind,): tally.faults[kind] for kind in FAULTS},
         "ftlaunch_stragglers": {(): len(tally.slow)},
         "ftlaunch_checkpoints_committed_total": {(why,): tally.commits[why] for why in WHYS},

@@ -64,7 +64,8 @@ class Tally:
         self._progressed_before = 0.0  # the same of the run before
         self.attempt = 0
         self.state = ""  # of a job that has ended
-        self.runs = self.attempts = self.steps_lost = self.hangs_suspected = 0
+        self.runs = self.attempts = self.steps_lost = self.hangs_suspected = self.failed_calls = 0
+        self._failed_by_purpose: dict[str, int] = {}  # of this run of the supervisor
         self.incidents: Counter[str] = Counter()
         self.restarts: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -117,6 +118,7 @@ class Tally:
 
     def _on_job_started(self, line: Line) -> None:
         self.start, self.state = line, ""
+        self._failed_by_purpose = {}
         self.runs += 1
         self.started_at = _wall(line)
         self._progressed_before, self.progressed_at = self.progressed_at, 0.0
@@ -161,6 +163,12 @@ class Tally:
 
     def _on_hang_suspected(self, line: Line) -> None:
         self.hangs_suspected += 1
+
+    def _on_call_failed(self, line: Line) -> None:
+        """Add what is new: a line says how often calls for a purpose have failed in this run; not each one is told."""
+        purpose, count = str(line.get("what")), _whole(line, "count", 1)
+        self.failed_calls += max(count - self._failed_by_purpose.get(purpose, 0), 0)
+        self._failed_by_purpose[purpose] = count
 
     def _on_unsound(self, line: Line) -> None:
         kind = str(line.get("kind"))
@@ -216,6 +224,7 @@ class Tally:
         "recovered": _on_recovered,
         "progress": _on_progress,
         "hang_suspected": _on_hang_suspected,
+        "call_failed": _on_call_failed,
         "unsound": _on_unsound,
         "rank_slow": _on_slow,
         "rank_slow_over": _on_slow_over,
