@@ -56,7 +56,7 @@ def is_etcd(pid: int) -> bool:
 
 def head_at(job: Cluster) -> int:
     """Number of the machine that has the head, which speaks there."""
-    (found,) = [number for number in job.agents if f"job {job.name}: {NODES} nodes" in job.said(number)]
+    (found,) = [number for number in job.agents if f"job {job.name} has {NODES} nodes" in job.said(number)]
     return found
 
 
