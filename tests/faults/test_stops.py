@@ -184,3 +184,42 @@ def test_sigterm_to_a_forked_child_is_none_to_the_rank(job: FtJob, calm: FtJob) 
     assert job.events("stop_requested") == []
     assert job.final() == calm.final()
     job.assert_clean()
+
+
+_OWN_FLAG = """
+import os, signal, sys, time
+import torch
+import ftlaunch_hooks as ft
+torch.manual_seed(1)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.AdamW(model.parameters())
+job = ft.attach(model=model, optimizer=optimizer)
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+for step in job.steps(60):
+    model(torch.randn(4, 8)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.05)
+    with open(sys.argv[1], "a") as file:
+        file.write(f"{step} {model.weight.sum().item()!r}\\n")
+    if told:
+        break
+"""
+
+
+@pytest.mark.long
+def test_a_loop_that_the_scripts_own_flag_leaves_is_stopped_and_not_done(job: FtJob) -> None:
+    """Taken out (the rank does not say that it was told to stop): `job_finished` and 0, and nobody requeues the job."""
+    script = job.home / "own_flag.py"
+    script.write_text(_OWN_FLAG)
+    lines = job.home / "lines"
+    job.start(script=script, args=(str(lines),), ranks=1)
+    wait_for(lambda: lines.exists() and len(lines.read_text().splitlines()) >= 8, "eight steps")
+    os.kill(job.events("attempt_started")[0]["pids"][0], signal.SIGTERM)
+    assert job.wait() == 75, job.stderr
+    made = len(lines.read_text().splitlines())
+    assert job.events("job_stopped")[0]["step"] == made < 60
+    job.start(script=script, args=(str(lines),), ranks=1)
+    assert job.wait() == 0, job.stderr
+    assert [int(line.split()[0]) for line in lines.read_text().splitlines()] == list(range(60))

@@ -470,6 +470,9 @@ class Job:
         """The interpreter ends: unless it was told to stop, the script has ended the training."""
         self._verification.leave_if_stopping()
         self._watcher.catch_up()  # a handler of the script's own may run before the watcher's thread
+        if self.stop_requested and self._early_end is not None:
+            # a handler of the script's own has heard the signal as well, and had the loop left: that is no end
+            self._page.raise_flag(Flag.STOPPED)
         if self.stop_requested or (self._in_loop and not ends_well):
             return
         is_silent = bool(self._page.flags & Flag.LOOP_LEFT) and self._early_end is None  # steps() or finish() said it
