@@ -10,9 +10,14 @@ from ftlaunch.common.suggestions import did_you_mean
 
 
 class PlaceFirst(click.Group):
-    """`ftctl checkpoints verify` and `ftctl nodes forgive` mean the only run in ./runs."""
+    """`ftctl checkpoints verify` and `ftctl nodes forgive` mean the only run in ./runs.
+
+    The place may stand behind the command as well, as it does with other tools: `ftctl checkpoints verify RUN`.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if len(args) > 1 and args[0] in self.commands and self._is_place(args[0], args[1]):
+            args = [args[1], args[0], *args[2:]]
         words = [word for word in args if not word.startswith("-")]
         if words and words[0] in self.commands and not Path(words[0]).is_dir():
             args = ["", *args]
@@ -21,3 +26,11 @@ class PlaceFirst(click.Group):
         elif not set(words[1:]) & set(self.commands):
             ctx.allow_interspersed_args = True  # DIR --json, as well as --json DIR
         return super().parse_args(ctx, args)
+
+    def _is_place(self, command: str, word: str) -> bool:
+        """Whether the word behind a command is a place: a directory, or no number where the command takes numbers."""
+        if word.startswith("-") or Path(command).is_dir():
+            return False
+        arguments = [one for one in self.commands[command].params if isinstance(one, click.Argument)]
+        takes_numbers = all(isinstance(one.type, (click.IntRange, type(click.INT))) for one in arguments)
+        return Path(word).is_dir() or (takes_numbers and not word.isdigit())

@@ -88,6 +88,8 @@ EXAMPLES = [
     ("signal", Facts(exit=134)),
     ("signal", Facts(exit=139)),
     ("exit", Facts(exit=17)),
+    ("exception-at-start", Facts(exit=127, before_first_step=True)),
+    ("exception-at-start", Facts(exit=126, before_first_step=True)),
 ]  # fmt: skip
 
 

@@ -138,3 +138,10 @@ def test_a_mistyped_value(flags: dict[str, str], says: str) -> None:
         resolve("train.py", [], flags, {})
     assert says in str(refused.value)
     assert ("did you mean" in str(refused.value)) == ("did you mean" in says)
+
+
+def test_a_place_may_stand_behind_the_command(tmp_path: Path) -> None:
+    behind = ftctl("checkpoints", "verify", str(tmp_path / "none"), cwd=tmp_path)
+    assert behind == ftctl("checkpoints", str(tmp_path / "none"), "verify", cwd=tmp_path)
+    assert "none" in behind[2]
+    assert "host3" not in ftctl("nodes", "forgive", "host3", cwd=tmp_path)[2]
