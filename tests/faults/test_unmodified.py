@@ -52,6 +52,7 @@ def test_a_rank_that_makes_no_step_any_more(job: FtJob, kind: str, step: int, se
     assert "rank 1 is hung: no optimizer step for" in incident["sentence"]
     assert "(limit 3.0 s)" in incident["sentence"]
     assert "unmodified.py" in job.log(0, 1), "its stacks"
+    assert job.stderr.count("no rank has called attach(): each attempt begins anew, or where the script resumes") == 1
     job.assert_clean()
 
 

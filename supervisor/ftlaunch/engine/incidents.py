@@ -34,6 +34,10 @@ from ftlaunch_contract.protocol import EXIT_STOPPED
 
 _LOOK_FOR_ROOM = 2.0  # seconds between looks at a full disk
 _LOOK_FOR_NODES = 0.01  # the same at the nodes, where some are missing
+_BEGINS_ANEW = (
+    "no rank has called attach(): each attempt begins anew, or where the script resumes by itself from checkpoints of"
+    " its own"
+)
 _CAUSE_TO_COME = 2.0  # seconds that a rank may close its connections before its process ends
 
 
@@ -62,7 +66,7 @@ class Incidents:
         self.kernel = Kernel()
         self.cause: Cause | None = None
         self.verdict: restart_policy.Verdict | None = None
-        self._told_full = False
+        self._told_full = self._told_anew = False
         self._steps_unknown = False  # the script trains without torch.optim
         self.last: dict[str, Any] | None = None
         """what `ftctl status` is told of the newest incident"""
@@ -84,6 +88,9 @@ class Incidents:
             alone=alone,
         )
         self._conclude(attempt, cause, verdict)
+        if verdict.restart and not self._told_anew and any(view.observed for view in views):
+            self._told_anew = True
+            context.tell(Note(_BEGINS_ANEW))
         retry = Event.RANK_RETRY if alone else Event.FAILURE_RETRY
         context.loop.post(retry if verdict.restart else Event.FAILURE_FATAL)
 
