@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ftlaunch.common.finite import without_nan
 from ftlaunch_contract.files import atomic
 
 EVENTS = "events.jsonl"
@@ -40,11 +41,11 @@ class Journal:
                     atomic.write_all(self._fd, b"\n")
 
     def stamped(self, event: str, **fields: Any) -> dict[str, Any]:
-        """An event as its line will say it: with the time and the attempt."""
+        """Return an event as its line says it: with the time and the attempt, and null for what is no finite number."""
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         mono = round(time.monotonic(), 6)
-        return {"t": stamp, "mono": mono, "attempt": self.attempt, "event": event, **fields}
+        return {"t": stamp, "mono": mono, "attempt": self.attempt, "event": event, **without_nan(fields)}
 
     def append(self, line: dict[str, Any]) -> None:
         """Write an event that was `stamped`. Raises OSError."""
