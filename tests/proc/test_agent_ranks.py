@@ -9,10 +9,11 @@ from pathlib import Path
 
 # A process of its own: an agent kills and reaps all children that it does not know, once its ranks have ended.
 AGENT = """\
-import json, os, time
+import json, os, sys, time
 from dataclasses import asdict
 from pathlib import Path
 from ftlaunch.agent.node.node_ranks import AgentRanks, AgentSurroundings
+from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.spec.nodes.placement import on_one_node
@@ -31,6 +32,9 @@ class Looking:
     def next_look(self):
         return time.monotonic() + 0.01
 
+    def fail(self, error):
+        raise error
+
     @property
     def over(self):
         return ranks.cleared
@@ -40,7 +44,8 @@ flags = {"nproc_per_node": "2", "warm": "no", "run_dir": str(home)}
 spec, helpers = resolve("sleeps.py", (), flags, {}), HelperProcesses()
 warm = Warm(helpers, spec, {}, home / "warm.log", lambda *_, **__: None)
 around = spec, home, warm, dict(os.environ), home / "control", "NO=MARK", loop, time.monotonic, helpers
-ranks = AgentRanks(AgentSurroundings(*around, lambda name, **_: told.append(name), None))
+bulkheads = Bulkheads(lambda failed: sys.exit(str(failed)))
+ranks = AgentRanks(AgentSurroundings(*around, lambda name, **_: told.append(name), None, bulkheads))
 place = asdict(on_one_node(2, "127.0.0.1", 1))
 resume = [int(Resume.FRESH), -1, 10, 0, -1]
 ranks.spawn({"attempt": 0, "place": place, "resume": resume, "lineage": "run:0/1", "seed": "1"})

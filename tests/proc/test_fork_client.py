@@ -59,7 +59,16 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 
 def fork(link: WarmLink, home: Path) -> list[int]:
-    return list(link.fork({3: ForkOrder({}, home / "rank.log")}, "NOBODY=1", False))
+    return list(link.fork({3: ForkOrder({}, home / "rank.log")}, "NOBODY=1", False, lambda: None))
+
+
+def test_something_can_be_done_while_ranks_are_forked(start: Start, tmp_path: Path) -> None:
+    """Taken out: an agent whose fork server takes seconds says nothing meanwhile, and its node is lost."""
+    calls: list[int] = []
+    link = start(True, 1.5)
+    order = {3: ForkOrder({}, tmp_path / "rank.log")}
+    assert list(link.fork(order, "NOBODY=1", False, lambda: calls.append(1))) == [3]
+    assert len(calls) >= 3
 
 
 def test_a_server_that_computes_is_waited_for(start: Start, tmp_path: Path) -> None:

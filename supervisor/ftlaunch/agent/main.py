@@ -28,6 +28,7 @@ from ftlaunch.checkpoints.saver_client import SaverLink
 from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.fingerprint import job_of
+from ftlaunch.common.bulkheads import Bulkheads, FailedCall
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import keeps_logs_short
 from ftlaunch.engine.notices.preemption_watch import watch_for
@@ -41,6 +42,7 @@ from ftlaunch.ranks import environment
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.ranks.fork_server_watch import ForkServerWatch
 from ftlaunch.reporting import messages
+from ftlaunch.reporting.events.failures import CallFailed
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import descriptor_limit, job_token, processes
 from ftlaunch.system.control_socket import Control
@@ -97,6 +99,12 @@ def say(sentence: str) -> None:
     """Tell it on this node's terminal; the head speaks on its own."""
     sys.stderr.write(f"{messages.PREFIX}{sentence}\n")
     sys.stderr.flush()
+
+
+def say_failed(failed: FailedCall) -> None:
+    """Tell of a call that the node goes on without."""
+    if sentence := CallFailed(failed).sentence():
+        say(sentence)
 
 
 def _take_memory(spec: JobSpec) -> MemoryTaken:
@@ -170,7 +178,9 @@ class _Node:
         self._control = Control(memory.directory)
         told = spec, memory.directory, fork_server, base_env, self._control.path, marker, loop, time.monotonic, helpers
         self._copier = self._make_copier(token) if spec.nodes.peer_interval else None
-        self._ranks = AgentRanks(AgentSurroundings(*told, self._tell, self._copier))
+        bulkheads = Bulkheads(say_failed)
+        self._ranks = AgentRanks(AgentSurroundings(*told, self._tell, self._copier, bulkheads))
+        fork_server.while_waiting = self._ranks.tell_beat
         self._node_helpers = NodeHelpers(
             loop,
             lambda: SaverLink(helpers, marker, [memory.lock.fd]),

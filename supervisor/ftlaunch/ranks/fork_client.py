@@ -28,6 +28,7 @@ from ftlaunch_contract.files.kernel_files import memory_file
 PROGRAM = program("fork_server")
 _IMPORT_PATIENCE = 120.0  # seconds: a rank that imports torch so slowly by itself is watched by health
 _FORK_PATIENCE = 4.0  # seconds without a forked rank in which the parent has not computed either: it is stopped
+_WAITING_SLICE = 0.2  # seconds between calls of `while_waiting`
 _IMPORTING_PATIENCE = 20.0  # seconds without a forked rank, though the parent computes: on a loaded machine it imports
 _DYING = 2.0  # seconds from the end of its socket to its exit status: Python frees torch meanwhile
 _MOST_LIVES = 20
@@ -106,18 +107,26 @@ class WarmLink:
             return None
         return dict(json.loads(message)) if message else None
 
-    def fork(self, orders: Mapping[int, ForkOrder], marker: str, more: bool) -> dict[int, Leader]:
-        """Have ranks forked; returns those that were. more: more orders follow than the parent has helpers.
+    def fork(
+        self, orders: Mapping[int, ForkOrder], marker: str, more: bool, while_waiting: Callable[[], None]
+    ) -> dict[int, Leader]:
+        """Have ranks forked; returns those that were.
 
-        Waits for them, as starting a process waits for its exec. Nothing else is there to be watched meanwhile: an
-        attempt begins with none of its ranks alive.
+        Waits for them, as starting a process waits for its exec. No ranks are there to be watched meanwhile: an attempt
+        begins with none of its ranks alive.
+
+        Args:
+            orders: rank -> what it is started with.
+            marker: NAME=VALUE in the ranks' environment.
+            more: more orders follow than the parent has helpers.
+            while_waiting: called every fifth of a second.
         """
         gate, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with gate:
             with theirs:
                 if not self._order(list(orders.values()), theirs, more):
                     return {}
-            return self._admit(gate, orders, marker)
+            return self._admit(gate, orders, marker, while_waiting)
 
     def _order(self, orders: list[ForkOrder], gate: socket.socket, more: bool) -> bool:
         shared = orders[0].env
@@ -137,12 +146,14 @@ class WarmLink:
             os.close(file)
         return True
 
-    def _admit(self, gate: socket.socket, orders: Mapping[int, ForkOrder], marker: str) -> dict[int, Leader]:
+    def _admit(
+        self, gate: socket.socket, orders: Mapping[int, ForkOrder], marker: str, while_waiting: Callable[[], None]
+    ) -> dict[int, Leader]:
         """Each rank tells its number and pid, and goes on once we hold a pidfd of it."""
         found: dict[int, Leader] = {}
         by_number = list(orders)
         while len(found) < len(orders):
-            said = self._heard_at(gate)
+            said = self._heard_at(gate, while_waiting)
             if said is None:
                 self.kill()
                 break
@@ -154,20 +165,26 @@ class WarmLink:
             found[rank].signal(signal.SIGCONT)
         return found
 
-    def _heard_at(self, gate: socket.socket) -> bytes | None:
+    def _heard_at(self, gate: socket.socket, while_waiting: Callable[[], None]) -> bytes | None:
         """What is said at the gate; empty where nobody is left to say anything, None when patience is at its end.
 
         A parent that computes imports modules between two attempts: a rank that is started as a plain process would
         import them, too, and more slowly for the company.
         """
-        gate.settimeout(_FORK_PATIENCE)
-        until, computed = time.monotonic() + _IMPORTING_PATIENCE, self._computed()
+        gate.settimeout(min(_WAITING_SLICE, _FORK_PATIENCE))
+        looked = time.monotonic()
+        until = looked + _IMPORTING_PATIENCE
+        computed = self._computed()
         while True:
             try:
                 return gate.recv(64)
             except TimeoutError:
-                before, computed = computed, self._computed()
-                if computed == before or time.monotonic() >= until:
+                while_waiting()
+                now = time.monotonic()
+                if now < looked + _FORK_PATIENCE:
+                    continue
+                before, computed, looked = computed, self._computed(), now
+                if computed == before or now >= until:
                     return None
             except OSError:
                 return None
@@ -203,6 +220,8 @@ class Warm:
     ) -> None:
         """env: of the warm parent. tell: journals an event."""
         self._helpers, self._spec, self._env, self._log, self._tell = helpers, spec, env, log, tell
+        self.while_waiting: Callable[[], None] = lambda: None
+        """called every fifth of a second while ranks are forked: an agent's node must not count as lost"""
         self.link: WarmLink | None = None
         self._ready = False
         self._lives, self._started = 0, 0.0
@@ -279,7 +298,9 @@ class Warm:
         for number, batch in enumerate(batches, 1):
             if self.link is None or not self._ready:
                 break
-            found |= self.link.fork({rank: orders[rank] for rank in batch}, marker, number < len(batches) > _HELPERS)
+            asked_for = {rank: orders[rank] for rank in batch}
+            more = number < len(batches) > _HELPERS
+            found |= self.link.fork(asked_for, marker, more, self.while_waiting)
             if batch[-1] not in found:
                 break
         if asked is not None and (plain := sorted(orders.keys() - found.keys())):

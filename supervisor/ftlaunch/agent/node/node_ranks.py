@@ -11,6 +11,7 @@ from ftlaunch.agent.node.node_copier import NodeCopier
 from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch.cluster.mirrors import cluster_pages
 from ftlaunch.cluster.mirrors.page_words import Changes
+from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.memory.directory import forget_snapshots
 from ftlaunch.memory.pages import Pages
@@ -45,6 +46,8 @@ class AgentSurroundings:
     """sends a message of `messages.UP`"""
     copier: NodeCopier | None
     """None where no copies are made"""
+    bulkheads: Bulkheads
+    """makes calls that only look: the node goes on where one fails"""
 
 
 class AgentRanks:
@@ -223,10 +226,11 @@ class AgentRanks:
         if self._node.copier is not None:
             self._node.copier.look(self._node.clock())
         if group is not None and not self._gone:
-            group.notice(self._node.clock())
-            group.reap(self._node.helpers.pids)
+            now, spared, call = self._node.clock(), self._node.helpers.pids, self._node.bulkheads.call
+            call("look at what the ranks' processes do", lambda: group.notice(now), None)
+            call("take the exit status of orphans", lambda: group.reap(spared), 0)
         beat = self.tell_words()
-        if group is not None and not self._gone and group.empty and group.sweep(self._node.helpers.pids):
+        if group is not None and not self._gone and group.empty and self._is_swept(group):
             self._gone = True
             evidence = {} if self.pages is None else {str(rank): step for rank, step in self.pages.evidence().items()}
             self._node.tell(
@@ -236,6 +240,14 @@ class AgentRanks:
                 waited, self._next = self._next, None
                 self.spawn(waited)
         return beat
+
+    def _is_swept(self, group: LocalRanks) -> bool:
+        spared = self._node.helpers.pids
+        return self._node.bulkheads.call("find what the ranks have left", lambda: group.sweep(spared), False)
+
+    def tell_beat(self) -> None:
+        """Tell the head that this node lives, while ranks are forked."""
+        self.tell_words()
 
     def tell_words(self) -> int:
         """Tell the head what has changed in the pages. It is a sign of life; returns its number."""
