@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.common.finite import without_nan
 from ftlaunch.system.loop import Clock, Loop
 
 SOCKET = "control.sock"
@@ -111,7 +110,7 @@ class Client:
 
     def answer(self, reply: dict[str, Any]) -> None:
         """Send the reply, and hang up when all is sent: what it does not take at once waits in the loop."""
-        self._unsent = memoryview(json.dumps(without_nan(reply)).encode() + b"\n")
+        self._unsent = memoryview(json.dumps(reply).encode() + b"\n")
         self._send()
 
     def _send(self) -> None:
