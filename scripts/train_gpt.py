@@ -198,6 +198,7 @@ def main() -> None:
 
         if losses:
             losses.write(f"{step},{loss.item():.6f},{loss.item().hex()}\n")
+        job.step_done(loss.item())  # for the curve on the report page, and for `ftctl top`
         bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
         bar.update()
         if (step + 1) % args.eval_every == 0 and step + 1 < args.steps:
