@@ -42,8 +42,14 @@ def status_lines(answer: Mapping[str, Any]) -> list[str]:
                 duration(seconds) if seconds else "-",
             )
         )
-    slow = answer.get("slow", [])
-    return [*lines, *table(rows), *([""] if slow else []), *slow]
+    notes = [*answer.get("slow", []), *_failed_calls(answer)]
+    return [*lines, *table(rows), *([""] if notes else []), *notes]
+
+
+def _failed_calls(answer: Mapping[str, Any]) -> Iterator[str]:
+    for what, count in answer.get("failed_calls", {}).items():
+        times = "once" if count == 1 else f"{count} times"
+        yield f"could not {what}, {times}; the job has gone on (`call_failed` in its journal says why)"
 
 
 def _lying(incident: Mapping[str, Any]) -> list[str]:
