@@ -38,6 +38,7 @@ _BEGINS_ANEW = (
     "no rank has called attach(): each attempt begins anew, or where the script resumes by itself from checkpoints of"
     " its own"
 )
+_READINGS = 10  # looks, one every tenth of a second, at which a log may not be readable: then it is judged without
 _CAUSE_TO_COME = 2.0  # seconds that a rank may close its connections before its process ends
 
 
@@ -67,6 +68,7 @@ class Incidents:
         self.cause: Cause | None = None
         self.verdict: restart_policy.Verdict | None = None
         self._told_full = self._told_anew = False
+        self._unread = 0  # looks in a row at which the logs of failed ranks could not be read
         self._steps_unknown = False  # the script trains without torch.optim
         self.last: dict[str, Any] | None = None
         """what `ftctl status` is told of the newest incident"""
@@ -185,7 +187,12 @@ class Incidents:
 
     def read_failed(self, group: RankGroup) -> list[Evidence] | None:
         """Return what the failed ranks have left behind; None where it cannot be read at this moment."""
-        return self._context.bulkheads.call("read what failed ranks have left", group.failed, None)
+        must_read = self._unread < _READINGS
+        found = self._context.bulkheads.call(
+            "read what failed ranks have left", lambda: group.failed(must_read=must_read), None
+        )
+        self._unread = self._unread + 1 if found is None else 0
+        return found
 
     def _cause_may_come(self, attempt: Attempt, victim: int, now: float) -> bool:
         """Whether the rank that has closed the connection of a victim may be about to end."""

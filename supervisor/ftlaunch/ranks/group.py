@@ -77,8 +77,11 @@ class RankGroup(Protocol):
     def note_dying(self, ranks: Iterable[int], order: int, now: float) -> dict[int, int]:
         """Of these ranks those that a signal has begun to end, with the signal; each rank is returned once."""
 
-    def failed(self) -> list[Evidence]:
-        """What the failed ranks left behind; a rank that is to be started again is not among them."""
+    def failed(self, *, must_read: bool) -> list[Evidence]:
+        """What the failed ranks left behind; a rank that is to be started again is not among them.
+
+        must_read: raise OSError where a log cannot be read; else such a log counts as empty.
+        """
 
     def all_done(self) -> bool:
         """Whether every rank has ended honestly with 0, and none because it was told to stop."""

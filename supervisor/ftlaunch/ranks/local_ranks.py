@@ -202,10 +202,10 @@ class LocalRanks:
         """The ranks that a signal is ending at this moment, with the time of the beginning."""
         return {n: rank.dying for n, rank in self.ranks.items() if rank.alive and rank.dying is not None}
 
-    def failed(self) -> list[Evidence]:
-        """What the failed ranks left behind; a rank that is to be started again is not among them."""
+    def failed(self, *, must_read: bool) -> list[Evidence]:
+        """See RankGroup."""
         return [
-            rank.evidence(environment.error_file(self._around.spec, self.attempt, number))
+            rank.evidence(environment.error_file(self._around.spec, self.attempt, number), must_read=must_read)
             for number, rank in self.ranks.items()
             if not rank.alive and rank.due is None and rank.failed
         ]

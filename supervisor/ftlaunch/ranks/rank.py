@@ -17,7 +17,6 @@ from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase
 
 # exact ints, as a thousand ranks are looked at ten times a second: an operation on Flag makes an object
 _FLAGS, _ATTACHED, _OBSERVED = int(FLAGS), int(Flag.ATTACHED), int(Flag.OBSERVED)
-_READINGS = 10  # looks at the log of a failed rank that may fail, one every tenth of a second
 _PHASES = {phase: phase.name.lower() for phase in Phase}
 
 
@@ -67,7 +66,6 @@ class Rank:
         self.logged, self.log_size = started, 0  # when its log last grew
         self.ended = 0.0  # when its end was seen
         self.due: float | None = None  # when it is started again, alone
-        self._unread = 0  # times that its log could not be read after its end
 
     @property
     def alive(self) -> bool:
@@ -168,8 +166,13 @@ class Rank:
         told_to_stop = page is not None and bool(page.flags & Flag.STOPPED)
         return self.code == 0 and not self.failed and not told_to_stop
 
-    def evidence(self, error_file: Path) -> Evidence:
-        """What it left behind. error_file: where torch's `@record` leaves its exception."""
+    def evidence(self, error_file: Path, *, must_read: bool) -> Evidence:
+        """Return what it has left behind.
+
+        Args:
+            error_file: where torch's `@record` leaves its exception.
+            must_read: raise OSError where the log cannot be read; else such a log counts as empty.
+        """
         page, code = self.page, self.code
         assert code is not None
         return Evidence(
@@ -178,7 +181,7 @@ class Rank:
             step=page.step if page is not None else -1,
             seen=page.seen_steps if page is not None else 0,
             error_file=_read_json(error_file),
-            log_tail=self._log_tail(),
+            log_tail=self._log_tail(must_read=must_read),
             order=self.order,
             pid=self.process.pid,
             lived=self.ended - self.started,
@@ -186,13 +189,11 @@ class Rank:
             steps_unknown=page is not None and bool(page.flags & Flag.STEPS_UNKNOWN),
         )
 
-    def _log_tail(self) -> str:
-        """Return the end of the log. Raises OSError where it cannot be read: a few times, then it is judged without."""
+    def _log_tail(self, *, must_read: bool) -> str:
         try:
             return tail(self.log, self.log_from)
         except OSError:
-            self._unread += 1
-            if self._unread < _READINGS:
+            if must_read:
                 raise
             return ""
 

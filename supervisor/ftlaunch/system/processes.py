@@ -114,7 +114,10 @@ def kill_groups(leaders: Iterable[Leader]) -> None:
     descendants of ours are killed, which all that a rank leaves behind are.
     """
     groups = {leader.pid: leader.returncode is not None for leader in leaders}
-    members = _members(groups)
+    try:
+        members = _members(groups)
+    except OSError:  # /proc cannot be read now: all are killed, cleaners included
+        members = {group: [] for group in groups}
     for group, is_reaped in groups.items():
         if not is_reaped and not any(map(is_cleaner, members[group])):
             _signal_group(group, signal.SIGKILL)

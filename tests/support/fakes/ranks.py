@@ -167,11 +167,14 @@ class FakeGroup:
                 rank.dying, rank.order, found[number] = now, order, 9
         return found
 
-    def failed(self) -> list[Evidence]:
+    def failed(self, *, must_read: bool) -> list[Evidence]:
         """The real rank judges; the error file is what the test gave."""
         ended = [rank for rank in self.ranks.values() if not rank.alive and rank.due is None and rank.failed]
         nowhere = Path("/nowhere")
-        return [replace(rank.evidence(nowhere), error_file=self.errors.get(rank.number)) for rank in ended]
+        return [
+            replace(rank.evidence(nowhere, must_read=must_read), error_file=self.errors.get(rank.number))
+            for rank in ended
+        ]
 
     def all_done(self) -> bool:
         """Whether all have ended well."""

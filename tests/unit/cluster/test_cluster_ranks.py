@@ -74,8 +74,8 @@ def test_ends_come_in_the_order_in_which_they_are_heard_and_once(job: Job) -> No
     job.group.on_exit(0, 1)
     job.group.on_exit(1, 0)
     assert job.ended == [1, 0]
-    assert [(one.rank, one.returncode, one.step) for one in job.group.failed()] == [(0, 1, 7), (1, -9, 7)]
-    orders = {one.rank: one.order for one in job.group.failed()}
+    assert [(one.rank, one.returncode, one.step) for one in job.group.failed(must_read=True)] == [(0, 1, 7), (1, -9, 7)]
+    orders = {one.rank: one.order for one in job.group.failed(must_read=True)}
     assert orders[1] < orders[0]
     assert job.group.empty
 
@@ -89,7 +89,7 @@ def test_a_rank_that_was_seen_dying_keeps_its_place_in_the_order(job: Job) -> No
     assert job.group.dying().keys() == {1}
     job.group.on_exit(0, 1)
     job.group.on_exit(1, -9)
-    orders = {one.rank: one.order for one in job.group.failed()}
+    orders = {one.rank: one.order for one in job.group.failed(must_read=True)}
     assert orders[1] < orders[0]
 
 
@@ -98,7 +98,7 @@ def test_a_lost_node_is_evidence_whatever_its_ranks_had_said(job: Job) -> None:
     job.attach(1, Flag.LOOP_LEFT | Flag.ENDED_WELL)
     job.group.on_exit(0, 0)
     job.group.on_exit(1, -9, "node 1 is lost: silence")
-    assert [(one.rank, one.lost) for one in job.group.failed()] == [(1, "node 1 is lost: silence")]
+    assert [(one.rank, one.lost) for one in job.group.failed(must_read=True)] == [(1, "node 1 is lost: silence")]
     assert not job.group.all_done()
 
 
@@ -107,7 +107,7 @@ def test_a_node_that_is_lost_after_its_ranks_have_ended_loses_nothing(job: Job) 
         job.attach(rank, Flag.LOOP_LEFT | Flag.ENDED_WELL)
         job.group.on_exit(rank, 0)
         job.group.on_exit(rank, -9, "node 0 is lost: silence")
-    assert job.group.failed() == []
+    assert job.group.failed(must_read=True) == []
     assert job.group.all_done()
 
 

@@ -32,11 +32,11 @@ def failing(times: int, function: Any, error: Exception) -> Any:
     """The function, whose first calls fail."""
     left = [times]
 
-    def call(*args: Any) -> Any:
+    def call(*args: Any, **named: Any) -> Any:
         if left[0] > 0:
             left[0] -= 1
             raise error
-        return function(*args)
+        return function(*args, **named)
 
     return call
 

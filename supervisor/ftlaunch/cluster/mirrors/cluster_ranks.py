@@ -160,7 +160,7 @@ class ClusterRanks:
                 rank.dying, rank.order, found[number] = now, self._ends, signum
         return found
 
-    def failed(self) -> list[Evidence]:
+    def failed(self, *, must_read: bool) -> list[Evidence]:
         """What the failed ranks left behind; of a lost node, that it is lost."""
         found = []
         for number, rank in self.ranks.items():
@@ -168,7 +168,8 @@ class ClusterRanks:
                 continue
             lost = self._processes[number].lost
             if lost or rank.failed:
-                evidence = rank.evidence(environment.error_file(self._spec, self.attempt, number))
+                error_file = environment.error_file(self._spec, self.attempt, number)
+                evidence = rank.evidence(error_file, must_read=must_read)
                 found.append(replace(evidence, lost=lost))
         return found
 
