@@ -152,4 +152,4 @@ class Head:
 
 def lost(group: ClusterRanks) -> dict[int, str]:
     """Rank -> why its node is lost."""
-    return {evidence.rank: evidence.lost for evidence in group.failed() if evidence.lost}
+    return {evidence.rank: evidence.lost for evidence in group.failed(must_read=True) if evidence.lost}

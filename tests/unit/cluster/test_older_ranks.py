@@ -122,7 +122,7 @@ def test_a_node_that_the_other_head_did_not_tell_any_more_hears_where_its_ranks_
 def test_ranks_that_nobody_was_told_of_where_to_resume_begin_again(head: Head) -> None:
     group = adopting(head, [int(Resume.UNDECIDED), -1], [int(Resume.UNDECIDED), -1])
     assert not group.living
-    assert "has not said where its ranks resume" in group.failed()[0].lost
+    assert "has not said where its ranks resume" in group.failed(must_read=True)[0].lost
 
 
 def test_a_stop_that_not_all_nodes_have_heard_of_is_passed_on(head: Head) -> None:
