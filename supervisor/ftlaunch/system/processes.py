@@ -306,8 +306,12 @@ def kill_marked(marker: str) -> int:
     reading = threading.Thread(
         target=_find_marked, args=(pids, marker.encode(), path, found), name="ftlaunch-leftovers", daemon=True
     )
-    reading.start()
-    reading.join(_READING_SECONDS)
+    try:
+        reading.start()
+    except RuntimeError:  # no thread may be started
+        reading.run()
+    else:
+        reading.join(_READING_SECONDS)
     count = 0
     for pid, started in list(found):
         if process_start_time(pid) == started:
