@@ -89,6 +89,7 @@ class Watch:
         began, look = self._processor_time(), self._looks.get(state)
         if attempt is not None:
             attempt.exited = False
+            self._reap(attempt.group)
             if look is not None:
                 look(self, attempt, now)
         self._looked = self._context.clock()
@@ -104,7 +105,6 @@ class Watch:
             return
         group = attempt.group
         self._context.bulkheads.call("look at what the ranks' processes do", lambda: group.notice(now), None)
-        self._reap(group)
         views = group.views()
         self._tell_progress(attempt, views, now)
         if self._judge_proof(attempt, views, now) or self._judge_numbers(attempt) or self._judge_failures(attempt, now):

@@ -103,7 +103,7 @@ class RankGroup(Protocol):
     def reap(self, spared: Sequence[int]) -> int:
         """Take the exit status of processes that ranks have left and that have ended; return how many there were.
 
-        spared: helpers' pids.
+        Ranks whose ends could not be waited for are looked at as well. spared: helpers' pids.
         """
 
     def sweep(self, spared: Sequence[int]) -> bool:

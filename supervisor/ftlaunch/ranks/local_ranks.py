@@ -70,6 +70,8 @@ class LocalRanks:
         launch = around.spec.launch
         self._place = place or on_one_node(launch.nproc, launch.master_addr, launch.master_port)
         self.port = self._place.port
+        self._unheard: dict[int, processes.Leader] = {}
+        """ranks of whose end the loop cannot tell: there was no memory for it"""
         self._restarts: dict[int, int] = {}  # of each rank that was started again alone
         self._marks: LogMarks | None = None
         self._cleaners = processes.Cleaners(around.clock)
@@ -140,14 +142,25 @@ class LocalRanks:
         page = self._around.pages[number]
         self.ranks[number] = rank = Rank(number, process, page, self.attempt, log_from, now)
         self._leaders[number] = process
-        self._around.exits.register(process.pidfd, lambda: self._on_exit(rank, process))
+        self._await_exit(rank, process)
+
+    def _await_exit(self, rank: Rank, process: processes.Leader) -> None:
+        """Have the loop tell of the end of a rank; where it cannot wait for that, `reap` looks for it."""
+        try:
+            self._around.exits.register(process.pidfd, lambda: self._on_exit(rank, process))
+        except OSError:
+            self._unheard[rank.number] = process
+        else:
+            self._unheard.pop(rank.number, None)
 
     def _on_exit(self, rank: Rank, process: processes.Leader) -> None:
-        pidfd = process.pidfd
-        self._around.exits.unregister(pidfd)
-        if not process.reap():
-            self._around.exits.register(pidfd, lambda: self._on_exit(rank, process))
-            return
+        self._around.exits.unregister(process.pidfd)
+        if process.reap():
+            self._has_ended(rank)
+        else:
+            self._await_exit(rank, process)
+
+    def _has_ended(self, rank: Rank) -> None:
         rank.order = self._around.exits.turn if rank.order < 0 else rank.order
         rank.ended = self._around.clock()
         self._exited(rank)
@@ -241,7 +254,11 @@ class LocalRanks:
         processes.kill_groups(self._leaders.values())
 
     def reap(self, spared: Sequence[int]) -> int:
-        """Take the exit status of orphans that have ended; return how many there were."""
+        """See RankGroup."""
+        for number, process in list(self._unheard.items()):
+            if process.reap():
+                del self._unheard[number]
+                self._has_ended(self.ranks[number])
         return processes.reap_orphans({*spared, *(leader.pid for leader in self._leaders.values())})
 
     def sweep(self, spared: Sequence[int]) -> bool:
