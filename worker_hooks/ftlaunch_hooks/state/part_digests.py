@@ -20,8 +20,8 @@ from ftlaunch_hooks.tensors.json_codec import Json
 from ftlaunch_hooks.tensors.value_samples import ValueSample
 
 NAME = "object_digests"
-_VALUES = 1 << 16
-"""sampled at one snapshot, about: all values of a small training, of a large one a few of each tensor"""
+_VALUES = 1 << 15
+"""of one object sampled at a snapshot, about: all values of a small one, of a large one a few of each tensor"""
 _FEWEST_OF_ONE = 16
 _LAYOUT_DIGITS = 16
 
@@ -74,11 +74,7 @@ class PartDigests:
             name = _part_of(gradients.object_of_value(key), of_part)
             if name is not None:
                 of_part[name].append(tensor)
-        values = _VALUES // max(len(of_part), 1)
-        return {
-            name: ValueSample(tensors, max(values // max(len(tensors), 1), _FEWEST_OF_ONE))
-            for name, tensors in of_part.items()
-        }
+        return {name: ValueSample(tensors, _values_each(tensors)) for name, tensors in of_part.items()}
 
     def _digest_tree(self, name: str, tree: Mapping[str, Json]) -> str:
         """An entry that is the same object as last time is not written out again."""
@@ -92,6 +88,15 @@ class PartDigests:
             found.update(key.encode())
             found.update(known[1])
         return found.hexdigest()
+
+
+def _values_each(tensors: Sequence[Tensor]) -> int:
+    """How many values of each tensor are sampled: what small tensors leave of the object's share is for large ones."""
+    left, most = _VALUES, _FEWEST_OF_ONE
+    for number, size in enumerate(sorted(tensor.numel() for tensor in tensors)):
+        most = max(left // (len(tensors) - number), _FEWEST_OF_ONE)
+        left -= min(size, most)
+    return most
 
 
 def _part_of(key: str, names: Iterable[str]) -> str | None:

@@ -149,6 +149,20 @@ def test_of_large_tensors_some_values_are_read() -> None:
     assert before["a.b"] == now["a.b"]
 
 
+def test_what_small_tensors_leave_is_for_large_ones() -> None:
+    """Taken out (equal shares): one altered value of a buffer of 32,768 beside small ones was not seen."""
+    large = torch.zeros(4096, 8)
+    digests = PartDigests(["a", "b", "c"])
+    found = [("a.large", large), *((f"a.{number}", torch.zeros(8)) for number in range(20))]
+    trees: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
+    before = digests.digest(found, trees)
+    for place in (1, 777, 32767):
+        large.view(-1)[place] = 1.0
+        now = digests.digest(found, trees)
+        assert now["a"] != before["a"]
+        before = now
+
+
 def test_other_shards_of_a_module_are_not_compared() -> None:
     """Taken out (the shapes): a job of two ranks that goes on as two other ones is called different."""
     lives = [PartDigests(["net", "box"], ["net"]) for _ in range(2)]
