@@ -40,7 +40,7 @@ def main() -> int:
     wrong: list[str] = []
     began = time.monotonic()
     with ThreadPoolExecutor(options.workers) as pool:
-        for lines, count in pool.map(lambda pair: _series(options.process, *pair, options.every), pairs):
+        for lines, count in pool.map(lambda pair: _series(options.process, pair[0], pair[1], options.every), pairs):
             tried.update(count)
             wrong += lines
     seconds = time.monotonic() - began

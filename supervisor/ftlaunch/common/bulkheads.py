@@ -60,7 +60,3 @@ class Bulkheads:
         count = self._counts[what]
         if count & (count - 1) == 0:
             self._report(FailedCall(what, error, count))
-
-    def guarded(self, what: str, handler: Callable[[], None]) -> Callable[[], None]:
-        """Return a handler for the event loop that calls `handler`, and reports an exception of it."""
-        return lambda: self.call(what, handler, None)

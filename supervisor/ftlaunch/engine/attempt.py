@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from ftlaunch.autopsy.grace_cut import GraceCut
 from ftlaunch.engine.context import Context
@@ -75,7 +76,9 @@ class Attempt:
     def adopt(self) -> None:
         """The ranks run already, and the group knows them. Their logs are followed from here on."""
         ranks = self.group.ranks
-        logs = {number: (rank.log, size(rank.log)) for number, rank in ranks.items()}
+        call = self._context.bulkheads.call
+        what = "see how long the log of a rank is, which is shown from its beginning"
+        logs = {number: (rank.log, call(what, partial(size, rank.log), 0)) for number, rank in ranks.items()}
         pids = [rank.process.pid for rank in ranks.values()]
         self._context.tell(AttemptAdopted(self.number, pids, self.group.port, logs, self._context.hosts()))
 

@@ -25,8 +25,8 @@ def tail(path: Path, start: int = 0) -> str:
 
 
 def size(path: Path) -> int:
-    """Return the bytes of a log; 0 when there is none, or its file system does not tell."""
+    """Return the bytes of a log; 0 when there is none. Raises OSError where its file system does not tell."""
     try:
         return path.stat().st_size
-    except OSError:
+    except FileNotFoundError:
         return 0

@@ -83,5 +83,5 @@ def _moved(path: Path) -> int:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # not there yet, or its file system does not tell
+    except FileNotFoundError:  # not there yet
         return 0

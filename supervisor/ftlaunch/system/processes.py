@@ -119,13 +119,27 @@ def kill_groups(leaders: Iterable[Leader]) -> None:
     except OSError:  # /proc cannot be read now: all are killed, cleaners included
         members = {group: [] for group in groups}
     for group, is_reaped in groups.items():
-        if not is_reaped and not any(map(is_cleaner, members[group])):
+        if is_reaped:
+            _kill_but_cleaners(members[group])
+        elif any(map(is_cleaner, members[group])):
+            _signal_group(group, signal.SIGSTOP)  # then it starts no process that is not seen in the next line
+            _kill_stopped(group)
+        else:
             _signal_group(group, signal.SIGKILL)
-            continue
-        if not is_reaped:  # a group that is stopped starts no process that the next line does not see
-            _signal_group(group, signal.SIGSTOP)
-        for pid in _members([group])[group]:
-            _signal(pid, signal.SIGCONT if is_cleaner(pid) else signal.SIGKILL)
+
+
+def _kill_stopped(group: int) -> None:
+    try:
+        members = _members([group])[group]
+    except OSError:
+        _signal_group(group, signal.SIGKILL)
+    else:
+        _kill_but_cleaners(members)
+
+
+def _kill_but_cleaners(pids: Iterable[int]) -> None:
+    for pid in pids:
+        _signal(pid, signal.SIGCONT if is_cleaner(pid) else signal.SIGKILL)
 
 
 def _members(groups: Iterable[int]) -> dict[int, list[int]]:
