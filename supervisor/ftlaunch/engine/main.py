@@ -113,19 +113,30 @@ def _run(
     closing = Closing(reporter.complain)
     reporter.tell(job.supervisor.ended(code))
     closing("end the exporter of metrics", job.outlets.close)
-    if unsaved := job.supervisor.unsaved():
-        reporter.complain(unsaved)
-    closing("let the last notices go out", reporter.farewell)
-
-    def write_page() -> None:
-        if page := page_at_end(helpers, spec, job.supervisor.state, storage_answers=job.storage_answers):
-            reporter.say(page)
-
-    closing("write the page of the job", write_page)
+    tell_last(closing, reporter, job.supervisor.unsaved())
+    state, storage_answers = job.supervisor.state, job.storage_answers
+    write_page(closing, reporter, lambda: page_at_end(helpers, spec, state, storage_answers=storage_answers))
     if not job.supervisor.final_save.error and job.supervisor.internal_error is None:
         closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
     workspace.leave(storage_answers=job.storage_answers)
     return code
+
+
+def tell_last(closing: Closing, reporter: Reporter, unsaved: str) -> None:
+    """Tell what could not be saved (empty: nothing), and let the last notices go out."""
+    if unsaved:
+        reporter.complain(unsaved)
+    closing("let the last notices go out", reporter.farewell)
+
+
+def write_page(closing: Closing, reporter: Reporter, write: Callable[[], str]) -> None:
+    """Write the page of a job that has ended. write: writes it, and returns what is said of that."""
+
+    def write_and_say() -> None:
+        if said := write():
+            reporter.say(said)
+
+    closing("write the page of the job", write_and_say)
 
 
 def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ftlaunch.ranks.log_files import log_path, tail
+import pytest
+
+from ftlaunch.ranks.log_files import log_path, size, tail
 
 
 def test_tail(tmp_path: Path) -> None:
@@ -16,3 +18,13 @@ def test_tail(tmp_path: Path) -> None:
     assert tail(log) == "a" * (65536 - 4) + "end\ufffd"
     assert tail(log, 100_001) == "nd\ufffd"
     assert tail(log, 1 << 40) == ""
+
+
+def test_only_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    """Taken out (any error counts as none): an attempt would be judged by what an earlier run has left in its log."""
+    log = tmp_path / "log"
+    assert size(log) == 0
+    log.write_text("twelve bytes")
+    assert size(log) == 12
+    with pytest.raises(NotADirectoryError):
+        size(log / "below")

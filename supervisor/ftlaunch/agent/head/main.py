@@ -168,15 +168,11 @@ def _serve(
     closing = Closing(reporter.complain)
     reporter.tell(job.supervisor.ended(code))
     closing("end the exporter of metrics", outlets.close)
-    if unsaved := job.supervisor.unsaved() or job.kept():
-        reporter.complain(unsaved)
-    closing("let the last notices go out", reporter.farewell)
-
-    def write_page() -> None:
-        if page := page_at_end(helpers, world, job.supervisor.state, storage_answers=job.storage_answers):
-            reporter.say(page)
-
-    closing("write the page of the job", write_page)
+    engine_main.tell_last(closing, reporter, job.supervisor.unsaved() or job.kept())
+    state, storage_answers = job.supervisor.state, job.storage_answers
+    engine_main.write_page(
+        closing, reporter, lambda: page_at_end(helpers, world, state, storage_answers=storage_answers)
+    )
     closing("write down that the job has ended", lambda: life.close(code))
     closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
     workspace.leave(storage_answers=job.storage_answers)
