@@ -52,7 +52,7 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="anomalies")
-    parser.add_argument("--process", choices=("supervisor", "saver", "fork server"), default="supervisor")
+    parser.add_argument("--process", choices=("supervisor", "fork server"), default="supervisor")
     parser.add_argument("--calls", nargs="*", choices=tuple(ERRORS), help="all if not given")
     parser.add_argument("--every", type=int, default=1, help="of the calls of one kind, each n-th is made to fail")
     parser.add_argument("--one-error", action="store_true", help="the first error of each call alone")

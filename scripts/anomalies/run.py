@@ -29,7 +29,7 @@ _VICTIM = Path(__file__).with_name("victim.py")
 class Anomaly:
     """One failing call.
 
-    process: supervisor, saver or fork server. number: of the call, counted from when the ranks run; 1 is the first.
+    process: supervisor or fork server. number: of the call, counted from when the ranks run; 1 is the first.
     """
 
     process: str
@@ -120,8 +120,8 @@ def _disturb(supervisor: subprocess.Popen[bytes], anomaly: Anomaly, home: Path, 
 def _victim(supervisor: int, process: str) -> int:
     if process == "supervisor":
         return supervisor
-    word = {"saver": "ftlaunch.checkpoints.saver", "fork server": "fork_server.py"}[process]
-    found = [one.pid for one in psutil.Process(supervisor).children() if any(word in part for part in one.cmdline())]
+    children = psutil.Process(supervisor).children()
+    found = [one.pid for one in children if any("fork_server.py" in part for part in one.cmdline())]
     return found[0]
 
 
