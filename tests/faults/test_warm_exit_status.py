@@ -15,7 +15,9 @@ from tests.support.harness import JOBS
 
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
+from ftlaunch.ranks.log_files import open_log
 from ftlaunch.spec.resolve import resolve
+from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.processes import Leader, RankProcess
 
@@ -30,7 +32,7 @@ class Nursery:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("FTLAUNCH")}
         self.spec = resolve(str(script), (), {"run_dir": str(home / "run"), "warm": "true", **flags}, self.env)
         env = environment.warm_env(self.spec, self.env, home)
-        self.warm = Warm(HelperProcesses(), self.spec, env, home / "warm.log", lambda *_, **__: None)
+        self.warm = Warm(HelperProcesses(), self.spec, env, home / "warm.log", FileThread(home), lambda *_, **__: None)
         while self.warm.starting:
             assert self.warm.link is not None
             assert select.select([self.warm.link.fd], [], [], 60)[0]
@@ -89,7 +91,9 @@ def test_the_end_is_the_same_and_so_are_its_words(nursery: Callable[..., Nursery
     forked = nest.end(nest.warm.fork(orders, MARKER))
     argv = environment.rank_argv(nest.spec)
     plain = {n: tmp_path / f"started_{n}.log" for n in orders}
-    started = nest.end({n: RankProcess(n, argv, order.env, plain[n], MARKER) for n, order in orders.items()})
+    started = nest.end(
+        {n: RankProcess(n, argv, order.env, plain[n], open_log(plain[n]), MARKER) for n, order in orders.items()}
+    )
     assert forked == started
     for number, end in enumerate(ENDS):
         ours, theirs = (re.sub(r"0x[0-9a-f]+", "0x", log.read_text()) for log in (orders[number].log, plain[number]))
@@ -113,6 +117,6 @@ def test_a_script_that_cannot_be_run(nursery: Callable[..., Nursery], tmp_path: 
     orders = nest.orders([{}])
     forked = nest.end(nest.warm.fork(orders, MARKER))
     log = tmp_path / "started.log"
-    started = nest.end({0: RankProcess(0, environment.rank_argv(nest.spec), nest.env, log, MARKER)})
+    started = nest.end({0: RankProcess(0, environment.rank_argv(nest.spec), nest.env, log, open_log(log), MARKER)})
     assert forked == started
     assert orders[0].log.read_text() == log.read_text()

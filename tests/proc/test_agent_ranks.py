@@ -18,6 +18,7 @@ from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.spec.nodes.placement import on_one_node
 from ftlaunch.spec.resolve import resolve
+from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch_contract.protocol import Resume
 
@@ -42,10 +43,11 @@ class Looking:
 home, told, loop = Path.cwd(), [], EventLoop(time.monotonic)
 flags = {"nproc_per_node": "2", "warm": "no", "run_dir": str(home)}
 spec, helpers = resolve("sleeps.py", (), flags, {}), HelperProcesses()
-warm = Warm(helpers, spec, {}, home / "warm.log", lambda *_, **__: None)
+files = FileThread(home)
+warm = Warm(helpers, spec, {}, home / "warm.log", files, lambda *_, **__: None)
 around = spec, home, warm, dict(os.environ), home / "control", "NO=MARK", loop, time.monotonic, helpers
 bulkheads = Bulkheads(lambda failed: sys.exit(str(failed)))
-ranks = AgentRanks(AgentSurroundings(*around, lambda name, **_: told.append(name), None, bulkheads))
+ranks = AgentRanks(AgentSurroundings(*around, lambda name, **_: told.append(name), None, bulkheads, files))
 place = asdict(on_one_node(2, "127.0.0.1", 1))
 resume = [int(Resume.FRESH), -1, 10, 0, -1]
 ranks.spawn({"attempt": 0, "place": place, "resume": resume, "lineage": "run:0/1", "seed": "1"})

@@ -16,6 +16,7 @@ from tests.support.waiting import wait_for
 
 from ftlaunch.autopsy import client
 from ftlaunch.autopsy.client import KEPT, Autopsy, collect_here
+from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.helper_process import HelperProcesses
 
 
@@ -33,7 +34,7 @@ def subject(pid: int, log: Path) -> dict[str, Any]:
 
 def made(run_dir: Path, attempt: int, *subjects: dict[str, Any]) -> Autopsy:
     helpers = HelperProcesses()
-    autopsy = Autopsy(collect_here(helpers, run_dir), run_dir, f"attempt_{attempt}", subjects)
+    autopsy = Autopsy(collect_here(helpers, run_dir), run_dir, FileThread(run_dir), f"attempt_{attempt}", subjects)
     wait_for(autopsy.over, "the end of the autopsy")
     assert autopsy.error == ""
     assert helpers.pids == []
@@ -92,7 +93,11 @@ def test_the_newest_are_kept_and_what_is_not_ours_stays(tmp_path: Path) -> None:
 def test_where_it_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "autopsy").touch()
     autopsy = Autopsy(
-        collect_here(HelperProcesses(), tmp_path), tmp_path, "attempt_0", [subject(os.getpid(), tmp_path / "log")]
+        collect_here(HelperProcesses(), tmp_path),
+        tmp_path,
+        FileThread(tmp_path),
+        "attempt_0",
+        [subject(os.getpid(), tmp_path / "log")],
     )
     assert autopsy.over()
     assert autopsy.error == "cannot make an autopsy: File exists"
@@ -104,7 +109,13 @@ def test_it_does_not_wait_for_ever(
 ) -> None:
     monkeypatch.setattr(client, "TIME", 0.0)
     helpers = HelperProcesses()
-    autopsy = Autopsy(collect_here(helpers, tmp_path), tmp_path, "attempt_0", [subject(sleeper.pid, tmp_path / "log")])
+    autopsy = Autopsy(
+        collect_here(helpers, tmp_path),
+        tmp_path,
+        FileThread(tmp_path),
+        "attempt_0",
+        [subject(sleeper.pid, tmp_path / "log")],
+    )
     assert autopsy.over()
     assert autopsy.error == "the autopsy was not over within 0 s"
     wait_for(lambda: not helpers.pids, "its end")

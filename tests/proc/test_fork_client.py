@@ -11,6 +11,7 @@ import pytest
 
 from ftlaunch.ranks import fork_client
 from ftlaunch.ranks.fork_client import ForkOrder, WarmLink
+from ftlaunch.ranks.log_files import open_log
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.helper_process import HelperProcesses
 
@@ -50,7 +51,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         job = tmp_path / "job.yaml"
         job.write_text(f"script: {tmp_path / 'train.py'}\npython: {server}\n")
         spec = resolve(str(job), (), {}, os.environ)
-        links.append(WarmLink(HelperProcesses(), spec, os.environ, tmp_path / "warm.log", without=(), begun=False))
+        out = open_log(tmp_path / "warm.log")
+        links.append(WarmLink(HelperProcesses(), spec, os.environ, out, without=(), begun=False))
+        os.close(out)
         return links[-1]
 
     yield make

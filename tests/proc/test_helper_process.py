@@ -28,6 +28,7 @@ from ftlaunch.notify.client import NotifierLink
 from ftlaunch.ranks.fork_client import Warm
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system import processes
+from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.tools.preflight import disk
 
@@ -52,11 +53,12 @@ stranger = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL, stderr
 (home / "job.yaml").write_text("script: train.py\\nwarm: true\\nnotify: [{command: [cat], on: [incident]}]\\n")
 (home / "train.py").touch()
 spec = resolve(str(home / "job.yaml"), (), {"run_dir": str(home)}, os.environ)
+files = FileThread(home)
 saver = SaverLink(helpers, "NOBODY=1", [])
 notifier = NotifierLink(helpers, spec, dict(os.environ))
-warm = Warm(helpers, spec, dict(os.environ), home / "warm.log", lambda *_, **__: None)
+warm = Warm(helpers, spec, dict(os.environ), home / "warm.log", files, lambda *_, **__: None)
 helpers.stop = True
-autopsy = Autopsy(collect_here(helpers, home), home, "attempt_0", [])
+autopsy = Autopsy(collect_here(helpers, home), home, files, "attempt_0", [])
 told = []
 asking = threading.Thread(target=lambda: told.append(disk.ask(helpers, home, 60.0)))
 asking.start()

@@ -18,13 +18,14 @@ _SUPERVISOR = """
 import os, sys
 from pathlib import Path
 from ftlaunch.system import processes
+from ftlaunch.ranks.log_files import open_log
 from ftlaunch.system.processes import RankProcess
 
 processes.become_subreaper()
 stranger = int(sys.argv[1])
 script = "import os, subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True)"
 log = Path(sys.argv[2])
-rank = RankProcess(0, [sys.executable, "-c", script], os.environ, log, "FT=1")
+rank = RankProcess(0, [sys.executable, "-c", script], os.environ, log, open_log(log), "FT=1")
 while not rank.reap():
     pass
 left = int(log.read_text())
@@ -58,6 +59,7 @@ import os, signal, subprocess, sys, time
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from ftlaunch.system import processes
+from ftlaunch.ranks.log_files import open_log
 from ftlaunch.system.processes import Cleaners, RankProcess
 
 processes.become_subreaper()
@@ -67,7 +69,7 @@ script = (
     " print(one.name, flush=True); time.sleep(60)"
 )
 log = Path(sys.argv[1])
-rank = RankProcess(0, [sys.executable, "-c", script], os.environ, log, "FT=1")
+rank = RankProcess(0, [sys.executable, "-c", script], os.environ, log, open_log(log), "FT=1")
 while not log.read_text().endswith("\\n"):
     time.sleep(0.01)
 segment = Path("/dev/shm") / log.read_text().strip()

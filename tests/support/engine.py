@@ -26,6 +26,7 @@ from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.helper_process import HelperProcesses
 from tests.support.fakes.clock import BEGIN, Clock, JumpingSelector
+from tests.support.fakes.files import AllFilesInPlace
 from tests.support.fakes.ranks import FakeGroup
 from tests.support.fakes.saver import FakeDeaths, FakeSaver, saved
 
@@ -52,6 +53,7 @@ class World:
         self.savers: list[FakeSaver] = []
         self.deaths = FakeDeaths()
         self.may_begin = True
+        self.files = AllFilesInPlace(self.spec.run_dir, self.spec.log_dir, self.spec.checkpoint_dir)
         self.cannot_start = -1
         self.other_nodes = False
         self.regrouped: list[bool] = []
@@ -71,6 +73,7 @@ class World:
             rules=rules,
             collect=collect,
             bulkheads=Bulkheads(lambda failed: self.events.append(CallFailed(failed))),
+            files=self.files,
             regroups=lambda: self.other_nodes,
             regroup=self._regroup,
         )

@@ -46,6 +46,7 @@ from ftlaunch.reporting.events.failures import CallFailed
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import descriptor_limit, job_token, processes
 from ftlaunch.system.control_socket import Control
+from ftlaunch.system.file_thread import FileThreads
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch.system.systemd.notify import READY, STOPPING, ServiceManager
@@ -174,12 +175,14 @@ class _Node:
         base_env = dict(os.environ)
         fork_env = environment.warm_env(spec, base_env, memory.directory)
         log = spec.log_dir / f"warm.{socket.gethostname()}.{os.getpid()}.log"
-        self._fork_server = fork_server = Warm(helpers, spec, fork_env, log, lambda *_, **__: None)
+        self._files = FileThreads([spec.log_dir])
+        logs = self._files.of(spec.log_dir)
+        self._fork_server = fork_server = Warm(helpers, spec, fork_env, log, logs, lambda *_, **__: None)
         self._control = Control(memory.directory)
         told = spec, memory.directory, fork_server, base_env, self._control.path, marker, loop, time.monotonic, helpers
         self._copier = self._make_copier(token) if spec.nodes.peer_interval else None
         bulkheads = Bulkheads(say_failed)
-        self._ranks = AgentRanks(AgentSurroundings(*told, self._tell, self._copier, bulkheads))
+        self._ranks = AgentRanks(AgentSurroundings(*told, self._tell, self._copier, bulkheads, logs))
         fork_server.while_waiting = self._ranks.tell_beat
         self._node_helpers = NodeHelpers(
             loop,
@@ -269,6 +272,7 @@ class _Node:
         if self._copier is not None:
             self._copier.close()
         self._fork_server.close()
+        self._files.close()
         places = read_places(self._memory.directory)  # not from the run dir: storage may not answer any more
         if not self.agent.keep or not count_pages(self._memory.directory):
             remove_memory(self._memory.directory)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ftlaunch.autopsy import rank_dump
 from ftlaunch.autopsy.rank_dump import RankDump
+from ftlaunch.system.file_thread import FileSystemSilent, FileThread
 from ftlaunch.system.helper_process import HelperProcess, HelperProcesses, module
 from ftlaunch_contract.files.kernel_files import memory_file
 
@@ -43,19 +44,23 @@ def collect_here(helpers: HelperProcesses, memory: Path) -> Collect:
 class Autopsy:
     """One autopsy under way, or over."""
 
-    def __init__(self, collect: Collect, run_dir: Path, name: str, ranks: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self, collect: Collect, run_dir: Path, files: FileThread, name: str, ranks: Sequence[dict[str, Any]]
+    ) -> None:
         """Start the collector; where that fails, the autopsy is over at once and `error` says why.
 
+        files: touches the run dir.
         name: of the autopsy's directory; an earlier autopsy of that name is replaced.
         ranks: for each rank, pid, log, whether it can show its stacks, and why it is asked.
         """
         self.directory = run_dir / "autopsy" / name
         self.error = ""
+        self._files = files
         self._ranks = [entry["rank"] for entry in ranks]
         self._process: DumpCollector | None = None
         self._until = time.monotonic() + TIME
         try:
-            _make_room(self.directory)
+            files.call(lambda: _make_room(self.directory))
             self._process = collect({"directory": str(self.directory), "ranks": list(ranks)})
         except OSError as error:
             self.error = f"cannot make an autopsy: {error.strerror}"
@@ -76,15 +81,23 @@ class Autopsy:
             self._process.kill()
 
     def dumps(self) -> dict[int, RankDump]:
-        """What was collected of each rank."""
-        return {rank: read_dump(self.directory, rank) for rank in self._ranks}
+        """What was collected of each rank; nothing where the run dir does not answer."""
+        try:
+            return self._files.call(lambda: {rank: read_dump(self.directory, rank) for rank in self._ranks})
+        except FileSystemSilent as error:
+            self.error = f"cannot read the autopsy: {error.filename}: {error.strerror}"
+            return {}
 
     def conclude(self, sentence: str) -> None:
         """Write the verdict beside the files from which it was drawn."""
-        try:
-            path = self.directory / "verdict.txt"
+        path = self.directory / "verdict.txt"
+
+        def write() -> None:
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as file:
                 file.write(f"{sentence}\n")
+
+        try:
+            self._files.call(write)
         except OSError as error:
             self.error = f"cannot write {self.directory}: {error.strerror}"
 

@@ -15,6 +15,7 @@ from ftlaunch.autopsy.client import Autopsy, Collect
 from ftlaunch.autopsy.rank_dump import RankDump
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.ranks.group import RankGroup
+from ftlaunch.system.file_thread import FileThread
 
 # seconds from SIGTERM to the first look: what dies of it by default, or hears it in a thread, has gone within 0.1 s
 _MOMENT = 0.2
@@ -26,9 +27,10 @@ _ALL_SAVE = "preempted"
 class GraceCut:
     """Watches the ranks of one attempt leaving. Never waits."""
 
-    def __init__(self, collect: Collect, run_dir: Path, group: RankGroup) -> None:
+    def __init__(self, collect: Collect, run_dir: Path, files: FileThread, group: RankGroup) -> None:
+        """files: touches the run dir."""
         self.why = ""  # the ranks are to be killed now; empty: there is no reason
-        self._collect, self._run_dir, self._group = collect, run_dir, group
+        self._collect, self._run_dir, self._files, self._group = collect, run_dir, files, group
         self._autopsy: Autopsy | None = None
         self._dead = -1  # -1: no rank has died or hangs, so none can be blocked on it
         self._hung: RankDump | None = None
@@ -76,7 +78,7 @@ class GraceCut:
         subjects = self._group.subjects(f"it has not left since rank {self._dead} {since}")
         # a rank with attach() hears SIGTERM whatever it is in, and takes with it what it can
         if all(entry["stacks"] and not self._group.ranks[entry["rank"]].attached for entry in subjects):
-            self._autopsy = Autopsy(self._collect, self._run_dir, _FOLDER, subjects)
+            self._autopsy = Autopsy(self._collect, self._run_dir, self._files, _FOLDER, subjects)
         else:
             self._later(now)
 

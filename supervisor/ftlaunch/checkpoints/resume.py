@@ -18,6 +18,7 @@ from ftlaunch.reporting.events.checkpoints import CheckpointRejected, Loaded
 from ftlaunch.reporting.events.copies import FetchedFromPeers
 from ftlaunch.reporting.events.incidents import RolledBack
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.file_thread import FileSystemSilent, FileThread
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import InitialCheckpoint
 from ftlaunch_contract.protocol import Resume
@@ -72,11 +73,15 @@ class ResumeDecision:
         tell: Callable[[JobEvent], None],
         cannot: Callable[[str], None],
         peers: PeerMemory | None,
+        files: FileThread,
     ) -> None:
-        """tell: takes events. cannot: ends the job, with this sentence. peers: None on one node."""
+        """tell: takes events. cannot: ends the job, with this sentence. peers: None on one node.
+
+        files: touches the checkpoint directory.
+        """
         self.spec, self._found, self.pages = spec, found, pages
         self.saving, self.numbers, self._tell = saving, numbers, tell
-        self._cannot, self._peers = cannot, peers
+        self._cannot, self._peers, self._files = cannot, peers, files
         self._asked = False  # the saver has been, and its answer is awaited
         self._fetching: RecoveryPlan | None = None  # what it takes from other nodes is to be brought
 
@@ -113,7 +118,8 @@ class ResumeDecision:
         return recovery_plan.of_snapshots(self.pages.slots(), len(self.pages), stored, each, kept)
 
     def _without_peers(self, plan: RecoveryPlan, *, first: bool) -> tuple[Resume, int]:
-        refused = plan.kind is Resume.FRESH and layout.refused_before(self.spec.checkpoint_dir)
+        directory = self.spec.checkpoint_dir
+        refused = plan.kind is Resume.FRESH and self._files.call(lambda: layout.refused_before(directory))
         load = self._found.load if plan.kind is Resume.FRESH and not refused else None
         if plan.kind is Resume.STORAGE or refused:
             return self._ask(self.pages.newest_common())  # the next rung, should storage have nothing usable
@@ -138,17 +144,36 @@ class ResumeDecision:
         if not why:
             self.pages.decide(Resume.PEER, plan.step, self.saving.first_due(plan.step))
             return
-        kind, step = self._without_peers(self._plan(self._stored()), first=False)
+        try:
+            kind, step = self._without_peers(self._plan(self._stored()), first=False)
+        except OSError as error:
+            self._cannot(f"cannot resume: {error.filename or self.spec.checkpoint_dir}: {error.strerror}")
+            return
         if kind is not Resume.UNDECIDED:
             self.pages.decide(kind, step, self.saving.first_due(max(step, 0)))
 
     # --- from storage -----------------------------------------------------------------------------------------
 
     def _stored(self) -> list[int]:
-        """Steps on storage. While the saver is at work there, storage is not asked: it may not answer."""
+        """Steps on storage. While the saver is at work there, storage is not asked: it may not answer.
+
+        Raises OSError, also where storage does not answer and memory has no step to go on from.
+        """
         if self.saving.busy:
-            return [] if self.saving.committed == NONE else [self.saving.committed]
-        return [step for step, _ in layout.list_iterations(self.spec.checkpoint_dir)]
+            return self._committed()
+        try:
+            return self._listed()
+        except FileSystemSilent:
+            if self.pages.newest_common() == NONE:
+                raise
+            return self._committed()
+
+    def _listed(self) -> list[int]:
+        directory = self.spec.checkpoint_dir
+        return self._files.call(lambda: [step for step, _ in layout.list_iterations(directory)])
+
+    def _committed(self) -> list[int]:
+        return [] if self.saving.committed == NONE else [self.saving.committed]
 
     def _ask(self, step: int, *, load: Path | None = None, healthy_before: int | None = None) -> tuple[Resume, int]:
         self._asked = True
@@ -203,7 +228,11 @@ class ResumeDecision:
 
     def _go_back(self, step: int, before: int) -> None:
         """Take up the healthy checkpoint of `step`; without any older than `before`, begin where the job began."""
-        older = [found for found, _ in layout.list_iterations(self.spec.checkpoint_dir) if found < before]
+        try:
+            older = [found for found in self._listed() if found < before]
+        except OSError as error:
+            self._cannot(f"cannot go back: {error.filename or self.spec.checkpoint_dir}: {error.strerror}")
+            return
         if step == NONE and older:
             self._cannot(
                 f"cannot go back: of the checkpoints older than step {before} in {self.spec.checkpoint_dir} none is"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from ftlaunch.autopsy.grace_cut import GraceCut
 from ftlaunch.engine.context import Context
@@ -48,7 +47,8 @@ class Attempt:
         self.stragglers = Stragglers()
         self.proof = ProofWatch(len(context.pages))
         self.examination = HangExamination(context, group)
-        self.grace_cut = GraceCut(context.collect, context.spec.run_dir, group)
+        in_run_dir = context.files.of(context.spec.run_dir)
+        self.grace_cut = GraceCut(context.collect, context.spec.run_dir, in_run_dir, group)
         self.exited = False
         """a rank's process has ended since the last look"""
         self.broken_off = False
@@ -78,7 +78,11 @@ class Attempt:
         ranks = self.group.ranks
         call = self._context.bulkheads.call
         what = "see how long the log of a rank is, which is shown from its beginning"
-        logs = {number: (rank.log, call(what, partial(size, rank.log), 0)) for number, rank in ranks.items()}
+        files = self._context.files.of(self._context.spec.log_dir)
+        paths = {number: rank.log for number, rank in ranks.items()}
+        nothing = dict.fromkeys(paths, 0)
+        sizes = call(what, lambda: files.call(lambda: {number: size(log) for number, log in paths.items()}), nothing)
+        logs = {number: (log, sizes[number]) for number, log in paths.items()}
         pids = [rank.process.pid for rank in ranks.values()]
         self._context.tell(AttemptAdopted(self.number, pids, self.group.port, logs, self._context.hosts()))
 
@@ -125,8 +129,12 @@ class Attempt:
 
     def _timed_out(self, number: int, signum: int) -> bool:
         """Whether a dying rank has waited in vain for another: the others are examined before they leave."""
-        rank = self.group.ranks[number]
-        return aborts_over_timeout(signum, tail(rank.log, rank.log_from), self._context.rules)
+        context, rank = self._context, self.group.ranks[number]
+        files = context.files.of(context.spec.log_dir)
+        words = context.bulkheads.call(
+            "read the log of a dying rank", lambda: files.call(lambda: tail(rank.log, rank.log_from)), ""
+        )
+        return aborts_over_timeout(signum, words, context.rules)
 
     # --- ending -----------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from ftlaunch.policy.states import Event
 from ftlaunch.ranks.group import Exited, RankGroup
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.file_thread import FileThreads
 from ftlaunch.system.helper_process import HelperProcesses
 
 MakeGroup = Callable[[int, Exited], RankGroup]
@@ -41,6 +42,8 @@ class Context:
     """starts what an autopsy is made of"""
     bulkheads: Bulkheads
     """makes calls that only look, or serve others: the job goes on where one fails"""
+    files: FileThreads
+    """touch run dir, logs and checkpoints, any of which may stand still"""
     may_start: Callable[[], bool] = lambda: True
     """whether an attempt may begin: every node that it needs is here"""
     regroups: Callable[[], bool] = lambda: False

@@ -48,7 +48,8 @@ class HangExamination:
             context.pages.ask_leave()  # it must be continued for its stacks: it shall not train on
         self._views = [replace(view, stopped=view.rank in stopped) for view in self._views]
         subjects = self._group.subjects(measured(late))
-        self._autopsy = Autopsy(context.collect, context.spec.run_dir, name, subjects)
+        files = context.files.of(context.spec.run_dir)
+        self._autopsy = Autopsy(context.collect, context.spec.run_dir, files, name, subjects)
 
     def look(self, can_replace: Callable[[int], bool]) -> failure_diagnosis.Cause | None:
         """The cause, once the autopsy is over.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,13 @@ from ftlaunch.reporting.events.proofs import ResumeDiffers
 from ftlaunch.reporting.sinks import followed_ranks
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import resources
+from ftlaunch.system.file_thread import FileSystemSilent, FileThread
 from ftlaunch.system.kernel_log import Kernel
+from ftlaunch_contract.pages.page import NONE
 from ftlaunch_contract.protocol import EXIT_STOPPED
 
 _LOOK_FOR_ROOM = 2.0  # seconds between looks at a full disk
+_LOOK_FOR_ANSWER = 0.1  # the same at one that does not answer
 _LOOK_FOR_NODES = 0.01  # the same at the nodes, where some are missing
 _BEGINS_ANEW = (
     "no rank has called attach(): each attempt begins anew, or where the script resumes by itself from checkpoints of"
@@ -67,7 +69,7 @@ class Incidents:
         self.kernel = Kernel()
         self.cause: Cause | None = None
         self.verdict: restart_policy.Verdict | None = None
-        self._told_full = self._told_anew = False
+        self._told_waiting = self._told_anew = False
         self._unread = 0  # looks in a row at which the logs of failed ranks could not be read
         self._steps_unknown = False  # the script trains without torch.optim
         self.last: dict[str, Any] | None = None
@@ -109,7 +111,7 @@ class Incidents:
     def arm_backoff(self) -> None:
         """Post BACKOFF_OVER after the verdict's delay; after a failure for want of room not before there is room."""
         assert self.verdict is not None
-        self._told_full = False
+        self._told_waiting = False
         self._context.loop.call_at(self._context.clock() + self.verdict.delay, Event.BACKOFF_OVER, self._backoff_over)
 
     def go_on(self) -> None:
@@ -124,24 +126,50 @@ class Incidents:
         if not context.may_start():
             context.loop.call_at(context.clock() + _LOOK_FOR_NODES, Event.BACKOFF_OVER, self._backoff_over)
             return
-        full = self._full_disks() if self.cause is not None and self.cause.kind == DISK else []
+        if silent := self._silent_places():
+            self._wait_for_disk(f"{silent[0]} does not answer: the next attempt waits for it", _LOOK_FOR_ANSWER)
+            return
+        full = self._full_disks(context.files.places) if self.cause is not None and self.cause.kind == DISK else []
         if not full:
             context.loop.post(Event.BACKOFF_OVER)
             return
-        if not self._told_full:
-            names = ", ".join(map(str, full))
-            context.tell(Note(f"no room in {names}: the next attempt waits for room, and costs no restart more"))
-            self._told_full = True
-        context.loop.call_at(context.clock() + _LOOK_FOR_ROOM, Event.BACKOFF_OVER, self._backoff_over)
+        names = ", ".join(map(str, full))
+        self._wait_for_disk(f"no room in {names}: the next attempt waits for room", _LOOK_FOR_ROOM)
 
-    def _full_disks(self) -> list[Path]:
-        """Return the disks without room; a directory that has gone meanwhile, or cannot be asked, is left out."""
+    def _wait_for_disk(self, why: str, pause: float) -> None:
+        context = self._context
+        if not self._told_waiting:
+            context.tell(Note(f"{why}, and costs no restart more"))
+            self._told_waiting = True
+        context.loop.call_at(context.clock() + pause, Event.BACKOFF_OVER, self._backoff_over)
+
+    def _silent_places(self) -> list[Path]:
+        """Return the directories that an attempt cannot begin without, and that do not answer."""
         spec = self._context.spec
-        places = [spec.run_dir, spec.log_dir, spec.checkpoint_dir]
-        for find in (os.getcwd, tempfile.gettempdir):
-            with contextlib.suppress(OSError):  # removed; or no directory for temporary files is to be had
-                places.append(Path(find()))
-        return resources.full_disks(places)
+        needed = [spec.log_dir]
+        if self._context.pages.newest_common() == NONE:
+            needed.append(spec.checkpoint_dir)
+        return [place for place in needed if not self._answers(place)]
+
+    def _answers(self, place: Path) -> bool:
+        try:
+            self._context.files.of(place).call(place.exists)
+        except FileSystemSilent:
+            return False
+        except OSError:  # it answers with an error: the attempt will show it
+            return True
+        return True
+
+    def _full_disks(self, places: Iterable[Path]) -> list[Path]:
+        """Return the disks without room; a directory that has gone meanwhile, or does not answer, is left out."""
+        asked: dict[FileThread, list[Path]] = {}
+        for place in places:
+            asked.setdefault(self._context.files.of(place), []).append(place)
+        full = []
+        for thread, of_thread in asked.items():
+            with contextlib.suppress(FileSystemSilent):
+                full += thread.call(partial(resources.full_disks, of_thread))
+        return full
 
     def _conclude(self, attempt: Attempt, cause: Cause, verdict: restart_policy.Verdict) -> None:
         self.cause, self.verdict, self.budget = cause, verdict, verdict.budget
@@ -221,7 +249,7 @@ class Incidents:
     def _or_full_disk(self, cause: Cause) -> Cause:
         """The cause of a rank that has left no error: the full disk, where there was no room to write one."""
         spec = self._context.spec
-        full = resources.full_disks((spec.log_dir, spec.run_dir))
+        full = self._full_disks((spec.log_dir, spec.run_dir))
         if not full:
             return cause
         sentence = f"{cause.sentence}, and could write no error: No space left on device ({full[0]})"

@@ -83,8 +83,8 @@ def _run(
 ) -> int:
     workspace = Workspace(spec, lambda line: terminal.say(messages.PREFIX + line))
     helpers = HelperProcesses()
-    reporter = Reporter(spec, workspace.journal, NotifierLink(helpers, spec, dict(os.environ)), terminal,
-                        [ServiceSink(manager)])  # fmt: skip
+    notifier = NotifierLink(helpers, spec, dict(os.environ))
+    reporter = Reporter(spec, workspace.journal, workspace.files, notifier, terminal, [ServiceSink(manager)])
     reached = tell_of_start(spec, workspace, reporter)
     try:
         job = _Job(spec, workspace, reporter, signals, helpers, reached)
@@ -95,13 +95,14 @@ def _run(
         reporter.farewell()
         if workspace.pages.newest_common() == NONE:
             workspace.forget_memory()
-        workspace.leave()
+        workspace.leave(is_written=reporter.write_all())
         raise refusal from error
     if limited := keeps_logs_short(spec):
         reporter.complain(limited)
     if limited := messages.limited_files(resources.most_file_bytes()):
         reporter.complain(limited)
     job_index.note(helpers, job.loop, spec.job_id, spec.run_dir)
+    reporter.write_all()
     begun()
     try:
         code = job.run(manager)
@@ -109,16 +110,18 @@ def _run(
         job.kill_ranks()
         reporter.tell(JobBrokenOff(error))
         reporter.farewell()
+        reporter.write_all()
         raise
     closing = Closing(reporter.complain)
     reporter.tell(job.supervisor.ended(code))
     closing("end the exporter of metrics", job.outlets.close)
     tell_last(closing, reporter, job.supervisor.unsaved())
-    state, storage_answers = job.supervisor.state, job.storage_answers
+    state, is_written = job.supervisor.state, reporter.write_all()
+    storage_answers = job.storage_answers and is_written
     write_page(closing, reporter, lambda: page_at_end(helpers, spec, state, storage_answers=storage_answers))
     if not job.supervisor.final_save.error and job.supervisor.internal_error is None:
         closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
-    workspace.leave(storage_answers=job.storage_answers)
+    workspace.leave(storage_answers=job.storage_answers, is_written=is_written)
     return code
 
 
@@ -181,7 +184,12 @@ class _Job:
         fork_env = environment.warm_env(spec, base_env, workspace.memory_dir)
         log = spec.log_dir / "warm.log"
         self._fork_server = fork_server = Warm(
-            helpers, spec, fork_env, log, lambda _, **details: reporter.tell(ForkServerNews(details))
+            helpers,
+            spec,
+            fork_env,
+            log,
+            workspace.files.of(spec.log_dir),
+            lambda _, **details: reporter.tell(ForkServerNews(details)),
         )
         self.loop = loop = EventLoop[Event](time.monotonic)
         self._control = Control(workspace.memory_dir)
@@ -198,9 +206,19 @@ class _Job:
             rules=rules,
             collect=collect_here(helpers, workspace.memory_dir),
             bulkheads=bulkheads,
+            files=workspace.files,
         )
         around = Surroundings(
-            spec, workspace.pages, Gpus(), fork_server, base_env, self._control.path, marker, loop, time.monotonic
+            spec=spec,
+            pages=workspace.pages,
+            gpus=Gpus(),
+            fork_server=fork_server,
+            base_env=base_env,
+            control=self._control.path,
+            marker=marker,
+            exits=loop,
+            clock=time.monotonic,
+            files=workspace.files.of(spec.log_dir),
         )
         edges = Edges(
             make_group=lambda number, exited: LocalRanks(around, number, exited),

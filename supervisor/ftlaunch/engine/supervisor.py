@@ -29,6 +29,7 @@ from ftlaunch.reporting.events.base import Note
 from ftlaunch.reporting.events.failures import InternalError, describe_error, format_traceback
 from ftlaunch.reporting.events.job import JobEnded, JobFailed, JobFinished, JobStopped, StopAnnounced
 from ftlaunch.reporting.overview import Overview, of_rank
+from ftlaunch.system.file_thread import FileSystemSilent, FileThread
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Why
 
@@ -51,13 +52,13 @@ class Supervisor:
         self.internal_error: Exception | None = None
         """the error of ftlaunch's own that the job ends for"""
         self._progress = Progress(edges.reached, context.clock())
-        self._learning = LimitLearning(spec, lambda sentence: tell(Note(sentence)))
+        self._learning = LimitLearning(spec, context.files.of(spec.run_dir), lambda sentence: tell(Note(sentence)))
         self._numbers = NumericsMonitor(spec, pages)
         self.incidents = Incidents(context, self._progress, self._numbers)
         self.saving = SaveScheduler(spec, pages, edges.start_saver, self._numbers.abnormal)
         self.final_save = FinalSave(self.saving, pages, self._numbers, loop.post, edges.peers)
         around = pages, self.saving, self._numbers, tell, self._cannot_resume, edges.peers
-        resume = ResumeDecision(spec, edges.inherited, *around)
+        resume = ResumeDecision(spec, edges.inherited, *around, files=context.files.of(spec.checkpoint_dir))
         self._resume = resume
         SaverWatch(spec, loop, context.clock, tell, self._heed, self.final_save.abandon).listen(self.saving)
         self._silence = SaverSilence(self.saving, tell)
@@ -108,7 +109,10 @@ class Supervisor:
             raise error
         self.internal_error = error
         self.incidents.note_internal_error(f"a bug of ftlaunch's own: {describe_error(error)}")
-        self._context.tell(InternalError(error, write_traceback(self._context.spec.run_dir, error)))
+        context = self._context
+        context.tell(
+            InternalError(error, write_traceback(context.files.of(context.spec.run_dir), context.spec.run_dir, error))
+        )
         self._context.loop.post(Event.BROKEN)
 
     @property
@@ -308,20 +312,24 @@ class Supervisor:
         """Since when storage has the job's last step, where the only attempt found nothing left to train."""
         if self.attempt is None or self._number or self.attempt.progress.nothing_left != self.saving.committed:
             return ""
-        since = layout.committed_at(self._context.spec.checkpoint_dir, self.saving.committed)
+        folder, step = self._context.spec.checkpoint_dir, self.saving.committed
+        try:
+            since = self._context.files.of(folder).call(lambda: layout.committed_at(folder, step))
+        except FileSystemSilent:
+            return ""
         return "" if since is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
 
     def close(self) -> None:
-        """Write down what was learned, and give the kernel's log back."""
+        """Have what was learned written down, and give the kernel's log back."""
         self._learning.note()
         self.incidents.kernel.close()
 
 
-def write_traceback(run_dir: Path, error: Exception) -> Path | None:
+def write_traceback(files: FileThread, run_dir: Path, error: Exception) -> Path | None:
     """Write the traceback of an exception into the run dir; return the file, or None where it cannot be written."""
-    path = run_dir / "bug.txt"
+    path, text = run_dir / "bug.txt", format_traceback(error)
     try:
-        path.write_text(format_traceback(error))
+        files.call(lambda: path.write_text(text))
     except OSError:  # the disk may be what has failed: the journal has the traceback, too
         return None
     return path

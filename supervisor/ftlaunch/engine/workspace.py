@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.reporting import messages
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import processes
+from ftlaunch.system.file_thread import FileThreads
 from ftlaunch_contract.checkpoint import initial, layout
 from ftlaunch_contract.checkpoint.initial import CannotLoad, InitialCheckpoint
 from ftlaunch_contract.checkpoint.ownership import Custody, make_dirs, remove_dirs
@@ -60,6 +63,7 @@ class Workspace:
                     spec.run_dir, spec.checkpoint_dir, load=self.load, fresh=spec.saving.fresh and self._own is None
                 )
                 self.journal = Journal(spec.run_dir)
+                self.files = FileThreads(_places_of_files(spec))
             except CannotLoad as error:
                 raise Unusable(str(error)) from error
             except (Locked, NotPrivate) as error:
@@ -203,16 +207,29 @@ class Workspace:
         self.pages.close()
         remove_memory(self.memory_dir)
 
-    def leave(self, *, storage_answers: bool = True) -> None:
+    def leave(self, *, storage_answers: bool = True, is_written: bool = True) -> None:
         """Give everything back; memory stays as it is.
 
         Storage that does not answer is not touched: its lock goes with this process and with the saver.
+
+        is_written: whether nothing waits to be written any more.
         """
-        self.journal.close()
+        self.files.close()
+        if is_written:
+            self.journal.close()
         self.pages.close()
         self.memory_lock.release()
-        if storage_answers:
+        if storage_answers and is_written:
             self.checkpoints.leave()
             self.run_lock.release()
-        else:
+        elif is_written:
             self.run_lock.forsake()
+
+
+def _places_of_files(spec: JobSpec) -> list[Path]:
+    """Where the supervisor touches files while the job runs, and which disks it looks at when one may be full."""
+    places = [spec.run_dir, spec.log_dir, spec.checkpoint_dir]
+    for find in (os.getcwd, tempfile.gettempdir):
+        with contextlib.suppress(OSError):  # removed; or no directory for temporary files is to be had
+            places.append(Path(find()))
+    return places

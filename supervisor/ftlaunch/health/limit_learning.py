@@ -9,6 +9,7 @@ from ftlaunch.health.hang_detection import Wait
 from ftlaunch.health.healthy_waits import HealthyWaits
 from ftlaunch.health.time_limits import TimeLimits, asked_by
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.file_thread import FileThread
 
 _NOTE_EVERY = 60.0  # seconds between writes: what a killed supervisor forgets at most,
 _WORTH = 1.1  # but for what has grown by less than a tenth
@@ -17,9 +18,12 @@ _WORTH = 1.1  # but for what has grown by less than a tenth
 class LimitLearning:
     """Knows the limits of a job, and keeps what they are learned from."""
 
-    def __init__(self, spec: JobSpec, say: Callable[[str], None]) -> None:
-        """Read what earlier runs have noted; what cannot be used is said, and left out."""
-        self.spec, self._say = spec, say
+    def __init__(self, spec: JobSpec, files: FileThread, say: Callable[[str], None]) -> None:
+        """Read what earlier runs have noted; what cannot be used is said, and left out.
+
+        files: writes in the run dir.
+        """
+        self.spec, self._files, self._say = spec, files, say
         self._noted = {} if spec.saving.fresh else self._read()
         self._longest = dict(self._noted)
         self._note_at = 0.0  # the first look decides
@@ -49,12 +53,16 @@ class LimitLearning:
         self._note_at = now + _NOTE_EVERY
 
     def note(self) -> None:
-        """Write down what is not written yet. What cannot be written is said once."""
+        """Have what is not written yet written down. What cannot be written is said once."""
         longest = dict(self._longest)
         if longest == self._noted:
             return
         self._noted = longest
-        try:
-            limits_file.write(self.spec.run_dir, self.spec.job_id, longest)
-        except OSError as error:
-            self._say(f"cannot write {self.spec.run_dir / limits_file.LIMITS}: {error.strerror}")
+        self._files.write(
+            lambda: limits_file.write(self.spec.run_dir, self.spec.job_id, longest),
+            self._cannot_note,
+            replaces=limits_file.LIMITS,
+        )
+
+    def _cannot_note(self, error: OSError) -> None:
+        self._say(f"cannot write {self.spec.run_dir / limits_file.LIMITS}: {error.strerror}")

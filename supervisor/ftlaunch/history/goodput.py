@@ -35,6 +35,7 @@ _NOTED = frozenset(
         "checkpoint_failed",
         "checkpoint_rejected",
         "drain_requested",
+        "files_silent",
         "loaded",
         "save_requested",
         "saver_died",

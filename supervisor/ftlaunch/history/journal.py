@@ -47,17 +47,22 @@ class Journal:
         mono = round(time.monotonic(), 6)
         return {"t": stamp, "mono": mono, "attempt": self.attempt, "event": event, **without_nan(fields)}
 
-    def append(self, line: dict[str, Any]) -> None:
-        """Write an event that was `stamped`. Raises OSError."""
-        atomic.write_all(self._fd, json.dumps(line).encode() + b"\n")
+    def append(self, line: bytes) -> None:
+        """Write a line that was `encoded`. Raises OSError."""
+        atomic.write_all(self._fd, line)
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event. Raises OSError."""
-        self.append(self.stamped(event, **fields))
+        self.append(encoded(self.stamped(event, **fields)))
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+
+
+def encoded(event: dict[str, Any]) -> bytes:
+    """Return the line of an event that was `stamped`."""
+    return json.dumps(event).encode() + b"\n"
 
 
 def open_journal(run_dir: Path) -> BinaryIO:

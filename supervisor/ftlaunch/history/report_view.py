@@ -36,6 +36,9 @@ _SAYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "saver_died": lambda fields: f"the saver died (exit status {fields.get('status')})",
     "saver_missing": lambda fields: f"no saver can be started: {fields.get('why')}",
     "storage_silent": lambda fields: f"storage has not answered for {duration(fields.get('seconds', 0.0))}",
+    "files_silent": lambda fields: (
+        f"the file system of {fields.get('place')} has not answered for {duration(fields.get('seconds', 0.0))}"
+    ),
 }
 
 

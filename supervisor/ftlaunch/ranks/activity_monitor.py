@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from ftlaunch.ranks.log_files import size
 from ftlaunch.ranks.rank import Rank
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import process_activity
+from ftlaunch.system.file_thread import FileSystemSilent, FileThread
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch_contract.protocol import Flag
 
@@ -19,9 +21,9 @@ _QUIET = 60.0  # seconds without a step, after which it is looked at what a rank
 class ActivityMonitor:
     """Keeps `active` and `logged` of the ranks of one attempt."""
 
-    def __init__(self, spec: JobSpec, gpus: Gpus, now: float) -> None:
-        """The attempt begins now."""
-        self.spec, self._gpus = spec, gpus
+    def __init__(self, spec: JobSpec, gpus: Gpus, files: FileThread, now: float) -> None:
+        """The attempt begins now. files: touches the directory of the logs."""
+        self.spec, self._gpus, self._files = spec, gpus, files
         self._looked = self._read = now  # at processes, at logs
         asked = (
             spec.limits.hang_timeout,
@@ -46,8 +48,9 @@ class ActivityMonitor:
         if not quiet:
             return
         self._gpus.ask()
-        logs = {pid: rank.log for pid, rank in quiet.items()}
-        for pid, used in process_activity.usage(quiet, logs, self._gpus.busy).items():
+        logs = self._log_sizes({pid: rank.log for pid, rank in quiet.items()})
+        logged = {pid: rank.usage.logged if logs is None else logs[pid] for pid, rank in quiet.items()}
+        for pid, used in process_activity.usage(quiet, logged, self._gpus.busy).items():
             rank = quiet[pid]
             # a rank that was not quiet meanwhile has not been looked at: the difference would tell nothing
             known = rank.looked >= self._looked or now - rank.looked < 3 * self._every
@@ -63,10 +66,19 @@ class ActivityMonitor:
         return self.spec.limits.hang_timeout == "auto" and now - page.beat_ns / 1e9 > _QUIET
 
     def _look_at_logs(self, ranks: Mapping[int, Rank], now: float) -> None:
-        for rank in ranks.values():
-            grown = size(rank.log)
-            if grown != rank.log_size:
-                rank.log_size, rank.logged = grown, now
+        sizes = self._log_sizes({number: rank.log for number, rank in ranks.items()})
+        for number, rank in ranks.items():
+            if sizes is None or sizes[number] != rank.log_size:  # a log that cannot be seen may be growing
+                rank.logged = now
+            if sizes is not None:
+                rank.log_size = sizes[number]
+
+    def _log_sizes(self, logs: Mapping[int, Path]) -> Mapping[int, int] | None:
+        """Return how long each log is; None where their file system does not answer, which is told elsewhere."""
+        try:
+            return self._files.call(lambda: {key: size(log) for key, log in logs.items()})
+        except FileSystemSilent:
+            return None
 
     def is_busy(self, rank: Rank, beat: float) -> bool:
         """Whether its processes were still doing something at a look after the one that saw the last beat's work."""

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import psutil
 
-from ftlaunch.ranks.log_files import tail
+from ftlaunch.ranks.log_files import open_log, tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.script_imports import imported_by
+from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.processes import Leader
 from ftlaunch.system.programs import program
@@ -69,13 +70,14 @@ class WarmLink:
         helpers: HelperProcesses,
         spec: JobSpec,
         env: Mapping[str, str],
-        log: Path,
+        out: int,
         *,
         without: Collection[str],
         begun: bool,
     ) -> None:
-        """Start it, what it and torch's import print appended to `log`. Main thread only. Raises OSError.
+        """Start it. Main thread only. Raises OSError.
 
+        out: takes what it and torch's import print; stays the caller's.
         without: modules that are not preloaded. begun: ranks are running.
         """
         preload = [name for name in spec.launch.preload if name not in without and name != _AUTO]
@@ -84,8 +86,7 @@ class WarmLink:
         env = {**_WITHOUT_THREADS, **env} if spec.launch.preload else env
         self._args = list(spec.launch.args)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with theirs, log.open("ab") as out:
+        with theirs:
             argv = [spec.launch.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.launch.kind, spec.launch.target]
             argv += [",".join(preload), "begun" if begun else "first", ",".join(later)]
             try:
@@ -216,10 +217,12 @@ class Warm:
         spec: JobSpec,
         env: Mapping[str, str],
         log: Path,
+        files: FileThread,
         tell: Callable[..., None],
     ) -> None:
-        """env: of the warm parent. tell: journals an event."""
-        self._helpers, self._spec, self._env, self._log, self._tell = helpers, spec, env, log, tell
+        """env, log: of the warm parent. files: touches the directory of the log. tell: journals an event."""
+        self._helpers, self._spec, self._env, self._tell = helpers, spec, env, tell
+        self._log, self._files = log, files
         self.while_waiting: Callable[[], None] = lambda: None
         """called every fifth of a second while ranks are forked: an agent's node must not count as lost"""
         self.link: WarmLink | None = None
@@ -237,10 +240,19 @@ class Warm:
     def _start(self) -> None:
         self._lives, self._started, self._ready = self._lives + 1, time.monotonic(), False
         try:
-            told = self._helpers, self._spec, self._env, self._log
-            self.link = WarmLink(*told, without=self.left_out, begun=self._lives > 1)
+            out = self._files.call(self._open_log, give_back=os.close)
+            try:
+                told = self._helpers, self._spec, self._env, out
+                self.link = WarmLink(*told, without=self.left_out, begun=self._lives > 1)
+            finally:
+                os.close(out)
         except OSError as error:
             self._without(f"{error.strerror}: {error.filename or self._spec.launch.python}")
+
+    def _open_log(self) -> int:
+        """Raises OSError."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        return open_log(self._log)
 
     def _without(self, reason: str, *, quiet: bool = False) -> None:
         self._tell("warm_parent", state="none", why=reason)
@@ -288,7 +300,10 @@ class Warm:
         if was_ready and self._lives < _MOST_LIVES:
             self._start()
         else:
-            words = tail(self._log).strip().rpartition("\n")[2]
+            try:
+                words = self._files.call(lambda: tail(self._log)).strip().rpartition("\n")[2]
+            except OSError:
+                words = ""
             self._without(f"the warm parent ended with {status}{words and f': {words}'} (see {self._log})")
 
     def fork(self, orders: Mapping[int, ForkOrder], marker: str) -> dict[int, Leader]:

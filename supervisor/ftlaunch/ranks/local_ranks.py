@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ftlaunch.history.logs.notes import Of
 from ftlaunch.memory.pages import Pages
@@ -16,16 +17,23 @@ from ftlaunch.ranks import environment
 from ftlaunch.ranks.activity_monitor import ActivityMonitor
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.ranks.group import Exited
-from ftlaunch.ranks.log_files import log_path, size
+from ftlaunch.ranks.leavings import Sought, read_leavings
+from ftlaunch.ranks.log_files import log_path, open_log, size
 from ftlaunch.ranks.logs.log_marks import LogMarks
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.nodes.placement import Placement, on_one_node
 from ftlaunch.system import processes
+from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Resume
+
+Result = TypeVar("Result")
+
+_STARTING = 20.0
+"""seconds that storage has to make the directory and the logs of an attempt"""
 
 
 class Exits(Protocol):
@@ -56,6 +64,8 @@ class Surroundings:
     """NAME=VALUE in the environment of a rank, by which its leftovers are recognised"""
     exits: Exits
     clock: Callable[[], float]
+    files: FileThread
+    """touches the directory of the logs"""
 
 
 class LocalRanks:
@@ -75,7 +85,7 @@ class LocalRanks:
         self._restarts: dict[int, int] = {}  # of each rank that was started again alone
         self._marks: LogMarks | None = None
         self._cleaners = processes.Cleaners(around.clock)
-        self._activity = ActivityMonitor(around.spec, around.gpus, self.started)
+        self._activity = ActivityMonitor(around.spec, around.gpus, around.files, self.started)
 
     # --- starting ---------------------------------------------------------------------------------------------
 
@@ -84,7 +94,7 @@ class LocalRanks:
         spec = self._around.spec
         folder = self._log(self._place.first).parent
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self._call(lambda: folder.mkdir(parents=True, exist_ok=True))
         except OSError as error:
             raise SpawnFailed(0, f"{folder}: {error.strerror}") from error
         try:
@@ -122,21 +132,39 @@ class LocalRanks:
         for number in numbers:
             env = environment.rank_env(spec, around.base_env, number, self.attempt, *places, restarts=restarts)
             orders[number] = ForkOrder(env, self._log(number))
-        log_from = {number: size(order.log) for number, order in orders.items()}
-        if self._marks is not None:
-            self._marks.begin(log_from, of)
         with _failing_at(min(orders), "a rank cannot be forked"):
-            for number in orders:
-                environment.error_file(spec, self.attempt, number).unlink(missing_ok=True)  # of an earlier run
+            log_from = self._call(lambda: self._prepare_files(orders))
+            if self._marks is not None:
+                self._marks.begin(log_from, of)
             started: dict[int, processes.Leader] = around.fork_server.fork(orders, around.marker)
         for number in sorted(orders, key=lambda number: number not in started):  # what lives belongs to us at once
             if number not in started:
                 argv = environment.rank_argv(spec)
                 with _failing_at(number, argv[0]):
-                    order = orders[number]
-                    started[number] = processes.RankProcess(number, argv, order.env, order.log, around.marker)
+                    started[number] = self._start_plainly(number, argv, orders[number])
             self._add(number, started[number], log_from[number], now)
         self.ranks = dict(sorted(self.ranks.items()))
+
+    def _prepare_files(self, orders: Mapping[int, ForkOrder]) -> dict[int, int]:
+        """Remove what an earlier run has left of errors; return how long each log is. Raises OSError."""
+        for number in orders:
+            environment.error_file(self._around.spec, self.attempt, number).unlink(missing_ok=True)
+        return {number: size(order.log) for number, order in orders.items()}
+
+    def _start_plainly(self, number: int, argv: Sequence[str], order: ForkOrder) -> processes.RankProcess:
+        """Start a rank as a program. Raises OSError."""
+        out = self._call(lambda: open_log(order.log), give_back=os.close)
+        try:
+            return processes.RankProcess(number, argv, order.env, order.log, out, self._around.marker)
+        finally:
+            os.close(out)
+
+    def _call(self, function: Callable[[], Result], give_back: Callable[[Result], None] | None = None) -> Result:
+        """Touch files on the way to a start, which has no use without them: slow storage is given time."""
+        around = self._around
+        return around.files.call(
+            function, patience=_STARTING, give_back=give_back, while_waiting=around.fork_server.while_waiting
+        )
 
     def _add(self, number: int, process: processes.Leader, log_from: int, now: float) -> None:
         page = self._around.pages[number]
@@ -217,11 +245,15 @@ class LocalRanks:
 
     def failed(self, *, must_read: bool) -> list[Evidence]:
         """See RankGroup."""
-        return [
-            rank.evidence(environment.error_file(self._around.spec, self.attempt, number), must_read=must_read)
-            for number, rank in self.ranks.items()
-            if not rank.alive and rank.due is None and rank.failed
-        ]
+        failed = {
+            number: rank for number, rank in self.ranks.items() if not rank.alive and rank.due is None and rank.failed
+        }
+        sought = {
+            number: Sought(rank.log, rank.log_from, environment.error_file(self._around.spec, self.attempt, number))
+            for number, rank in failed.items()
+        }
+        left = read_leavings(self._around.files, sought, must_read=must_read)
+        return [rank.evidence(left[number]) for number, rank in failed.items()]
 
     def all_done(self) -> bool:
         """Whether every rank has ended honestly with 0, and none because it was told to stop."""

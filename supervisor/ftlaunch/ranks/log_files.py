@@ -13,6 +13,14 @@ def log_path(log_dir: Path, attempt: int, rank: int) -> Path:
     return log_dir / f"attempt_{attempt}" / f"rank_{rank}.log"
 
 
+def open_log(path: Path) -> int:
+    """Return a descriptor that appends to a log, which is made where there is none. Raises OSError.
+
+    Ranks and their children never block on it, and nothing overwrites what another has written.
+    """
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
 def tail(path: Path, start: int = 0) -> str:
     """Return the last 64 KiB of a log, from byte `start` on at the earliest; empty without a log. Raises OSError."""
     try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from ftlaunch.policy.failure_diagnosis import Evidence
-from ftlaunch.ranks.log_files import tail
+from ftlaunch.ranks.leavings import Leavings
 from ftlaunch.ranks.view import RankView
 from ftlaunch.system.process_activity import Usage
 from ftlaunch_contract.pages.page import Page
@@ -166,13 +165,8 @@ class Rank:
         told_to_stop = page is not None and bool(page.flags & Flag.STOPPED)
         return self.code == 0 and not self.failed and not told_to_stop
 
-    def evidence(self, error_file: Path, *, must_read: bool) -> Evidence:
-        """Return what it has left behind.
-
-        Args:
-            error_file: where torch's `@record` leaves its exception.
-            must_read: raise OSError where the log cannot be read; else such a log counts as empty.
-        """
+    def evidence(self, left: Leavings) -> Evidence:
+        """Return what is known of its end. left: what it has left in files."""
         page, code = self.page, self.code
         assert code is not None
         return Evidence(
@@ -180,27 +174,11 @@ class Rank:
             returncode=code,
             step=page.step if page is not None else -1,
             seen=page.seen_steps if page is not None else 0,
-            error_file=_read_json(error_file),
-            log_tail=self._log_tail(must_read=must_read),
+            error_file=left.error,
+            log_tail=left.log_tail,
             order=self.order,
             pid=self.process.pid,
             lived=self.ended - self.started,
             final=page is not None and bool(page.flags & Flag.FINAL),
             steps_unknown=page is not None and bool(page.flags & Flag.STEPS_UNKNOWN),
         )
-
-    def _log_tail(self, *, must_read: bool) -> str:
-        try:
-            return tail(self.log, self.log_from)
-        except OSError:
-            if must_read:
-                raise
-            return ""
-
-
-def _read_json(path: Path) -> Mapping[str, object] | None:
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -61,6 +61,12 @@ def unsaved(step: int, why: str, memory: Path | None) -> str:
     return f"{what}; it stays in {memory}: {same} from it on this machine, until that is rebooted"
 
 
+def unwritten(place: Path, waiting: int, silent: float) -> str:
+    """Said at the end of a job where a file system does not answer. silent: for how many seconds."""
+    since = f"its file system has not answered for {duration(silent)}"
+    return f"cannot write {waiting} things that wait for {place}: {since}; the journal ends before them"
+
+
 def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str, run_dir: Path) -> list[str]:
     """The last screen of a job that was given up. logs: of the last attempt. report: what is saved."""
     lines = ["", f"{PREFIX}the job has failed.", f"  what:   {cause.sentence}"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ftlaunch.common.formatting import printable
-from ftlaunch.history.journal import Journal
+from ftlaunch.history.journal import Journal, encoded
 from ftlaunch.notify.client import NotifierLink
 from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.copies import FetchedFromPeers
@@ -17,10 +17,11 @@ from ftlaunch.reporting.events.ranks import AttemptStarted, Resumed
 from ftlaunch.reporting.messages import PREFIX
 from ftlaunch.reporting.terminal import Terminal
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.systemd.notify import READY, STOPPING, ServiceManager
 from ftlaunch_contract.files import atomic
 
-RECOVERY = "recovery.json"
+RECOVERY, REPORT = "recovery.json", "report.json"
 Line = dict[str, Any]
 """A line of the journal: an event's fields with its time and attempt."""
 
@@ -35,30 +36,33 @@ class Sink(Protocol):
 class JournalSink:
     """Writes events.jsonl."""
 
-    def __init__(self, journal: Journal, complain: Callable[[str], None]) -> None:
-        """complain: says a sentence on the terminal, once, where the journal cannot be written; the job goes on."""
-        self._journal, self._complain = journal, complain
+    def __init__(self, journal: Journal, files: FileThread, complain: Callable[[str], None]) -> None:
+        """complain: says a sentence on the terminal, once, where the journal cannot be written; the job goes on.
+
+        files: writes in the run dir.
+        """
+        self._journal, self._files, self._complain = journal, files, complain
         self._broken = False
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Append the line."""
-        if line is None:
-            return
-        try:
-            self._journal.append(line)
-        except OSError as error:
-            if not self._broken:
-                self._broken = True
-                where = f"cannot write {self._journal.path}: {error.strerror}"
-                self._complain(f"{where}; going on without a journal")
+        """Have the line appended."""
+        if line is not None:
+            written = encoded(line)
+            self._files.write(lambda: self._journal.append(written), self._failed, size=len(written))
+
+    def _failed(self, error: OSError) -> None:
+        if not self._broken:
+            self._broken = True
+            where = f"cannot write {self._journal.path}: {error.strerror}"
+            self._complain(f"{where}; going on without a journal")
 
 
 class RecoverySink:
     """Writes recovery.json: where the state of the newest attempt has come from, shard by shard."""
 
-    def __init__(self, spec: JobSpec, complain: Callable[[str], None]) -> None:
-        """complain: says a sentence on the terminal where the file cannot be written."""
-        self._path, self._complain = spec.run_dir / RECOVERY, complain
+    def __init__(self, spec: JobSpec, files: FileThread, complain: Callable[[str], None]) -> None:
+        """files: writes in the run dir. complain: says a sentence on the terminal where the file cannot be written."""
+        self._path, self._files, self._complain = spec.run_dir / RECOVERY, files, complain
         self._fetched: Line = {}
 
     def take(self, event: JobEvent, line: Line | None) -> None:
@@ -68,12 +72,16 @@ class RecoverySink:
         if not isinstance(event, Resumed) or line is None:
             return
         fetched, self._fetched = self._fetched, {}
-        try:
-            written = self._path.with_name(f".{RECOVERY}")
-            written.write_text(json.dumps({**line, "fetched": fetched.get("nodes", [])}, indent=1) + "\n")
-            written.replace(self._path)
-        except OSError as error:
-            self._complain(f"cannot write {self._path}: {error.strerror}")
+        text = json.dumps({**line, "fetched": fetched.get("nodes", [])}, indent=1) + "\n"
+        self._files.write(lambda: self._write(text), self._failed, size=len(text), replaces=RECOVERY)
+
+    def _write(self, text: str) -> None:
+        written = self._path.with_name(f".{RECOVERY}")
+        written.write_text(text)
+        written.replace(self._path)
+
+    def _failed(self, error: OSError) -> None:
+        self._complain(f"cannot write {self._path}: {error.strerror}")
 
 
 class NoticeSink:
@@ -128,11 +136,13 @@ class ServiceSink:
 class ReportSink:
     """Writes report.json at the end."""
 
-    def __init__(self, spec: JobSpec, complain: Callable[[str], None]) -> None:
-        self._spec, self._complain = spec, complain
+    def __init__(self, spec: JobSpec, files: FileThread, complain: Callable[[str], None]) -> None:
+        """files: writes in the run dir. complain: says a sentence on the terminal where the file cannot be written."""
+        self._spec, self._files, self._complain = spec, files, complain
+        self._path = spec.run_dir / REPORT
 
     def take(self, event: JobEvent, line: Line | None) -> None:
-        """Write it, once the job is over."""
+        """Have it written, once the job is over."""
         if not isinstance(event, JobEnded):
             return
         summary = {
@@ -141,11 +151,11 @@ class ReportSink:
             "code": event.code,
             "committed": event.committed,
         }
-        report = self._spec.run_dir / "report.json"
-        try:
-            atomic.replace_durable(report, json.dumps(summary, indent=1).encode() + b"\n")
-        except OSError as error:
-            self._complain(f"cannot write {report}: {error.strerror}")
+        content = json.dumps(summary, indent=1).encode() + b"\n"
+        self._files.write(lambda: atomic.replace_durable(self._path, content), self._failed, replaces=REPORT)
+
+    def _failed(self, error: OSError) -> None:
+        self._complain(f"cannot write {self._path}: {error.strerror}")
 
 
 def followed_ranks(spec: JobSpec) -> frozenset[int]:

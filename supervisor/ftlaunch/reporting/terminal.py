@@ -20,6 +20,7 @@ from ftlaunch.system.systemd.journald import LONGEST, Priority, harmless, leads_
 from ftlaunch_contract.files import atomic
 
 _POLL = 0.2  # seconds between looks at the files: soon enough for a reader
+_CUTTING = 0.2  # seconds that the thread has to see how long the files are
 _LONGEST = 64 << 10  # bytes of a line; of a longer one the rest is in the log alone
 _CUT = b" ... (cut here: the log has the whole line)"
 _BLOCK = 64 << 10
@@ -107,6 +108,7 @@ class Terminal:
         self._followed: list[_Followed] = []
         self._lock = threading.Lock()
         self._wake = threading.Event()
+        self._cuts, self._is_cut = False, threading.Event()
         self._closing = False
         self._taken = 0  # writes
         self._bar = False  # the cursor stands behind a progress bar
@@ -132,10 +134,14 @@ class Terminal:
         self._wake.set()
 
     def cut(self) -> None:
-        """Show no more of the files followed than they hold now: stacks that follow are for the log."""
-        with self._lock:
-            for followed in self._followed:
-                followed.until = followed.size()
+        """Show no more of the files followed than they hold now: stacks that follow are for the log.
+
+        The thread looks how long they are; it is waited for a moment, as the stacks are asked for next.
+        """
+        self._is_cut.clear()
+        self._cuts = True
+        self._wake.set()
+        self._is_cut.wait(_CUTTING)
 
     def close(self, timeout: float = 2.0) -> None:
         """Show what is left; gives up when the terminal takes nothing for `timeout` seconds."""
@@ -162,6 +168,11 @@ class Terminal:
     def _drain(self) -> bool:
         with self._lock:
             followed = list(self._followed)
+        if self._cuts:
+            self._cuts = False
+            for entry in followed:
+                entry.until = entry.size()
+            self._is_cut.set()
         moved = False
         for entry in followed:
             block = entry.read()

@@ -36,10 +36,10 @@ def is_active(before: Usage, now: Usage, elapsed: float) -> bool:
     )
 
 
-def usage(leaders: Collection[int], logs: Mapping[int, Path], on_gpu: Collection[int]) -> dict[int, Usage]:
+def usage(leaders: Collection[int], logged: Mapping[int, int], on_gpu: Collection[int]) -> dict[int, Usage]:
     """Session leader's pid -> what its session has used. One pass over /proc.
 
-    logs: the leaders' logs. on_gpu: pids of processes that have a GPU at work.
+    logged: bytes in the leaders' logs. on_gpu: pids of processes that have a GPU at work.
     """
     gpu: set[int] = set()
     seconds, moved = dict.fromkeys(leaders, 0.0), dict.fromkeys(leaders, 0)
@@ -56,7 +56,7 @@ def usage(leaders: Collection[int], logs: Mapping[int, Path], on_gpu: Collection
                     gpu.add(session)
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile
-    return {leader: Usage(seconds[leader], moved[leader], _size(logs[leader]), leader in gpu) for leader in leaders}
+    return {leader: Usage(seconds[leader], moved[leader], logged[leader], leader in gpu) for leader in leaders}
 
 
 def work_of(pid: int) -> tuple[float, int]:
@@ -78,10 +78,3 @@ def _moved(path: Path) -> int:
     except PermissionError:  # it has changed its user
         return 0
     return int(counters[b"rchar"]) + int(counters[b"wchar"])
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:  # not there yet
-        return 0

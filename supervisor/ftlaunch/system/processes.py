@@ -171,22 +171,22 @@ def _group_of(pid: int) -> int:
 class RankProcess(Leader):
     """A rank that was started as a program, not forked from the fork server."""
 
-    def __init__(self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: Path, marker: str) -> None:
-        """Start the program, its output appended to `log`. Must be called in the main thread. Raises OSError."""
-        # O_APPEND: ranks and their children never block on it, and nothing overwrites what another wrote
-        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            self._popen = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=dict(env),
-                start_new_session=True,
-                preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - in the main thread
-            )
-        finally:
-            os.close(out)
+    def __init__(
+        self, rank: int, argv: Sequence[str], env: Mapping[str, str], log: Path, out: int, marker: str
+    ) -> None:
+        """Start the program. Must be called in the main thread. Raises OSError.
+
+        log: the file that takes its output. out: a descriptor that appends to that file, and stays the caller's.
+        """
+        self._popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=dict(env),
+            start_new_session=True,
+            preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - in the main thread
+        )
         super().__init__(rank, self._popen.pid, log, marker)
 
     def _poll(self) -> int | None:

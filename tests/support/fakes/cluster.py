@@ -17,6 +17,7 @@ from ftlaunch.ranks.rank import Rank
 from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.pages.page import Page, create_page, page_path
 from tests.support.fakes.clock import Clock
+from tests.support.fakes.files import FilesInPlace
 
 JOB = "the job"
 WAIT, TIMEOUT, LAST_CALL = 60.0, 2.0, 30.0
@@ -95,7 +96,7 @@ class Head:
         self.hurried, self.paused, self.leads = 0, 0, True
         self.exited: list[int] = []
         self.begun: list[tuple[str, int]] = []
-        self.machines = IsolatedMachines(2, home, self.said.append)
+        self.machines = IsolatedMachines(2, home, FilesInPlace(), self.said.append)
         around = Around(
             self.pages, least or nodes, nodes, LAST_CALL, each, JOB, TIMEOUT, WAIT, self.clock, self.said.append,
             self.stops.append, self._hurry, self._pause, PortProbe, plan, "run",
@@ -124,7 +125,7 @@ class Head:
 
     def attempt(self, number: int = 0) -> ClusterRanks:
         """Start an attempt."""
-        told = self.spec, self.pages, self.cluster, self.clock, number
+        told = self.spec, self.pages, self.cluster, self.clock, FilesInPlace(), number
         group = ClusterRanks(*told, self._exited)
         group.spawn()
         return group

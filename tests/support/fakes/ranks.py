@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks.group import Exited
+from ftlaunch.ranks.leavings import Leavings
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import RankView
 from ftlaunch_contract.pages.page import Page
@@ -170,11 +170,7 @@ class FakeGroup:
     def failed(self, *, must_read: bool) -> list[Evidence]:
         """The real rank judges; the error file is what the test gave."""
         ended = [rank for rank in self.ranks.values() if not rank.alive and rank.due is None and rank.failed]
-        nowhere = Path("/nowhere")
-        return [
-            replace(rank.evidence(nowhere, must_read=must_read), error_file=self.errors.get(rank.number))
-            for rank in ended
-        ]
+        return [rank.evidence(Leavings(error=self.errors.get(rank.number))) for rank in ended]
 
     def all_done(self) -> bool:
         """Whether all have ended well."""

@@ -24,6 +24,7 @@ from ftlaunch.reporting.events.base import JobEvent
 from ftlaunch.reporting.events.incidents import IncidentJudged
 from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.system.helper_process import HelperProcesses
+from tests.support.fakes.files import AllFilesInPlace, FilesInPlace
 from tests.support.simulation.machine import FACTS
 from tests.support.simulation.network import End
 from tests.support.simulation.saver import SimSaver
@@ -77,7 +78,7 @@ class Head:
         for page in pages.pages:  # the directory is that of an earlier head, or of another story's
             page.format()
         self._plan, self._ends = plan.read(spec.run_dir), []  # type: ignore[var-annotated]
-        self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, self._say)
+        self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, FilesInPlace(), self._say)
         around = Around(
             pages, spec.nodes.least, spec.nodes.most, spec.nodes.last_call, job.ranks_each, "sim", spec.nodes.timeout,
             spec.nodes.wait, self.clock, self._say, lambda why: loop.post(Event.STOP), lambda: None,
@@ -97,12 +98,15 @@ class Head:
             rules=_RULES,
             collect=ClusterCollectors(cluster),
             bulkheads=Bulkheads(_raise),
+            files=AllFilesInPlace(spec.run_dir, spec.log_dir, spec.checkpoint_dir),
             may_start=cluster.may_restart,
             regroups=cluster.regroups,
             regroup=cluster.regroup,
         )
         edges = Edges(
-            make_group=lambda number, exited: ClusterRanks(job.whole, pages, cluster, self.clock, number, exited),
+            make_group=lambda number, exited: ClusterRanks(
+                job.whole, pages, cluster, self.clock, FilesInPlace(), number, exited
+            ),
             start_saver=lambda: SimSaver(self),  # type: ignore[arg-type, return-value]
             may_begin=lambda _: cluster.settled(),
             deaths=cluster.reports,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.fakes.clock import Clock
+from tests.support.fakes.files import FilesInPlace
 
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
 from ftlaunch.memory.pages import Pages
@@ -46,7 +47,7 @@ class Job:
         self.clock, self.nodes, self.ended = Clock(), FakeNodes(), list[int]()
         (home / "memory").mkdir()
         self.pages = Pages(home / "memory", 2)
-        self.group = ClusterRanks(spec, self.pages, self.nodes, self.clock, 4, self._exited)
+        self.group = ClusterRanks(spec, self.pages, self.nodes, self.clock, FilesInPlace(), 4, self._exited)
         self.group.spawn()
 
     def _exited(self, rank: Rank) -> None:

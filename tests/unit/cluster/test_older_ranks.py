@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.fakes.cluster import Head
+from tests.support.fakes.files import FilesInPlace
 
 from ftlaunch.cluster.membership.plan import Plan
 from ftlaunch.cluster.mirrors.cluster_ranks import ClusterRanks
@@ -106,7 +107,8 @@ def adopting(head: Head, *resumes: list[int]) -> ClusterRanks:
         running = {"place": place, "pids": {str(2 * place): 1, str(2 * place + 1): 2}, "ended": {}, "resume": resume}
         head.agent(held=[2 * place, 2], **HELD, running=running)
     assert head.cluster.older.adoptable() == PLAN.attempt
-    group = ClusterRanks(head.spec, head.pages, head.cluster, head.clock, PLAN.attempt, lambda rank: None)
+    told = head.spec, head.pages, head.cluster, head.clock, FilesInPlace()
+    group = ClusterRanks(*told, PLAN.attempt, lambda rank: None)
     group.adopt(head.cluster.adopt)
     return group
 
@@ -129,7 +131,8 @@ def test_a_stop_that_not_all_nodes_have_heard_of_is_passed_on(head: Head) -> Non
     """Found by a simulated story. Taken out: some ranks stop, and the others wait for them without end."""
     for place, stop_at in ((0, 12), (1, NONE)):
         head.agent(held=[2 * place, 2], **HELD, running={**RUNNING, "place": place, "stop_at": stop_at})
-    group = ClusterRanks(head.spec, head.pages, head.cluster, head.clock, PLAN.attempt, lambda rank: None)
+    told = head.spec, head.pages, head.cluster, head.clock, FilesInPlace()
+    group = ClusterRanks(*told, PLAN.attempt, lambda rank: None)
     group.adopt(head.cluster.adopt)
     assert head.pages[0].stop_at == 12
     assert head.paused == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.fakes.files import FilesInPlace
 
 from ftlaunch.health import limits_file
 from ftlaunch.health.hang_detection import waits
@@ -168,7 +169,7 @@ def test_what_is_damaged_or_of_another_job_is_not_read(tmp_path: Path, content: 
 def learning(run_dir: Path, said: list[str], *, fresh: bool = False) -> LimitLearning:
     launch = LaunchSpec("script", "train.py", (), nproc=1, run_id="job")
     spec = JobSpec("job", run_dir, run_dir, run_dir, launch, saving=SavingSpec(fresh=fresh))
-    return LimitLearning(spec, said.append)
+    return LimitLearning(spec, FilesInPlace(), said.append)
 
 
 def test_it_is_noted_once_a_minute_where_it_is_worth_it(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from ftlaunch.reporting.reporter import Reporter
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.system.control_socket import Control
+from ftlaunch.system.file_thread import PATIENCE
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
 from ftlaunch_contract import protocol
@@ -78,8 +79,11 @@ class HeadJob:
         """
         self._spec, self._loop, self._reporter = spec, loop, reporter
         self._pages, self._plan, self._reached = _mirrors(workspace), plan.read(spec.run_dir), reached
-        self._machines = machines = IsolatedMachines(spec.nodes.isolate_after, spec.run_dir, reporter.say)
+        self._machines = machines = IsolatedMachines(
+            spec.nodes.isolate_after, spec.run_dir, workspace.files.of(spec.run_dir), reporter.say
+        )
         self._seed = workspace.seed
+        self._in_run_dir = workspace.files.of(spec.run_dir)
         self._life, patience = life, 2 * (spec.nodes.timeout + FENCE) if self._plan is not None else 0.0
         self._inherited_stop = InheritedStop(time.monotonic() + patience)
         self.cluster = cluster = Cluster(self._around(spec))
@@ -96,6 +100,7 @@ class HeadJob:
             rules=rules,
             collect=ClusterCollectors(cluster),
             bulkheads=Bulkheads(lambda failed: self._tell(CallFailed(failed))),
+            files=workspace.files,
             may_start=cluster.may_restart,
             regroups=cluster.regroups,
             regroup=cluster.regroup,
@@ -124,7 +129,7 @@ class HeadJob:
 
     def _edges(self, context: Context, workspace: Workspace) -> Edges:
         world, loop, pages, cluster = context.spec, self._loop, self._pages, self.cluster
-        term = self._life.sign.term
+        term, logs = self._life.sign.term, workspace.files.of(world.log_dir)
         marker = f"{protocol.ENV_MEMORY_DIR}={workspace.memory_dir}"
 
         def start_saver() -> ClusterSaver:
@@ -132,7 +137,7 @@ class HeadJob:
             return ClusterSaver(own, cluster, pages, loop.register, loop.unregister, (arbiter.place_of(world), term))
 
         return Edges(
-            make_group=lambda number, exited: ClusterRanks(world, pages, cluster, time.monotonic, number, exited),
+            make_group=lambda number, exited: ClusterRanks(world, pages, cluster, time.monotonic, logs, number, exited),
             start_saver=start_saver,
             may_begin=lambda _: cluster.settled(),
             deaths=cluster.reports,
@@ -166,12 +171,20 @@ class HeadJob:
         group.adopt(self.cluster.adopt)
 
     def _note_plan(self, run: str, attempt: int) -> None:
-        """Note what another head must know, should this one die."""
+        """Note what another head must know, should this one die, before the nodes are told.
+
+        A file system that stands still is waited for a moment: the nodes must go on hearing this head. A head that
+        takes its place before the plan is written ends the attempt, and begins another one.
+        """
         now = self._pages.every, self.supervisor.incidents.budget, self.cluster.roster.wanted
-        try:
-            plan.write(self._spec.run_dir, Plan(run, attempt, *now))
-        except OSError as error:
-            self._reporter.say(f"cannot write {self._spec.run_dir / plan.NAME}: {error.strerror}")
+        noted = Plan(run, attempt, *now)
+        self._in_run_dir.write(
+            lambda: plan.write(self._spec.run_dir, noted), self._cannot_note_plan, replaces=plan.NAME
+        )
+        self._in_run_dir.flush(PATIENCE)
+
+    def _cannot_note_plan(self, error: OSError) -> None:
+        self._reporter.say(f"cannot write {self._spec.run_dir / plan.NAME}: {error.strerror}")
 
     # --- for the event loop -----------------------------------------------------------------------------------
 

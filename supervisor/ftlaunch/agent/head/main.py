@@ -154,7 +154,8 @@ def _serve(
     gone = (before.pid, before.started) if before is not None and elsewhere else None
     workspace = Workspace(world, lambda line: terminal.say(messages.PREFIX + line), make_pages, gone)
     helpers = HelperProcesses()
-    reporter = Reporter(world, workspace.journal, NotifierLink(helpers, world, dict(os.environ)), terminal)
+    notifier = NotifierLink(helpers, world, dict(os.environ))
+    reporter = Reporter(world, workspace.journal, workspace.files, notifier, terminal)
     reached = engine_main.tell_of_start(world, workspace, reporter)
     job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random, reached, life)
     door.accepted, door.say = job.cluster.arrivals.accepted, reporter.say
@@ -163,17 +164,19 @@ def _serve(
     try:
         code = job.run()
     except Deposed:
+        reporter.write_all()
         remove_memory(workspace.memory_dir)  # only mirrors lie there; run dir and locks are the next head's
         raise
     closing = Closing(reporter.complain)
     reporter.tell(job.supervisor.ended(code))
     closing("end the exporter of metrics", outlets.close)
     engine_main.tell_last(closing, reporter, job.supervisor.unsaved() or job.kept())
-    state, storage_answers = job.supervisor.state, job.storage_answers
+    state, is_written = job.supervisor.state, reporter.write_all()
+    storage_answers = job.storage_answers and is_written
     engine_main.write_page(
         closing, reporter, lambda: page_at_end(helpers, world, state, storage_answers=storage_answers)
     )
     closing("write down that the job has ended", lambda: life.close(code))
     closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
-    workspace.leave(storage_answers=job.storage_answers)
+    workspace.leave(storage_answers=job.storage_answers, is_written=is_written)
     return code

@@ -22,6 +22,7 @@ from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.nodes.placement import Placement
 from ftlaunch.system import processes
+from ftlaunch.system.file_thread import FileThread
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch_contract.checkpoint import layout, seeds
@@ -48,6 +49,8 @@ class AgentSurroundings:
     """None where no copies are made"""
     bulkheads: Bulkheads
     """makes calls that only look: the node goes on where one fails"""
+    files: FileThread
+    """touches the directory of the logs"""
 
 
 class AgentRanks:
@@ -158,9 +161,17 @@ class AgentRanks:
         node = self._node
         base_env = {**node.base_env, seeds.ENV_SEED: seed}
         return Surroundings(
-            node.spec, pages, self._gpus, node.fork_server, base_env, node.control, node.marker, node.loop,
-            node.clock,
-        )  # fmt: skip
+            spec=node.spec,
+            pages=pages,
+            gpus=self._gpus,
+            fork_server=node.fork_server,
+            base_env=base_env,
+            control=node.control,
+            marker=node.marker,
+            exits=node.loop,
+            clock=node.clock,
+            files=node.files,
+        )
 
     def _take_pages(self, place: Placement) -> Pages:
         """The pages of its ranks. Those of other ranks, from another place in the job, are deleted. Raises OSError."""

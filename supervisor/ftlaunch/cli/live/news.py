@@ -12,7 +12,7 @@ from ftlaunch.history.report_view import ending
 Event = Mapping[str, Any]
 _GRAVE = frozenset(
     {"incident", "unsound", "resume_differs", "job_failed", "hang_seen", "checkpoint_failed", "checkpoint_rejected",
-     "saver_died", "saver_missing", "storage_silent"}
+     "files_silent", "saver_died", "saver_missing", "storage_silent"}
 )  # fmt: skip
 
 
@@ -118,6 +118,10 @@ _TOLD: Mapping[str, Callable[[Event], str]] = {
     "saver_died": lambda event: "the saver has ended by itself, and was started again",
     "saver_missing": lambda event: f"there is no saver: {event['why']}",
     "storage_silent": lambda event: f"storage has not answered the saver for {duration(event['seconds'])}",
+    "files_silent": lambda event: (
+        f"the file system of {event['place']} has not answered for {duration(event['seconds'])}"
+    ),
+    "files_answer": lambda event: f"{event['place']} answers again, after {duration(event['seconds'])}",
     "storage_answers": lambda event: f"storage answers again, after {duration(event['seconds'])}",
     "memory_reduced": lambda event: f"memory has less room for snapshots than was asked for: {event['slots']} slots",
 }

@@ -12,6 +12,7 @@ from typing import Any
 
 from ftlaunch.cluster.membership.isolation import MOST_MACHINES, Isolation
 from ftlaunch.cluster.membership.roster import Member
+from ftlaunch.system.file_thread import FileThread
 from ftlaunch_contract.files import atomic, untrusted_json
 
 NAME = "failures.json"
@@ -22,9 +23,9 @@ _SHOWN = 20  # hosts that a refusal names
 class IsolatedMachines:
     """Of one job, at its head."""
 
-    def __init__(self, limit: int, run_dir: Path, say: Callable[[str], None]) -> None:
-        """limit: see `--isolate-after`; 0 is off."""
-        self._run_dir, self._say = run_dir, say
+    def __init__(self, limit: int, run_dir: Path, files: FileThread, say: Callable[[str], None]) -> None:
+        """limit: see `--isolate-after`; 0 is off. files: writes in the run dir."""
+        self._run_dir, self._files, self._say = run_dir, files, say
         self._isolation = Isolation(limit, read(run_dir))
 
     def begun(self, members: Collection[Member]) -> None:
@@ -87,10 +88,11 @@ class IsolatedMachines:
             one.isolated = self._isolation.is_isolated(one.machine)
 
     def _note(self) -> None:
-        try:
-            atomic.replace_durable(self._run_dir / NAME, json.dumps(self._isolation.failures).encode())
-        except OSError as error:
-            self._say(f"cannot write {self._run_dir / NAME}: {error.strerror}; another head will not know of them")
+        path, content = self._run_dir / NAME, json.dumps(self._isolation.failures).encode()
+        self._files.write(lambda: atomic.replace_durable(path, content), self._cannot_note, replaces=NAME)
+
+    def _cannot_note(self, error: OSError) -> None:
+        self._say(f"cannot write {self._run_dir / NAME}: {error.strerror}; another head will not know of them")
 
 
 def read(run_dir: Path) -> dict[str, int]:

@@ -11,10 +11,12 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks import environment
 from ftlaunch.ranks.group import Exited
+from ftlaunch.ranks.leavings import Sought, read_leavings
 from ftlaunch.ranks.log_files import log_path
 from ftlaunch.ranks.rank import Rank
 from ftlaunch.ranks.view import RankView
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system.file_thread import FileThread
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import Resume
 
@@ -36,10 +38,17 @@ class ClusterRanks:
     """See RankGroup."""
 
     def __init__(
-        self, spec: JobSpec, pages: Pages, nodes: Nodes, clock: Callable[[], float], attempt: int, exited: Exited
+        self,
+        spec: JobSpec,
+        pages: Pages,
+        nodes: Nodes,
+        clock: Callable[[], float],
+        files: FileThread,
+        attempt: int,
+        exited: Exited,
     ) -> None:
-        """spec: its number of ranks is that of the job. pages: the mirrors."""
-        self._spec, self._pages, self._nodes, self._clock = spec, pages, nodes, clock
+        """spec: its number of ranks is that of the job. pages: the mirrors. files: touches the logs."""
+        self._spec, self._pages, self._nodes, self._clock, self._files = spec, pages, nodes, clock, files
         self.attempt, self._exited = attempt, exited
         self.started = clock()
         self.port = 0
@@ -162,16 +171,19 @@ class ClusterRanks:
 
     def failed(self, *, must_read: bool) -> list[Evidence]:
         """What the failed ranks left behind; of a lost node, that it is lost."""
-        found = []
-        for number, rank in self.ranks.items():
-            if rank.alive:
-                continue
-            lost = self._processes[number].lost
-            if lost or rank.failed:
-                error_file = environment.error_file(self._spec, self.attempt, number)
-                evidence = rank.evidence(error_file, must_read=must_read)
-                found.append(replace(evidence, lost=lost))
-        return found
+        failed = {
+            number: rank
+            for number, rank in self.ranks.items()
+            if not rank.alive and (self._processes[number].lost or rank.failed)
+        }
+        sought = {
+            number: Sought(rank.log, rank.log_from, environment.error_file(self._spec, self.attempt, number))
+            for number, rank in failed.items()
+        }
+        left = read_leavings(self._files, sought, must_read=must_read)
+        return [
+            replace(rank.evidence(left[number]), lost=self._processes[number].lost) for number, rank in failed.items()
+        ]
 
     def all_done(self) -> bool:
         """Whether every rank has ended honestly with 0, and none because it was told to stop."""

@@ -9,6 +9,7 @@ import contextlib
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -35,31 +36,43 @@ class LogMarks:
         self._ends: dict[int, tuple[int, ...]] = {}  # of lives before this one, as ranks began again since
         self._earlier: dict[int, list[int]] = {}  # the same, as the notes of earlier runs say it
         self._noted = 0.0  # monotonic time until which the notes have had their share
-        self._over = threading.Event()
+        self._begun: deque[LengthNote] = deque()  # notes that are to be written at once
+        self._is_over = False
+        self._wake = threading.Event()
         with contextlib.suppress(RuntimeError):  # no thread can be started: no notes
             threading.Thread(target=self._run, name="ftlaunch-logs", daemon=True).start()
 
     def begin(self, lengths: Mapping[int, int], of: Of) -> None:
-        """Ranks are about to be started. lengths: of their logs, in which others may have written before."""
+        """Ranks are about to be started. Never waits.
+
+        lengths: of their logs, in which others may have written before.
+        """
         for rank, length in lengths.items():
             self._ends[rank] = (*self._ends.get(rank, ()), length)
         self._sizes = self._sizes | dict(lengths)
-        with contextlib.suppress(OSError):
-            self._append(LengthNote(time.time(), lengths, of))
+        self._begun.append(LengthNote(time.time(), lengths, of))
+        self._wake.set()
 
     def end(self) -> None:
         """The ranks have ended: a last look, and no more. Waits for nothing."""
-        self._over.set()
+        self._is_over = True
+        self._wake.set()
 
     def _run(self) -> None:
-        last = False
         with contextlib.suppress(OSError):
             self._read_earlier()
+            due = 0.0
             while True:
-                self._look(last)
+                last = self._is_over
+                while self._begun:
+                    self._append(self._begun.popleft())
+                if last or time.monotonic() >= due:
+                    self._look(last)
+                    due = time.monotonic() + self._every
                 if last:
                     return
-                last = self._over.wait(self._every)
+                self._wake.wait(max(due - time.monotonic(), 0.0))
+                self._wake.clear()
 
     def _read_earlier(self) -> None:
         """Raises OSError."""

@@ -17,7 +17,7 @@ from typing import Any
 from ftlaunch.common.formatting import duration
 from ftlaunch.common.signal_names import signal_name
 from ftlaunch.ranks import environment
-from ftlaunch.ranks.log_files import tail
+from ftlaunch.ranks.log_files import open_log, tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.nodes.placement import on_one_node
 from ftlaunch.system import processes
@@ -86,7 +86,12 @@ def _start(spec: JobSpec, what: str, rank: int, port: int, folder: Path) -> proc
     argv = [spec.launch.python, str(_PROBE), what, str(folder / f"{rank}.json")]
     place = on_one_node(spec.launch.nproc, spec.launch.master_addr, port)
     env = environment.rank_env(spec, os.environ, rank, 0, place, folder, folder / "none", restarts=0)
-    return processes.RankProcess(rank, argv, env, folder / f"{rank}.log", f"{protocol.ENV_MEMORY_DIR}={folder}")
+    log, marker = folder / f"{rank}.log", f"{protocol.ENV_MEMORY_DIR}={folder}"
+    out = open_log(log)
+    try:
+        return processes.RankProcess(rank, argv, env, log, out, marker)
+    finally:
+        os.close(out)
 
 
 def _wait(started: Mapping[int, processes.RankProcess], deadline: float) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.fakes.files import FilesInPlace
 
 from ftlaunch.cluster.membership import isolated_machines
 from ftlaunch.cluster.membership.isolated_machines import NAME, IsolatedMachines
@@ -79,7 +80,7 @@ def members(*machines: str) -> list[Member]:
 
 def told(home: Path, limit: int = 2) -> tuple[IsolatedMachines, list[str]]:
     said: list[str] = []
-    return IsolatedMachines(limit, home, said.append), said
+    return IsolatedMachines(limit, home, FilesInPlace(), said.append), said
 
 
 def test_a_standby_takes_the_place_and_a_sentence_says_so(tmp_path: Path) -> None:

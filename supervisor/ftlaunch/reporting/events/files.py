@@ -1,0 +1,56 @@
+"""File systems that the supervisor itself writes to, and that stand still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.common.formatting import duration
+from ftlaunch.reporting.events.base import JobEvent
+from ftlaunch.system.systemd.journald import Priority
+
+
+@dataclass(frozen=True)
+class FilesSilent(JobEvent):
+    """A file system of the run dir, the logs or the checkpoints does not answer the supervisor."""
+
+    name = "files_silent"
+    priority = Priority.WARNING
+    place: Path
+    seconds: float
+    waiting: int
+    """writes"""
+
+    def fields(self) -> dict[str, Any]:
+        """Which, for how long, and how many writes wait."""
+        return {"place": str(self.place), "seconds": round(self.seconds, 1), "waiting": self.waiting}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        return (
+            f"the file system of {self.place} has not answered for {duration(self.seconds)}: the ranks go on, and what"
+            " is to be written there waits in memory"
+        )
+
+
+@dataclass(frozen=True)
+class FilesAnswer(JobEvent):
+    """A file system answers again after `files_silent`."""
+
+    name = "files_answer"
+    place: Path
+    seconds: float
+    lost: int
+    """lines of the journal that there was no room for in memory"""
+
+    def fields(self) -> dict[str, Any]:
+        """Which, how long it was silent, and what was lost."""
+        return {"place": str(self.place), "seconds": round(self.seconds, 1), "lost": self.lost}
+
+    def sentence(self) -> str:
+        """The same for people."""
+        written = "everything that waited is written"
+        if self.lost:
+            written = f"{self.lost} events were too many to wait in memory, and are missing in the journal"
+        return f"the file system of {self.place} answers again, after {duration(self.seconds)}: {written}"

@@ -1,0 +1,74 @@
+"""The file system of the run dir stands still in mid-job: the supervisor goes on, and what waits is written afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support import fuse
+from tests.support.fuse import SlowDisk
+from tests.support.harness import FtJob
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(bool(fuse.why_not()), reason=fuse.why_not())
+
+SLOW = ("--step-time", "0.2")
+SILENT = 5.0
+"""seconds: longer than agents wait for a head, and a head for agents"""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SlowDisk]:
+    with fuse.mounted(tmp_path) as disk:
+        yield disk
+
+
+def attempt_of(job: FtJob) -> int:
+    status = job.status()
+    assert status is not None, "the supervisor does not answer"
+    return int(status["attempt"])
+
+
+def kill_a_rank(job: FtJob) -> None:
+    status = job.status()
+    assert status is not None
+    os.kill(status["ranks"][1]["pid"], signal.SIGKILL)
+
+
+@pytest.mark.long
+def test_a_job_restarts_while_only_its_journal_has_to_wait(job: FtJob, disk: SlowDisk, calm: FtJob) -> None:
+    """Taken out (JournalSink writes in the loop): the supervisor does not answer while the disk is silent."""
+    job.run_dir = disk.place / "run"
+    places = ("--log-dir", str(job.home / "logs"), "--checkpoint-dir", str(job.home / "ck"))
+    job.start(*places, args=("--out", str(job.out), *SLOW))
+    job.wait_step(5)
+    with disk.silent():
+        kill_a_rank(job)
+        wait_for(lambda: attempt_of(job) == 1, "the next attempt")
+        job.wait_step(9)
+    assert job.wait() == 0, job.stderr
+    assert len(job.events("incident")) == 1
+    assert job.events("resumed")[1]["source"] == "memory"
+    assert job.final() == calm.final()
+    job.assert_clean()
+
+
+@pytest.mark.long
+def test_a_job_whose_whole_storage_is_silent_goes_on_once_it_answers(job: FtJob, disk: SlowDisk, calm: FtJob) -> None:
+    """Taken out (FileThread.call without patience): the supervisor does not answer while the disk is silent."""
+    job.run_dir = disk.place / "run"
+    job.start("--max-restarts", "1", args=("--out", str(job.out), *SLOW))
+    job.wait_step(5)
+    with disk.silent():
+        kill_a_rank(job)
+        until = time.monotonic() + SILENT
+        wait_for(lambda: attempt_of(job) == 0 and time.monotonic() > until, "seconds of silence")
+    assert job.wait() == 0, job.stderr
+    assert len(job.events("incident")) == len(job.events("files_answer")) == 1
+    assert job.events("files_silent")
+    assert job.final() == calm.final()
+    job.assert_clean()

@@ -1,0 +1,66 @@
+"""Files touched at once, in the caller's thread: for tests whose clock jumps, and that wait for no thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.system.file_thread import FileSystemSilent, FileThread, FileThreads
+
+
+class FilesInPlace(FileThread):
+    """A file system that answers at once, or not at all."""
+
+    def __init__(self) -> None:
+        self.where, self.refused = Path("/files"), 0
+        self.answers = True
+        self._waits: list[tuple[Callable[[], object], Callable[[OSError], None]]] = []
+
+    @property
+    def silent_seconds(self) -> float:
+        """A second where it does not answer."""
+        return 0.0 if self.answers else 1.0
+
+    @property
+    def waiting(self) -> int:
+        """Writes that came while it did not answer."""
+        return len(self._waits)
+
+    def write(self, function: Callable[[], object], failed: Callable[[OSError], None], **_: Any) -> bool:
+        """Write now, or once it is flushed while it answers."""
+        self._waits.append((function, failed))
+        self.flush(0.0)
+        return True
+
+    def call(self, function: Callable[[], Any], **_: Any) -> Any:
+        """Call it now."""
+        if not self.answers:
+            raise FileSystemSilent(self.where, 1.0)
+        return function()
+
+    def flush(self, seconds: float) -> bool:
+        """Write what waits."""
+        while self.answers and self._waits:
+            function, failed = self._waits.pop(0)
+            try:
+                function()
+            except OSError as error:
+                failed(error)
+        return self.answers
+
+    def tell_failures(self) -> None:
+        """They are told at once."""
+
+
+class AllFilesInPlace(FileThreads):
+    """All places lie on one file system."""
+
+    def __init__(self, *places: Path) -> None:
+        self.thread = FilesInPlace()
+        self.threads = (self.thread,)
+        self._by_place = dict.fromkeys(places, self.thread)
+
+    def of(self, place: Path) -> FilesInPlace:
+        """Of any place."""
+        return self.thread
