@@ -1,4 +1,4 @@
-"""The file system of the run dir stands still in mid-job: the supervisor goes on, and what waits is written afterwards."""
+"""The file system of the run dir stands still in mid-job: the supervisor goes on; what waits is written afterwards."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def mounted(home: Path) -> Iterator[SlowDisk]:
     ours, theirs = socket.socketpair()
     server_path = next(path for path in _SERVERS if Path(path).exists())
     server = subprocess.Popen([server_path], stdin=theirs, stdout=theirs)
-    options = "passive,dcache_timeout=1,attr_timeout=0,entry_timeout=0,allow_other"
+    options = "passive,sshfs_sync,dcache_timeout=1,attr_timeout=0,entry_timeout=0,allow_other"
     daemon = subprocess.Popen(["sshfs", "-f", "-o", options, f"here:{behind}", str(place)], stdin=ours, stdout=ours)
     try:
         wait_for(lambda: os.path.ismount(place), "the mount")
