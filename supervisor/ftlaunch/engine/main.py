@@ -101,6 +101,8 @@ def _run(
         reporter.complain(limited)
     if limited := messages.limited_files(resources.most_file_bytes()):
         reporter.complain(limited)
+    if few := messages.few_descriptors(descriptor_limit.limit(), spec.launch.nproc):
+        reporter.complain(few)
     job_index.note(helpers, job.loop, spec.job_id, spec.run_dir)
     begun()
     try:

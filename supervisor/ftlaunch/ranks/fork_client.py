@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from ftlaunch.ranks.log_files import tail
+from ftlaunch.ranks.log_files import length_to_append_to, tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.script_imports import imported_by
 from ftlaunch.system.helper_process import HelperProcesses
@@ -85,6 +85,7 @@ class WarmLink:
         self._args = list(spec.launch.args)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log.parent.mkdir(parents=True, exist_ok=True)
+        length_to_append_to(log)
         with theirs, log.open("ab") as out:
             argv = [spec.launch.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.launch.kind, spec.launch.target]
             argv += [",".join(preload), "begun" if begun else "first", ",".join(later)]

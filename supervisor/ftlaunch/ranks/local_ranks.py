@@ -16,7 +16,7 @@ from ftlaunch.ranks import environment
 from ftlaunch.ranks.activity_monitor import ActivityMonitor
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.ranks.group import Exited
-from ftlaunch.ranks.log_files import log_path, size
+from ftlaunch.ranks.log_files import length_to_append_to, log_path
 from ftlaunch.ranks.logs.log_marks import LogMarks
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import RankView
@@ -122,7 +122,10 @@ class LocalRanks:
         for number in numbers:
             env = environment.rank_env(spec, around.base_env, number, self.attempt, *places, restarts=restarts)
             orders[number] = ForkOrder(env, self._log(number))
-        log_from = {number: size(order.log) for number, order in orders.items()}
+        log_from = {}
+        for number, order in orders.items():
+            with _failing_at(number, str(order.log)):
+                log_from[number] = length_to_append_to(order.log)
         if self._marks is not None:
             self._marks.begin(log_from, of)
         with _failing_at(min(orders), "a rank cannot be forked"):

@@ -11,12 +11,14 @@ from ftlaunch.policy.failure_diagnosis import Evidence
 from ftlaunch.ranks.log_files import tail
 from ftlaunch.ranks.view import RankView
 from ftlaunch.system.process_activity import Usage
+from ftlaunch_contract.files.regular_file import read_regular
 from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.pages.words import FLAGS
 from ftlaunch_contract.protocol import EXIT_SAVED, Flag, Phase
 
 # exact ints, as a thousand ranks are looked at ten times a second: an operation on Flag makes an object
 _FLAGS, _ATTACHED, _OBSERVED = int(FLAGS), int(Flag.ATTACHED), int(Flag.OBSERVED)
+_LONGEST_ERROR = 64 << 20  # bytes of an exception that `@record` has left
 _PHASES = {phase: phase.name.lower() for phase in Phase}
 
 
@@ -200,7 +202,7 @@ class Rank:
 
 def _read_json(path: Path) -> Mapping[str, object] | None:
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(read_regular(path, _LONGEST_ERROR))
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
