@@ -123,7 +123,7 @@ class Sources:
         ranks = [] if over else self._read_pages()
         now, mono = time.time(), time.monotonic()
         listed = None if nodes is None else nodes.get("nodes")
-        reading = JobReading(tally, now, mono, tally.seconds(now), status, listed, ranks, None)
+        reading = JobReading(tally, now, mono, tally.seconds(now, mono), status, listed, ranks, None)
         return reading if over else self._with_progress(reading)
 
     def close(self) -> None:

@@ -102,13 +102,23 @@ class Tally:
             told.pop()
         told.append(line)
 
-    def seconds(self, now: float) -> dict[str, float]:
-        """Wall time by what it went into, until `now` (of the epoch) or the job's end."""
+    def seconds(self, now: float, mono: float | None = None) -> dict[str, float]:
+        """Return the wall time by what it went into, in seconds, until now or the job's end.
+
+        Args:
+            now: seconds of the epoch. It counts only where `mono` does not.
+            mono: the monotonic clock of the machine whose supervisor writes the journal, where it is known: with it, a
+                wall clock that is set forward or back while the job runs changes nothing.
+        """
         if self._line is None:
             self._line = moments(self._told)
         if not self._line:
             return dict.fromkeys(CLASSES, 0.0)
-        until = [] if self.state else [Moment(max(now, self._line[-1].wall), "now", self.attempt, {})]
+        newest = self._line[-1]
+        since_newest = now - newest.wall if mono is None else mono - float(newest.fields["mono"])
+        if mono is not None and since_newest < 0:  # the machine was started again since
+            since_newest = now - newest.wall
+        until = [] if self.state else [Moment(newest.wall + max(since_newest, 0.0), "now", self.attempt, {})]
         return goodput.tell([*self._line, *until]).seconds
 
     def _count(self, where: Counter[str], kind: object) -> None:
