@@ -262,5 +262,7 @@ def exit_code(supervisor: Supervisor) -> int:
     if supervisor.state is JobState.DONE:
         return protocol.EXIT_DONE
     if supervisor.state is JobState.FAILED:
-        return protocol.EXIT_GIVEN_UP
+        verdict = supervisor.incidents.verdict
+        comes_again = verdict is not None and verdict.comes_again
+        return supervisor.no_requeue_code if comes_again else protocol.EXIT_GIVEN_UP
     return protocol.EXIT_STOPPED if supervisor.saving.committed == NONE else protocol.EXIT_SAVED

@@ -68,6 +68,8 @@ class RestartSpec:
     """times in a row; 0 is off"""
     max_without_progress: int = default("max_without_progress")
     """restarts in a row; 0 is off"""
+    no_requeue_code: int = default("no_requeue_code")
+    """exit code of a job given up for a reason that would come again elsewhere"""
     restart_window: float | None = default("restart_window")
     """None is off"""
     refill_after: int = default("refill_after")

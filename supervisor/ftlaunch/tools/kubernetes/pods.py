@@ -42,13 +42,13 @@ def job_spec(job: Workload, pods: int) -> dict[str, Any]:
         "completionMode": "Indexed",
         "completions": pods,
         "parallelism": pods,
-        "podFailurePolicy": {"rules": _failure_rules()},
+        "podFailurePolicy": {"rules": _failure_rules(job.no_requeue_code)},
         "podReplacementPolicy": "Failed",
         "template": {"metadata": {"labels": labels(job)}, "spec": _pod_spec(job)},
     }
 
 
-def _failure_rules() -> list[dict[str, Any]]:
+def _failure_rules(no_requeue_code: int) -> list[dict[str, Any]]:
     """A pod that was evicted, or that says `run me again`, is replaced and not counted; a job given up ends."""
 
     def ended_with(codes: list[int], action: str) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _failure_rules() -> list[dict[str, Any]]:
     return [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         ended_with([EXIT_SAVED, EXIT_STOPPED], "Ignore"),
-        ended_with([EXIT_GIVEN_UP, EXIT_USAGE], "FailJob"),
+        ended_with(sorted({EXIT_GIVEN_UP, EXIT_USAGE, no_requeue_code}), "FailJob"),
     ]
 
 
