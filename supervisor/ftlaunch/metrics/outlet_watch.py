@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ftlaunch.reporting.events.base import JobEvent, Note
 from ftlaunch.reporting.events.job import MetricsServed, OutletEnded
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system import device_names
 from ftlaunch.system.helper_process import DEVNULL, HelperProcess, HelperProcesses, module
 
 _FIRST, _MOST = 1.0, 60.0  # seconds until one that has died is started again: doubled each time
@@ -57,7 +58,8 @@ def _asked(spec: JobSpec) -> list[tuple[str, str, dict[str, Any]]]:
     if (metrics := spec.metrics) is not None:
         kinds = sorted({rule.kind for rule in spec.restarts.fault_rules})
         textfile = None if metrics.textfile is None else str(metrics.textfile)
-        asked = {"run_dir": str(spec.run_dir), **vars(metrics), "textfile": textfile, "kinds": kinds}
+        env = {name: value for name, value in spec.launch.env.items() if name in device_names.VARIABLES}
+        asked = {"run_dir": str(spec.run_dir), **vars(metrics), "textfile": textfile, "kinds": kinds, "env": env}
         found.append(("metrics", "ftlaunch.metrics.exporter", asked))
     if spec.traces is not None:
         asked = {"run_dir": str(spec.run_dir), "endpoint": spec.traces.endpoint}

@@ -14,9 +14,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from ftlaunch.history.goodput_shares import Goodput
 from ftlaunch.metrics.journal_tail import JournalTail
 from ftlaunch.metrics.tally import Tally
 from ftlaunch.system.control_socket import SOCKET, ask
+from ftlaunch.system.device_names import DeviceNames
 from ftlaunch_contract.pages.page import Page, open_pages
 from ftlaunch_contract.protocol import Phase
 
@@ -48,13 +50,15 @@ class JobReading:
     now: float
     """of the epoch"""
     mono: float
-    seconds: Mapping[str, float]
+    goodput: Goodput
     status: Mapping[str, Any] | None
     """the supervisor's answer; None: it has not answered"""
     nodes: Sequence[Mapping[str, Any]] | None
     """None: the job has one node"""
     ranks: Sequence[RankReading]
     """those that report in the newest attempt"""
+    devices: DeviceNames
+    """of this node, which has all ranks where `nodes` is None"""
     progressed: float | None
     """monotonic: when all ranks had completed a new step, in this attempt or an earlier one of this run of the
     supervisor; None: there was none yet"""
@@ -98,8 +102,9 @@ class JobReading:
 class Sources:
     """Where readings are gathered, of one run dir."""
 
-    def __init__(self, run_dir: Path, kinds: Sequence[str]) -> None:
-        """kinds: that incidents may have."""
+    def __init__(self, run_dir: Path, kinds: Sequence[str], devices: DeviceNames) -> None:
+        """kinds: that incidents may have. devices: of this node."""
+        self._devices = devices
         self.tally = Tally(kinds)
         self._tail = JournalTail(run_dir)
         self._start: Mapping[str, Any] | None = None  # the run whose pages are mapped
@@ -123,7 +128,7 @@ class Sources:
         ranks = [] if over else self._read_pages()
         now, mono = time.time(), time.monotonic()
         listed = None if nodes is None else nodes.get("nodes")
-        reading = JobReading(tally, now, mono, tally.seconds(now, mono), status, listed, ranks, None)
+        reading = JobReading(tally, now, mono, tally.goodput(now, mono), status, listed, ranks, self._devices, None)
         return reading if over else self._with_progress(reading)
 
     def close(self) -> None:

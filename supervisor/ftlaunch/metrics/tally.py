@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ftlaunch.history import goodput
+from ftlaunch.history.goodput_shares import Goodput, goodput_of
 from ftlaunch.history.story import CLASSES
 from ftlaunch.history.timeline import Moment, moments
 
@@ -102,8 +103,12 @@ class Tally:
             told.pop()
         told.append(line)
 
-    def seconds(self, now: float, mono: float | None = None) -> dict[str, float]:
-        """Return the wall time by what it went into, in seconds, until now or the job's end.
+    def seconds(self, now: float) -> Mapping[str, float]:
+        """Return the wall time by what it went into, in seconds, until now (of the epoch) or the job's end."""
+        return self.goodput(now).seconds
+
+    def goodput(self, now: float, mono: float | None = None) -> Goodput:
+        """Return what the wall time went into, until now or the job's end.
 
         Args:
             now: seconds of the epoch. It counts only where `mono` does not.
@@ -113,13 +118,13 @@ class Tally:
         if self._line is None:
             self._line = moments(self._told)
         if not self._line:
-            return dict.fromkeys(CLASSES, 0.0)
+            return Goodput(dict.fromkeys(CLASSES, 0.0), {})
         newest = self._line[-1]
         since_newest = now - newest.wall if mono is None else mono - float(newest.fields["mono"])
         if mono is not None and since_newest < 0:  # the machine was started again since
             since_newest = now - newest.wall
         until = [] if self.state else [Moment(newest.wall + max(since_newest, 0.0), "now", self.attempt, {})]
-        return goodput.tell([*self._line, *until]).seconds
+        return goodput_of([*self._line, *until])
 
     def _count(self, where: Counter[str], kind: object) -> None:
         where[str(kind) if kind in self.kinds else OTHER] += 1

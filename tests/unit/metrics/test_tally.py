@@ -112,8 +112,8 @@ def test_a_clock_that_jumps_makes_no_hour_of_training(jump: float) -> None:
     tally = of(*JOURNAL)
     began = moments([JOURNAL[0]])[0].wall
     for passed in (30.0, 40.0):
-        assert sum(tally.seconds(began + passed + jump, mono=passed).values()) == pytest.approx(passed)
-    assert sum(tally.seconds(began + 100, mono=1.0).values()) == pytest.approx(100)  # after a reboot
+        assert sum(tally.goodput(began + passed + jump, mono=passed).seconds.values()) == pytest.approx(passed)
+    assert sum(tally.goodput(began + 100, mono=1.0).seconds.values()) == pytest.approx(100)  # after a reboot
 
 
 def test_few_lines_are_kept_of_a_long_job() -> None:

@@ -101,10 +101,13 @@ def _container(job: Workload) -> dict[str, Any]:
         "name": CONTAINER,
         "image": job.image,
         "command": ["ftlaunch", f"{SPEC_DIR}/{SPEC_FILE}"],
-        "env": [{
-            "name": "FTLAUNCH_TOKEN",
-            "valueFrom": {"secretKeyRef": {"name": f"{job.name}-token", "key": "token"}},
-        }],
+        "env": [
+            {
+                "name": "FTLAUNCH_TOKEN",
+                "valueFrom": {"secretKeyRef": {"name": f"{job.name}-token", "key": "token"}},
+            },
+            *_names_of_pod(),
+        ],
         **({} if job.kind == "trainjob" or job.pods == 1 else {"ports": [{"name": "head", "containerPort": PORT}]}),
         "resources": resources(job),
         "readinessProbe": {
@@ -117,6 +120,12 @@ def _container(job: Workload) -> dict[str, Any]:
             {"name": "shared", "mountPath": job.path},
         ],
     }  # fmt: skip
+
+
+def _names_of_pod() -> list[dict[str, Any]]:
+    """The names by which metrics of a rank are joined with those of its pod and its GPU."""
+    paths = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
 
 
 def resources(job: Workload) -> dict[str, Any]:
