@@ -46,6 +46,7 @@ from ftlaunch.system import descriptor_limit, processes, resources
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.jobset import restart_attempt
 from ftlaunch.system.signals import Signals
 from ftlaunch.system.systemd.notify import STOP_COMMAND, ServiceManager
 from ftlaunch_contract import protocol
@@ -148,7 +149,7 @@ def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> in
     killed = (reached, time.monotonic() - beat) if reached >= 0 else None
     pid = os.getpid()
     told = workspace.memory_dir, pid, process_start_time(pid), killed, socket.gethostname()
-    reporter.tell(JobStarted(spec, *told, os.environ.get(STOP_COMMAND)))
+    reporter.tell(JobStarted(spec, *told, os.environ.get(STOP_COMMAND), restart_attempt(os.environ)))
     for step in workspace.checkpoints.unfinished:
         reporter.tell(CheckpointUnfinished(step))
     if page_stays := put_page_aside(spec.run_dir):

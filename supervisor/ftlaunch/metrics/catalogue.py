@@ -32,6 +32,8 @@ ROWS = (
     MetricRow("ftlaunch_job_ended_timestamp_seconds", GAUGE, "When the job ended; there only after its end."),
     MetricRow("ftlaunch_job_runs_total", COUNTER, "Runs of the supervisor in this run dir."),
     MetricRow("ftlaunch_job_attempts_total", COUNTER, "Attempts begun, over all runs."),
+    MetricRow("ftlaunch_jobset_restart_attempt", GAUGE, "How often JobSet has started the job's pods again; there only "
+        "where JobSet has started them."),
     MetricRow("ftlaunch_goodput_seconds", GAUGE, "Wall time of the job by what it went into, over all runs; `useful` "
         "falls when steps are lost.", ("class",),
         "useful, lost, detecting, restarting, starting, stopping, down, unknown (without hooks)"),

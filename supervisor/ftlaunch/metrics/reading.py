@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from ftlaunch.metrics.tally import Tally
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch.system.device_names import DeviceNames
 from ftlaunch_contract.pages.page import Page, open_pages
+from ftlaunch_contract.pages.words import ENDLESS
 from ftlaunch_contract.protocol import Phase
 
 _PATIENCE = 1.0  # seconds that the supervisor may take to answer
@@ -40,6 +42,10 @@ class RankReading(NamedTuple):
     """optimizer steps seen, in a script without attach()"""
     resumed: int
     """the step that it has resumed at"""
+    total: int = 0
+    """steps that its loop is to make; 0: it has not said"""
+    loss: float = nan
+    """as the script has told it last"""
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,12 @@ class JobReading:
     def completed(self) -> int:
         """The newest step that all ranks have completed; -1: not known."""
         return min((rank.step for rank in self.ranks), default=-1) if not self.phases[SILENT] else -1
+
+    @property
+    def total_steps(self) -> int | None:
+        """The steps that the job is to make; None where it does not say, or does not know."""
+        total = min((rank.total for rank in self.ranks), default=0)
+        return total if 0 < total < ENDLESS else None
 
     @property
     def asked(self) -> int:
@@ -185,4 +197,7 @@ class Sources:
 
 def _read_page(rank: int, page: Page) -> RankReading:
     beat, resumed = page.beat_ns / 1e9, page.resumed[1]
-    return RankReading(rank, page.step, page.step_seconds, beat, page.phase, page.seen_steps, resumed)
+    return RankReading(
+        rank=rank, step=page.step, step_seconds=page.step_seconds, beat=beat, phase=page.phase, seen=page.seen_steps,
+        resumed=resumed, total=page.total_steps, loss=page.loss,
+    )  # fmt: skip

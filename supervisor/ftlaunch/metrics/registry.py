@@ -126,6 +126,8 @@ def _of_journal(reading: JobReading) -> dict[str, Values]:
         "ftlaunch_storage_answers": {(): float(tally.storage_answers)},
         "ftlaunch_notices_total": {(result,): tally.notices[result] for result in ("delivered", "failed")},
     }
+    if tally.jobset_restart is not None:
+        found["ftlaunch_jobset_restart_attempt"] = {(): tally.jobset_restart}
     if tally.committed_at:
         found["ftlaunch_checkpoint_committed_timestamp_seconds"] = {(): tally.committed_at}
     return found

@@ -83,6 +83,12 @@ class Tally:
         self._told: list[Line] = []  # what a story's times are told from
         self._line: list[Moment] | None = None  # the same on one time line
 
+    @property
+    def jobset_restart(self) -> int | None:
+        """How often JobSet has started the job again; None where JobSet has not started it."""
+        told = None if self.start is None else self.start.get("jobset_restart")
+        return None if told is None else int(told)
+
     def hear(self, line: Line) -> None:
         """Take a line of the journal; one that is no event of ours is passed over."""
         name = line.get("event")

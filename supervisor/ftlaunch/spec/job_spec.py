@@ -166,6 +166,8 @@ class JobSpec:
     """None: there are none"""
     traces: TracesSpec | None = None
     """None: there are none"""
+    trainjob_status: str = default("trainjob_status")
+    """auto or off"""
     log_max_size: int | None = default("log_max_size")
     """bytes; None is off"""
 

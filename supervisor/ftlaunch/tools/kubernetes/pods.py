@@ -106,7 +106,7 @@ def _container(job: Workload) -> dict[str, Any]:
                 "name": "FTLAUNCH_TOKEN",
                 "valueFrom": {"secretKeyRef": {"name": f"{job.name}-token", "key": "token"}},
             },
-            *_names_of_pod(),
+            *_names_of_pod(job),
         ],
         **({} if job.kind == "trainjob" or job.pods == 1 else {"ports": [{"name": "head", "containerPort": PORT}]}),
         "resources": resources(job),
@@ -122,9 +122,11 @@ def _container(job: Workload) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _names_of_pod() -> list[dict[str, Any]]:
-    """The names by which metrics of a rank are joined with those of its pod and its GPU."""
+def _names_of_pod(job: Workload) -> list[dict[str, Any]]:
+    """The names by which metrics of a rank are joined with those of its pod and its GPU, and what JobSet says."""
     paths = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+    if job.kind != "job":  # a TrainJob is made of a JobSet
+        paths["JOBSET_RESTART_ATTEMPT"] = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
 
 
