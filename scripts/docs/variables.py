@@ -60,6 +60,11 @@ _READ = {
     " OTEL_EXPORTER_OTLP_HEADERS",
     "OTEL_SERVICE_NAME": "the name of the service in traces; `ftlaunch` where it is not set",
     "_FTLAUNCH_COMPLETE, _FTCTL_COMPLETE": "set by the shell that completes words ([`ftctl completion`](commands.md))",
+    "NODE_NAME, POD_NAME, POD_NAMESPACE": "the names of Kubernetes in"
+    " [`ftlaunch_rank_info`](../guide/metrics.md#beside-dcgm); manifests of `ftctl kubernetes` set them",
+    "JOBSET_RESTART_ATTEMPT": "how often JobSet has started the pods again; likewise",
+    "KUBEFLOW_TRAINER_SERVER_URL, KUBEFLOW_TRAINER_SERVER_CA_CERT, KUBEFLOW_TRAINER_SERVER_TOKEN": "set by Kubeflow's"
+    " Trainer: where it is told [how far the job is](../guide/kubernetes.md#what-trainer-and-jobset-are-told-and-tell)",
     "RAY_ADDRESS": "which Ray cluster `python -m ftlaunch_ray` uses",
     "SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_JOB_NUM_NODES, SLURM_NNODES": "whether this is a step of several"
     " nodes with one task on each, and of how many",

@@ -102,3 +102,17 @@ def test_a_script_that_finds_no_torch_is_given_up_at_once_with_the_remedy(job: F
     assert (incident["verdict"], incident["kind"]) == ("give up", "no-torch")
     assert "or `pip install 'ftlaunch[torch]'`); giving up: it would come again" in incident["sentence"]
     job.assert_clean()
+
+
+@pytest.mark.parametrize(
+    ("body", "code"), [("raise NameError('nothing')", 93), ("import os; os.kill(os.getpid(), 9)", 1)]
+)
+def test_the_code_for_no_further_start_is_kept_for_what_comes_again(job: FtJob, body: str, code: int) -> None:
+    """Taken out: a scheduler that queues again on every code but one of its choice started a NameError for ever."""
+    script = job.home / "train.py"
+    script.write_text(body)
+    options = ("--no-warm", "--no-requeue-code", "93", "--max-restarts", "1", "--backoff-first", "0s")
+    job.start(*options, script=script, args=(), ranks=1)
+    assert job.wait() == code, job.stderr
+    assert job.events("job_failed")[0]["code"] == code
+    assert f'"code": {code},' in (job.run_dir / "report.json").read_text()

@@ -2,6 +2,7 @@
 
 beats.py STEPS SECONDS: so many steps of so many seconds. FAULT="RANK STEP": that rank is killed there, in attempt 0.
 LATE="SECONDS": so long it takes to restore.
+LOSS="NUMBER": what the script says of every step.
 HELD=1: every step's snapshot is said to be in memory (its bytes are not); HELD=withdrawn: no more at a stop, where it
 would be saved.
 """
@@ -12,6 +13,7 @@ import sys
 import time
 
 from ftlaunch_contract.pages.page import NONE, open_pages
+from ftlaunch_contract.pages.words import INTENT
 from ftlaunch_contract.protocol import EXIT_SAVED, SLOTS, Flag, Phase, Resume
 from ftlaunch_hooks.process.bootstrap import own_page
 
@@ -27,6 +29,7 @@ page.set_resumed(kind, step)
 peers = open_pages(page.path.parent, int(os.environ["WORLD_SIZE"]))
 page.beat(step, time.monotonic_ns())
 page.raise_flag(Flag.ATTACHED)
+page.q[INTENT] = steps
 page.phase = Phase.TRAIN
 print("resumed at", step, flush=True)
 while step < steps:
@@ -37,6 +40,8 @@ while step < steps:
     if "HELD" in os.environ:
         page.set_slot(step % SLOTS, step)
     page.step_seconds = seconds
+    if "LOSS" in os.environ:
+        page.loss = float(os.environ["LOSS"])
     page.beat(step, time.monotonic_ns())
     while any(peer.attempt != page.attempt or peer.step < step for peer in peers):  # as collectives would have it
         time.sleep(0.001)

@@ -41,7 +41,9 @@ def test_systemd_takes_the_unit(user: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "a b%h $HOME \"q'"
     folder.mkdir()
     (folder / "train.py").touch()
-    (folder / "job.yaml").write_text("script: train.py\njob_id: night\ngrace: 45s\nrun_dir: runs/night\n")
+    (folder / "job.yaml").write_text(
+        "script: train.py\njob_id: night\ngrace: 45s\nrun_dir: runs/night\nno_requeue_code: 93\n"
+    )
     code, unit, err = ftctl("systemd", "job.yaml", *user, cwd=folder)
     assert (code, err) == (0, "")
     words = [
@@ -53,7 +55,7 @@ def test_systemd_takes_the_unit(user: list[str], tmp_path: Path) -> None:
     assert words == [
         *(["User=root"] if user else []), "StandardOutput=journal", "SyslogIdentifier=ftlaunch",
         f'Environment="FTLAUNCH_STOP_COMMAND={manager}stop %n"', "WatchdogSec=90", "Restart=on-failure",
-        "RestartSec=10", "RestartForceExitStatus=75 143", "RestartPreventExitStatus=1 2", "TimeoutStopSec=645",
+        "RestartSec=10", "RestartForceExitStatus=75 143", "RestartPreventExitStatus=1 93 2", "TimeoutStopSec=645",
         "WantedBy=multi-user.target" if user else "WantedBy=default.target",
     ]  # fmt: skip
     if ANALYZE is None:

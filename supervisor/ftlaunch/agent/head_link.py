@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ftlaunch.agent.head.meeting_address import is_own
-from ftlaunch.agent.name_lookup import NameLookup, is_numeric
 from ftlaunch.channel.connection import BROKEN_OFF, Connection, connect
 from ftlaunch.cluster import messages
 from ftlaunch.system.loop import Clock, Loop
+from ftlaunch.system.name_lookup import NameLookup, is_numeric
 
 _PATIENCE = 5.0  # seconds for one try: a head that begins may be waiting for what an earlier one has left
 _AGAIN = 0.1  # seconds between tries; then half as long again each time, up to the next

@@ -46,6 +46,7 @@ from ftlaunch.reporting.events.failures import CallFailed
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.system import descriptor_limit, job_token, processes
 from ftlaunch.system.control_socket import Control
+from ftlaunch.system.device_names import gather_names
 from ftlaunch.system.file_thread import FileThreads
 from ftlaunch.system.helper_process import HelperProcesses
 from ftlaunch.system.signals import Signals
@@ -211,6 +212,8 @@ class _Node:
             "warnings": quick.warnings(spec),
             "topology": spec.nodes.topology or facts.gathered(spec).machine,
         }
+        if spec.metrics is not None and spec.metrics.ranks:
+            hello["devices"] = gather_names({**os.environ, **spec.launch.env}).as_dict()
         stale = spec.nodes.timeout * STALE_PART
         etcd = spec.nodes.etcd
         search = HeadSearch(starter.order, time.monotonic, this_machine(), stale, in_etcd=etcd is not None)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.regular_file import open_regular
 
 _MOST = 4096  # bytes
 
@@ -44,7 +45,7 @@ class ClaimFiles:
 
     def read(self, name: str) -> bytes:
         """See ClaimStore."""
-        with (self.folder / name).open("rb") as file:
+        with open_regular(self.folder / name) as file:
             return file.read(_MOST)
 
     def names(self) -> list[str]:

@@ -16,6 +16,7 @@ from ftlaunch.history.runs import CannotFind, Run, find, load
 from ftlaunch_contract.checkpoint import health_mark, layout, retention, verify
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.files.dirlock import CHECKPOINT_LOCK, DirLock
+from ftlaunch_contract.files.regular_file import read_regular
 from ftlaunch_contract.progress import Advance, ignore
 
 Watched = Callable[[str, int], AbstractContextManager[Advance]]
@@ -124,7 +125,7 @@ def _unfinished(step: int, path: Path) -> CatalogEntry:
 
 def _quarantined(path: Path) -> CatalogEntry:
     try:
-        why = path.with_name(f"{path.name}.why.txt").read_text().strip()
+        why = read_regular(path.with_name(f"{path.name}.why.txt")).decode(errors="replace").strip()
     except OSError:
         why = "nobody knows why"
     return CatalogEntry(layout.step_of(Path(path.stem)) or 0, path, "quarantined", why)

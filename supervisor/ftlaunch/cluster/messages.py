@@ -19,6 +19,7 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     # `slots`: rank -> steps; `lineage`: of which attempt they are; `running`: that attempt's place, processes and ends,
     # kind and step of its resume, the step to stop at and whether the agent has killed them, where its ranks run on;
     # `probe`: a port at which nobody listens any more once the agent has ended; `facts`: see membership/facts.py;
+    # `devices`: see system/device_names.py, sent where metrics of each rank are asked for;
     # `wall`: seconds since the epoch; `warnings`: of its quick check; `topology`: its failure domain; `copier`: the
     # fields of `copier`
     "hello": {

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, Protocol, TypeVar
 
+from ftlaunch.common.line_splitter import LineSplitter
 from ftlaunch.dashboard.run_state import RunState
 from ftlaunch.history.journal import TOO_LONG, parsed
 from ftlaunch.report_page.run_files import open_journal
 
 _BLOCK = 1 << 20  # bytes
 _HEAD = 200  # bytes: a file system gives the inode of a file that was deleted to the next one
-_LONGEST = 16 << 20  # bytes of a line; what is longer is passed over
 
 
 class GrowingJournal:
@@ -28,7 +28,7 @@ class GrowingJournal:
         self._file = 0, 0  # device and inode
         self._head = b""  # its first bytes, with the time at which it was begun
         self._offset = 0
-        self._rest, self._passing = b"", False  # the line that has no end yet; it is too long, and passed over
+        self._splitter = LineSplitter()
         self.files = 0
         """how many journals there were, one in the place of the other: what came before a new one counts no more"""
         self.dropped: Counter[str] = Counter()
@@ -44,7 +44,7 @@ class GrowingJournal:
             same = self._file == (found.st_dev, found.st_ino) and file.read(len(self._head)) == self._head
             if not same or found.st_size < self._offset:
                 self._file, self._offset, self._head = (found.st_dev, found.st_ino), 0, b""
-                self._rest, self._passing = b"", False
+                self._splitter = LineSplitter()
                 self.dropped.clear()
                 self.files += 1
             if len(self._head) < _HEAD:
@@ -63,12 +63,9 @@ class GrowingJournal:
         until = self._offset + most
         while self._offset < until and (block := file.read(_BLOCK)):
             self._offset += len(block)
-            *lines, rest = (self._rest + block).split(b"\n")
-            yield from lines[self._passing :]
-            too_long = len(rest) > _LONGEST
-            self.dropped[TOO_LONG] += too_long
-            self._passing = (self._passing and not lines) or too_long
-            self._rest = b"" if self._passing else rest
+            before = self._splitter.too_long
+            yield from self._splitter.split(block)
+            self.dropped[TOO_LONG] += self._splitter.too_long - before
 
     @property
     def was_read(self) -> int:

@@ -143,7 +143,10 @@ def _news(watcher: PageWatcher) -> Response:
 
 def listen(address: str, port: int) -> socket.socket:
     """A socket that listens there; port 0: one that is free. Raises OSError."""
-    family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+    try:
+        family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, f"no host can be called {address!a}") from error
     return socket.create_server((address, port), family=family, backlog=256)
 
 

@@ -16,7 +16,7 @@ from ftlaunch.health.numerics import NumericFault
 from ftlaunch.health.numerics_monitor import NumericsMonitor
 from ftlaunch.health.progress import Progress
 from ftlaunch.policy import failure_diagnosis, restart_policy
-from ftlaunch.policy.cause_kinds import DISK, DIVERGENCE, INTERNAL, NUMERICAL, RESUME_DIFFERS
+from ftlaunch.policy.cause_kinds import DISK, DIVERGENCE, INTERNAL, NUMERICAL, OF_THE_NUMBERS, RESUME_DIFFERS
 from ftlaunch.policy.failure_diagnosis import Cause, Evidence
 from ftlaunch.policy.states import Event
 from ftlaunch.ranks.group import RankGroup
@@ -100,7 +100,8 @@ class Incidents:
 
     def give_up(self, attempt: Attempt, cause: Cause, sentence: str) -> None:
         """End the job for a cause that no policy is asked about."""
-        self._conclude(attempt, cause, restart_policy.Verdict(False, 0.0, sentence, self.budget))
+        comes_again = cause.kind in OF_THE_NUMBERS
+        self._conclude(attempt, cause, restart_policy.Verdict(False, 0.0, sentence, self.budget, comes_again))
         self._context.loop.post(Event.FAILURE_FATAL)
 
     def note_internal_error(self, sentence: str) -> None:

@@ -46,6 +46,7 @@ from ftlaunch.system import descriptor_limit, processes, resources
 from ftlaunch.system.control_socket import Control
 from ftlaunch.system.gpu_activity import Gpus
 from ftlaunch.system.helper_process import HelperProcesses
+from ftlaunch.system.jobset import restart_attempt
 from ftlaunch.system.signals import Signals
 from ftlaunch.system.systemd.notify import STOP_COMMAND, ServiceManager
 from ftlaunch_contract import protocol
@@ -101,6 +102,8 @@ def _run(
         reporter.complain(limited)
     if limited := messages.limited_files(resources.most_file_bytes()):
         reporter.complain(limited)
+    if few := messages.few_descriptors(descriptor_limit.limit(), spec.launch.nproc):
+        reporter.complain(few)
     job_index.note(helpers, job.loop, spec.job_id, spec.run_dir)
     reporter.write_all()
     begun()
@@ -149,7 +152,7 @@ def tell_of_start(spec: JobSpec, workspace: Workspace, reporter: Reporter) -> in
     killed = (reached, time.monotonic() - beat) if reached >= 0 else None
     pid = os.getpid()
     told = workspace.memory_dir, pid, process_start_time(pid), killed, socket.gethostname()
-    reporter.tell(JobStarted(spec, *told, os.environ.get(STOP_COMMAND)))
+    reporter.tell(JobStarted(spec, *told, os.environ.get(STOP_COMMAND), restart_attempt(os.environ)))
     for step in workspace.checkpoints.unfinished:
         reporter.tell(CheckpointUnfinished(step))
     if page_stays := put_page_aside(spec.run_dir):
@@ -278,5 +281,7 @@ def exit_code(supervisor: Supervisor) -> int:
     if supervisor.state is JobState.DONE:
         return protocol.EXIT_DONE
     if supervisor.state is JobState.FAILED:
-        return protocol.EXIT_GIVEN_UP
+        verdict = supervisor.incidents.verdict
+        comes_again = verdict is not None and verdict.comes_again
+        return supervisor.no_requeue_code if comes_again else protocol.EXIT_GIVEN_UP
     return protocol.EXIT_STOPPED if supervisor.saving.committed == NONE else protocol.EXIT_SAVED

@@ -300,6 +300,11 @@ class Supervisor:
             return JobStopped(*told)
         return JobFailed(*told, incidents.cause, incidents.verdict, self.final_save.error, self._number)
 
+    @property
+    def no_requeue_code(self) -> int:
+        """The exit code of a job that is given up for a reason that would come again."""
+        return self._context.spec.restarts.no_requeue_code
+
     def unsaved(self) -> str:
         """The last line of a job whose newest step could not be saved; else nothing."""
         if not self.final_save.error:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ftlaunch.checkpoints import job_seed, saver
+from ftlaunch.engine.strange_files import find_strange_file
 from ftlaunch.history import runs as history
 from ftlaunch.history.journal import Journal
 from ftlaunch.memory import memory_owner
@@ -55,6 +56,7 @@ class Workspace:
         )
         with contextlib.ExitStack() as undo:
             try:
+                self._refuse_strange_files()
                 self._take_possession(undo)
                 self._clear_up()
                 self.pages = self._open_pages()
@@ -72,6 +74,14 @@ class Workspace:
                 name = error.filename or spec.run_dir
                 raise Unusable(f"cannot start: {name}: {error.strerror}") from error
             undo.pop_all()
+
+    def _refuse_strange_files(self) -> None:
+        """Raises Unusable where a FIFO or the like is in the place of a file: whoever opens it may wait for ever."""
+        spec = self.spec
+        found = find_strange_file(spec.run_dir, spec.log_dir, spec.checkpoint_dir)
+        if found is not None:
+            path, kind = found
+            raise Unusable(f"cannot start: {path} is no regular file ({kind}); remove it, or name another place")
 
     def _take_possession(self, undo: contextlib.ExitStack) -> None:
         """Make and lock the directories. undo: gives back what was taken, where something cannot be taken."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ftlaunch.health.time_limits import BOUNDS
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.regular_file import open_regular
 
 LIMITS = "limits.json"
 _VERSION = 1
@@ -22,7 +23,7 @@ def read(run_dir: Path, job_id: str) -> dict[str, float]:
     """Kind of wait -> the longest, seconds; empty where there is no file. Raises NotOurs or OSError."""
     path = run_dir / LIMITS
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = file.read(_LARGEST)
     except FileNotFoundError:
         return {}

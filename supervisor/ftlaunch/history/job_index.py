@@ -22,6 +22,7 @@ from ftlaunch.history.journal import EVENTS
 from ftlaunch.memory.living_jobs import living_jobs
 from ftlaunch.system.helper_process import HelperProcesses, WaitsForEnds, module
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.regular_file import read_regular
 
 _LOOKED_AT = 100  # notes that each new one has looked at, drawn by chance: so the index does not grow without end
 _LONGEST = 60  # seconds that this process may live: storage of an old run dir may not answer
@@ -74,7 +75,7 @@ def _files() -> Iterator[Path]:
 
 def _read(path: Path) -> KnownJob | None:
     try:
-        told = json.loads(path.read_bytes())
+        told = json.loads(read_regular(path))
         return KnownJob(str(told["job_id"]), str(told["run_dir"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

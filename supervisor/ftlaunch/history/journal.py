@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,10 +11,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ftlaunch.common.finite import without_nan
+from ftlaunch.common.line_splitter import LONGEST_LINE
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.regular_file import open_regular
 
 EVENTS = "events.jsonl"
-LONGEST_LINE = 16 << 20  # bytes: eight times what 100,000 ranks fill in one event
 TORN, TOO_LONG, STRANGE = "torn", "too long", "no event"
 """why a line is left out: a crash has torn it, it is longer than LONGEST_LINE, it is JSON and no event with a name"""
 
@@ -67,14 +66,7 @@ def encoded(event: dict[str, Any]) -> bytes:
 
 def open_journal(run_dir: Path) -> BinaryIO:
     """The journal of a run dir, for reading. Raises OSError, also where it is a FIFO, which would block."""
-    path = run_dir / EVENTS
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    kind = os.fstat(fd).st_mode
-    if not stat.S_ISREG(kind):
-        os.close(fd)
-        why = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
-        raise OSError(why, os.strerror(why) if stat.S_ISDIR(kind) else "it is no regular file", str(path))
-    return os.fdopen(fd, "rb")
+    return open_regular(run_dir / EVENTS)
 
 
 def read_events(run_dir: Path) -> list[dict[str, Any]]:

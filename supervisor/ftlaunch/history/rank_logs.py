@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ftlaunch.common.formatting import size
+from ftlaunch.common.line_splitter import LineSplitter
+from ftlaunch_contract.files.regular_file import open_regular
 
 _ATTEMPT, _RANK = re.compile(r"attempt_(\d+)"), re.compile(r"rank_(\d+)\.log")
 _PIECE = 1 << 20  # bytes
 _TAIL = 64 << 10
+_LONGEST_LINE = 16 << 20  # bytes of a line that are shown
+_CUT = b" ... (cut here: the log has the whole line)"
 
 
 def attempts(log_dir: Path) -> list[int]:
@@ -37,7 +41,7 @@ def _numbers(folder: Path, name: re.Pattern[str]) -> Iterator[int]:
 def start_of_line(path: Path, offset: int) -> int:
     """Where the line begins in which an offset lies, as far as that is within 64 KiB. Raises OSError."""
     begin = max(0, offset - _TAIL)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(begin)
         before = file.read(offset - begin)
     return begin + before.rfind(b"\n") + 1 if b"\n" in before or not begin else offset
@@ -48,23 +52,22 @@ class LogReader:
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         """offset: bytes that are passed over."""
-        self._path, self._offset, self._rest = path, offset, b""
+        self._path, self._offset = path, offset
+        self._splitter = LineSplitter(_LONGEST_LINE, _CUT)
 
     def read(self, *, last: bool = False) -> Iterator[str]:
         """Those that are whole by now; with `last` also what is behind the last line's end. Raises OSError."""
-        with self._path.open("rb", buffering=0) as file:
+        with open_regular(self._path) as file:
             while (found := data_from(file.fileno(), self._offset)) is not None:
                 begin, end = found
                 if begin > self._offset:
-                    rest, self._rest = self._rest, b""
+                    rest = self._splitter.take_rest()
                     yield from [rest.decode(errors="replace")] if rest else []
                     yield f"... {size(begin - self._offset)} are left out here, as log_max_size asks ..."
                 piece = os.pread(file.fileno(), min(_PIECE, end - begin), begin)
                 self._offset = begin + len(piece)
-                *lines, self._rest = (self._rest + piece).split(b"\n")
-                yield from (line.decode(errors="replace") for line in lines)
-        if last and self._rest:
-            rest, self._rest = self._rest, b""
+                yield from (line.decode(errors="replace") for line in self._splitter.split(piece))
+        if last and (rest := self._splitter.take_rest()):
             yield rest.decode(errors="replace")
 
 
@@ -87,7 +90,7 @@ def start_of_last_lines(path: Path, count: int) -> int:
 
     Raises OSError.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         end = file.seek(0, os.SEEK_END)
         begin = file.seek(max(0, end - _TAIL))
         tail = file.read(end - begin)

@@ -135,6 +135,8 @@ def _started(fields: Mapping[str, Any]) -> str:
         text += f"; resumed at step {fields.get('resumed')} from {fields['source']}"
         if fields.get("steps_lost") is not None:
             text += f", {_count(fields['steps_lost'], 'step')} lost"
+    if fields.get("jobset_restart"):
+        text += f"; JobSet has started the pods again ({_count(int(fields['jobset_restart']), 'restart')})"
     return text
 
 

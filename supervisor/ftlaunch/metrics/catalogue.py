@@ -32,9 +32,14 @@ ROWS = (
     MetricRow("ftlaunch_job_ended_timestamp_seconds", GAUGE, "When the job ended; there only after its end."),
     MetricRow("ftlaunch_job_runs_total", COUNTER, "Runs of the supervisor in this run dir."),
     MetricRow("ftlaunch_job_attempts_total", COUNTER, "Attempts begun, over all runs."),
+    MetricRow("ftlaunch_jobset_restart_attempt", GAUGE, "How often JobSet has started the job's pods again; there only "
+        "where JobSet has started them."),
     MetricRow("ftlaunch_goodput_seconds", GAUGE, "Wall time of the job by what it went into, over all runs; `useful` "
         "falls when steps are lost.", ("class",),
         "useful, lost, detecting, restarting, starting, stopping, down, unknown (without hooks)"),
+    MetricRow("ftlaunch_goodput_ratio", GAUGE, "Share of the wall time that made steps which count, of the whole job "
+        "and of its newest 5 minutes, hour and day; steps that were lost count against the time of the failure. Not "
+        "there without hooks.", ("over",), "job, 5m, 1h, 24h"),
     MetricRow("ftlaunch_incidents_total", COUNTER, "Incidents.", ("kind",), _KINDS),
     MetricRow("ftlaunch_restarts_total", COUNTER, "Restarts after incidents.", ("kind",), _KINDS),
     MetricRow("ftlaunch_restarts_left", GAUGE, "Restarts that the budget still allows.", ("after",),
@@ -87,5 +92,8 @@ ROWS = (
     MetricRow("ftlaunch_rank_step", GAUGE, "The newest step of a rank.", ("rank",)),
     MetricRow("ftlaunch_rank_step_duration_seconds", GAUGE, "The newest step's duration.", ("rank",)),
     MetricRow("ftlaunch_rank_beat_age_seconds", GAUGE, "Since the rank's last beat.", ("rank",)),
+    MetricRow("ftlaunch_rank_info", INFO, "Where a rank is, by the names that DCGM's exporter gives: its number is "
+        "always 1. `UUID` is of the GPU that has the rank's number on its node.",
+        ("rank", "host", "node", "pod", "namespace", "UUID")),
     MetricRow("ftlaunch_rank_slow", GAUGE, "1 while the others wait for the rank at every step, else 0.", ("rank",)),
 )  # fmt: skip

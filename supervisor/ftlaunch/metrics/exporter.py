@@ -2,7 +2,8 @@
 
 Runs as `python -m ftlaunch.metrics.exporter` with a socket as its stdin. The first message says what is asked:
 
-    {"run_dir", "port", "bind", "textfile", "ranks", "linger", "kinds": classes of the job's own fault rules}
+    {"run_dir", "port", "bind", "textfile", "ranks", "linger", "kinds": classes of the job's own fault rules,
+     "env": variables of the ranks by which their GPUs are known}
 
 What the supervisor is to tell comes back: {"url"} once the port answers, {"trouble": sentence} where something cannot
 be done, or can be done again. At the end of its stdin the exporter reads the journal once more: of a job that has ended
@@ -30,6 +31,7 @@ from ftlaunch.metrics.server import MetricsServer, WrittenPages
 from ftlaunch.policy.cause_kinds import kinds
 from ftlaunch.spec.parsing import rule_parser
 from ftlaunch.system.descriptors import is_readable
+from ftlaunch.system.device_names import gather_names
 
 _EVERY = 1.0  # seconds between two readings
 _SHARE = 0.01  # of a core, what reading may take: of many ranks it is done less often then
@@ -44,7 +46,8 @@ class Exporter:
     def __init__(self, link: socket.socket, asked: dict[str, Any]) -> None:
         """link: to the supervisor."""
         self._link, self._asked = link, asked
-        self._sources = Sources(Path(asked["run_dir"]), sorted(kinds(rule_parser.builtin(), asked["kinds"])))
+        names = gather_names({**os.environ, **asked["env"]})
+        self._sources = Sources(Path(asked["run_dir"]), sorted(kinds(rule_parser.builtin(), asked["kinds"])), names)
         self._supervisor = psutil.Process(os.getppid())
         self._me = psutil.Process()
         self._cost = 0.0  # processor seconds of the newest reading

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from ftlaunch.history.journal import EVENTS
+from ftlaunch.common.line_splitter import LineSplitter
+from ftlaunch.history.journal import open_journal
 from ftlaunch.metrics.line_check import sound
 
 _BLOCK = 1 << 20
@@ -18,28 +18,31 @@ class JournalTail:
     """Of one run dir."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._path = run_dir / EVENTS
-        self._file: int | None = None
-        self._rest = b""
-        self.skipped = 0
-        """lines that were passed over: torn by a crash, no event, or with a value of a type that nobody awaits"""
+        self._run_dir = run_dir
+        self._file: BinaryIO | None = None
+        self._splitter = LineSplitter()
+        self._nonsense = 0
+
+    @property
+    def skipped(self) -> int:
+        """Lines that were passed over: torn by a crash, too long, no event, or with a value of an unknown type."""
+        return self._nonsense + self._splitter.too_long
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """The events since the last call. Raises OSError; what was read until then is not lost."""
         if self._file is None:
-            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        while block := os.read(self._file, _BLOCK):
-            *whole, self._rest = (self._rest + block).split(b"\n")
-            for line in whole:
+            self._file = open_journal(self._run_dir)
+        while block := self._file.read(_BLOCK):
+            for line in self._splitter.split(block):
                 if (event := _event(line)) is not None:
                     yield event
                 else:
-                    self.skipped += bool(line.strip())
+                    self._nonsense += bool(line.strip())
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            os.close(self._file)
+            self._file.close()
             self._file = None
 
 

@@ -25,6 +25,7 @@ _NUMBERS: Mapping[str, tuple[str, ...]] = {
 }
 # The same, or null.
 _NUMBERS_OR_NULL: Mapping[str, tuple[str, ...]] = {
+    "job_started": ("jobset_restart",),
     "attempt_started": ("seconds",),
     "attempt_adopted": ("seconds",),
     "resumed": ("seconds", "steps_lost"),

@@ -1,4 +1,4 @@
-"""The supervisor's end of the exporter and of the tracer: starts them, hears them, starts another for one that dies.
+"""The supervisor's end of exporter, tracer and reporter: starts them, hears them, starts another for one that dies.
 
 It hands them nothing but where the run dir is: they read for themselves. So neither can hold up the job, whatever
 becomes of it.
@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ftlaunch.reporting.events.base import JobEvent, Note
 from ftlaunch.reporting.events.job import MetricsServed, OutletEnded
 from ftlaunch.spec.job_spec import JobSpec
+from ftlaunch.system import device_names
+from ftlaunch.system.descriptors import is_readable
 from ftlaunch.system.helper_process import DEVNULL, HelperProcess, HelperProcesses, module
 
 _FIRST, _MOST = 1.0, 60.0  # seconds until one that has died is started again: doubled each time
 _SOUND = 300.0  # one that has lived so long has not failed to start
+_REPORTS = "progress"
+_TRAINER = {
+    "url": "KUBEFLOW_TRAINER_SERVER_URL", "ca_cert": "KUBEFLOW_TRAINER_SERVER_CA_CERT",
+    "token": "KUBEFLOW_TRAINER_SERVER_TOKEN",
+}  # fmt: skip
+"""what Kubeflow's Trainer gives to each pod of a TrainJob whose status it takes"""
+_LAST_REPORT = 5.0  # seconds that the reporter may take for the end of the job
 _TRIES = 5  # deaths in a row after which there is no other
 
 
@@ -36,7 +47,7 @@ class Waits(Protocol):
 
 
 class Outlets:
-    """The exporter and the tracer of a job, where they are asked for."""
+    """The exporter, the tracer and the reporter of a job, where they are asked for."""
 
     def __init__(
         self, helpers: HelperProcesses, spec: JobSpec, loop: Waits, tell: Callable[[JobEvent], None],
@@ -47,9 +58,16 @@ class Outlets:
         self._watched = [_Outlet(what, program, asked, *around) for what, program, asked in _asked(spec)]
 
     def close(self) -> None:
-        """The job is over and its journal says so: they may show the end. They are not waited for."""
+        """The job is over and its journal says so: they may show the end.
+
+        The reporter is waited for, some seconds at most: with the supervisor its pod ends, and all that runs in it.
+        """
         for outlet in self._watched:
             outlet.close()
+        until = time.monotonic() + _LAST_REPORT
+        for outlet in self._watched:
+            if outlet.what == _REPORTS:
+                outlet.wait_for_end(until)
 
 
 def _asked(spec: JobSpec) -> list[tuple[str, str, dict[str, Any]]]:
@@ -57,8 +75,12 @@ def _asked(spec: JobSpec) -> list[tuple[str, str, dict[str, Any]]]:
     if (metrics := spec.metrics) is not None:
         kinds = sorted({rule.kind for rule in spec.restarts.fault_rules})
         textfile = None if metrics.textfile is None else str(metrics.textfile)
-        asked = {"run_dir": str(spec.run_dir), **vars(metrics), "textfile": textfile, "kinds": kinds}
+        env = {name: value for name, value in spec.launch.env.items() if name in device_names.VARIABLES}
+        asked = {"run_dir": str(spec.run_dir), **vars(metrics), "textfile": textfile, "kinds": kinds, "env": env}
         found.append(("metrics", "ftlaunch.metrics.exporter", asked))
+    trainer = {name: os.environ.get(variable, "") for name, variable in _TRAINER.items()}
+    if spec.trainjob_status == "auto" and all(trainer.values()):
+        found.append((_REPORTS, "ftlaunch.metrics.trainjob_reporter", {"run_dir": str(spec.run_dir), **trainer}))
     if spec.traces is not None:
         asked = {"run_dir": str(spec.run_dir), "endpoint": spec.traces.endpoint}
         found.append(("traces", "ftlaunch.metrics.traces.tracer", asked))
@@ -66,13 +88,13 @@ def _asked(spec: JobSpec) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 class _Outlet:
-    """One of the two."""
+    """One of them."""
 
     def __init__(
         self, what: str, program: str, asked: Mapping[str, Any], helpers: HelperProcesses, loop: Waits,
         tell: Callable[[JobEvent], None], clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._what, self._program, self._asked = what, program, asked
+        self.what, self._program, self._asked = what, program, asked
         self._helpers, self._loop, self._tell, self._clock = helpers, loop, tell, clock
         self._process: HelperProcess | None = None
         self._link: socket.socket | None = None
@@ -133,12 +155,23 @@ class _Outlet:
         now = self._clock()
         self._deaths = 1 if now - self._began > _SOUND else self._deaths + 1
         again = min(_FIRST * 2 ** (self._deaths - 1), _MOST) if self._deaths < _TRIES else None
-        self._tell(OutletEnded(self._what, why, again))
+        self._tell(OutletEnded(self.what, why, again))
         if again is not None:
-            self._loop.call_at(now + again, f"start {self._what}", self._start)
+            self._loop.call_at(now + again, f"start {self.what}", self._start)
 
     def close(self) -> None:
         """Hang up."""
         if self._link is not None:
             with contextlib.suppress(OSError):  # it has died since
                 self._link.shutdown(socket.SHUT_WR)
+
+    def wait_for_end(self, until: float) -> None:
+        """Wait until it has ended, or until a monotonic moment; what it says meanwhile is told."""
+        while self._link is not None and is_readable(self._link, max(until - time.monotonic(), 0.0)):
+            try:
+                message = self._link.recv(1 << 16)
+            except OSError:
+                return
+            if not message:
+                return
+            self._tell(Note(json.loads(message)["trouble"]))

@@ -10,14 +10,18 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from ftlaunch.history.goodput_shares import Goodput
 from ftlaunch.metrics.journal_tail import JournalTail
 from ftlaunch.metrics.tally import Tally
 from ftlaunch.system.control_socket import SOCKET, ask
+from ftlaunch.system.device_names import DeviceNames
 from ftlaunch_contract.pages.page import Page, open_pages
+from ftlaunch_contract.pages.words import ENDLESS
 from ftlaunch_contract.protocol import Phase
 
 _PATIENCE = 1.0  # seconds that the supervisor may take to answer
@@ -38,6 +42,10 @@ class RankReading(NamedTuple):
     """optimizer steps seen, in a script without attach()"""
     resumed: int
     """the step that it has resumed at"""
+    total: int = 0
+    """steps that its loop is to make; 0: it has not said"""
+    loss: float = nan
+    """as the script has told it last"""
 
 
 @dataclass(frozen=True)
@@ -48,13 +56,15 @@ class JobReading:
     now: float
     """of the epoch"""
     mono: float
-    seconds: Mapping[str, float]
+    goodput: Goodput
     status: Mapping[str, Any] | None
     """the supervisor's answer; None: it has not answered"""
     nodes: Sequence[Mapping[str, Any]] | None
     """None: the job has one node"""
     ranks: Sequence[RankReading]
     """those that report in the newest attempt"""
+    devices: DeviceNames
+    """of this node, which has all ranks where `nodes` is None"""
     progressed: float | None
     """monotonic: when all ranks had completed a new step, in this attempt or an earlier one of this run of the
     supervisor; None: there was none yet"""
@@ -63,6 +73,12 @@ class JobReading:
     def completed(self) -> int:
         """The newest step that all ranks have completed; -1: not known."""
         return min((rank.step for rank in self.ranks), default=-1) if not self.phases[SILENT] else -1
+
+    @property
+    def total_steps(self) -> int | None:
+        """The steps that the job is to make; None where it does not say, or does not know."""
+        total = min((rank.total for rank in self.ranks), default=0)
+        return total if 0 < total < ENDLESS else None
 
     @property
     def asked(self) -> int:
@@ -98,8 +114,9 @@ class JobReading:
 class Sources:
     """Where readings are gathered, of one run dir."""
 
-    def __init__(self, run_dir: Path, kinds: Sequence[str]) -> None:
-        """kinds: that incidents may have."""
+    def __init__(self, run_dir: Path, kinds: Sequence[str], devices: DeviceNames) -> None:
+        """kinds: that incidents may have. devices: of this node."""
+        self._devices = devices
         self.tally = Tally(kinds)
         self._tail = JournalTail(run_dir)
         self._start: Mapping[str, Any] | None = None  # the run whose pages are mapped
@@ -123,7 +140,7 @@ class Sources:
         ranks = [] if over else self._read_pages()
         now, mono = time.time(), time.monotonic()
         listed = None if nodes is None else nodes.get("nodes")
-        reading = JobReading(tally, now, mono, tally.seconds(now), status, listed, ranks, None)
+        reading = JobReading(tally, now, mono, tally.goodput(now, mono), status, listed, ranks, self._devices, None)
         return reading if over else self._with_progress(reading)
 
     def close(self) -> None:
@@ -180,4 +197,7 @@ class Sources:
 
 def _read_page(rank: int, page: Page) -> RankReading:
     beat, resumed = page.beat_ns / 1e9, page.resumed[1]
-    return RankReading(rank, page.step, page.step_seconds, beat, page.phase, page.seen_steps, resumed)
+    return RankReading(
+        rank=rank, step=page.step, step_seconds=page.step_seconds, beat=beat, phase=page.phase, seen=page.seen_steps,
+        resumed=resumed, total=page.total_steps, loss=page.loss,
+    )  # fmt: skip

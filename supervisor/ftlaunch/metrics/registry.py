@@ -19,6 +19,7 @@ from ftlaunch.metrics.catalogue import COUNTER, HISTOGRAM, INFO, ROWS
 from ftlaunch.metrics.reading import JobReading
 from ftlaunch.metrics.tally import FAULTS, RESULTS, WHYS, Distribution
 from ftlaunch.policy.states import JobState
+from ftlaunch.system.device_names import read_names
 
 _ROWS = {row.name: row for row in ROWS}
 Values = Mapping[tuple[str, ...], float]
@@ -85,7 +86,8 @@ def _of_job(reading: JobReading) -> dict[str, Values]:
     found: dict[str, Values] = {
         "ftlaunch_supervisor_answers": {(): float(status is not None)},
         "ftlaunch_job_started_timestamp_seconds": {(): tally.started_at},
-        "ftlaunch_goodput_seconds": {(name,): value for name, value in reading.seconds.items()},
+        "ftlaunch_goodput_seconds": {(name,): value for name, value in reading.goodput.seconds.items()},
+        "ftlaunch_goodput_ratio": {(over,): share for over, share in reading.goodput.shares.items()},
         "ftlaunch_ranks_asked": {(): reading.asked},
         "ftlaunch_restarts_left": {(after,): left for after, left in tally.left.items()},
     }
@@ -124,6 +126,8 @@ def _of_journal(reading: JobReading) -> dict[str, Values]:
         "ftlaunch_storage_answers": {(): float(tally.storage_answers)},
         "ftlaunch_notices_total": {(result,): tally.notices[result] for result in ("delivered", "failed")},
     }
+    if tally.jobset_restart is not None:
+        found["ftlaunch_jobset_restart_attempt"] = {(): tally.jobset_restart}
     if tally.committed_at:
         found["ftlaunch_checkpoint_committed_timestamp_seconds"] = {(): tally.committed_at}
     return found
@@ -161,7 +165,19 @@ def _by_rank(reading: JobReading) -> dict[str, Values]:
         "ftlaunch_rank_step_duration_seconds": {(str(rank.rank),): rank.step_seconds for rank in ranks},
         "ftlaunch_rank_beat_age_seconds": {(str(rank.rank),): max(reading.mono - rank.beat, 0.0) for rank in ranks},
         "ftlaunch_rank_slow": {(str(rank.rank),): float(rank.rank in slow) for rank in ranks},
+        "ftlaunch_rank_info": dict.fromkeys(_places(reading), 1),
     }
+
+
+def _places(reading: JobReading) -> Iterator[tuple[str, ...]]:
+    """The labels of `ftlaunch_rank_info`, of the ranks that are placed."""
+    nodes = [(reading.devices, range(reading.asked))]
+    if reading.nodes is not None:
+        nodes = [(read_names(node.get("devices")), node["ranks"]) for node in reading.nodes]
+    for names, ranks in nodes:
+        told = tuple(map(_label, (names.host, names.node, names.pod, names.namespace)))
+        for local_rank, rank in enumerate(ranks):
+            yield (str(rank), *told, _label(names.gpu(local_rank)))
 
 
 def _distributions(reading: JobReading) -> dict[str, Distribution]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import socket
 import threading
@@ -16,8 +17,8 @@ from prometheus_client.exposition import gzip_accepted
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector, CollectorRegistry
 
-_MOST = 16  # scrapes at once; more are refused
-_SLOW = 10.0  # seconds that a client may take
+_MOST = 16  # scrapes at once: beyond that the oldest is hung up on for a new one
+_SLOW = 10.0  # seconds that a client may take for its request, and for taking the page
 _PATH = "/metrics"
 _Request = socket.socket | tuple[bytes, socket.socket]
 
@@ -78,6 +79,41 @@ class WrittenPages:
         return page
 
 
+class _OpenScrapes:
+    """The connections that are being served, the oldest first, each with the time at which it came (monotonic).
+
+    A limit for each read alone would let a client stay for ever that sends a byte now and then.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._came: dict[socket.socket, float] = {}
+
+    def add(self, connection: socket.socket, now: float) -> None:
+        """Note a connection; where there are too many, end the oldest."""
+        with self._lock:
+            if len(self._came) >= _MOST:
+                self._end(next(iter(self._came)))
+            self._came[connection] = now
+
+    def remove(self, connection: socket.socket) -> None:
+        """Forget a connection that is about to be closed."""
+        with self._lock:
+            self._came.pop(connection, None)
+
+    def end_those_before(self, moment: float) -> None:
+        """End the connections that came before a moment."""
+        with self._lock:
+            for connection in [one for one, came in self._came.items() if came < moment]:
+                self._end(connection)
+
+    def _end(self, connection: socket.socket) -> None:
+        """Have the thread that serves a connection see its end; closing the descriptor is left to that thread."""
+        del self._came[connection]
+        with contextlib.suppress(OSError):  # the client has gone
+            connection.shutdown(socket.SHUT_RDWR)
+
+
 class MetricsServer(ThreadingMixIn, TCPServer):
     """Serves `pages` in threads of its own."""
 
@@ -88,7 +124,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     def __init__(self, address: str, port: int, pages: WrittenPages) -> None:
         """Listen. Raises OSError."""
         self.pages = pages
-        self._free = threading.BoundedSemaphore(_MOST)
+        self._scrapes = _OpenScrapes()
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         super().__init__((address, port), _Scrape)
         host = f"[{address}]" if ":" in address else address
@@ -96,18 +132,23 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         threading.Thread(target=self.serve_forever, name="ftlaunch-metrics", daemon=True).start()
 
     def process_request(self, request: _Request, client_address: object) -> None:
-        """Serve a connection in a thread, if not too many are being served."""
-        if self._free.acquire(blocking=False):
+        """Serve a connection in a thread; clients that are slow make room for it."""
+        assert isinstance(request, socket.socket)
+        self._scrapes.add(request, time.monotonic())
+        try:
             super().process_request(request, client_address)
-        else:
+        except RuntimeError:  # no thread can be started
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: _Request, client_address: object) -> None:
-        """In that thread."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+    def shutdown_request(self, request: _Request) -> None:
+        """Hang up, at the end of a scrape."""
+        assert isinstance(request, socket.socket)
+        self._scrapes.remove(request)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Hang up on clients that have taken too long; called about twice a second."""
+        self._scrapes.end_those_before(time.monotonic() - _SLOW)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has gone, or was too slow: nobody need be told."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ftlaunch.history import goodput
+from ftlaunch.history.goodput_shares import Goodput, goodput_of
 from ftlaunch.history.story import CLASSES
 from ftlaunch.history.timeline import Moment, moments
 
@@ -82,6 +83,12 @@ class Tally:
         self._told: list[Line] = []  # what a story's times are told from
         self._line: list[Moment] | None = None  # the same on one time line
 
+    @property
+    def jobset_restart(self) -> int | None:
+        """How often JobSet has started the job again; None where JobSet has not started it."""
+        told = None if self.start is None else self.start.get("jobset_restart")
+        return None if told is None else int(told)
+
     def hear(self, line: Line) -> None:
         """Take a line of the journal; one that is no event of ours is passed over."""
         name = line.get("event")
@@ -102,14 +109,28 @@ class Tally:
             told.pop()
         told.append(line)
 
-    def seconds(self, now: float) -> dict[str, float]:
-        """Wall time by what it went into, until `now` (of the epoch) or the job's end."""
+    def seconds(self, now: float) -> Mapping[str, float]:
+        """Return the wall time by what it went into, in seconds, until now (of the epoch) or the job's end."""
+        return self.goodput(now).seconds
+
+    def goodput(self, now: float, mono: float | None = None) -> Goodput:
+        """Return what the wall time went into, until now or the job's end.
+
+        Args:
+            now: seconds of the epoch. It counts only where `mono` does not.
+            mono: the monotonic clock of the machine whose supervisor writes the journal, where it is known: with it, a
+                wall clock that is set forward or back while the job runs changes nothing.
+        """
         if self._line is None:
             self._line = moments(self._told)
         if not self._line:
-            return dict.fromkeys(CLASSES, 0.0)
-        until = [] if self.state else [Moment(max(now, self._line[-1].wall), "now", self.attempt, {})]
-        return goodput.tell([*self._line, *until]).seconds
+            return Goodput(dict.fromkeys(CLASSES, 0.0), {})
+        newest = self._line[-1]
+        since_newest = now - newest.wall if mono is None else mono - float(newest.fields["mono"])
+        if mono is not None and since_newest < 0:  # the machine was started again since
+            since_newest = now - newest.wall
+        until = [] if self.state else [Moment(newest.wall + max(since_newest, 0.0), "now", self.attempt, {})]
+        return goodput_of([*self._line, *until])
 
     def _count(self, where: Counter[str], kind: object) -> None:
         where[str(kind) if kind in self.kinds else OTHER] += 1

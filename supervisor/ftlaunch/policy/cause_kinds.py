@@ -14,6 +14,15 @@ NUMERICAL = "numerical"
 RESUME = "resume"
 RESUME_DIFFERS = "resume-differs"
 SLOW = "slow"
+OF_THE_MACHINE = frozenset(
+    {
+        "comm", "comm-timeout", DISK, "gpu", "gpu-memory", "hang", "host-memory", "killed", NODE_LOST,
+        "port", "preempted", SLOW, "spawn",
+    }
+)  # fmt: skip
+"""kinds of failures that may stay away on other machines, or at another time, however often they came here"""
+OF_THE_NUMBERS = frozenset({DIVERGENCE, NUMERICAL, RESUME_DIFFERS})
+"""kinds of failures that somebody has to look at before the job is started again"""
 WITHOUT_RULE = frozenset(
     {DISK, DIVERGENCE, INTERNAL, NODE_LOST, NUMERICAL, RESUME, RESUME_DIFFERS, SLOW, UNKNOWN.kind, *HOWS}
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ftlaunch.common.durations import format_duration
+from ftlaunch.policy.cause_kinds import OF_THE_MACHINE
 from ftlaunch.policy.failure_diagnosis import AT_START, Cause
 
 # Tries outside the budget when a port is taken between choosing and binding it: that is nobody's failure.
@@ -89,6 +90,8 @@ class Verdict:
     delay: float  # seconds
     sentence: str
     budget: Budget
+    comes_again: bool = False
+    """the job is given up for a reason that another start, on whatever machines, would not mend"""
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,8 @@ def judge(
     budget = budget.noting(cause, progressed=progressed, now=now, step=step)
     why_not = _why_not(cause, budget, policy)
     if why_not:
-        return Verdict(False, 0.0, f"{cause.sentence}; {why_not}", budget)
+        comes_again = cause.kind not in OF_THE_MACHINE and bool(_would_repeat(cause, budget))
+        return Verdict(False, 0.0, f"{cause.sentence}; {why_not}", budget, comes_again)
     wait = policy == "by-cause" and cause.action == "wait"
     delay = backoff.longest(random) if wait else backoff.delay(budget.in_a_row, random)
     spent = budget.spending(cause, now=now, step=step)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from ftlaunch.ranks.log_files import open_log, tail
+from ftlaunch.ranks.log_files import length_to_append_to, open_log, tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.script_imports import imported_by
 from ftlaunch.system.file_thread import FileThread
@@ -252,6 +252,7 @@ class Warm:
     def _open_log(self) -> int:
         """Raises OSError."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        length_to_append_to(self._log)
         return open_log(self._log)
 
     def _without(self, reason: str, *, quiet: bool = False) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from ftlaunch.ranks.log_files import tail
 from ftlaunch.system.file_thread import PATIENCE, FileThread
+from ftlaunch_contract.files.regular_file import read_regular
 
 _EACH = 0.001
 """seconds of patience more for each rank"""
+_LONGEST_ERROR = 64 << 20  # bytes of an exception that `@record` has left
 _LONGEST = 2.0
 """seconds of patience at most: agents wait for their head no longer"""
 
@@ -70,7 +72,7 @@ def _read(sought: Sought, *, must_read: bool) -> Leavings:
 
 def _read_json(path: Path) -> Mapping[str, object] | None:
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(read_regular(path, _LONGEST_ERROR))
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None

@@ -18,7 +18,7 @@ from ftlaunch.ranks.activity_monitor import ActivityMonitor
 from ftlaunch.ranks.fork_client import ForkOrder, Warm
 from ftlaunch.ranks.group import Exited
 from ftlaunch.ranks.leavings import Sought, read_leavings
-from ftlaunch.ranks.log_files import log_path, open_log, size
+from ftlaunch.ranks.log_files import length_to_append_to, log_path, open_log
 from ftlaunch.ranks.logs.log_marks import LogMarks
 from ftlaunch.ranks.rank import Rank, SpawnFailed
 from ftlaunch.ranks.view import RankView
@@ -149,7 +149,7 @@ class LocalRanks:
         """Remove what an earlier run has left of errors; return how long each log is. Raises OSError."""
         for number in orders:
             environment.error_file(self._around.spec, self.attempt, number).unlink(missing_ok=True)
-        return {number: size(order.log) for number, order in orders.items()}
+        return {number: length_to_append_to(order.log) for number, order in orders.items()}
 
     def _start_plainly(self, number: int, argv: Sequence[str], order: ForkOrder) -> processes.RankProcess:
         """Start a rank as a program. Raises OSError."""
@@ -306,4 +306,4 @@ def _failing_at(rank: int, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SpawnFailed(rank, f"{what}: {error.strerror}") from error
+        raise SpawnFailed(rank, f"{error.filename or what}: {error.strerror}") from error

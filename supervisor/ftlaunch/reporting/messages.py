@@ -12,6 +12,9 @@ from ftlaunch.policy.restart_policy import Budget
 from ftlaunch.spec.job_spec import JobSpec
 
 PREFIX = "ftlaunch: "
+_DESCRIPTORS = 64
+_DESCRIPTORS_A_RANK = 4
+"""what a supervisor has open at most: about 20, 2 for each rank, and clients; with room for a restart"""
 
 
 def opening(spec: JobSpec, run_dir: Path) -> str:
@@ -91,6 +94,21 @@ def limited_files(most: int | None) -> str:
     return (
         f"no file may be longer than {size(most)} here (`ulimit -f`): what a rank prints beyond that is lost, and"
         " larger snapshots and checkpoints cannot be written; `ulimit -f unlimited` lifts the limit"
+    )
+
+
+def few_descriptors(most: int | None, ranks: int) -> str:
+    """Say what a low limit on open descriptors means; empty where there are enough.
+
+    most: descriptors that this process may have; None without a limit. ranks: those that it is told of one by one: the
+    ranks of one machine, or the nodes of a job of several.
+    """
+    wanted = _DESCRIPTORS + _DESCRIPTORS_A_RANK * ranks
+    if most is None or most >= wanted:
+        return ""
+    return (
+        f"only {most} descriptors may be open here, and the limit cannot be raised (`ulimit -Hn`): this job wants"
+        f" {wanted}; what finds none is said, and tried again, and ranks for which there are none cannot be started"
     )
 
 

@@ -18,6 +18,7 @@ from ftlaunch.common.formatting import printable
 from ftlaunch.history.rank_logs import data_from
 from ftlaunch.system.systemd.journald import LONGEST, Priority, harmless, leads_to_journal, with_priority
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.regular_file import open_regular
 
 _POLL = 0.2  # seconds between looks at the files: soon enough for a reader
 _CUTTING = 0.2  # seconds that the thread has to see how long the files are
@@ -76,7 +77,7 @@ class _Followed:
         try:
             if self.path.stat().st_size <= self.offset:  # in most looks, and opening it would cost ten times as much
                 return b""
-            with self.path.open("rb", buffering=0) as file:
+            with open_regular(self.path) as file:
                 found = data_from(file.fileno(), self.offset)  # behind a hole, where log_max_size has made one
                 if found is None:
                     return b""

@@ -68,6 +68,8 @@ class RestartSpec:
     """times in a row; 0 is off"""
     max_without_progress: int = default("max_without_progress")
     """restarts in a row; 0 is off"""
+    no_requeue_code: int = default("no_requeue_code")
+    """exit code of a job given up for a reason that would come again elsewhere"""
     restart_window: float | None = default("restart_window")
     """None is off"""
     refill_after: int = default("refill_after")
@@ -164,6 +166,8 @@ class JobSpec:
     """None: there are none"""
     traces: TracesSpec | None = None
     """None: there are none"""
+    trainjob_status: str = default("trainjob_status")
+    """auto or off"""
     log_max_size: int | None = default("log_max_size")
     """bytes; None is off"""
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ftlaunch.common.durations import parse_duration
 from ftlaunch.common.rates import parse_rate
 from ftlaunch.spec.errors import RefusedError
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_SAVED, EXIT_USAGE
 
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
@@ -67,6 +68,14 @@ def whole(least: int, most: int = 2**31 - 1) -> Callable[[object], int]:
         return int(value)
 
     return parse
+
+
+def exit_code(raw: object) -> int:
+    """An exit code of a job that is given up: none that has another meaning, or that a shell takes for a signal."""
+    code = whole(1, 125)(raw)
+    if code in (EXIT_USAGE, EXIT_BUG, EXIT_SAVED):
+        raise RefusedError
+    return code
 
 
 def number(raw: object) -> float:

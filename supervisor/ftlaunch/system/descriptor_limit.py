@@ -14,7 +14,7 @@ _inherited: tuple[int, int] | None = None
 
 
 def raise_limit() -> None:
-    """Raise this process's limit as far as it may; one that cannot be raised stays as it is."""
+    """Raise this process's limit as far as it may; one that cannot be raised stays as it is: ask `limit` what it is."""
     global _inherited  # noqa: PLW0603 - a process has one limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
@@ -23,6 +23,12 @@ def raise_limit() -> None:
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         _inherited = (soft, hard)
+
+
+def limit() -> int | None:
+    """Return how many descriptors this process may have; None where there is no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def restore_limit() -> None:

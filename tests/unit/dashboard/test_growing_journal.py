@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ftlaunch.common.line_splitter import LineSplitter
 from ftlaunch.dashboard import growing_journal
 from ftlaunch.dashboard.growing_journal import FollowedJournal, GrowingJournal
 
@@ -78,7 +79,7 @@ def test_another_journal_in_the_same_inode_is_another_one(tmp_path: Path) -> Non
 
 def test_a_line_that_is_too_long_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing_journal, "_BLOCK", 10)
-    monkeypatch.setattr(growing_journal, "_LONGEST", 100)
+    monkeypatch.setattr(growing_journal, "LineSplitter", lambda: LineSplitter(100))
     tail = GrowingJournal(tmp_path)
     append(tmp_path, b'{"event": "progress", "step": 0, "x": "', b"y" * 1000)
     assert steps(tail) == []
@@ -142,7 +143,7 @@ def test_a_first_resume_has_all_heard_again(tmp_path: Path) -> None:
 
 def test_lines_that_hold_no_event_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing_journal, "_BLOCK", 10)
-    monkeypatch.setattr(growing_journal, "_LONGEST", 100)
+    monkeypatch.setattr(growing_journal, "LineSplitter", lambda: LineSplitter(100))
     tail = GrowingJournal(tmp_path)
     append(tmp_path, line(1), b"{torn\n", b"\n", b"[1]\n", b'{"event": 1}\n', b"x" * 1000, b"\n", line(2), b'{"ev')
     assert steps(tail) == [1, 2]

@@ -185,3 +185,14 @@ def test_status_of_a_rank_that_has_not_attached() -> None:
               "committed": -1, "in_memory": -1, "ranks": [rank]}  # fmt: skip
     assert "41 seen" in status_lines(answer)[-1]
     assert "41 seen" not in status_lines(answer | {"ranks": [rank | {"step": 3}]})[-1]
+
+
+def test_a_start_by_jobset_says_how_often_jobset_has_started_the_pods() -> None:
+    for told, said in (
+        (2, "started; JobSet has started the pods again (2 restarts)"),
+        (0, "started"),
+        (None, "started"),
+    ):
+        events = journal({"s": 0, "event": "job_started", "job_id": "j", "ranks": 2, "jobset_restart": told})
+        [line] = [line for line in report_lines(tell(moments(events))) if "started" in line]
+        assert line.strip().endswith(f"  {said}")

@@ -18,6 +18,7 @@ from ftlaunch.metrics.line_check import sound
 from ftlaunch.metrics.reading import Sources
 from ftlaunch.metrics.registry import ReadingCollector
 from ftlaunch.metrics.traces.phases import RestartPhases
+from ftlaunch.system.device_names import DeviceNames
 
 STAMP = {"t": "2031-01-02T03:04:05.000Z", "mono": 5.0, "attempt": 0}
 LINES: dict[str, dict[str, Any]] = {
@@ -71,7 +72,7 @@ def page_of(journal: list[bytes]) -> bytes:
     """What metrics say of a journal; its restarts are made traces of as well."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / EVENTS).write_bytes(b"".join(line + b"\n" for line in journal))
-        sources = Sources(Path(folder), ("killed",))
+        sources = Sources(Path(folder), ("killed",), DeviceNames("", "", "", "", ()))
         page = generate_latest(ReadingCollector(sources.read(), {}, by_rank=True))
         phases, tail = RestartPhases(), JournalTail(Path(folder))
         for line in tail.lines():

@@ -11,6 +11,7 @@ import pytest
 
 from ftlaunch.history.journal import EVENTS
 from ftlaunch.metrics.reading import JobReading, Sources
+from ftlaunch.system.device_names import DeviceNames
 
 
 def read(run_dir: Path, *lines: dict[str, Any], ago: float = 60.0) -> JobReading:
@@ -20,7 +21,7 @@ def read(run_dir: Path, *lines: dict[str, Any], ago: float = 60.0) -> JobReading
         for number, line in enumerate(lines):
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(begin + number))
             file.write(json.dumps({"t": f"{stamp}.000Z", "mono": number, "attempt": 0, **line}) + "\n")
-    sources = Sources(run_dir, ())
+    sources = Sources(run_dir, (), DeviceNames("", "", "", "", ()))
     found = sources.read()
     sources.close()
     return found

@@ -9,14 +9,18 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ftlaunch.history.goodput_shares import Goodput
 from ftlaunch.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, INFO, ROWS
 from ftlaunch.metrics.reading import PHASES, JobReading, RankReading
 from ftlaunch.metrics.registry import ReadingCollector
 from ftlaunch.metrics.tally import Tally
+from ftlaunch.system.device_names import DeviceNames
 from ftlaunch_contract.protocol import Phase
 
 START = {"t": "2031-01-02T03:04:05.000Z", "mono": 0.0, "attempt": 0, "event": "job_started", "job_id": 'a"b\n',
          "ranks": 3, "host": "h", "run_dir": "/r", "max_restarts": 3, "max_hang_restarts": 3}  # fmt: skip
+DEVICES = DeviceNames("h", "n", "p", "space", ("GPU-0", "GPU-1"))
+GOODPUT = Goodput({"useful": 5.0}, {"job": 0.5, "5m": 0.25})
 STATUS = {"state": "last gasp", "committed": 7, "in_memory": 9, "ranks_alive": 2}
 
 
@@ -24,8 +28,8 @@ def reading(ranks: int = 2, status: dict[str, Any] | None = STATUS, **more: Any)
     tally = Tally(("hang",))
     tally.hear(START)
     seen = [RankReading(rank, 10 + rank, 0.5 + rank, 90.0 + rank, Phase.TRAIN, 0, 0) for rank in range(ranks)]
-    return JobReading(**{"tally": tally, "now": 1e9, "mono": 100.0, "seconds": {"useful": 5.0}, "status": status,
-                         "nodes": None, "ranks": seen, "progressed": 95.0, **more})  # fmt: skip
+    return JobReading(**{"tally": tally, "now": 1e9, "mono": 100.0, "goodput": GOODPUT, "status": status,
+                         "nodes": None, "ranks": seen, "devices": DEVICES, "progressed": 95.0, **more})  # fmt: skip
 
 
 def told(found: JobReading, *, by_rank: bool = True) -> dict[str, dict[tuple[str, ...], float]]:
@@ -51,6 +55,42 @@ def test_what_is_known_is_told() -> None:
     states = page["ftlaunch_job_state"]
     assert (states["last_gasp",], sum(states.values()), len(states)) == (1, 1, 16)
     assert page["ftlaunch_incidents_total"] == {("hang",): 0, ("other",): 0}, "a counter is there before it counts"
+
+
+def test_the_share_of_useful_time_is_told_of_the_job_and_of_its_newest_hours() -> None:
+    assert told(reading())["ftlaunch_goodput_ratio"] == {("job",): 0.5, ("5m",): 0.25}
+
+
+def test_a_rank_is_told_by_the_names_of_its_pod_and_its_gpu() -> None:
+    """A third rank has no GPU that is known; on several nodes each node tells its own."""
+    page = told(reading(ranks=2))["ftlaunch_rank_info"]
+    names = {"host": "h", "node": "n", "pod": "p", "namespace": "space"}
+    assert [dict(one) for one in rank_labels(reading())] == [
+        {**names, "rank": "0", "UUID": "GPU-0"},
+        {**names, "rank": "1", "UUID": "GPU-1"},
+        {**names, "rank": "2", "UUID": ""},
+    ]
+    assert set(page.values()) == {1}
+    devices = [{"host": "a", "gpus": ["GPU-a"]}, {"host": "b", "gpus": "no list"}]
+    nodes = [
+        {"place": number, "isolated": False, "ranks": ranks, "devices": devices[number]}
+        for number, ranks in enumerate(([0, 1], [2, 3]))
+    ]
+    nodes.append({"place": None, "isolated": False, "ranks": []})
+    found = [(one["rank"], one["host"], one["UUID"]) for one in rank_labels(reading(nodes=nodes))]
+    assert found == [("0", "a", "GPU-a"), ("1", "a", ""), ("2", "b", ""), ("3", "b", "")]
+    assert "ftlaunch_rank_info" not in told(reading(), by_rank=False)
+
+
+def rank_labels(found: JobReading) -> list[dict[str, str]]:
+    """The labels of ftlaunch_rank_info, besides the job's id."""
+    text = generate_latest(ReadingCollector(found, {}, by_rank=True)).decode()
+    return [
+        {name: value for name, value in sample.labels.items() if name != "job_id"}
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "ftlaunch_rank_info"
+    ]
 
 
 def test_all_ranks_there_have_completed_the_least_step() -> None:
@@ -97,7 +137,8 @@ def test_names_follow_the_conventions(row: Any) -> None:
     assert not re.search(r"_(ms|milliseconds|minutes|hours|kb|mb|percent|ratio_percent)(_|$)", row.name)
     assert row.says.endswith(".")
     assert set(row.labels) <= {"host", "run_dir", "version", "state", "class", "kind", "after", "where", "across_ranks",
-                               "phase", "role", "why", "result", "rank"}, "a new label needs a bound"  # fmt: skip
+                               "phase", "role", "why", "result", "rank",
+                               "over", "node", "pod", "namespace", "UUID"}, "a new label needs a bound"  # fmt: skip
     assert bool(row.values) is (bool(row.labels) and row.kind != INFO and row.labels != ("rank",))
 
 

@@ -106,6 +106,16 @@ def test_time_goes_on_until_now_and_ends_with_the_job() -> None:
     assert tally.state == "failed"
 
 
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_clock_that_jumps_makes_no_hour_of_training(jump: float) -> None:
+    """Taken out: an hour of `useful` was added until the next event, or no second for an hour."""
+    tally = of(*JOURNAL)
+    began = moments([JOURNAL[0]])[0].wall
+    for passed in (30.0, 40.0):
+        assert sum(tally.goodput(began + passed + jump, mono=passed).seconds.values()) == pytest.approx(passed)
+    assert sum(tally.goodput(began + 100, mono=1.0).seconds.values()) == pytest.approx(100)  # after a reboot
+
+
 def test_few_lines_are_kept_of_a_long_job() -> None:
     """Taken out by hand: without the `pop` in _keep() a month has 43,000."""
     tally = of(*JOURNAL, *(line("progress", 24 + n / 100, 1, step=14 + n) for n in range(3000)))

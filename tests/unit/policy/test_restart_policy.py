@@ -243,3 +243,26 @@ def test_an_error_that_would_come_again_is_not_tried_again() -> None:
     verdict = ruling(replace(START, final=True), budget(9))
     assert (verdict.restart, verdict.budget.left) == (False, 9)
     assert verdict.sentence == "rank 0 failed with NameError; giving up: it would come again in every attempt"
+
+
+@pytest.mark.parametrize(
+    ("cause", "spent", "comes_again"),
+    [
+        (replace(START, final=True), budget(9), True),
+        (START, ruling(START).budget, True),
+        (CRASH, budget(9, same_error=1), True),
+        (CRASH, budget(3, used=3), False),  # these restarts were spent here: elsewhere it may run
+        (HANG, budget(9, same_error=1), False),
+        (replace(CRASH, kind="gpu"), budget(9, same_error=1), False),
+        (replace(CRASH, kind="killed"), budget(0), False),
+    ],
+)
+def test_what_comes_again_is_told_from_what_another_machine_may_mend(
+    cause: Cause, spent: Budget, comes_again: bool
+) -> None:
+    verdict = ruling(cause, spent, progressed=False)
+    assert (verdict.restart, verdict.comes_again) == (False, comes_again)
+
+
+def test_a_policy_that_never_restarts_says_nothing_about_another_start() -> None:
+    assert not ruling(CRASH, policy="never").comes_again

@@ -289,3 +289,29 @@ def test_without_a_descriptor_a_client_waits_and_the_loop_rests(control: Control
     served.run(lambda: answers)
     assert json.loads(answers[0]) == {"ok": True}
     near.close()
+
+
+@pytest.mark.parametrize("line", [b"", b'{"do": "status"}\n'], ids=["without a newline", "after a request"])
+def test_a_client_that_sends_a_gigabyte_is_hung_up_on_after_little_of_it(control: Control, line: bytes) -> None:
+    """Taken out (a request of any length): a gigabyte in the memory of the supervisor."""
+    served, sent = Served(control), [0]
+    near = dial(control)
+
+    def talk() -> None:
+        block = b"x" * (1 << 16)
+        with contextlib.suppress(ConnectionError):
+            near.sendall(line)
+            while sent[0] < 1 << 30:
+                sent[0] += near.send(block)
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    served.run(lambda: not talking.is_alive())
+    assert sent[0] < 4 << 20, "what the buffer of a socket takes"
+    near.close()
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(ask(control.path, {"do": "status"}, 30.0)))
+    asking.start()
+    served.run(lambda: answers)
+    asking.join(30.0)
+    assert answers == [{"ok": True}]

@@ -19,6 +19,7 @@ from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.checkpoint.verify import Refusal
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.regular_file import read_regular
 from ftlaunch_contract.foreign_formats import Format
 from ftlaunch_contract.progress import Advance, ignore
 
@@ -168,7 +169,7 @@ def settle_own(
 
 def _went_back(note: Path, step: int) -> bool:
     try:
-        return bool(json.loads(note.read_bytes())["step"] == step)
+        return bool(json.loads(read_regular(note))["step"] == step)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

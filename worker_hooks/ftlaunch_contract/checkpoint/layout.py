@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.regular_file import read_regular
 
 VERSION = 2
 GROUPS = ("model", "opt")
@@ -129,7 +130,7 @@ def committed_at(checkpoint_dir: Path, step: int) -> float | None:
 def read_tracker(checkpoint_dir: Path) -> int | None:
     """The step that the tracker file names; None when it is missing or torn. The tracker is only a hint."""
     try:
-        return int((checkpoint_dir / TRACKER).read_bytes()[:32])
+        return int(read_regular(checkpoint_dir / TRACKER)[:32])
     except (OSError, ValueError):
         return None
 

@@ -17,6 +17,7 @@ from typing import Any
 from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files import atomic, untrusted_json
+from ftlaunch_contract.files.regular_file import read_regular
 
 NAME = layout.SEED
 """in the run dir, and in a checkpoint directory beside the checkpoints"""
@@ -71,7 +72,7 @@ def of_snapshot(common: Mapping[str, Any]) -> Seeds:
 def read(directory: Path) -> int | None:
     """The job's seed that a directory keeps; None where there is none that can be read."""
     with suppress(OSError, ValueError):
-        told = untrusted_json.mapping(untrusted_json.parse((directory / NAME).read_bytes()), "it")
+        told = untrusted_json.mapping(untrusted_json.parse(read_regular(directory / NAME)), "it")
         return untrusted_json.whole(told.get("seed"), "`seed`")
     return None
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.files import atomic, untrusted_json
+from ftlaunch_contract.files.regular_file import read_regular
 
 NAME = layout.SKIPPED
+_LONGEST = 64 << 20  # bytes: more than a million spans
 
 Spans = Sequence[tuple[int, int]]
 
@@ -21,7 +23,7 @@ Spans = Sequence[tuple[int, int]]
 def read(checkpoint_dir: Path) -> list[tuple[int, int]]:
     """All spans, in order; none where there is no file. Raises OSError, or ValueError for what is no such list."""
     try:
-        data = (checkpoint_dir / NAME).read_bytes()
+        data = read_regular(checkpoint_dir / NAME, _LONGEST)
     except (FileNotFoundError, NotADirectoryError):
         return []
     found = untrusted_json.parse(data)

@@ -19,6 +19,8 @@ import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ftlaunch_contract.files.regular_file import open_regular, read_regular
+
 _MAGIC = 0x464E4750524E5431
 _HEADER = struct.Struct("<8q")
 _LAYOUT = struct.Struct("<4q")  # the words of the header that say how records lie
@@ -181,7 +183,7 @@ class FingerprintRing:
 def read_copy(path: Path, *, sample_bytes: int, names_checksum: int) -> dict[int, StepFingerprint]:
     """Return the records of a copy of a ring, by step; none where there is no copy, or one of another layout."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path, _HEADER.size + CAPACITY * (_RECORD.size + sample_bytes))
     except OSError:
         return {}
     described = _LAYOUT.pack(_MAGIC, CAPACITY, sample_bytes, names_checksum)
@@ -191,7 +193,7 @@ def read_copy(path: Path, *, sample_bytes: int, names_checksum: int) -> dict[int
 def is_step_awaited(path: Path) -> bool:
     """Whether a rank is making a step behind a stop that its ring is to tell of."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header = file.read(_HEADER.size)
     except OSError:
         return False

@@ -109,6 +109,12 @@ class Page:
     consumed = IntWord(words.CONSUMED)
     step_seconds = SecondsWord(words.STEP_NS)
     loss = FloatWord(words.LOSS)
+
+    @property
+    def total_steps(self) -> int:
+        """Steps that the rank's newest loop is to make; 0 before a loop has begun."""
+        return self.q[words.INTENT] & words.MOST_STEPS
+
     seen_steps = ReadInt(words.SEEN_STEPS)
     save_step = ReadInt(words.SAVE_STEP)
     save_why = ReadInt(words.SAVE_WHY)

@@ -129,6 +129,10 @@ AGREED_BASE = _rank("agreed_base", 48, "(First rank of a node) step + 1 of the n
 ASKED = _rank("asked", 43, "Why this rank asks for a new agreement on the memory, in bits; 0 when it does not.")
 TAKEN = _rank("taken", 44, "Step + 1 of this rank's newest snapshot.")
 MISSED = _rank("missed", 45, "Step + 1 of the newest snapshot that was to be held for the saver, and is not there.")
+ENDLESS = 1 << 31
+"""steps: an adapter that does not know the number of steps asks for at least so many"""
+MOST_STEPS = (1 << 48) - 1
+"""the largest total that `intent` can hold"""
 INTENT = _rank(
     "intent", 49, "The steps that the script's loop is to make: 16 bits of the loop's number, 48 of the total."
 )

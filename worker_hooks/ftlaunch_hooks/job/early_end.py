@@ -14,7 +14,8 @@ from types import FrameType
 
 from torch import Tensor
 
-_ENDLESS = 1 << 31  # steps: an adapter that does not know the number of steps asks for at least so many
+from ftlaunch_contract.pages.words import ENDLESS
+
 _LEAVES = tuple(opmap[name] for name in ("POP_TOP", "POP_ITER") if name in opmap)
 _YIELDS = tuple(opmap[name] for name in ("YIELD_VALUE", "RESUME") if name in opmap)
 
@@ -32,7 +33,7 @@ class EarlyEnd:
 
     def sentence(self, step: int, kept: str) -> str:
         """What is said of it at the script's end. kept: what became of the last step, a clause."""
-        of = f" of {self.total}" if self.total < _ENDLESS else ""
+        of = f" of {self.total}" if self.total < ENDLESS else ""
         return f"the job ended early at step {step}{of}: its loop of steps() was left before its last step; {kept}"
 
 

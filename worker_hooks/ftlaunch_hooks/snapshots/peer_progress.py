@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftlaunch_contract.pages.page import Page
-from ftlaunch_contract.pages.words import ASKED, FLAGS, INTENT, MISSED, STEP, TAKEN
+from ftlaunch_contract.pages.words import ASKED, FLAGS, INTENT, MISSED, MOST_STEPS, STEP, TAKEN
 from ftlaunch_contract.protocol import Flag
 
 _GREW, _FAILED = 1, 2  # bits of ASKED
-_MOST = (1 << 48) - 1  # total steps
 _ASKED, _MISSED, _TAKEN = int(ASKED), int(MISSED), int(TAKEN)  # ranks poll these words
 _FLAGS, _STEP, _LOOP_LEFT = int(FLAGS), int(STEP), int(Flag.LOOP_LEFT)
 
@@ -28,7 +27,7 @@ class PeerProgress:
     def intend(self, total: int) -> None:
         """This rank begins a loop of `total` steps, those of earlier attempts included."""
         loop = (self._page.q[INTENT] >> 48) % 0x7FFF + 1
-        self._page.q[INTENT] = loop << 48 | min(total, _MOST)
+        self._page.q[INTENT] = loop << 48 | min(total, MOST_STEPS)
         self.alike = len(self._peers) == 1
 
     def other_intent(self) -> str | None:
@@ -43,7 +42,8 @@ class PeerProgress:
         for rank, other in enumerate(others, self._first):
             if other != own and other >> 48 == own >> 48:
                 return (
-                    f"cannot go on: this rank is to make {own & _MOST} steps and rank {rank} {other & _MOST}; all ranks"
+                    f"cannot go on: this rank is to make {own & MOST_STEPS} steps and rank {rank}"
+                    f" {other & MOST_STEPS}; all ranks"
                     " must make the same number of steps where there is no supervisor"
                 )
         self.alike = all(other == own for other in others)

@@ -158,6 +158,8 @@ def _serve(
     reporter = Reporter(world, workspace.journal, workspace.files, notifier, terminal)
     reached = engine_main.tell_of_start(world, workspace, reporter)
     job = HeadJob(spec, world, workspace, reporter, signals, helpers, loop, random.random, reached, life)
+    if few := messages.few_descriptors(descriptor_limit.limit(), spec.nodes.most):
+        reporter.complain(few)
     door.accepted, door.say = job.cluster.arrivals.accepted, reporter.say
     told.tell(os.getpid())
     outlets = Outlets(helpers, world, loop, reporter.tell, time.monotonic)

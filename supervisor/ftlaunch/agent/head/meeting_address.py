@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import psutil
 
-from ftlaunch.agent.name_lookup import addresses_of, is_numeric
 from ftlaunch.spec.nodes.nodes_spec import NodesSpec
+from ftlaunch.system.name_lookup import addresses_of, is_numeric
 
 _ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # addresses of no machine, reserved for documentation
 _IP = (socket.AF_INET, socket.AF_INET6)

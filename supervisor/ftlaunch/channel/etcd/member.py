@@ -7,9 +7,10 @@ import http.client
 import io
 import socket
 import ssl
-import threading
 import time
 from typing import Any
+
+from ftlaunch.system.name_lookup import addresses_of, ask_resolver
 
 _MOST = 1 << 20  # bytes of an answer
 
@@ -133,27 +134,12 @@ def _left(until: float) -> float:
 def _addresses(host: str, port: int, until: float) -> list[str]:
     """The numeric addresses of a host. Raises OSError; a resolver that does not answer is not waited for."""
     try:
-        return _resolved(host, port, socket.AI_NUMERICHOST)
+        return addresses_of(host, port, socket.AI_NUMERICHOST)
     except socket.gaierror:
         pass
-    found: list[str] = []
-    why = [f"the resolver does not answer for {host}"]
-    done = threading.Event()
-
-    def ask() -> None:
-        try:
-            found.extend(_resolved(host, port, 0))
-        except OSError as error:
-            why.append(f"{host} cannot be resolved ({error.strerror})")
-        done.set()
-
-    threading.Thread(target=ask, name="name look-up", daemon=True).start()
-    done.wait(_left(until))
-    if not found:
-        raise OSError(why[-1])
-    return list(found)
-
-
-def _resolved(host: str, port: int, flags: int) -> list[str]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    return list(dict.fromkeys(str(target[0]) for *_, target in found))
+    question = ask_resolver(host, port)
+    if not question.wait(_left(until)):
+        raise OSError(f"the resolver does not answer for {host}")
+    if not question.addresses:
+        raise OSError(f"{host} cannot be resolved ({question.why})")
+    return question.addresses

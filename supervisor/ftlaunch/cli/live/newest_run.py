@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ftlaunch.history.journal import EVENTS, LONGEST_LINE, open_journal
+from ftlaunch.common.line_splitter import LONGEST_LINE
+from ftlaunch.history.journal import EVENTS, open_journal
 from ftlaunch.history.runs import Run, unreadable
 
 MARKS = frozenset({"job_started", "job_finished", "job_stopped", "job_failed"})

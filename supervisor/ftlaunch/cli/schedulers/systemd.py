@@ -114,7 +114,7 @@ def unit_of(job: JobSpec, spec: Path, folder: Path, user: str | None) -> str:
         watchdog=math.ceil(max(_LEAST_WATCHDOG, 2 * job.grace)),
         saved=EXIT_SAVED,
         stopped=EXIT_STOPPED,
-        given_up=EXIT_GIVEN_UP,
+        given_up=" ".join(map(str, sorted({EXIT_GIVEN_UP, job.restarts.no_requeue_code}))),
         usage=EXIT_USAGE,
         save=_LONGEST_SAVE,
         stop=math.ceil(job.grace + _LONGEST_SAVE),

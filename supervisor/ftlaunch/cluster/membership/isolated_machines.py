@@ -14,6 +14,7 @@ from ftlaunch.cluster.membership.isolation import MOST_MACHINES, Isolation
 from ftlaunch.cluster.membership.roster import Member
 from ftlaunch.system.file_thread import FileThread
 from ftlaunch_contract.files import atomic, untrusted_json
+from ftlaunch_contract.files.regular_file import open_regular
 
 NAME = "failures.json"
 _LONGEST = 1 << 20  # bytes
@@ -98,7 +99,7 @@ class IsolatedMachines:
 def read(run_dir: Path) -> dict[str, int]:
     """Failures by machine; nothing where there is no such file, or none that can be read."""
     try:
-        with (run_dir / NAME).open("rb") as file:
+        with open_regular(run_dir / NAME) as file:
             content = file.read(_LONGEST)
         told = untrusted_json.mapping(untrusted_json.parse(content), "it")
         found = {machine: untrusted_json.whole(number, "a number of failures") for machine, number in told.items()}

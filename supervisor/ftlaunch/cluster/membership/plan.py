@@ -11,6 +11,7 @@ from typing import Any
 from ftlaunch.cluster.membership.lineage import lineage_of
 from ftlaunch.policy.restart_policy import Budget, RestartLimits
 from ftlaunch_contract.files import atomic, untrusted_json
+from ftlaunch_contract.files.regular_file import read_regular
 
 NAME = "plan.json"
 
@@ -41,7 +42,7 @@ def write(run_dir: Path, plan: Plan) -> None:
 def read(run_dir: Path) -> Plan | None:
     """The plan; None where there is none, or none that can be read."""
     try:
-        told = untrusted_json.mapping(untrusted_json.parse((run_dir / NAME).read_bytes()), "it")
+        told = untrusted_json.mapping(untrusted_json.parse(read_regular(run_dir / NAME)), "it")
         budget = dict(untrusted_json.mapping(told["budget"], "`budget`"))
         limits = RestartLimits(**untrusted_json.mapping(budget.pop("limits"), "`limits`"))
         spent = {name: tuple(value) if isinstance(value, list) else value for name, value in budget.items()}

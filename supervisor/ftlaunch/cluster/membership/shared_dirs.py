@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ftlaunch_contract.files import atomic
+from ftlaunch_contract.files.regular_file import open_regular
 
 NAME = ".shared"
 PATIENCE = 5.0
@@ -67,7 +68,7 @@ class SharedDirs:
 
     def _is_in(self, directory: Path) -> bool:
         try:
-            with (directory / NAME).open("rb") as file:
+            with open_regular(directory / NAME) as file:
                 return file.read(_LONGEST) == self._word.encode()
         except OSError:
             return False

@@ -8,6 +8,7 @@ from typing import Any
 
 from ftlaunch.cluster.around import Around
 from ftlaunch.cluster.nodes.node import Node
+from ftlaunch.system.device_names import read_names
 
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 _LONGEST = 3 << 20  # bytes: a message may be a little longer
@@ -42,5 +43,6 @@ def _row(node: Node, now: float, failures: int, ranks_each: int) -> dict[str, An
         "here_for": round(now - node.came, 3),
         "failures": failures,
         "warnings": node.warnings,
+        **({"devices": read_names(node.devices).as_dict()} if node.devices else {}),
         "silent_for": round(now - node.heard, 3),
     }

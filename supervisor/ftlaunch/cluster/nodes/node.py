@@ -34,6 +34,7 @@ class Node:
         self._ahead: float | None = None  # how far the head's clock is ahead of the node's, seconds
         self.slots: dict[int, list[int]] | None = None  # rank -> steps of its memory when it came; see ranks_gone
         self.topology = str(hello["topology"])  # its failure domain: nodes of one may be lost together
+        self.devices: Mapping[str, Any] = hello.get("devices") or {}
         self.copier_port = int(hello["copier"]["port"])  # 0: there is no copier
         self.copier_lineage = str(hello["copier"]["lineage"])  # the attempt whose copies it keeps
         self.wants_copies_every = int(hello["copier"]["every"])  # steps; 0: it has sent none

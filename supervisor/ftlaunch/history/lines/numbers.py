@@ -11,8 +11,9 @@ ODD = "odd"
 _LARGEST = 1e15
 _REAL = (float, int)  # of JSON; a truth value is none
 _NUMBERS = frozenset(
-    {"attempt", "bytes", "code", "delay", "front", "hang_restarts_left", "mono", "node", "own", "place", "rank",
-     "ranks", "restarts", "restarts_left", "seconds", "since_progress", "slots", "start_time", "step", "steps_lost"}
+    {"attempt", "bytes", "code", "delay", "front", "hang_restarts_left", "jobset_restart", "mono", "node", "own",
+     "place", "rank", "ranks", "restarts", "restarts_left", "seconds", "since_progress", "slots", "start_time", "step",
+     "steps_lost"}
 )  # fmt: skip
 _TEXTS = frozenset(
     {"action", "address", "autopsy", "by", "cause", "error", "health", "host", "job_id", "kind", "log_dir", "path",

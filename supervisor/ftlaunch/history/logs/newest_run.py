@@ -12,6 +12,7 @@ from ftlaunch.history.logs.notes import beginnings
 from ftlaunch.history.rank_logs import LogReader, attempts
 from ftlaunch.history.timeline import epoch_seconds
 
+_BEFORE_IT_IS_TOLD = 60.0  # seconds: a note is written before the journal tells of its attempt
 _STARTED, _ATTEMPTS = "job_started", ("attempt_started", "attempt_adopted")
 
 
@@ -23,6 +24,7 @@ class NewestRun:
         self._journal = LogReader(run_dir / EVENTS)
         self.since = 0.0
         """when the run began, in seconds of the epoch"""
+        self._written_since = 0.0  # no note of this run is older; earlier than `since` where the clock was set back
         self._own: set[int] = set()  # numbers of attempts
         self._earlier: set[int] = set()  # the same, of all runs before
         self._begun: dict[int, dict[int, int]] = {}  # by attempt and rank, as the notes say it
@@ -42,8 +44,11 @@ class NewestRun:
             return  # torn by a crash
         if name == _STARTED:
             self.since, self._earlier, self._own = at, self._earlier | self._own, set()
+            self._written_since = at
         elif name in _ATTEMPTS:
             self._own.add(attempt)
+            if at < self.since:
+                self._written_since = min(self._written_since, at - _BEFORE_IT_IS_TOLD)
 
     def attempts(self) -> list[int]:
         """Those of this run that have a folder, in order.
@@ -62,7 +67,7 @@ class NewestRun:
             return 0
         if rank in self._noted(attempt, log.parent):
             return self._begun[attempt][rank]
-        if log.stat().st_mtime < self.since:
+        if log.stat().st_mtime < self._written_since:
             return None
         del self._begun[attempt]  # each note is written before what it speaks of: by now it is there
         return self._noted(attempt, log.parent).get(rank, 0)
@@ -71,6 +76,7 @@ class NewestRun:
         if attempt not in self._begun:
             known = self._begun[attempt] = {}
             for note in beginnings(folder):
-                if note.begins == "attempt" and note.at >= self.since:
-                    known |= note.lengths
+                if note.begins == "attempt" and note.at >= self._written_since:
+                    # logs grow: the longest is the newest beginning, whatever clocks say
+                    known.update((rank, max(length, known.get(rank, 0))) for rank, length in note.lengths.items())
         return self._begun[attempt]

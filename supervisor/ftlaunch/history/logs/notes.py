@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from ftlaunch_contract.files.regular_file import open_regular
+
 _MARKS = "marks.*.jsonl"
 Of = Literal["attempt", "rank"]
 """what has begun: the ranks of an attempt, or one of them again, alone"""
@@ -58,7 +60,7 @@ def beginnings(folder: Path) -> list[LengthNote]:
 def _notes(folder: Path, word: bytes = b"") -> Iterator[LengthNote]:
     """Those with a word in their line."""
     for path in sorted(folder.glob(_MARKS)):
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for line in file:
                 if word in line:
                     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # torn by a crash

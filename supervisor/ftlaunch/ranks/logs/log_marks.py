@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ftlaunch.history.logs.notes import LengthNote, Of, beginnings, marks_name
-from ftlaunch.ranks.log_files import size
+from ftlaunch.ranks.log_files import length_to_append_to, size
 from ftlaunch.ranks.logs import holes
 
 _EVERY = 10.0  # seconds between looks
@@ -102,6 +102,7 @@ class LogMarks:
 
     def _append(self, note: LengthNote) -> int:
         line = note.line()
+        length_to_append_to(self._path)
         with self._path.open("ab") as file:
             file.write(line)
         return len(line)

@@ -35,6 +35,8 @@ class JobStarted(JobEvent):
     """where the supervisor runs: of several nodes the one that answers `ftctl`"""
     stop_command: str | None = None
     """what stops the job for good, where it is a service that is started again after each end"""
+    jobset_restart: int | None = None
+    """how often JobSet has started the job again, where JobSet has started it"""
 
     def fields(self) -> dict[str, Any]:
         """The job as it was asked for, secrets masked."""
@@ -53,6 +55,7 @@ class JobStarted(JobEvent):
             "max_restarts": spec.restarts.max_restarts,
             "max_hang_restarts": spec.restarts.max_hang_restarts,
             "stop_command": self.stop_command,
+            "jobset_restart": self.jobset_restart,
             "killed_at": None if killed is None else {"step": killed[0], "ago": round(killed[1], 3)},
         }
 

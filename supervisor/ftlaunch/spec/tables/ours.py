@@ -41,6 +41,9 @@ OURS = (
         show=shown.or_off),
     Key("max_without_progress", p.whole_or_off, _TIMES, "off",
         "give up after so many restarts in a row without a new step; off: no limit", show=shown.or_off),
+    Key("no_requeue_code", p.exit_code, "an exit code from 1 to 125, and none of 2, 70 and 75", "1",
+        "the exit code of a job that is given up for a reason that would come again wherever it is started, for"
+        " schedulers that know such a code (NVRx: 93)"),
     Key("restart_scope", p.one_of("job", "rank"), "job or rank", "job",
         "what to restart: job (all ranks), or rank (only the failed one), for ranks that do not talk to each other"),
     Key("hang_timeout", p.limit, _LIMIT, "auto",

@@ -24,6 +24,9 @@ TELLING = (
     Key("traces", outlets.traces, "a mapping, empty or with `endpoint`", None,
         "traces of restarts for OpenTelemetry: endpoint, else OTEL_EXPORTER_OTLP_ENDPOINT", option=False,
         show=outlets.shown_traces),
+    Key("trainjob_status", p.one_of("auto", "off"), "auto or off", "auto",
+        "tell Kubeflow's Trainer how far the job is; auto: where Trainer has set KUBEFLOW_TRAINER_SERVER_URL; off: the"
+        " script does, or nobody"),
     Key("log_max_size", log_size, "a size of 1MB or more, such as 100MB or 1GiB, or off", "off",
         "bytes of each rank's log that are kept: the newest, and the first MiB besides; what lies between is given back"
         " to the disk", show=shown.size),

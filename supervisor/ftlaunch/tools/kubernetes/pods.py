@@ -42,13 +42,13 @@ def job_spec(job: Workload, pods: int) -> dict[str, Any]:
         "completionMode": "Indexed",
         "completions": pods,
         "parallelism": pods,
-        "podFailurePolicy": {"rules": _failure_rules()},
+        "podFailurePolicy": {"rules": _failure_rules(job.no_requeue_code)},
         "podReplacementPolicy": "Failed",
         "template": {"metadata": {"labels": labels(job)}, "spec": _pod_spec(job)},
     }
 
 
-def _failure_rules() -> list[dict[str, Any]]:
+def _failure_rules(no_requeue_code: int) -> list[dict[str, Any]]:
     """A pod that was evicted, or that says `run me again`, is replaced and not counted; a job given up ends."""
 
     def ended_with(codes: list[int], action: str) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _failure_rules() -> list[dict[str, Any]]:
     return [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         ended_with([EXIT_SAVED, EXIT_STOPPED], "Ignore"),
-        ended_with([EXIT_GIVEN_UP, EXIT_USAGE], "FailJob"),
+        ended_with(sorted({EXIT_GIVEN_UP, EXIT_USAGE, no_requeue_code}), "FailJob"),
     ]
 
 
@@ -101,10 +101,13 @@ def _container(job: Workload) -> dict[str, Any]:
         "name": CONTAINER,
         "image": job.image,
         "command": ["ftlaunch", f"{SPEC_DIR}/{SPEC_FILE}"],
-        "env": [{
-            "name": "FTLAUNCH_TOKEN",
-            "valueFrom": {"secretKeyRef": {"name": f"{job.name}-token", "key": "token"}},
-        }],
+        "env": [
+            {
+                "name": "FTLAUNCH_TOKEN",
+                "valueFrom": {"secretKeyRef": {"name": f"{job.name}-token", "key": "token"}},
+            },
+            *_names_of_pod(job),
+        ],
         **({} if job.kind == "trainjob" or job.pods == 1 else {"ports": [{"name": "head", "containerPort": PORT}]}),
         "resources": resources(job),
         "readinessProbe": {
@@ -117,6 +120,14 @@ def _container(job: Workload) -> dict[str, Any]:
             {"name": "shared", "mountPath": job.path},
         ],
     }  # fmt: skip
+
+
+def _names_of_pod(job: Workload) -> list[dict[str, Any]]:
+    """The names by which metrics of a rank are joined with those of its pod and its GPU, and what JobSet says."""
+    paths = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+    if job.kind != "job":  # a TrainJob is made of a JobSet
+        paths["JOBSET_RESTART_ATTEMPT"] = "metadata.annotations['jobset.sigs.k8s.io/restart-attempt']"
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
 
 
 def resources(job: Workload) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def workload(raws: Mapping[str, object], stem: str, options: PodOptions, ask: As
         spec["rdzv_endpoint"] = place
     job = Workload(
         options.kind, name, options.image, spec, run_dir, most, options.standbys, ranks, options.gpus,
-        asked["grace"].value, options.shm, options.memory, options.claim, options.path,
+        asked["grace"].value, asked["no_requeue_code"].value, options.shm, options.memory, options.claim, options.path,
     )  # fmt: skip
     variables = trainer_variables(job) if options.kind == "trainjob" else {}
     nodes_spec(ask(spec, variables), variables)  # refuses now what the pods would refuse

@@ -33,6 +33,8 @@ class Workload:
     """of a node; 0 is none"""
     grace: float
     """seconds"""
+    no_requeue_code: int
+    """exit code of a job given up for a reason that would come again"""
     shm: float
     """bytes of /dev/shm"""
     memory: float | None

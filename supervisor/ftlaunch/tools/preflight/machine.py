@@ -39,6 +39,8 @@ def why_no_port(address: str, number: int | None) -> str:
             probe.bind(place)
     except OSError as error:
         return error.strerror or str(error)
+    except UnicodeError:
+        return f"no host can be called {address!a}"
     return ""
 
 

@@ -131,6 +131,11 @@ def test_exit_codes_that_mean_run_again_are_not_counted(ftctl: Ftctl) -> None:
     assert spec["template"]["spec"]["restartPolicy"] == "Never"  # the only one that podFailurePolicy allows
 
 
+def test_a_job_that_says_not_to_be_queued_again_fails(ftctl: Ftctl) -> None:
+    spec = ftctl.documents(f"{FITTING}no_requeue_code: 93\n", "--kind", "job")["Job"]["spec"]
+    assert spec["podFailurePolicy"]["rules"][-1]["onExitCodes"]["values"] == [1, 2, 93]
+
+
 def test_one_node_meets_nobody(ftctl: Ftctl) -> None:
     documents = ftctl.documents(FITTING)
     assert "rdzv_endpoint" not in documents["ConfigMap"]["data"]["job.yaml"]
