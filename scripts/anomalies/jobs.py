@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -22,6 +24,7 @@ from ftlaunch_contract.protocol import memory_root
 
 _HERE = Path(__file__).parent
 _PLAIN, _TRAINING = _HERE / "ranks" / "plain.py", _HERE / "ranks" / "training.py"
+_PORTS = range(10_000, 30_000)
 
 
 class Job:
@@ -125,9 +128,12 @@ class Job:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port at which nobody listens, and that the system gives to nobody who asks for any."""
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _child_of(parent: int, words: str) -> int | None:
