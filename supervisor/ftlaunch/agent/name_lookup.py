@@ -33,13 +33,18 @@ class NameLookup:
     """One look-up; it begins at once, and is told of in a later call from the loop, unless it was cancelled."""
 
     def __init__(self, loop: Loop, host: str, port: int, found: Found) -> None:
+        """Raises OSError where there is no descriptor, RuntimeError where no thread can be started."""
         self._loop, self._host, self._port, self._found = loop, host, port, found
         self._fd: int = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._cancelled = False
         self._addresses: list[str] = []
         self._why = ""
-        loop.register(self._fd, self._over)
-        threading.Thread(target=self._ask, name="name look-up", daemon=True).start()
+        try:
+            threading.Thread(target=self._ask, name="name look-up", daemon=True).start()
+        except RuntimeError:
+            os.close(self._fd)
+            raise
+        loop.register(self._fd, self._over)  # where this fails, the thread has the descriptor still
 
     def cancel(self) -> None:
         """Tell nothing any more. The thread may still wait: its descriptor stays open."""
