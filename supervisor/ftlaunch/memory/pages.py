@@ -157,9 +157,10 @@ class Pages:
 
 
 def _usable(path: Path) -> bool:
+    """Whether there is a page of this version. Raises OSError where that cannot be seen: it may say what memory holds."""
     try:
         page = Page(path)
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return False
     valid = page.valid
     page.close()

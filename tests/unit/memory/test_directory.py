@@ -49,3 +49,21 @@ def test_snapshots_stay_where_their_pages_cannot_be_listed(tmp_path: Path, reque
     with pytest.raises(PermissionError):
         Pages(tmp_path, 2)
     assert page_path(tmp_path, 1).exists()
+
+
+def test_a_page_that_cannot_be_opened_is_not_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken out: a supervisor that is out of descriptors as it starts forgets what a rank has in memory."""
+    with_steps = Pages(tmp_path, 2)
+    with_steps[1].set_slot(0, 7)
+    with_steps.close()
+
+    def refuse(path: object, *_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    with monkeypatch.context() as context:
+        context.setattr("os.open", refuse)
+        with pytest.raises(OSError, match="Too many open files"):
+            Pages(tmp_path, 2)
+    again = Pages(tmp_path, 2)
+    assert again[1].slot_steps()[0] == 7
+    again.close()
