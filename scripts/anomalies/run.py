@@ -10,16 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from scripts.anomalies.calls import ERRORS, failed_calls
 from scripts.anomalies.jobs import SCENES, Job
 from scripts.anomalies.ranks import training
 
-from ftlaunch_contract.protocol import EXIT_BUG, EXIT_DONE, EXIT_GIVEN_UP
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED
 
 _DEADLINE = 60.0
 """seconds that a job may take which lasts two to five"""
-_LAST_EVENTS = ("job_finished", "job_failed", "notified")
+Found = TypeVar("Found")
+_EXPLANATIONS = ("cannot", "why:", "the same command goes on")
+_LAST_EVENTS = ("job_finished", "job_failed", "job_stopped", "notified")
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,9 @@ def _disturb(job: Job, thread: int | None, options: Sequence[str]) -> tuple[list
     thread: None is all threads. options: of strace.
     """
     job.start()
-    if not _wait(lambda: job.is_running and job.scene.victim(job) is not None, 30.0):
+    victim = _wait(lambda: job.scene.victim(job) if job.is_running else None, 30.0)
+    if victim is None:
         raise RuntimeError(f"the job has not begun: {job.said}")
-    victim = job.scene.victim(job)
-    assert victim is not None
     threads = _threads(victim)
     traced = threads if thread is None else threads[thread : thread + 1]
     attach = ["-f", "-p", str(victim)] if job.scene.new_threads else [f"--attach={tid}" for tid in traced]
@@ -135,13 +137,14 @@ def _tracer(pid: int, thread: int) -> int:
     return int(found[1]) if found else 0
 
 
-def _wait(ready: Callable[[], object], seconds: float) -> bool:
+def _wait(ready: Callable[[], Found | None], seconds: float) -> Found | None:
+    """Wait until there is something, and return it; None where there is nothing in time."""
     deadline = time.monotonic() + seconds
-    while not ready():
+    while not (found := ready()):
         if time.monotonic() > deadline:
-            return False
+            return None
         time.sleep(0.005)
-    return True
+    return found
 
 
 def _judge(job: Job, codes: Sequence[int | None]) -> str:
@@ -152,7 +155,7 @@ def _judge(job: Job, codes: Sequence[int | None]) -> str:
     ends = set(codes) - lost
     if EXIT_BUG in ends:
         return "exit code 70"
-    if unknown := ends - {EXIT_DONE, EXIT_GIVEN_UP}:
+    if unknown := ends - {EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED}:
         return f"exit codes {sorted(map(str, unknown))}"
     said = job.said
     if "Traceback" in said:
@@ -161,7 +164,7 @@ def _judge(job: Job, codes: Sequence[int | None]) -> str:
         return "no rank was killed: nothing is shown"
     if EXIT_DONE in ends and (wrong := _judge_results(job)):
         return wrong
-    if EXIT_DONE not in ends and "cannot" not in said and "why:" not in said:
+    if EXIT_DONE not in ends and not any(word in said for word in _EXPLANATIONS):
         return "given up without a word"
     if not _wait(lambda: not job.carriers(), 12.0):
         return f"processes are left: {job.carriers()}"

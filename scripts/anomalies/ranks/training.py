@@ -3,8 +3,8 @@
     training.py HOME HOW
 
 It begins once there is a file `begin` in HOME. In the first attempt, rank 1 ends in the body of a step: with HOW `rank`
-alone, with `node` its agent and all that its node has in memory end with it. A digest of the final state goes to
-HOME/done_RANK; tests compare it with that of `trained`.
+alone, with `node` its agent ends with it, once another node has a copy of what the rank has in memory, or has had the
+time for one. A digest of the final state goes to HOME/done_RANK, to be compared with that of `trained`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import shutil
 import signal
 import sys
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def train(home: Path, how: str) -> None:
     assert page is not None
     coordinator = Supervised(page)
     rank, attempt = coordinator.rank, coordinator.attempt
-    _wait_for(home / "begin")
+    assert _wait_until((home / "begin").exists, 60.0), "nobody said that the ranks may begin"
     job = KeptJob(coordinator, save_every=4)
     keys = {"weights": own_key("network.weights", rank), "moments": own_key("training.moments", rank)}
     state = first_state(rank)
@@ -79,7 +79,7 @@ def train(home: Path, how: str) -> None:
     job.enter(collect, consumed=job.step, total=STEPS)
     for step in range(job.step + 1, STEPS + 1):
         if (step, rank, attempt) == (FAULT, 1, 0):
-            _die(home, how, coordinator.memory_dir)
+            _die(home, how)
         time.sleep(0.03)
         state = advance(state, step)
         job.step_made()
@@ -88,21 +88,24 @@ def train(home: Path, how: str) -> None:
     job.end()
 
 
-def _die(home: Path, how: str, memory_dir: Path) -> None:
+def _die(home: Path, how: str) -> None:
+    if how == "node":
+        own = Path(os.environ["FTLAUNCH_MEMORY_DIR"])
+        others = f"{own.name.rpartition('.')[0]}.*/peers/*/1/copy.json"
+        _wait_until(lambda: any(own.parent.glob(others)), 3.0)
     (home / "killed").touch()
     if how == "node":
-        agent = int(os.environ["FTLAUNCH_SUPERVISOR"].partition(":")[0])
-        os.kill(agent, signal.SIGSTOP)  # it sees nothing of what goes
-        shutil.rmtree(memory_dir)
-        os.kill(agent, signal.SIGKILL)
+        os.kill(int(os.environ["FTLAUNCH_SUPERVISOR"].partition(":")[0]), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _wait_for(file: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not file.exists():
-        assert time.monotonic() < deadline, f"nobody has made {file}"
+def _wait_until(ready: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.005)
+    return True
 
 
 def _do_without_mindspore() -> None:

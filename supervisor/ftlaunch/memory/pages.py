@@ -157,7 +157,7 @@ class Pages:
 
 
 def _usable(path: Path) -> bool:
-    """Whether there is a page of this version. Raises OSError where that cannot be seen: it may say what memory holds."""
+    """Whether there is a page of this version. Raises OSError where that cannot be seen: it may say what is held."""
     try:
         page = Page(path)
     except (FileNotFoundError, ValueError):
