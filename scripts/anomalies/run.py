@@ -2,194 +2,197 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
-import signal
 import subprocess
-import sys
 import time
-import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-import psutil
+from scripts.anomalies.calls import ERRORS, failed_calls
+from scripts.anomalies.jobs import SCENES, Job
+from scripts.anomalies.ranks import training
 
-from ftlaunch_contract.protocol import EXIT_BUG, EXIT_DONE, EXIT_GIVEN_UP, memory_root
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED
 
 _DEADLINE = 60.0
-"""seconds that a job may take which lasts two"""
-_VICTIM = Path(__file__).with_name("victim.py")
+"""seconds that a job may take which lasts two to five"""
+Found = TypeVar("Found")
+_EXPLANATIONS = ("cannot", "why:", "the same command goes on")
+_LAST_EVENTS = ("job_finished", "job_failed", "job_stopped", "notified")
 
 
 @dataclass(frozen=True)
 class Anomaly:
     """One failing call.
 
-    process: supervisor or fork server. number: of the call, counted from when the ranks run; 1 is the first.
+    process: one of SCENES. thread: 0 is the main thread. number: of the call, counted from when the ranks run; 1 is
+    the first.
     """
 
     process: str
     call: str
     error: str
     number: int
+    thread: int = 0
 
     def __str__(self) -> str:
-        return f"{self.process}: {self.call} {self.error} #{self.number}"
+        thread = f", thread {self.thread}" if self.thread else ""
+        return f"{self.process}{thread}: {self.call} {self.error} #{self.number}"
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of the job.
 
-    fired: whether the call was made, and failed. wrong: what must not be; empty where all is as it should.
+    fired: whether the call was made, and failed. possible: whether Linux could have made it fail so. wrong: what must
+    not be; empty where all is as it should.
     """
 
     fired: bool
-    code: int | None
+    possible: bool
     wrong: str
     said: str
 
 
-def run(anomaly: Anomaly, home: Path, script: Path = _VICTIM) -> Outcome:
-    """Run a job of two ranks, of which one is killed, while a call of one of our processes fails.
+def run(anomaly: Anomaly, home: Path) -> Outcome:
+    """Run a job in which a rank or a node is killed once, while a call of one of our processes fails.
 
-    Args:
-        anomaly: the failing call.
-        home: an empty directory; removed where nothing is wrong.
-        script: what the ranks run; is given `home`, and begins once there is a file `begin` in it.
+    home: an empty directory.
     """
-    tag, job_id = f"FT_ANOMALY={uuid.uuid4().hex}", f"anomaly-{uuid.uuid4().hex[:8]}"
-    name, _, value = tag.partition("=")
-    log, stderr = home / "strace", home / "stderr"
-    words = ("--nproc-per-node", "2", "--run-dir", str(home / "run"), "--job-id", job_id, "--backoff-first", "0.05s")
-    with stderr.open("w") as err:
-        supervisor = subprocess.Popen(
-            [sys.executable, "-m", "ftlaunch", *words, *_options(anomaly), str(script), str(home)],
-            env={**os.environ, name: value},
-            cwd=home,
-            stdout=subprocess.DEVNULL,
-            stderr=err,
-        )
-    try:
-        code, fired = _disturb(supervisor, anomaly, home, log)
-        wrong = _judge(code, home, tag, job_id)
-    finally:
-        for pid in _carriers(tag):
-            os.kill(pid, signal.SIGKILL)
-        supervisor.wait()
-        shutil.rmtree(memory_root(os.getuid()) / job_id, ignore_errors=True)
-        for left in memory_root(os.getuid()).glob(f"{job_id}-*"):
-            shutil.rmtree(left, ignore_errors=True)
-    return Outcome(fired, code, wrong, stderr.read_text(errors="replace"))
-
-
-def _options(anomaly: Anomaly) -> tuple[str, ...]:
-    return ("--warm",) if anomaly.process == "fork server" else ("--no-warm",)
-
-
-def _disturb(supervisor: subprocess.Popen[bytes], anomaly: Anomaly, home: Path, log: Path) -> tuple[int | None, bool]:
-    """Attach strace once the ranks run, let them begin, and wait for the end; return the code, and whether it fired."""
-    journal = home / "run" / "events.jsonl"
-    if not _wait(lambda: journal.exists() and '"attempt_started"' in journal.read_text(), 30.0):
-        return supervisor.poll(), False
-    victim = _victim(supervisor.pid, anomaly.process)
     inject = f"inject={anomaly.call}:error={anomaly.error}:when={anomaly.number}"
+    log = home / "strace"
+    job = Job(SCENES[anomaly.process], home)
+    try:
+        codes, _ = _disturb(job, anomaly.thread, ["-o", str(log), "-e", f"trace={anomaly.call}", "-e", inject])
+        failed = failed_calls(log.read_text(errors="replace")) if log.exists() else []
+        wrong = _judge(job, codes)
+        if not wrong and EXIT_DONE not in codes and job.scene.trains:
+            wrong = _resume(job)
+    finally:
+        job.dispose()
+    return Outcome(bool(failed), all(possible for _, _, possible in failed), wrong, job.said)
+
+
+def count_calls(process: str, home: Path) -> Counter[tuple[int, str]]:
+    """Run a job undisturbed; return how often each thread (0: the main one) makes each call that can be made to fail.
+
+    Raises RuntimeError where the job does not end as it should.
+    """
+    log = home / "strace"
+    job = Job(SCENES[process], home)
+    try:
+        codes, threads = _disturb(job, None, ["-o", str(log), "-e", f"trace={','.join(f'?{call}' for call in ERRORS)}"])
+        if wrong := _judge(job, codes):
+            raise RuntimeError(f"a job with an undisturbed {process} ends wrongly: {wrong}\n{job.said}")
+    finally:
+        job.dispose()
+    found: Counter[tuple[int, str]] = Counter()
+    for thread, call in re.findall(r"^(?:(\d+) +)?(\w+)\(", log.read_text(errors="replace"), re.MULTILINE):
+        number = threads.index(int(thread)) if thread and int(thread) in threads else 0
+        found[number, call] += 1
+    return found
+
+
+def _disturb(job: Job, thread: int | None, options: Sequence[str]) -> tuple[list[int | None], list[int]]:
+    """Attach strace once the ranks run, let them begin, and wait for the end.
+
+    Returns the exit codes, and the threads that the victim had when strace was attached, the main one first.
+
+    thread: None is all threads. options: of strace.
+    """
+    job.start()
+    victim = _wait(lambda: job.scene.victim(job) if job.is_running else None, 30.0)
+    if victim is None:
+        raise RuntimeError(f"the job has not begun: {job.said}")
+    threads = _threads(victim)
+    traced = threads if thread is None else threads[thread : thread + 1]
+    attach = ["-f", "-p", str(victim)] if job.scene.new_threads else [f"--attach={tid}" for tid in traced]
     strace = subprocess.Popen(
-        ["strace", "-qq", "-o", str(log), "-e", f"trace={anomaly.call}", "-e", inject, "-p", str(victim)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        ["strace", "-qq", "-y", *options, *attach], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     try:
-        if not _wait(lambda: _tracer(victim) == strace.pid, 10.0):
+        if not _wait(lambda: all(_tracer(victim, tid) == strace.pid for tid in traced), 10.0):
             raise RuntimeError("strace cannot attach")
-        (home / "begin").touch()
-        try:
-            code: int | None = supervisor.wait(_DEADLINE)
-        except subprocess.TimeoutExpired:
-            code = None
+        job.begin()
+        return job.wait(_DEADLINE), threads
     finally:
         strace.kill()
         strace.wait()
-    return code, log.exists() and "(INJECTED)" in log.read_text(errors="replace")
 
 
-def _victim(supervisor: int, process: str) -> int:
-    if process == "supervisor":
-        return supervisor
-    children = psutil.Process(supervisor).children()
-    found = [one.pid for one in children if any("fork_server.py" in part for part in one.cmdline())]
-    return found[0]
+def _threads(pid: int) -> list[int]:
+    return sorted(int(entry.name) for entry in os.scandir(f"/proc/{pid}/task"))
 
 
-def _tracer(pid: int) -> int:
+def _tracer(pid: int, thread: int) -> int:
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        status = Path(f"/proc/{pid}/task/{thread}/status").read_text()
     except OSError:
         return 0
     found = re.search(r"^TracerPid:\s+(\d+)$", status, re.MULTILINE)
     return int(found[1]) if found else 0
 
 
-def _wait(ready: Callable[[], object], seconds: float) -> bool:
+def _wait(ready: Callable[[], Found | None], seconds: float) -> Found | None:
+    """Wait until there is something, and return it; None where there is nothing in time."""
     deadline = time.monotonic() + seconds
-    while not ready():
+    while not (found := ready()):
         if time.monotonic() > deadline:
-            return False
+            return None
         time.sleep(0.005)
-    return True
+    return found
 
 
-def _judge(code: int | None, home: Path, tag: str, job_id: str) -> str:
-    """What must not be: a hang, a bug of ours, an end without a word, a process or memory that is left."""
-    if code is None:
+def _judge(job: Job, codes: Sequence[int | None]) -> str:
+    """What must not be: a hang, a bug of ours, an end without a word, another result, a process or memory left."""
+    if None in codes:
         return f"the job has not ended within {_DEADLINE:g} s"
-    if code == EXIT_BUG:
+    lost = {-9} if job.scene.how == "node" else set[int]()  # SIGKILL to an agent is what happens in that job
+    ends = set(codes) - lost
+    if EXIT_BUG in ends:
         return "exit code 70"
-    if code not in (EXIT_DONE, EXIT_GIVEN_UP):
-        return f"exit code {code}"
-    said = (home / "stderr").read_text(errors="replace")
+    if unknown := ends - {EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED}:
+        return f"exit codes {sorted(map(str, unknown))}"
+    said = job.said
     if "Traceback" in said:
         return "a traceback on the terminal"
-    if not (home / "killed").exists():
+    if not (job.home / "killed").exists():
         return "no rank was killed: nothing is shown"
-    if code == EXIT_DONE and not all((home / f"done_{rank}").exists() for rank in range(2)):
-        return "done, and a rank is not"
-    if code == EXIT_GIVEN_UP and "cannot" not in said and "why:" not in said:
+    if EXIT_DONE in ends and (wrong := _judge_results(job)):
+        return wrong
+    if EXIT_DONE not in ends and not any(word in said for word in _EXPLANATIONS):
         return "given up without a word"
-    if not _wait(lambda: not _carriers(tag), 5.0):
-        return f"processes are left: {_carriers(tag)}"
-    events = _events(home / "run")
+    if not _wait(lambda: not job.carriers(), 12.0):
+        return f"processes are left: {job.carriers()}"
+    events = job.events()
     can_journal = "going on without a journal" not in said
-    if can_journal and events and events[-1]["event"] not in ("job_finished", "job_failed", "notified"):
+    if can_journal and events and events[-1]["event"] not in _LAST_EVENTS:
         return f"the journal ends with {events[-1]['event']}"
-    if code == EXIT_DONE and list(memory_root(os.getuid()).glob(f"{job_id}*")) and "memory" not in said:
-        return "memory is left, and nothing is said of it"
+    if ends == {EXIT_DONE} and len(job.memories()) > len(lost) and "memory" not in said:
+        return f"memory is left, and nothing is said of it: {job.memories()}"
     return ""
 
 
-def _events(run_dir: Path) -> list[dict[str, Any]]:
-    found = []
-    for line in (run_dir / "events.jsonl").read_text(errors="replace").splitlines():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
+def _judge_results(job: Job) -> str:
+    for rank in range(2):
+        result = job.home / f"done_{rank}"
+        if not result.exists():
+            return "done, and a rank is not"
+        if job.scene.trains and result.read_text() != training.trained(rank):
+            return f"done, and the state of rank {rank} is another one"
+    return ""
 
 
-def _carriers(tag: str) -> list[int]:
-    """The processes that were started with the tag in their environment."""
-    found = []
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                environment = Path(entry.path, "environ").read_bytes()
-            except OSError:
-                continue
-            if tag.encode() in environment.split(b"\0"):
-                found.append(int(entry.name))
-    return found
+def _resume(job: Job) -> str:
+    """Run a job that was given up once more, undisturbed: what it had must be there still."""
+    job.started.clear()
+    job.start()
+    codes = job.wait(_DEADLINE)
+    if set(codes) != {EXIT_DONE}:
+        return f"given up, and the same command ends with {codes}"
+    made = [event["step"] for event in job.events() if event["event"] == "resumed"]
+    return _judge_results(job) or ("given up, and its steps are lost" if made[-1] == 0 else "")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 # A process of its own: an agent kills and reaps all children that it does not know, once its ranks have ended.
 AGENT = """\
@@ -46,7 +48,8 @@ spec, helpers = resolve("sleeps.py", (), flags, {}), HelperProcesses()
 files = FileThread(home)
 warm = Warm(helpers, spec, {}, home / "warm.log", files, lambda *_, **__: None)
 around = spec, home, warm, dict(os.environ), home / "control", "NO=MARK", loop, time.monotonic, helpers
-bulkheads = Bulkheads(lambda failed: sys.exit(str(failed)))
+failed = []
+bulkheads = Bulkheads(lambda call: failed.append(f"{call.what}: {call.error}"))
 ranks = AgentRanks(AgentSurroundings(*around, lambda name, **_: told.append(name), None, bulkheads, files))
 place = asdict(on_one_node(2, "127.0.0.1", 1))
 resume = [int(Resume.FRESH), -1, 10, 0, -1]
@@ -54,20 +57,40 @@ ranks.spawn({"attempt": 0, "place": place, "resume": resume, "lineage": "run:0/1
 found = {"runs": ranks.running()}
 ranks.kill()
 found["ends"] = ranks.running()
+ask_for_port = ranks.free_port
+def refuse_once():
+    ranks.free_port = ask_for_port
+    raise OSError(24, "Too many open files")
+if "FAILING" in os.environ:
+    ranks.free_port = refuse_once
 loop.run(Looking())
-print(json.dumps(found | {"left": ranks.running(), "told": told}))
+print(json.dumps(found | {"left": ranks.running(), "told": told, "failed": failed}))
 """
+
+
+def run_agent(home: Path, **more: str) -> dict[str, Any]:
+    """Start two ranks, kill them, and wait until they have gone; what was found and told."""
+    (home / "sleeps.py").write_text("import time\ntime.sleep(600)\n")
+    command, environ = [sys.executable, "-c", AGENT], {**os.environ, **more}
+    done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False, timeout=90, env=environ)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def test_ranks_that_were_killed_here_are_not_offered_to_a_head_while_they_end(tmp_path: Path) -> None:
     """Taken out: a head takes them up, and what their agent did is told as a kill from outside."""
-    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(600)\n")
-    command = [sys.executable, "-c", AGENT]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=90)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = run_agent(tmp_path)
+    assert not found["failed"]
     assert found["runs"]["killed"] is False
     assert found["ends"] == {**found["runs"], "killed": True}, "nobody has looked at their ends yet"
     assert not found["left"]
     assert found["told"].count("exit") == 2
     assert found["told"][-1] == "gone"
+
+
+def test_that_the_ranks_have_gone_is_told_also_where_a_call_has_failed_meanwhile(tmp_path: Path) -> None:
+    """Taken out: the head waits for ever for the word of a node that has ended its ranks."""
+    found = run_agent(tmp_path, FAILING="1")
+    assert found["failed"] == ["tell the head that the ranks have gone: [Errno 24] Too many open files"]
+    assert found["told"].count("gone") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -186,3 +188,25 @@ def test_a_copy_for_which_there_is_no_room_is_refused(make: Make, tmp_path: Path
         assert one.ask("copy", step=5).get("error") is None
         assert other.freeze() == {"0": [5], "1": [5]}
         other.close()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_connection_for_which_there_is_no_thread_is_ended_and_the_next_one_is_served(
+    make: Make, tmp_path: Path
+) -> None:
+    """Taken out: the thread that accepts connections dies, and the node keeps no copies as long as its copier lives."""
+    one, other = make(0, range(1)), make(1, range(1, 2))
+    for node in (one, other):
+        node.attempt()
+        node.snapshot(5, 0, "fsdp")
+    log = tmp_path / "strace"
+    command = ["strace", "-f", "-qq", "-o", str(log), "-e", "inject=clone,clone3:error=EAGAIN:when=1"]
+    status = Path(f"/proc/{other.link.pid}/status")
+    with subprocess.Popen([*command, "-p", str(other.link.pid)]) as strace:
+        wait_for(lambda: "TracerPid:\t0\n" not in status.read_text(), "strace to attach")
+        one.send_to(other)
+        assert one.ask("copy", step=5)["error"]
+        wait_for(lambda: "INJECTED" in log.read_text(), "the fault")
+        strace.terminate()
+    wait_for(lambda: one.ask("copy", step=5).get("error") is None, "a copy")
+    assert other.freeze() == {"0": [5]}

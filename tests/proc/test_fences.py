@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 
@@ -43,6 +44,22 @@ def test_a_dead_agent_is_known_at_once(agent: socket.socket) -> None:
     fences = fenced(agent)
     assert not fences.all_down(NOW)
     agent.close()
+    wait_for(lambda: fences.all_down(NOW), "the word that nobody listens", 10.0)
+
+
+def test_without_a_descriptor_nothing_is_known_and_the_next_look_asks(
+    agent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken out: the head ends the job with exit code 70 because it cannot ask for a moment."""
+    fences = fenced(agent)
+    agent.close()
+
+    def refuse(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as context:
+        context.setattr(socket, "socket", refuse)
+        assert not fences.all_down(NOW)
     wait_for(lambda: fences.all_down(NOW), "the word that nobody listens", 10.0)
 
 

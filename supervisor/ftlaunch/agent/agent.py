@@ -27,6 +27,7 @@ _FAST_TICK = 0.01  # while ranks start or end
 _MOST_BROKEN_OFF = 8  # handshakes in a row: one or two may be a head's that begins or ends
 _QUIETLY = 10.0  # seconds for which a first head is looked for without a word
 _HEADLESS = 30.0  # seconds for which an agent that has lost its head looks for it, or for another one
+_MOST_FAILURES, _FAILURES_SECONDS = 5, 60.0  # system calls that may fail within so many seconds
 
 
 class Agent:
@@ -56,6 +57,7 @@ class Agent:
         self.beside_head = False
         """the head speaks on the same terminal"""
         self._told_place = ""
+        self._failed_at: list[float] = []  # when system calls have failed that nothing expects to fail
         self._told_waiting = self._expired = False  # expired: the lease is over, and the ranks were killed for it
         self._job_stops = False  # a head was told so: the next one must hear of it
         self._looked = self._greeting_until = 0.0  # the latter: until when a head's welcome may be on its way
@@ -73,8 +75,18 @@ class Agent:
         """Nothing is posted."""
 
     def fail(self, error: Exception) -> None:
-        """End with an error that nothing in the loop expects: the head takes this node for lost."""
-        raise error
+        """Meet the head anew where a system call has failed that nothing in the loop expects to fail.
+
+        What the call was for may be half done, and the head may wait for word of it: both sides begin anew from what
+        this node says of itself. Raises `error` where it is no OSError, or one of too many: the head takes this node
+        for lost.
+        """
+        now = self._clock()
+        self._failed_at = [when for when in self._failed_at if now - when < _FAILURES_SECONDS] + [now]
+        if not isinstance(error, OSError) or len(self._failed_at) > _MOST_FAILURES:
+            raise error
+        self._say(f"a system call of this node's agent has failed ({error}): the agent meets the head anew")
+        self.link.renew("a system call of its agent has failed")
 
     @property
     def over(self) -> bool:

@@ -106,7 +106,10 @@ class HeadLink:
             self._connect()
         else:
             self.why = f"no answer yet of the resolver for {host}"
-            self._lookup = NameLookup(self._loop, host, port, self._resolved)
+            try:
+                self._lookup = NameLookup(self._loop, host, port, self._resolved)
+            except (OSError, RuntimeError) as error:  # no descriptor, or no thread
+                self._failed(f"the resolver cannot be asked for {host}: {error}")
 
     def _resolved(self, addresses: list[str], why: str) -> None:
         self._lookup = None
@@ -121,7 +124,11 @@ class HeadLink:
 
     def _connect(self) -> None:
         address, (_, port) = self._addresses[0], self._endpoint
-        self.at_home = is_own(address)
+        try:
+            self.at_home = is_own(address)
+        except OSError as error:
+            self._failed(f"cannot connect to {self.endpoint}: {error.strerror}")
+            return
         told = address, port, self._token, self._clock() + _PATIENCE
         connection = connect(self._loop, self._clock, *told, version=messages.VERSION)
         self._connection = connection

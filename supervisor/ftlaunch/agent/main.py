@@ -29,6 +29,7 @@ from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.common.bulkheads import Bulkheads, FailedCall
+from ftlaunch.engine.closing import Closing
 from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.main import keeps_logs_short
 from ftlaunch.engine.notices.preemption_watch import watch_for
@@ -264,24 +265,30 @@ class _Node:
     def run(self) -> int:
         """Run to the end; returns the exit code."""
         self.loop.run(self.agent)
+        closing = Closing(say)
         if self._preemption is not None:
-            self._preemption.close()
-        self._fork_server.dismiss()
-        self._questions.close()
-        self.agent.link.close()
-        self._control.close()
-        self._probe.close()
-        self._node_helpers.close(self._spec.grace)
+            closing("end the look for a preemption notice", self._preemption.close)
+        closing("dismiss the fork server", self._fork_server.dismiss)
+        closing("answer the last questions", self._questions.close)
+        closing("end the connection to the head", self.agent.link.close)
+        closing("remove the control socket", self._control.close)
+        closing("close the port by which the end of this agent is seen", self._probe.close)
+        closing("end the saver", lambda: self._node_helpers.close(self._spec.grace))
         if self._copier is not None:
-            self._copier.close()
-        self._fork_server.close()
-        self._files.close()
-        places = read_places(self._memory.directory)  # not from the run dir: storage may not answer any more
-        if not self.agent.keep or not count_pages(self._memory.directory):
-            remove_memory(self._memory.directory)
-        if not self.agent.keep and places is not None:
-            memory_owner.remove_unowned(self._spec.job_id, places)
-        self._memory.lock.release()
-        self.loop.close()
+            closing("end the copier", self._copier.close)
+        closing("end the fork server", self._fork_server.close)
+        closing("end the thread that touches the logs", self._files.close)
+        closing(f"remove {self._memory.directory}, in which nothing is needed any more", self._remove_memory)
+        closing("release the lock of the memory", self._memory.lock.release)
+        closing("close the event loop", self.loop.close)
         assert self.agent.code is not None
         return self.agent.code
+
+    def _remove_memory(self) -> None:
+        """Remove what lies in memory, unless it is needed. Raises OSError."""
+        directory = self._memory.directory
+        places = read_places(directory)  # not from the run dir: storage may not answer any more
+        if not self.agent.keep or not count_pages(directory):
+            remove_memory(directory)
+        if not self.agent.keep and places is not None:
+            memory_owner.remove_unowned(self._spec.job_id, places)

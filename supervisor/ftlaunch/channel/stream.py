@@ -79,8 +79,8 @@ class Stream:
 
     def adopt(self) -> None:
         """Begin with a socket that is connected."""
-        self._register()
-        self._opened()
+        if self._register():
+            self._opened()
 
     def connect(self, target: tuple[object, ...]) -> None:
         """Begin to connect; whatever becomes of it is told in a later call from the loop."""
@@ -89,17 +89,23 @@ class Stream:
         if error not in (0, errno.EINPROGRESS):
             self.fail_later(os.strerror(error))
             return
-        self._register()
-        self._watch_writes(self._connected)
+        if self._register():
+            self._watch_writes(self._connected)
 
     def fail_later(self, why: str) -> None:
         """End in a later call from the loop: whoever calls now is in the middle of something."""
         self._loop.call_at(self._clock(), (self, "end"), lambda: self._end(why))
 
-    def _register(self) -> None:
+    def _register(self) -> bool:
+        """Have the loop tell when there is something to read; False where it cannot, and the end is told later."""
         assert self._socket is not None
-        self._loop.register(self._socket.fileno(), self._readable)
+        try:
+            self._loop.register(self._socket.fileno(), self._readable)
+        except OSError as error:
+            self.fail_later(_words(error))
+            return False
         self._registered = True
+        return True
 
     def _connected(self) -> None:
         assert self._socket is not None

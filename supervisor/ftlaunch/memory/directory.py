@@ -90,20 +90,31 @@ def remove_memory(directory: Path) -> None:
         directory.parent.rmdir()
 
 
+def page_files(directory: Path) -> list[Path]:
+    """List the pages in a memory directory, by rank; none where there is no such directory.
+
+    Raises OSError where they cannot be listed: Path.glob() finds nothing in a directory that may not be read, and
+    memory that is taken for empty is deleted.
+    """
+    try:
+        return sorted(path for path in directory.iterdir() if path.name.startswith("page_"))
+    except FileNotFoundError:
+        return []
+
+
 def count_pages(directory: Path) -> int:
-    """How many ranks the pages in a memory directory are of."""
-    return len(list(directory.glob("page_*")))
+    """How many ranks the pages in a memory directory are of. Raises OSError."""
+    return len(page_files(directory))
 
 
 def first_page(directory: Path) -> int:
-    """The first rank that the pages in a memory directory are of; 0 where there is none."""
-    numbers = [path.name.removeprefix("page_") for path in directory.glob("page_*")]
+    """The first rank that the pages in a memory directory are of; 0 where there is none. Raises OSError."""
+    numbers = [path.name.removeprefix("page_") for path in page_files(directory)]
     return min((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
 def forget_snapshots(directory: Path) -> None:
-    """Delete pages, snapshot slots, and fingerprints of steps."""
+    """Delete pages, snapshot slots, and fingerprints of steps. Raises OSError."""
     layout.remove_slots(directory)
-    for pattern in ("page_*", "fingerprints_*"):
-        for path in directory.glob(pattern):
-            path.unlink()
+    for path in [*page_files(directory), *directory.glob("fingerprints_*")]:
+        path.unlink()

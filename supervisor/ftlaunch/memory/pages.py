@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftlaunch.memory.directory import count_pages, forget_snapshots
+from ftlaunch.memory.directory import forget_snapshots, page_files
 from ftlaunch.memory.recovery_plan import NONE, newest_common
 from ftlaunch_contract.pages import fingerprint_ring
 from ftlaunch_contract.pages.page import Page, create_page, page_path
@@ -23,7 +23,7 @@ class Pages:
         """
         self.directory, self.first = directory, first
         paths = [page_path(directory, rank) for rank in range(first, first + ranks)]
-        if count_pages(directory) != ranks or (first and not all(path.exists() for path in paths)):
+        if page_files(directory) != paths:
             forget_snapshots(directory)
         for path in paths:
             if not _usable(path):
@@ -157,9 +157,10 @@ class Pages:
 
 
 def _usable(path: Path) -> bool:
+    """Whether there is a page of this version. Raises OSError where that cannot be seen: it may say what is held."""
     try:
         page = Page(path)
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return False
     valid = page.valid
     page.close()

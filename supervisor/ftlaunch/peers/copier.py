@@ -51,7 +51,7 @@ class Copier:
     """Does what the agent asks, once `begin` was asked."""
 
     def __init__(self, request: Mapping[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
-        """Listen. Raises OSError, ValueError."""
+        """Listen. Raises OSError, ValueError, and RuntimeError where no thread may be started."""
         self._tell = tell
         token = bytes.fromhex(request["token"])
         self._node = CopierNode(token, Path(request["memory_dir"]), request["bandwidth"])
@@ -101,10 +101,14 @@ class Copier:
             [_address(one) for one in said["suppliers"]],
         )
         fetch = Fetch(self._node, order)
-        self._fetched.append(fetch)
         thread = threading.Thread(target=lambda: self._tell(fetch.run()), name="fetch", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread may be started
+            self._tell({"did": "fetch", "step": order.step, "error": str(error)})
+            return
+        self._fetched.append(fetch)
         self._fetch = fetch, thread
-        thread.start()
 
     def _end_fetch(self) -> None:
         """No fetch writes into slots that belong to an attempt."""
@@ -145,7 +149,7 @@ def main() -> None:
             continue
         try:
             copier = Copier(request, answers.tell)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             answers.tell({"did": "begin", "error": why(error)})
         else:
             answers.tell({"did": "begin", "port": copier.port})

@@ -29,6 +29,8 @@ from ftlaunch.peers.wire.peer_connection import PeerError, why
 from ftlaunch_contract.checkpoint import layout
 
 _Failures = (PeerError, FrameError, ValueError, OSError)
+_NoThread = RuntimeError
+"""raised where no thread may be started"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Fetch:
         try:
             with ExitStack() as stack:
                 self._make(stack)
-        except (MissingError, *_Failures) as error:
+        except (MissingError, _NoThread, *_Failures) as error:
             self._remove()
             return {**answer, "error": "it was given up" if self._cancelled else why(error) + self._complaints()}
         told = [{"rank": r, "group": g, "node": n, "bytes": size} for (r, g, n), size in sorted(self._read.items())]

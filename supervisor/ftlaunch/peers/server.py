@@ -47,7 +47,14 @@ class CopierServer:
                 time.sleep(_PAUSE)
                 continue
             self._make_room()
-            threading.Thread(target=self._serve, args=(connection,), name="peer", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), name="peer", daemon=True).start()
+            except RuntimeError as error:  # no thread may be started: others come later, and may have one
+                with self._lock:
+                    self._count -= 1
+                connection.close()
+                self._node.refused.add(str(error))
+                time.sleep(_PAUSE)
 
     def _make_room(self) -> None:
         """Count a connection; where there are many, the oldest that has not proven itself ends."""

@@ -296,3 +296,37 @@ def test_it_does_what_the_head_says(node: Node) -> None:
     node.link.heard({"do": "leave"})
     node.link.heard({"do": "kill"})
     assert node.ranks.calls[-3:] == ["hold", "leave", "kill"]
+
+
+def test_a_failed_system_call_makes_it_meet_the_head_anew(node: Node) -> None:
+    """Taken out: the agent ends with an exit code of 70, and its node is lost."""
+    node.train()
+    node.agent.fail(OSError(24, "Too many open files"))
+    assert node.link.alone_since is not None
+    (said,) = node.said
+    assert "Too many open files" in said
+    assert "meets the head anew" in said
+    node.link.meet()
+    assert node.link.names()[-1] == "hello"
+
+
+def test_system_calls_that_fail_again_and_again_end_it(node: Node) -> None:
+    node.train()
+    error = OSError(5, "Input/output error")
+    for _ in range(5):
+        node.agent.fail(error)
+        node.clock.now += 1.0
+    with pytest.raises(OSError, match="Input/output error"):
+        node.agent.fail(error)
+
+
+def test_failed_system_calls_long_ago_do_not_count(node: Node) -> None:
+    node.train()
+    for _ in range(20):
+        node.agent.fail(OSError(5, "Input/output error"))
+        node.clock.now += 15.0
+
+
+def test_an_error_that_is_no_system_calls_ends_it(node: Node) -> None:
+    with pytest.raises(KeyError):
+        node.agent.fail(KeyError("word"))

@@ -66,7 +66,7 @@ class Node:
     def __init__(self) -> None:
         self.savers: list[FakeSaverLink] = []
         self.collectors: list[FakeCollector] = []
-        self.can_collect = True
+        self.can_collect = self.can_start = True
         self.listening: dict[int, Callable[[], None]] = {}
         self.told: list[tuple[str, dict[str, Any]]] = []
         loop: Any = self
@@ -83,6 +83,8 @@ class Node:
         del self.listening[fd]
 
     def _start(self) -> FakeSaverLink:
+        if not self.can_start:
+            raise OSError(24, "Too many open files")
         self.savers.append(FakeSaverLink(len(self.savers)))
         return self.savers[-1]
 
@@ -147,6 +149,34 @@ def test_a_part_over_which_savers_die_fails_and_the_next_is_written(node: Node) 
     assert [request["number"] for request in node.savers[2].asked] == [2]
     node.dies()
     assert [request["number"] for request in node.savers[3].asked] == [2], "it is another part"
+
+
+def test_a_saver_that_cannot_be_started_is_tried_again(node: Node) -> None:
+    """Taken out: one failed start of a process ends the agent."""
+    node.write(1)
+    node.can_start = False
+    node.dies()
+    node.write(2)
+    node.helpers.look(10.0)
+    node.can_start = True
+    node.helpers.look(10.5)
+    assert len(node.savers) == 1, "a try each second"
+    node.helpers.look(11.0)
+    assert [request["number"] for request in node.savers[1].asked] == [1]
+    node.says({"did": "write", "step": 10, "bytes": 5})
+    assert [request["number"] for request in node.savers[1].asked] == [1, 2]
+
+
+def test_what_a_saver_is_asked_for_fails_where_none_can_be_started_for_long(node: Node) -> None:
+    node.write(1)
+    node.can_start = False
+    node.dies()
+    node.write(2)
+    for now in range(10, 16):
+        node.helpers.look(float(now))
+    why = "no saver can be started: Too many open files"
+    assert node.told == [("saver", {"answer": {"error": why, "number": number}}) for number in (1, 2)]
+    node.helpers.close(1.0)
 
 
 def test_an_idle_saver_that_dies_is_replaced_in_silence(node: Node) -> None:

@@ -94,7 +94,7 @@ class HeadStarter:
         for answer in answers:
             if answer.get("head", 0) > 0:
                 self._forget_head()
-                with contextlib.suppress(ProcessLookupError):  # it has ended already
+                with contextlib.suppress(OSError):  # it has ended already, or its end cannot be waited for
                     self._head = open_end(answer["head"])
         return answers
 

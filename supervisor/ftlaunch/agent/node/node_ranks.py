@@ -13,7 +13,7 @@ from ftlaunch.cluster.mirrors import cluster_pages
 from ftlaunch.cluster.mirrors.page_words import Changes
 from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.event_loop import EventLoop
-from ftlaunch.memory.directory import forget_snapshots
+from ftlaunch.memory.directory import forget_snapshots, page_files
 from ftlaunch.memory.pages import Pages
 from ftlaunch.ranks.exit_watch import ExitWatch
 from ftlaunch.ranks.fork_client import Warm
@@ -73,20 +73,22 @@ class AgentRanks:
     # --- what its memory has ----------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, Any]:
-        """What a head must know of it, fields of `hello`."""
+        """What a head must know of it, fields of `hello`. Raises OSError."""
         held, slots = self.held()
         copier = {"port": 0, "lineage": "", "every": 0} if self._node.copier is None else self._node.copier.said()
         told = {"lineage": self.lineage(), "running": self.running(), "copier": copier}
         return {"held": held, "slots": slots, **told}
 
     def held(self) -> tuple[list[int], dict[int, list[int]]]:
-        """First rank and number of ranks whose memory lies here, or nothing; and by rank the steps in its slots."""
-        found = sorted(self._node.memory_dir.glob("page_*"))
+        """First rank and number of ranks whose memory lies here, or nothing; and by rank the steps in its slots.
+
+        Raises OSError where that cannot be seen now: memory that holds steps is not taken for one that holds none.
+        """
         slots = {}
-        for path in found:
+        for path in page_files(self._node.memory_dir):
             try:
                 page = Page(path)
-            except (OSError, ValueError):
+            except ValueError:
                 return [], {}
             slots[int(path.name.removeprefix("page_"))] = list(page.slot_steps())
             page.close()
@@ -121,7 +123,7 @@ class AgentRanks:
             return ""
 
     def free_port(self) -> int:
-        """A port at which the ranks of the next attempt may meet."""
+        """A port at which the ranks of the next attempt may meet. Raises OSError."""
         return self._node.spec.launch.master_port or processes.free_port("")
 
     # --- what the head says -----------------------------------------------------------------------------------
@@ -147,9 +149,8 @@ class AgentRanks:
             self._gone = self._killed = False
             group.spawn()
         except OSError as error:
-            self._node.tell(
-                "cannot_start", attempt=attempt, rank=place.first, why=f"{error.filename}: {error.strerror}"
-            )
+            why = f"{error.filename or 'a system call'}: {error.strerror}"
+            self._node.tell("cannot_start", attempt=attempt, rank=place.first, why=why)
             return
         except SpawnFailed as failed:
             self._node.tell("cannot_start", attempt=attempt, rank=failed.rank, why=failed.reason)
@@ -242,15 +243,18 @@ class AgentRanks:
             call("take the exit status of orphans", lambda: group.reap(spared), 0)
         beat = self.tell_words()
         if group is not None and not self._gone and group.empty and self._is_swept(group):
-            self._gone = True
-            evidence = {} if self.pages is None else {str(rank): step for rank, step in self.pages.evidence().items()}
-            self._node.tell(
-                "gone", attempt=group.attempt, port=self.free_port(), slots=self.held()[1], evidence=evidence
-            )
-            if self._next is not None:
+            self._node.bulkheads.call("tell the head that the ranks have gone", lambda: self._tell_gone(group), None)
+            if self._gone and self._next is not None:
                 waited, self._next = self._next, None
                 self.spawn(waited)
         return beat
+
+    def _tell_gone(self, group: LocalRanks) -> None:
+        """Tell the head that no process of the attempt is left. Raises OSError; nothing was told then."""
+        port, slots = self.free_port(), self.held()[1]
+        evidence = {} if self.pages is None else {str(rank): step for rank, step in self.pages.evidence().items()}
+        self._gone = True
+        self._node.tell("gone", attempt=group.attempt, port=port, slots=slots, evidence=evidence)
 
     def _is_swept(self, group: LocalRanks) -> bool:
         spared = self._node.helpers.pids

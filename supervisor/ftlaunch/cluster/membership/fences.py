@@ -36,7 +36,10 @@ class PortProbe:
         """Whether a connection has been refused."""
         if self._socket is None:
             family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
-            self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            try:
+                self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            except OSError:  # no descriptor is to be had: nothing is known, and the next look asks
+                return False
             return self._judge(self._socket.connect_ex(self._target))
         if not is_writable(self._socket, 0.0):
             return False

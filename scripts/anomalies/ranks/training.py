@@ -1,0 +1,124 @@
+"""A rank whose training is kept by the hooks, and that needs no torch: its state is two arrays of NumPy's.
+
+    training.py HOME HOW
+
+It begins once there is a file `begin` in HOME. In the first attempt, rank 1 ends in the body of a step: with HOW `rank`
+alone, with `node` its agent ends with it, once another node has a copy of what the rank has in memory, or has had the
+time for one. A digest of the final state goes to HOME/done_RANK, to be compared with that of `trained`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STEPS, FAULT = 12, 6
+State = dict[str, "np.ndarray[Any, Any]"]
+
+
+def first_state(rank: int) -> State:
+    """The state before the first step."""
+    return {"weights": np.arange(64, dtype=np.float64) + rank, "moments": np.zeros(64)}
+
+
+def advance(state: State, step: int) -> State:
+    """The state after one more step."""
+    moments = 0.9 * state["moments"] + np.sin(step * state["weights"])
+    return {"weights": state["weights"] - 0.1 * moments, "moments": moments}
+
+
+def digest(state: State) -> str:
+    """Of all bytes of a state."""
+    return hashlib.sha256(b"".join(array.tobytes() for array in state.values())).hexdigest()
+
+
+def trained(rank: int) -> str:
+    """The digest of the final state of a rank that nothing has disturbed."""
+    state = first_state(rank)
+    for step in range(1, STEPS + 1):
+        state = advance(state, step)
+    return digest(state)
+
+
+def train(home: Path, how: str) -> None:
+    """Train under the supervisor."""
+    _do_without_mindspore()
+    from ftlaunch_contract.shared_keys import own_key
+    from ftlaunch_hooks.job.supervised import Supervised
+    from ftlaunch_hooks.process import bootstrap
+    from ftlaunch_mindspore.kept_job import KeptJob
+
+    page = bootstrap.own_page() or bootstrap.take_page_for_launcher()
+    assert page is not None
+    coordinator = Supervised(page)
+    rank, attempt = coordinator.rank, coordinator.attempt
+    assert _wait_until((home / "begin").exists, 60.0), "nobody said that the ranks may begin"
+    job = KeptJob(coordinator, save_every=4)
+    keys = {"weights": own_key("network.weights", rank), "moments": own_key("training.moments", rank)}
+    state = first_state(rank)
+    if job.saved is not None:
+        state = {name: job.saved.arrays[key].copy() for name, key in keys.items()}
+
+    def collect() -> tuple[dict[str, Any], dict[str, Any]]:
+        trees = {
+            "network": {"kind": "module", "tensors": ["weights"], "extra": {}},
+            "training": {"kind": "mindspore", "parameters": {}, "loss_scale": {}},
+        }
+        return {"model": {keys["weights"]: state["weights"]}, "opt": {keys["moments"]: state["moments"]}}, trees
+
+    job.enter(collect, consumed=job.step, total=STEPS)
+    for step in range(job.step + 1, STEPS + 1):
+        if (step, rank, attempt) == (FAULT, 1, 0):
+            _die(home, how)
+        time.sleep(0.03)
+        state = advance(state, step)
+        job.step_made()
+        job.cross(step, step)
+    (home / f"done_{rank}").write_text(digest(state))
+    job.end()
+
+
+def _die(home: Path, how: str) -> None:
+    if how == "node":
+        own = Path(os.environ["FTLAUNCH_MEMORY_DIR"])
+        others = f"{own.name.rpartition('.')[0]}.*/peers/*/1/copy.json"
+        _wait_until(lambda: any(own.parent.glob(others)), 3.0)
+    (home / "killed").touch()
+    if how == "node":
+        os.kill(int(os.environ["FTLAUNCH_SUPERVISOR"].partition(":")[0]), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait_until(ready: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _do_without_mindspore() -> None:
+    """Have the modules imported that need no MindSpore: the package imports it, and they ask for its version only."""
+    stand_in: Any = types.ModuleType("mindspore")
+    stand_in.__version__ = "none"
+    sys.modules["mindspore"] = stand_in
+    found = importlib.util.find_spec("ftlaunch_mindspore")
+    assert found is not None
+    package = types.ModuleType("ftlaunch_mindspore")
+    package.__path__ = list(found.submodule_search_locations or ())
+    sys.modules["ftlaunch_mindspore"] = package
+
+
+if __name__ == "__main__":
+    train(Path(sys.argv[1]), sys.argv[2])

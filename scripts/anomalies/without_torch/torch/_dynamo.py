@@ -1,0 +1,1 @@
+"""Imported by the fork server beside torch."""
