@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
+from torch.distributed.run import get_args_parser
 
+HAS_PREFIX_OPTION = any(action.dest == "log_line_prefix_template" for action in get_args_parser()._actions)
 PRINT_ENV = "import json, os, sys; print(json.dumps(dict(os.environ))); print(sys.argv[1:], file=sys.stderr)\n"
 
 
@@ -90,6 +92,28 @@ def test_whose_output_reaches_the_terminal(job: FtJob, options: tuple[str, ...],
     assert job.wait() == 0, job.stderr
     assert sorted(job.stdout.splitlines()) == [f"[{rank}] hello from {rank}" for rank in sorted(shown)]
     assert job.log(0, 1) == "hello from 1\n"
+
+
+def test_lines_begin_as_torchrun_makes_them_of_a_template(job: FtJob) -> None:
+    """The macros that torchrun knows, one that it does not, and the variable that sets the template."""
+    script = job.home / "say.py"
+    script.write_text("print('hello')\n")
+    macros = ["role_name", "local_rank", "rank", "other", "$", *(["hostname"] if HAS_PREFIX_OPTION else [])]
+    template = "".join(f"<${{{name}}}>" for name in macros)
+    variables = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": template}
+    options = ("--tee", "3", "--role", "trainer")
+    job.start(*options, script=script, args=(), env=variables)
+    assert job.wait() == 0, job.stderr
+    by_option = ("--log-line-prefix-template", template) if HAS_PREFIX_OPTION else ()
+    out = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *options, *by_option,
+         "--log-dir", str(job.home / "torchrun"), str(script)],
+        check=False, capture_output=True, text=True, cwd=job.home, env={**os.environ, **variables},
+    )  # fmt: skip
+    assert out.returncode == 0, out.stderr
+    theirs = [line for line in out.stdout.splitlines() if line.endswith("hello")]
+    assert len(theirs) == 2
+    assert sorted(job.stdout.splitlines()) == sorted(theirs)
 
 
 def test_what_an_earlier_run_printed_is_not_shown_again(job: FtJob) -> None:

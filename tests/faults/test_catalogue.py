@@ -39,6 +39,7 @@ CATALOGUE = {
         Row("files 1 5", "exception", "Too many open files"),
         Row("unicode 1 5", "exception", "rank 1 failed with Failed: "),
         Row("keyboard 1 5", "signal", "rank 1 was ended by SIGINT after step 5"),
+        Row("keyboard-forgotten 1 5", "signal", "rank 1 was ended by SIGINT after step 5"),
         Row("exit 0 5", "exit", "rank 0 exited with code 17 after step 5"),
         Row("fork 1 5", "exception", "rank 1 failed with Failed: in a child after step 5"),
         Row("late-exit 1 5", "exit", "rank 1 exited with code 3 after step 5"),

@@ -123,3 +123,16 @@ def test_another_shell_is_refused(tmp_path: Path) -> None:
     code, _, err = ftctl("completion", "csh", cwd=tmp_path)
     assert code == 2
     assert "'csh' is not one of 'bash', 'zsh', 'fish'" in err
+
+
+@pytest.mark.skipif(shutil.which("tcsh") is None, reason="tcsh is not installed")
+def test_tcsh_reads_what_it_is_given(tmp_path: Path) -> None:
+    command = [
+        "tcsh", "-f", "-c", "ftlaunch --print-completion tcsh > made; source made; complete ftlaunch"
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, check=True, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60
+    )
+    assert not done.stderr
+    assert " max-restarts " in done.stdout
+    assert "'n/*/f/'" in done.stdout

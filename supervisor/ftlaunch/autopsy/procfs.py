@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _ARM = {
 _NAMES = {"x86_64": _X86, "aarch64": _ARM}.get(platform.machine(), {})
 # their first argument is a descriptor
 _ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "fsync", "fdatasync", "getdents64"}
+_SELECT = {"select", "pselect6"}  # their first argument says how many descriptors they look at
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -44,6 +46,7 @@ class Thread:
     wchan: str = ""  # where in the kernel it waits
     syscall: str = ""
     file: str = ""  # that the system call is about
+    sleeps: bool = False  # in a system call that only lets time pass
     busy: float = 0.0  # processors that it used or waited for, between two looks
     wanted: float = field(default=0.0, repr=False)  # seconds it has run or waited for a processor
 
@@ -101,10 +104,19 @@ def _thread(process: Process, tid: int) -> Thread:
     words = _read(process, base, "syscall").split()
     if words and words[0].isdigit():
         thread.syscall = _NAMES.get(int(words[0]), f"system call {words[0]}")
+        thread.sleeps = _is_sleep(thread.syscall, words[1:])
         if thread.syscall in _ON_FILE:
             with contextlib.suppress(OSError):
                 thread.file = str(Path(f"/proc/{process.pid}/fd/{int(words[1], 16)}").readlink())
     return thread
+
+
+def _is_sleep(name: str, arguments: Sequence[str]) -> bool:
+    """Whether a system call only lets time pass. arguments: hexadecimal numbers, as /proc shows them.
+
+    Up to Python 3.10 time.sleep() is a select() without any descriptor.
+    """
+    return "nanosleep" in name or (name in _SELECT and int(arguments[0], 16) == 0)
 
 
 def _wanted(base: Path, cpu: float) -> float:

@@ -13,7 +13,6 @@ from ftlaunch.autopsy.flight_recorder import Collective, FlightRecord
 from ftlaunch.autopsy.stacks import Stack
 
 BUSY = 0.5  # of a processor: a thread that uses more does not wait
-_SLEEP = re.compile(r"nanosleep")
 _FUTEX = re.compile(r"futex")
 _TAKES_LOCK = re.compile(r"\bwith\b.*(?:lock|mutex|cond|sem)|\.acquire\(", re.IGNORECASE)
 
@@ -38,6 +37,7 @@ class RankDump:
     system_call: str = ""  # that its main thread is in
     file: str = ""  # that the system call is about
     channel: str = ""  # where in the kernel it waits
+    in_sleep: bool = False  # the system call only lets time pass
     busy: float = 0.0  # processors that its main thread uses, or would use on an idle machine
     stopped: bool = False
     lock_held: bool | None = None  # some thread keeps the interpreter's lock; None: not known
@@ -66,7 +66,7 @@ class RankDump:
     @property
     def sleeps(self) -> bool:
         """Whether its main thread waits for a time to pass."""
-        return bool(_SLEEP.search(self.system_call + self.channel))
+        return self.in_sleep or "nanosleep" in self.system_call + self.channel
 
     @property
     def _in_collective(self) -> bool:
@@ -100,6 +100,7 @@ def read(rank: int, stack: str, facts: Mapping[str, Any], recorder: Mapping[str,
         system_call=main.get("syscall", ""),
         file=main.get("file", ""),
         channel=main.get("wchan", ""),
+        in_sleep=main.get("sleeps", False),
         busy=main.get("busy", 0.0),
         stopped=main.get("state", "") in ("T", "t"),
         lock_held=facts.get("lock_held"),

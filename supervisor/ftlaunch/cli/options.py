@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from ftlaunch import __version__
 from ftlaunch.cli.terminal.examples import FTLAUNCH
+from ftlaunch.cli.terminal.shell_scripts import SHELLS, completion_script
 from ftlaunch.spec.errors import SpecError, did_you_mean, shown
 from ftlaunch.spec.job_spec import TITLES, part_of
 from ftlaunch.spec.key import Key
@@ -135,6 +136,8 @@ def _make_command(own: Sequence[click.Option] = ()) -> click.Command:
                      " where the job could not run"),
         click.Option(["--detach"], is_flag=True, help="run the job without a terminal: print its id, and return once it"
                      " has begun; see `ftctl attach`"),
+        click.Option(["--print-completion"], type=click.Choice(list(SHELLS)), is_eager=True, expose_value=False,
+                     callback=_show_completion, help="print what makes this shell complete words, and exit"),
         click.Option(["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
                      help="show the version and exit"),
     ]  # fmt: skip
@@ -171,6 +174,12 @@ def _show_version(context: click.Context, _param: click.Parameter, wanted: bool)
         context.exit()
 
 
+def _show_completion(context: click.Context, _param: click.Parameter, shell: str | None) -> None:
+    if shell is not None:
+        click.echo(completion_script("ftlaunch", context.command, shell))
+        context.exit()
+
+
 def _help_row(key: Key) -> tuple[str, str]:
     name = f"--{key.name.replace('_', '-')}"
     if key.switch and key.group == "ours":
@@ -182,9 +191,8 @@ def _help_row(key: Key) -> tuple[str, str]:
 
 def _sentence(error: click.UsageError, own: Sequence[str]) -> str:
     if isinstance(error, click.NoSuchOption):
-        names = [
-            f"--{name.replace('_', '-')}" for name in (*OPTIONS, *own, "dry_run", "check", "detach", "version", "help")
-        ]
+        ending = ("dry_run", "check", "detach", "print_completion", "version", "help")
+        names = [f"--{name.replace('_', '-')}" for name in (*OPTIONS, *own, *ending)]
         hint = did_you_mean(error.option_name, names)
         hint = hint or "; see `ftlaunch --help`"
         return f"cannot use `{shown(error.option_name)}`: there is no such option{hint}"

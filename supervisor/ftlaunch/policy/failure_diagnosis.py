@@ -142,6 +142,10 @@ def _facts(evidence: Evidence, trace: str) -> Facts:
     code = evidence.returncode if evidence.returncode > 0 else None
     last = _last_line(trace)
     kind = _TYPE.match(last)
+    if code == 1 and kind and kind[1] == "KeyboardInterrupt":
+        # Python ends such a process by SIGINT, unless an excepthook or an atexit function has called eval() or exec()
+        # meanwhile, as the import of a module with a named tuple does: then CPython forgets the interrupt.
+        return replace(heard, signal="SIGINT")
     return replace(heard, exit=code, exception=kind[1] if kind else last and ANY, error=errors)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
+from string import Template
 from typing import Any, Protocol
 
 from ftlaunch.common.formatting import printable
@@ -100,7 +102,7 @@ class TerminalSink:
     """Says events to people, and follows the ranks' output."""
 
     def __init__(self, terminal: Terminal, spec: JobSpec) -> None:
-        self._terminal = terminal
+        self._terminal, self._spec = terminal, spec
         self._followed = followed_ranks(spec)
 
     def take(self, event: JobEvent, line: Line | None) -> None:
@@ -110,7 +112,11 @@ class TerminalSink:
         if isinstance(event, AttemptStarted):
             logs = {rank: log for rank, log in event.logs.items() if rank in self._followed}
             paths = {rank: path for rank, (path, _) in logs.items()}
-            self._terminal.follow(paths, {rank: begin for rank, (_, begin) in logs.items()})
+            begins = {rank: begin for rank, (_, begin) in logs.items()}
+            prefixes = {}
+            if self._spec.launch.log_line_prefix_template:
+                prefixes = {rank: line_prefix(self._spec, rank, event.hosts) for rank in logs}
+            self._terminal.follow(paths, begins, prefixes)
         for text in event.lines():
             self._terminal.say(text, event.priority)
         if sentence := event.sentence():
@@ -161,3 +167,20 @@ class ReportSink:
 def followed_ranks(spec: JobSpec) -> frozenset[int]:
     """The ranks whose output goes to the terminal."""
     return frozenset({0}) if spec.launch.tee_ranks is None else spec.launch.tee_ranks
+
+
+def line_prefix(spec: JobSpec, rank: int, hosts: Sequence[str]) -> str:
+    """Return what comes before the lines of a rank, as torchrun makes it of a template.
+
+    Args:
+        spec: of all ranks of the job.
+        rank: counted over all nodes.
+        hosts: of each node, in the order of the ranks, the name of the machine; none where there is one node.
+    """
+    node, local_rank = divmod(rank, spec.launch.nproc // spec.nodes.most)
+    return Template(spec.launch.log_line_prefix_template).safe_substitute(
+        role_name=spec.launch.role,
+        local_rank=local_rank,
+        rank=rank,
+        hostname=hosts[node] if hosts else socket.gethostname(),
+    )

@@ -122,16 +122,25 @@ class Terminal:
         self._said.append(with_priority(line[: LONGEST // 4], priority) if self._own_to_journal else line)
         self._wake.set()
 
-    def follow(self, paths: dict[int, Path], begins: Mapping[int, int] | None = None) -> None:
-        """Follow these files (rank -> log) instead of the present ones, once those are read to their ends.
+    def follow(
+        self, paths: dict[int, Path], begins: Mapping[int, int] | None = None,
+        prefixes: Mapping[int, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Follow the logs of ranks instead of the present ones, once those are read to their ends.
 
-        begins: rank -> how many bytes of its log are of an earlier run, and not shown again.
+        Args:
+            paths: of each rank, its log.
+            begins: of each rank, how many bytes of its log are of an earlier run, and not shown again.
+            prefixes: of each rank, what comes before its lines; `[RANK] ` where nothing is given.
         """
         begins = begins or {}
+        prefixes = prefixes or {}
         with self._lock:
             for followed in self._followed:
                 followed.wait = False
-            self._followed += [_Followed(path, f"[{rank}] ", begins.get(rank, 0)) for rank, path in paths.items()]
+            self._followed += [
+                _Followed(path, prefixes.get(rank, f"[{rank}] "), begins.get(rank, 0)) for rank, path in paths.items()
+            ]
         self._wake.set()
 
     def cut(self) -> None:

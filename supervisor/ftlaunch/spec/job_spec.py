@@ -51,6 +51,8 @@ class LaunchSpec:
     """None is a fresh one for every attempt"""
     tee_ranks: frozenset[int] | None = None
     """local ranks to follow on the terminal; None is rank 0 and those that fail"""
+    log_line_prefix_template: str = default("log_line_prefix_template")
+    """what comes before a rank's lines there, with torchrun's macros; empty is `[${rank}] `"""
     stop_signals: tuple[str, ...] = default("signals_to_handle")
     virtual_local_rank: bool = default("virtual_local_rank")
     preempt_when: str | None = None

@@ -3,14 +3,17 @@
 import argparse
 from pathlib import Path
 
+import click
 import pytest
 from torch.distributed.run import get_args_parser
 
 from ftlaunch.cli.options import command, read_command_line
+from ftlaunch.spec.errors import SpecError
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
 
-ACTIONS = [action for action in get_args_parser()._actions if action.option_strings and action.dest != "help"]
+ENDING = ("help", "print_completion")  # they print something, and nothing is launched
+ACTIONS = [action for action in get_args_parser()._actions if action.option_strings and action.dest not in ENDING]
 SPELLINGS = [(action, spelling) for action in ACTIONS for spelling in action.option_strings]
 
 # Defaults that differ on purpose, or say the same in other words.
@@ -94,6 +97,20 @@ def test_defaults_are_the_same_where_the_meaning_is(action: argparse.Action, mon
         assert key.default == (None if theirs is None else str(theirs))
 
 
+@pytest.mark.parametrize("spelling", ["--print-completion", "--print_completion"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_is_printed_for_the_shells_of_torchrun(spelling: str, shell: str, capsys) -> None:
+    with pytest.raises(click.exceptions.Exit) as ended:
+        read_command_line([spelling, shell])
+    assert ended.value.exit_code == 0
+    assert "ftlaunch" in capsys.readouterr().out
+
+
+def test_completion_for_another_shell_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"cannot read the command line: .*'ksh' is not one of .*'tcsh'"):
+        read_command_line(["--print-completion", "ksh"])
+
+
 def test_everything_from_the_script_on_is_the_scripts() -> None:
     for line in (
         ["--nproc-per-node", "2", "train.py", "--nproc-per-node", "7", "-m", "--", "--help"],
@@ -116,7 +133,7 @@ def test_our_own_options_have_both_spellings_and_do_not_clash() -> None:
                 assert read_command_line([spelling, *value, "train.py"]).flags == {
                     key.name: "true" if key.switch else "x"
                 }
-    assert len(command.params) == len(OPTIONS) + 6
+    assert len(command.params) == len(OPTIONS) + 7
 
 
 CUT = {"--redirect": "redirects", "--nnode": "nnodes", "--max_restart": "max_restarts", "--nproc": "nproc_per_node"}

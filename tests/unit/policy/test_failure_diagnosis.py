@@ -162,6 +162,16 @@ def test_only_the_last_traceback_counts_and_it_is_short() -> None:
     assert last_traceback("Traceback (most recent call last):") == "Traceback (most recent call last):"
 
 
+@pytest.mark.parametrize(
+    ("returncode", "says"),
+    [(-2, "was ended by SIGINT"), (1, "was ended by SIGINT"), (3, "failed with KeyboardInterrupt")],
+)
+def test_an_interrupt_is_one_also_where_python_has_forgotten_it(returncode: int, says: str) -> None:
+    """Python exits with 1 after a KeyboardInterrupt if eval() is called on the way out; no other code is its own."""
+    log = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\nKeyboardInterrupt\n'
+    assert classify(evidence(returncode=returncode, log=log)).sentence == f"rank 0 {says} after step 5"
+
+
 def test_signal_names_are_the_systems() -> None:
     import signal
 

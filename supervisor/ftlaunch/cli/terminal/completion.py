@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem
 
+from ftlaunch.cli.terminal.shell_scripts import completion_script
 from ftlaunch.history.job_index import known_jobs
 from ftlaunch.history.runs import RUNS, runs_in
 
@@ -22,11 +23,8 @@ def completion(context: click.Context, shell: str) -> int:
     zsh:  eval "$(ftctl completion zsh)"      in ~/.zshrc, after compinit
     fish: ftctl completion fish | source      in ~/.config/fish/config.fish
     """
-    kind = get_completion_class(shell)
-    assert kind is not None
     for program in _PROGRAMS:
-        made = kind(context.find_root().command, {}, program, f"_{program.upper()}_COMPLETE")
-        click.echo(made.source_template % made.source_vars())
+        click.echo(completion_script(program, context.find_root().command, shell))
     return 0
 
 

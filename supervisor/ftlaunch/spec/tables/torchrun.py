@@ -48,6 +48,10 @@ TORCHRUN = (
         short="-r", env=("PET_REDIRECTS",)),
     Key("local_ranks_filter", p.ranks, "ranks such as 0,1,2", None,
         "follow none but these ranks on the terminal, as 0,1,2", "torchrun", env=("PET_LOCAL_RANKS_FILTER",)),
+    Key("log_line_prefix_template", p.any_text, "text", "",
+        "what comes before a rank's lines on the terminal, with ${role_name}, ${local_rank}, ${rank} and ${hostname};"
+        " empty: [${rank}] and a space", "torchrun",
+        env=("PET_LOG_LINE_PREFIX_TEMPLATE", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")),
     Key("signals_to_handle", p.signals, "names such as SIGTERM,SIGINT", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "signals on which to stop the job in good order", "torchrun", env=("PET_SIGNALS_TO_HANDLE",),
         show=shown.comma_list, called="stop_signals"),

@@ -83,6 +83,7 @@ _MADE: Mapping[tuple[str, str], Callable[..., object]] = {
     ("collections", "OrderedDict"): dict,
     ("pathlib", "Path"): _words,
     ("pathlib", "PosixPath"): _words,
+    ("pathlib._local", "PosixPath"): _words,  # as Python 3.13 names it; older and newer ones say pathlib
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
@@ -97,6 +99,19 @@ def test_weights_are_those_that_were_written(kind: str, tmp_path: Path) -> None:
     expected_state = trained.state_dict()
     assert all(torch.equal(one, expected_state[name]) for name, one in new.state_dict().items())
     assert [one.data_ptr() for one in new.parameters()] == before, "in place: optimizers know these parameters"
+
+
+@pytest.mark.parametrize("module", ["pathlib", "pathlib._local"])
+def test_a_dcp_folder_of_another_python_is_read(module: str, tmp_path: Path) -> None:
+    """Python 3.13 pickles the class of paths as one of pathlib._local, every other version as one of pathlib."""
+    trained, new = model(1), model(2)
+    _dcp(tmp_path / "dcp", trained)
+    index = pickle.dumps(FileSystemReader(tmp_path / "dcp").read_metadata(), protocol=2)
+    other_index, count = re.subn(rb"cpathlib(\._local)?\nPosixPath\n", b"c%b\nPosixPath\n" % module.encode(), index)
+    assert count == 1
+    (tmp_path / "dcp/.metadata").write_bytes(other_index)
+    assert load(tmp_path / "dcp", new) == []
+    assert all(torch.equal(one, trained.state_dict()[name]) for name, one in new.state_dict().items())
 
 
 def test_other_types_are_converted_and_told(tmp_path: Path) -> None:
