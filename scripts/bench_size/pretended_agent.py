@@ -16,6 +16,7 @@ from pretended_ranks import PretendedRanks
 from timed_loop import TimedLoop
 
 from ftlaunch.agent.head_link import HeadLink
+from ftlaunch.agent.node.exit_reports import ExitReports
 from ftlaunch.channel.framing import OVERHEAD, PREFIX
 
 _SIGTERM = -15
@@ -74,6 +75,7 @@ class PretendedAgent:
         self._next: Mapping[str, Any] | None = None
         self._beats = 0
         self._silent = self._dead = False
+        self._exits = ExitReports(around.loop, time.monotonic, self._send_exits)
         self.traffic = Traffic()
         self.told_to_leave = self.told_to_start = 0.0
         """monotonic times at which the newest orders came"""
@@ -150,14 +152,17 @@ class PretendedAgent:
         assert self._ranks is not None
         for rank in ranks:
             self._ranks.alive.discard(rank)
-            self._tell_words()
-            self._send("exit", attempt=self._attempt, rank=rank, code=code)
+            self._exits.add(self._attempt, rank, code, is_last=not self._ranks.alive)
         if ranks and not self._ranks.alive:
             slots = self._ranks.slots()
             self._send("gone", attempt=self._attempt, port=20000 + self.number, slots=slots, evidence={})
             if self._next is not None:
                 waiting, self._next = self._next, None
                 self._spawn(waiting)
+
+    def _send_exits(self, attempt: int, codes: Mapping[int, int]) -> None:
+        self._tell_words()
+        self._send("exits", attempt=attempt, codes=codes)
 
     # --- what the head says -----------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ spec, helpers = resolve("sleeps.py", (), flags, {}), HelperProcesses()
 warm = Warm(helpers, spec, {}, home / "warm.log", lambda *_, **__: None)
 around = spec, home, warm, dict(os.environ), home / "control", "NO=MARK", loop, time.monotonic, helpers
 bulkheads = Bulkheads(lambda failed: sys.exit(str(failed)))
-ranks = AgentRanks(AgentSurroundings(*around, lambda name, **_: told.append(name), None, bulkheads))
+ranks = AgentRanks(AgentSurroundings(*around, lambda name, **more: told.append([name, more]), None, bulkheads))
 place = asdict(on_one_node(2, "127.0.0.1", 1))
 resume = [int(Resume.FRESH), -1, 10, 0, -1]
 ranks.spawn({"attempt": 0, "place": place, "resume": resume, "lineage": "run:0/1", "seed": "1"})
@@ -67,5 +67,6 @@ def test_ranks_that_were_killed_here_are_not_offered_to_a_head_while_they_end(tm
     assert found["runs"]["killed"] is False
     assert found["ends"] == {**found["runs"], "killed": True}, "nobody has looked at their ends yet"
     assert not found["left"]
-    assert found["told"].count("exit") == 2
-    assert found["told"][-1] == "gone"
+    ended = [rank for name, more in found["told"] if name == "exits" for rank in more["codes"]]
+    assert sorted(ended) == ["0", "1"]
+    assert found["told"][-1][0] == "gone"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.agent.node.exit_reports import ExitReports
 from ftlaunch.agent.node.node_copier import NodeCopier
 from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch.cluster.mirrors import cluster_pages
@@ -62,6 +63,7 @@ class AgentRanks:
         self._deaths: ExitWatch | None = None
         self._gone = True
         self._killed = False  # the ranks of the last attempt, by this agent
+        self._exits = ExitReports(node.loop, node.clock, self._send_exits)
         self._beats = 0
         self._lineage = node.memory_dir / "lineage"  # of which attempt the steps in memory are
         self._known_lineage = self.lineage()
@@ -232,6 +234,7 @@ class AgentRanks:
         beat = self.tell_words()
         if group is not None and not self._gone and group.empty and self._is_swept(group):
             self._gone = True
+            self._exits.send_all()
             evidence = {} if self.pages is None else {str(rank): step for rank, step in self.pages.evidence().items()}
             self._node.tell(
                 "gone", attempt=group.attempt, port=self.free_port(), slots=self.held()[1], evidence=evidence
@@ -269,8 +272,13 @@ class AgentRanks:
 
     def _on_exit(self, rank: Rank) -> None:
         assert self._group is not None
-        self.tell_words()  # first: its last words say whether it has ended well
-        self._node.tell("exit", attempt=self._group.attempt, rank=rank.number, code=rank.process.returncode)
+        code = rank.process.returncode
+        assert code is not None
+        self._exits.add(self._group.attempt, rank.number, code, is_last=self._group.empty)
+
+    def _send_exits(self, attempt: int, codes: Mapping[int, int]) -> None:
+        self.tell_words()  # first: its last words say whether a rank has ended well
+        self._node.tell("exits", attempt=attempt, codes=codes)
 
     def _on_deaths(self) -> None:
         assert self._deaths is not None
