@@ -98,7 +98,7 @@ class Trial:
             "--nnodes", str(nodes), "--nproc-per-node", str(ranks), "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
             "--run-dir", str(self.run_dir), "--job-id", self._job, "--max-restarts", "1000", "--max-without-progress",
             "1000", "--isolate-after", "off", "--backoff-first", "1ms", "--backoff-max", "1ms", "--storage-interval",
-            "off", "--memory-interval", "1", "--peer-interval", "0", *options, str(script),
+            "off", "--memory-interval", "1", "--peer-interval", "0", "--node-timeout", "10s", *options, str(script),
         ]  # fmt: skip
         self.agents: list[AgentsProcess] = []
         self._heads: list[subprocess.Popen[str]] = []

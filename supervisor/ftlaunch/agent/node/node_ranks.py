@@ -9,6 +9,7 @@ from typing import Any
 
 from ftlaunch.agent.node.exit_reports import ExitReports
 from ftlaunch.agent.node.node_copier import NodeCopier
+from ftlaunch.cluster import beat_pace
 from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch.cluster.mirrors import cluster_pages
 from ftlaunch.cluster.mirrors.page_words import Changes
@@ -65,6 +66,10 @@ class AgentRanks:
         self._killed = False  # the ranks of the last attempt, by this agent
         self._exits = ExitReports(node.loop, node.clock, self._send_exits)
         self._beats = 0
+        nodes = node.spec.nodes
+        self._beat_seconds = beat_pace.beat_seconds(nodes.most, nodes.timeout)
+        self._next_beat = 0.0
+        self._is_ending = False  # the ranks were told to stop or to leave: the head waits for their last words
         self._lineage = node.memory_dir / "lineage"  # of which attempt the steps in memory are
         self._known_lineage = self.lineage()
         self._next: Mapping[str, Any] | None = None  # an attempt to be started once the last one's processes are gone
@@ -131,6 +136,7 @@ class AgentRanks:
             self._next = message
             return
         attempt, place = int(message["attempt"]), Placement(**message["place"])
+        self._is_ending, self._next_beat = False, 0.0
         kind, step, persist_at, every, reading = message["resume"]
         try:
             pages = self._take_pages(place)
@@ -186,6 +192,7 @@ class AgentRanks:
     def perform(self, verb: str, values: list[Any]) -> None:
         """Do to the pages what the head has done to their mirrors."""
         if self.pages is not None:
+            self._is_ending = self._is_ending or verb in ("stop", "leave")
             cluster_pages.perform(self.pages, verb, values)
             if self._node.copier is not None:
                 self._node.copier.heed_pages(verb, values)
@@ -222,8 +229,12 @@ class AgentRanks:
         """Whether all ranks have ended, and what they have left is being ended: the next attempt waits for that."""
         return not self._gone and self._group is not None and self._group.empty
 
-    def look(self) -> int:
-        """Tell what the ranks have written, and that all have gone; returns the number of the beat."""
+    def look(self) -> int | None:
+        """Tell what the ranks have written, where that is due, and that all have gone.
+
+        Returns:
+            The number of the beat that was sent; None where none was due.
+        """
         group = self._group
         if self._node.copier is not None:
             self._node.copier.look(self._node.clock())
@@ -231,10 +242,11 @@ class AgentRanks:
             now, spared, call = self._node.clock(), self._node.helpers.pids, self._node.bulkheads.call
             call("look at what the ranks' processes do", lambda: group.notice(now), None)
             call("take the exit status of orphans", lambda: group.reap(spared), 0)
-        beat = self.tell_words()
+        beat = self.tell_words() if self._node.clock() >= self._next_beat else None
         if group is not None and not self._gone and group.empty and self._is_swept(group):
             self._gone = True
             self._exits.send_all()
+            beat = self.tell_words()  # what the ranks have written last; no rank writes any more
             evidence = {} if self.pages is None else {str(rank): step for rank, step in self.pages.evidence().items()}
             self._node.tell(
                 "gone", attempt=group.attempt, port=self.free_port(), slots=self.held()[1], evidence=evidence
@@ -255,6 +267,9 @@ class AgentRanks:
     def tell_words(self) -> int:
         """Tell the head what has changed in the pages. It is a sign of life; returns its number."""
         self._beats += 1
+        hurries = self._is_ending and not self._gone
+        pause = beat_pace.hurried_seconds(self._beat_seconds) if hurries else self._beat_seconds
+        self._next_beat = self._node.clock() + pause
         words = [[rank, changes] for rank, found in self._changes.items() if (changes := found.look())]
         group, noted, stopped = self._group, [], []
         if group is not None and not self._gone:
@@ -267,6 +282,7 @@ class AgentRanks:
 
     def tell_all_words_again(self) -> None:
         """There is another head: it knows nothing yet."""
+        self._next_beat = 0.0
         if self.pages is not None and self._place is not None:
             self._changes = {rank: Changes(self.pages[rank]) for rank in self._place.ranks}
 
