@@ -93,6 +93,7 @@ class Agents:
             "started": max(agent.told_to_start for agent in agents),
             "met": max(agent.met for agent in agents),
             "waiting": len(self._waiting),
+            "left since": sum(agent.told_to_leave > order.get("since", 0.0) for agent in agents),
         }
 
     def _watch(self, order: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class PretendedRanks:
         self._step_seconds = step_seconds
         self._changes = {rank: Changes(self._pages[rank]) for rank in self.numbers}
         self._attempt = NONE
-        self._next_step = 0.0
+        self._due = 0  # the number of the next step, counted from the boot of the machine
         self.alive: set[int] = set()
 
     @property
@@ -85,7 +85,7 @@ class PretendedRanks:
             kind, step = first.resume
             if kind is not Resume.UNDECIDED:
                 self._resume(kind, step, now)
-        elif self._step_seconds and now >= self._next_step:
+        elif self._step_seconds and now >= self._due * self._step_seconds:
             self._make_step(now)
 
     def _resume(self, kind: Resume, step: int, now: float) -> None:
@@ -93,10 +93,14 @@ class PretendedRanks:
         for page in self._pages.pages:
             page.set_resumed(kind, begun_at)
             page.beat(begun_at, time.monotonic_ns())
-        self._next_step = now + self._step_seconds
+        self._plan_step(now)
+
+    def _plan_step(self, now: float) -> None:
+        """Have the next step at a time at which all nodes of the job make one: ranks that train are in step."""
+        self._due = int(now / self._step_seconds) + 1 if self._step_seconds else 0
 
     def _make_step(self, now: float) -> None:
-        self._next_step = now + self._step_seconds
+        self._plan_step(now)
         for page in self._pages.pages:
             step = page.step + 1
             slot = step % MEMORY_SLOTS

@@ -202,9 +202,13 @@ class Trial:
 
         self.wait(started, f"start no. {starts} of {count} nodes")
 
-    def look(self) -> list[dict[str, Any]]:
+    def wait_left(self, since: float, count: int) -> None:
+        """Wait until so many agents have been told since a time to let their ranks leave. Raises Failed."""
+        self.wait(lambda: sum(one["left since"] for one in self.look(since)) >= count, f"orders to {count} nodes to leave")
+
+    def look(self, since: float = 0.0) -> list[dict[str, Any]]:
         """What each process of agents says of them."""
-        return [process.ask("look") for process in self.agents]
+        return [process.ask("look", since=since) for process in self.agents]
 
     def said(self) -> str:
         """What heads and agents have said at last."""

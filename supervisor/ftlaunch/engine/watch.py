@@ -28,9 +28,9 @@ from ftlaunch_contract.protocol import RESTORED_FROM, memory_interval
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
-# of a core, what looking at the pages of many ranks may take: it is done less often then, once a second at least
+# of a core, what looking at the pages of many ranks may take: it is done less often then, every two seconds at least
 _SHARE, _FAST_SHARE = 0.008, 0.2
-_SLOWEST_TICK = 1.0
+_SLOWEST_TICK = 2.0
 _RESUMING_SHARE = 0.02  # of a core, what looking for the first rank that resumes may take
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 _SLOW_DEATH = 5.0  # seconds that the kernel may take over a dead rank until that is told
