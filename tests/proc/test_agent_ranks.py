@@ -50,7 +50,8 @@ warm = Warm(helpers, spec, {}, home / "warm.log", files, lambda *_, **__: None)
 around = spec, home, warm, dict(os.environ), home / "control", "NO=MARK", loop, time.monotonic, helpers
 failed = []
 bulkheads = Bulkheads(lambda call: failed.append(f"{call.what}: {call.error}"))
-ranks = AgentRanks(AgentSurroundings(*around, lambda name, **_: told.append(name), None, bulkheads, files))
+tell = lambda name, **more: told.append([name, more])
+ranks = AgentRanks(AgentSurroundings(*around, tell, None, bulkheads, files))
 place = asdict(on_one_node(2, "127.0.0.1", 1))
 resume = [int(Resume.FRESH), -1, 10, 0, -1]
 ranks.spawn({"attempt": 0, "place": place, "resume": resume, "lineage": "run:0/1", "seed": "1"})
@@ -85,12 +86,13 @@ def test_ranks_that_were_killed_here_are_not_offered_to_a_head_while_they_end(tm
     assert found["runs"]["killed"] is False
     assert found["ends"] == {**found["runs"], "killed": True}, "nobody has looked at their ends yet"
     assert not found["left"]
-    assert found["told"].count("exit") == 2
-    assert found["told"][-1] == "gone"
+    ended = [rank for name, more in found["told"] if name == "exits" for rank in more["codes"]]
+    assert sorted(ended) == ["0", "1"]
+    assert found["told"][-1][0] == "gone"
 
 
 def test_that_the_ranks_have_gone_is_told_also_where_a_call_has_failed_meanwhile(tmp_path: Path) -> None:
     """Taken out: the head waits for ever for the word of a node that has ended its ranks."""
     found = run_agent(tmp_path, FAILING="1")
     assert found["failed"] == ["tell the head that the ranks have gone: [Errno 24] Too many open files"]
-    assert found["told"].count("gone") == 1
+    assert [name for name, _ in found["told"]].count("gone") == 1

@@ -140,15 +140,15 @@ class Flag(enum.IntFlag):
     ENDED_WELL = 128  # script, threads and atexit functions are over, with exit code 0 (interpreter_end.py)
 
 
-def announce_step(newest: int, step_seconds: float) -> int:
+def announce_step(newest: int, step_seconds: float, delay_seconds: float = 0.0) -> int:
     """The step to announce when the fastest rank has completed `newest` steps of `step_seconds` each.
 
     Two steps ahead at least: a rank may be between completing a step and looking at its page. Steps that
     are short against the time the announcement takes get proportionally more room (50 ms worth, 1000 at
     most). A rank that is past the step all the same stops at once: the newest step that all ranks
-    have in memory counts.
+    have in memory counts. delay_seconds: how much longer than usual the news of `newest` may have been under way.
     """
-    spare = math.ceil(0.05 / step_seconds) if step_seconds > 0 else 0
+    spare = math.ceil((0.05 + delay_seconds) / step_seconds) if step_seconds > 0 else 0
     return newest + 2 + min(spare, 1000)
 
 

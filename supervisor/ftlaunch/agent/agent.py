@@ -113,7 +113,7 @@ class Agent:
         if now >= self._looked + (_FAST_TICK if self._is_hurried() else _TICK) or not self._ranks.cleared:
             self._looked = now
             beat = self._ranks.look()
-            if self.link.alone_since is None:
+            if beat is not None and self.link.alone_since is None:
                 self._lease.sent(beat, now)
         self._helpers.look(now)
         self._search.look(now, self._ranks.place)

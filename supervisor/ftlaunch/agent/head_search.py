@@ -21,14 +21,22 @@ class HeadSearch:
     """Of one agent."""
 
     def __init__(
-        self, order: Order, clock: Callable[[], float], machine: str, stale: float, *, in_etcd: bool = False
-    ) -> None:
-        """order: sends an order to the starter, whose answers come to `on_answer`. stale: see Takeover.
+        self, order: Order, clock: Callable[[], float], machine: str, stale: float, *, quiet_seconds: float = QUIET,
+        in_etcd: bool = False,
+    ) -> None:  # fmt: skip
+        """Begin without a head.
 
-        in_etcd: the first head, too, is found by its sign, and any node may start it.
+        Args:
+            order: sends an order to the starter, whose answers come to `on_answer`.
+            clock: monotonic seconds.
+            machine: see `this_machine`.
+            stale: see Takeover.
+            quiet_seconds: without a word from the head, after which its sign of life is looked at.
+            in_etcd: the first head, too, is found by its sign, and any node may start it.
         """
         self._order, self._clock, self._machine = order, clock, machine
         self._takeover = Takeover(stale)
+        self._quiet_seconds = quiet_seconds
         self._heard, self._has_heard = clock(), False
         self._in_etcd, self._found_none = in_etcd, False
         self.unusable = False
@@ -58,7 +66,7 @@ class HeadSearch:
     def look(self, now: float, place: int) -> None:
         """Look at the sign while the head is not heard. place: of this node, or -1."""
         begins = self._in_etcd and not self._has_heard
-        if self._waiting or (now - self._heard < QUIET and not begins):
+        if self._waiting or (now - self._heard < self._quiet_seconds and not begins):
             return
         if begins and self._found_none:
             self._found_none = False

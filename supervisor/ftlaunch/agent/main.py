@@ -22,9 +22,11 @@ from ftlaunch.agent.node.node_copier import NodeCopier
 from ftlaunch.agent.node.node_helpers import NodeHelpers
 from ftlaunch.agent.node.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.agent.questions import Questions
+from ftlaunch.agent.takeover import QUIET
 from ftlaunch.autopsy.client import collect_here
 from ftlaunch.channel.claims import this_machine
 from ftlaunch.checkpoints.saver_client import SaverLink
+from ftlaunch.cluster.beat_pace import beat_seconds
 from ftlaunch.cluster.leadership import STALE_PART
 from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.fingerprint import job_of
@@ -217,7 +219,16 @@ class _Node:
             hello["devices"] = gather_names({**os.environ, **spec.launch.env}).as_dict()
         stale = spec.nodes.timeout * STALE_PART
         etcd = spec.nodes.etcd
-        search = HeadSearch(starter.order, time.monotonic, this_machine(), stale, in_etcd=etcd is not None)
+        # The head answers beats. Thousands of nodes must not look into the run dir between two of them.
+        quiet = max(QUIET, 1.5 * beat_seconds(spec.nodes.most, spec.nodes.timeout))
+        search = HeadSearch(
+            starter.order,
+            time.monotonic,
+            this_machine(),
+            stale,
+            quiet_seconds=quiet,
+            in_etcd=etcd is not None,
+        )
 
         def on_answers() -> None:
             for answer in starter.lines():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ftlaunch.channel.claims import Sign
 
 QUIET = 0.5
-"""seconds without a word from the head after which its sign of life is looked at"""
+"""seconds without a word from the head after which its sign of life is looked at, in a job of few nodes"""
 _LAST = 8.0  # seconds after the first one, when all that have a place have had their turn, or there are very many
 _CUT_OFF = 4  # times `stale`: longer than a head that is cut off itself takes to give way
 _APART = 0.2  # seconds between the candidates: the head's own machine comes first, then the places in their order

@@ -31,6 +31,9 @@ NO_FTLAUNCH = "what listens there is no head of ftlaunch"
 """said where the other side has not begun as a head does; one that is frozen says nothing, and ends nothing"""
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)  # dumps() would make one for each message
+
+
 def _ignore(_: object = None) -> None:
     """Stand in for a handler that nobody has set."""
 
@@ -66,7 +69,7 @@ class Connection:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message, or queue it, also before `ready`. Raises ValueError for what no peer would take."""
-        content = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+        content = _ENCODER.encode(message).encode()
         if len(content) > LONGEST_MESSAGE:
             raise ValueError(f"a message of {len(content)} bytes cannot be sent, {LONGEST_MESSAGE} are allowed")
         if self._over:

@@ -13,7 +13,7 @@ from ftlaunch.system.loop import Clock, Loop
 
 MOST_QUEUED = 16 << 20
 """bytes that may wait to be sent"""
-_CHUNK = 256 << 10  # bytes that are received in one turn
+_CHUNK = 64 << 10  # bytes that are received in one turn; room for them is made at each call
 _LAST_CHUNKS = 64  # chunks that are received after an error of sending: what the other side sent before it ended
 _GONE = {errno.EPIPE, errno.ECONNRESET}
 

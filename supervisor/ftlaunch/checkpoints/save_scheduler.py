@@ -87,7 +87,7 @@ class SaveScheduler:
             return
         self._hear_wishes(pages)
         newest, seconds = front
-        soon = announce_step(newest, seconds)
+        soon = announce_step(newest, seconds, self.pages.delay_seconds)
         if self._due(newest, soon, now):
             self.pages.hold_at(soon)
 

@@ -295,7 +295,7 @@ class Cluster:
             self.on_saver(node.member.place, message["answer"])
         elif name == "collected":
             self.on_collected(node.member.place, message["number"])
-        elif name in ("exit", "gone") and node.running and self.reports.group is None:
+        elif name in ("exits", "gone") and node.running and self.reports.group is None:
             node.note_end(name, message)
         elif not self.copies.take(node, name, message) and node.member.place >= 0:
             self.reports.take(node, name, message, self._places.ranks_of(node.member.place))

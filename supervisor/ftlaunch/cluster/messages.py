@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VERSION = "6"
+VERSION = "7"
 
 _INT, _TEXT, _LIST, _MAP, _NUMBER = (int,), (str,), (list,), (dict,), (int, float)
 
@@ -41,14 +41,14 @@ UP: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "unfit": {"why": _TEXT},  # the node ends: it cannot take part
     "ready": {},  # ranks can be forked, or it is known that they cannot
     # `number`: counts up; `now`: the agent's monotonic clock; `words`: [rank, [[word, value], ...]] that have changed
-    # in the ranks' halves of the pages; `noted`: [rank, active, logged, busy] of ranks that do not beat; `stopped`:
-    # ranks that are stopped
+    # in the ranks' halves of the pages, or [first word, value, how many] where several words have one value; `noted`:
+    # [rank, active, logged, busy] of ranks that do not beat; `stopped`: ranks that are stopped
     # `lineage`: of which attempt the pages are
     "beat": {"number": _INT, "lineage": _TEXT, "now": _NUMBER, "words": _LIST, "noted": _LIST, "stopped": _LIST},
     "started": {"attempt": _INT, "pids": _MAP, "log_from": _MAP},
     "cannot_start": {"attempt": _INT, "rank": _INT, "why": _TEXT},
     "dying": {"attempt": _INT, "ranks": _MAP},  # rank -> the signal that is ending it
-    "exit": {"attempt": _INT, "rank": _INT, "code": _INT},
+    "exits": {"attempt": _INT, "codes": _MAP},  # rank -> exit code, in the order of the ends
     # no process of the attempt is left; `port` is free for the next one; `slots`: as of `hello`, and final; `evidence`:
     # rank -> the newest step of which it has left a fingerprint, or -1
     "gone": {"attempt": _INT, "port": _INT, "slots": _MAP, "evidence": _MAP},

@@ -11,6 +11,7 @@ from ftlaunch.cluster.copies.held_steps import HeldSteps
 from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch.cluster.membership.roster import Member, Roster
 from ftlaunch.cluster.nodes.node import Node
+from ftlaunch.common.formatting import stretches
 from ftlaunch.memory.recovery_plan import NONE
 
 
@@ -114,7 +115,7 @@ class Regrouping:
     def _tell_of_waiting(self, missing: int) -> None:
         roster, at_most = self._roster, f"for {self._around.wait:g} s at most (--node-wait)"
         if roster.least == roster.most:
-            self._around.say(f"waiting for a node for place {', '.join(map(str, roster.vacant))}, {at_most}")
+            self._around.say(f"waiting for a node for place {stretches(roster.vacant)}, {at_most}")
         else:
             nodes = "1 more node" if missing == 1 else f"{missing} more nodes"
             self._around.say(f"waiting for {nodes}, of {roster.least} that the job has at least, {at_most}")

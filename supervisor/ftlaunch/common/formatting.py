@@ -46,6 +46,18 @@ def table(rows: Sequence[tuple[str, ...]], left: Collection[int] = ()) -> list[s
     return [line(row) for row in rows]
 
 
+def stretches(numbers: Sequence[int]) -> str:
+    """`0, 3, 5 to 2047`: ascending numbers, of which three or more in a row are a stretch."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    words = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found]
+    return ", ".join(words)
+
+
 def cut_in_the_middle(text: str, width: int) -> str:
     """At most so many characters, three at least: of a longer text its beginning and its end."""
     if len(text) <= width:

@@ -170,7 +170,7 @@ class Attempt:
             return None
         newest, seconds = front(views)
         announced = self._context.pages[0].stop_at  # by a head whose place this one has taken
-        step = announce_step(newest, seconds) if announced == NONE else announced
+        step = announce_step(newest, seconds, self._context.pages.delay_seconds) if announced == NONE else announced
         self._context.pages.ask_stop(step, int(deadline * 1e9))
         return step, newest
 

@@ -45,6 +45,7 @@ class EventLoop(Generic[Posted]):
         self._clock = clock
         self._selector = selectors.DefaultSelector() if selector is None else selector
         self._events: deque[Posted] = deque()
+        self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
         self._timers: dict[Hashable, tuple[float, Callable[[], None]]] = {}
         self.turn = 0
@@ -57,10 +58,12 @@ class EventLoop(Generic[Posted]):
     def register(self, fd: int, handler: Callable[[], None]) -> None:
         """Call `handler` in every turn in which `fd` is readable."""
         self._selector.register(fd, selectors.EVENT_READ, handler)
+        self._readers[fd] = handler
 
     def unregister(self, fd: int) -> None:
         """Wait for `fd` no longer; what is seen of it in the current turn is dropped."""
         self._writers.pop(fd, None)
+        self._readers.pop(fd, None)
         self._selector.unregister(fd)
 
     def watch_writes(self, fd: int, handler: Callable[[], None] | None) -> None:
@@ -70,7 +73,7 @@ class EventLoop(Generic[Posted]):
         else:
             self._writers[fd] = handler
         events = selectors.EVENT_READ if handler is None else selectors.EVENT_READ | selectors.EVENT_WRITE
-        self._selector.modify(fd, events, self._selector.get_key(fd).data)
+        self._selector.modify(fd, events, self._readers[fd])
 
     def call_at(self, when: float, name: Hashable, handler: Callable[[], None]) -> None:
         """Call `handler` once, at monotonic `when`; a timer of the same name is replaced."""
@@ -113,14 +116,13 @@ class EventLoop(Generic[Posted]):
 
     def _call_ready(self, key: selectors.SelectorKey, events: int) -> None:
         # A handler called before in this turn may have closed the descriptor, and another may have its number by now.
-        if events & selectors.EVENT_READ and self._is_registered(key):
-            key.data()
-        if events & selectors.EVENT_WRITE and self._is_registered(key) and (writer := self._writers.get(key.fd)):
-            writer()
-
-    def _is_registered(self, key: selectors.SelectorKey) -> bool:
-        now = self._selector.get_map().get(key.fd)
-        return now is not None and now.data is key.data
+        reader = self._readers.get(key.fd)
+        if events & selectors.EVENT_READ and reader is not None and reader is key.data:
+            reader()
+        if events & selectors.EVENT_WRITE and self._readers.get(key.fd) is key.data:
+            writer = self._writers.get(key.fd)
+            if writer is not None:
+                writer()
 
     def _call_due(self) -> None:
         now = self._clock()

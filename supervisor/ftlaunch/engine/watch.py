@@ -28,9 +28,10 @@ from ftlaunch_contract.protocol import RESTORED_FROM, memory_interval
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
-# of a core, what looking at the pages of many ranks may take: it is done less often then, once a second at least
+# of a core, what looking at the pages of many ranks may take: it is done less often then, every two seconds at least
 _SHARE, _FAST_SHARE = 0.008, 0.2
-_SLOWEST_TICK = 1.0
+_SLOWEST_TICK = 2.0
+_RESUMING_SHARE = 0.02  # of a core, what looking for the first rank that resumes may take
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 _SLOW_DEATH = 5.0  # seconds that the kernel may take over a dead rank until that is told
 _UNHURRIED = frozenset(
@@ -58,6 +59,8 @@ class Watch:
         self._memory = MemoryNews(memory_interval(str(context.spec.saving.memory_interval)).steps)
         self._awake_since = self._called = context.clock()
         self._looked, self._cost = 0.0, 0.0  # when the pages were looked at, and what that took of a processor
+        self._resuming, self._resuming_of = False, -1  # whether ranks resume, and the attempt that it was asked of
+        self._resuming_until = 0.0  # until when that answer counts
         self._silent = False  # some rank has made no progress for half its limit, and that was told
         self._slow_to_die: set[int] = set()
         self.newest_proof = ""
@@ -75,8 +78,16 @@ class Watch:
             return True
         if attempt is None:
             return False
-        resuming = attempt.progress.resume_awaited and attempt.group.resuming
-        return resuming or attempt.group.refilling
+        return (attempt.progress.resume_awaited and self._is_resuming(attempt)) or attempt.group.refilling
+
+    def _is_resuming(self, attempt: Attempt) -> bool:
+        """Whether some rank has restored its state. It is asked in every turn of the loop, and looks at all ranks."""
+        now = self._context.clock()
+        if attempt.number != self._resuming_of or now >= self._resuming_until:
+            began = self._processor_time()
+            self._resuming, self._resuming_of = attempt.group.resuming, attempt.number
+            self._resuming_until = now + (self._processor_time() - began) / _RESUMING_SHARE
+        return self._resuming
 
     def look(self, state: JobState, attempt: Attempt | None) -> None:
         """Look at what the state asks for, where it is time to."""

@@ -22,6 +22,8 @@ class Pages:
         first: the number of the first rank.
         """
         self.directory, self.first = directory, first
+        self.delay_seconds = 0.0
+        """how much later than usual pages say what their ranks have done"""
         paths = [page_path(directory, rank) for rank in range(first, first + ranks)]
         if page_files(directory) != paths:
             forget_snapshots(directory)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,9 @@ from ftlaunch_contract.files.regular_file import open_regular
 
 _POLL = 0.2  # seconds between looks at the files: soon enough for a reader
 _CUTTING = 0.2  # seconds that the thread has to see how long the files are
+# of a core, what looking at the files of very many ranks may take: it is done less often then
+_SHARE = 0.01
+_SLOWEST_POLL = 5.0
 _LONGEST = 64 << 10  # bytes of a line; of a longer one the rest is in the log alone
 _CUT = b" ... (cut here: the log has the whole line)"
 _BLOCK = 64 << 10
@@ -112,6 +116,7 @@ class Terminal:
         self._cuts, self._is_cut = False, threading.Event()
         self._closing = False
         self._taken = 0  # writes
+        self._cost_seconds = 0.0  # of a processor, that the newest look at the files has taken
         self._bar = False  # the cursor stands behind a progress bar
         self._thread = threading.Thread(target=self._follow, name="ftlaunch-terminal", daemon=True)
         self._thread.start()
@@ -164,10 +169,12 @@ class Terminal:
 
     def _follow(self) -> None:
         while True:
-            self._wake.wait(_POLL if self._followed else None)
+            self._wake.wait(max(_POLL, self._cost_seconds / _SHARE) if self._followed else None)
             self._wake.clear()
             closing = self._closing
+            began = time.thread_time()
             moved = self._drain()
+            self._cost_seconds = min(time.thread_time() - began, _SHARE * _SLOWEST_POLL)
             if closing and not moved:
                 self._finish_all()
             while self._said:
@@ -183,7 +190,7 @@ class Terminal:
             for entry in followed:
                 entry.until = entry.size()
             self._is_cut.set()
-        moved = False
+        moved, ended = False, list[_Followed]()
         for entry in followed:
             block = entry.read()
             if block:
@@ -192,20 +199,30 @@ class Terminal:
                 if not entry.wait:
                     break  # the old attempt to its end first, then the new one
             elif not entry.wait:
-                self._finish(entry)
+                self._end_line(entry)
+                ended.append(entry)
+        self._forget(ended)
         if moved:
             self._wake.set()  # there may be more
         return moved
 
-    def _finish(self, entry: _Followed) -> None:
+    def _end_line(self, entry: _Followed) -> None:
+        """Show a line that was begun and is not ended any more."""
         if entry.partial:
             self._put(self._show(entry, b"\n"))
-        with self._lock:
-            self._followed.remove(entry)
+
+    def _forget(self, ended: list[_Followed]) -> None:
+        """Follow these files no more."""
+        over = {id(entry) for entry in ended}
+        if over:
+            with self._lock:  # `follow` adds to the list meanwhile
+                self._followed = [entry for entry in self._followed if id(entry) not in over]
 
     def _finish_all(self) -> None:
-        for entry in list(self._followed):
-            self._finish(entry)
+        ended = list(self._followed)
+        for entry in ended:
+            self._end_line(entry)
+        self._forget(ended)
 
     def _show(self, entry: _Followed, block: bytes) -> str:
         """What to write for a block that was read."""

@@ -142,7 +142,7 @@ class Ranks:
         self.alive = False
         self.tell_words()
         for rank in self._ranks():
-            self._machine.link.send("exit", attempt=self.attempt, rank=rank, code=code)
+            self._machine.link.send("exits", attempt=self.attempt, codes={str(rank): code})
         self._machine.world.after(0.02, self._clear, self._life)
 
     def _clear(self, life: int) -> None:

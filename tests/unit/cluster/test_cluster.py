@@ -121,7 +121,7 @@ def at_work(head: Head) -> None:
 def at_end(head: Head) -> None:
     group = head.running()
     for rank in range(4):
-        head.agents[rank // 2].say("exit", attempt=0, rank=rank, code=0)
+        head.agents[rank // 2].say("exits", attempt=0, codes={str(rank): 0})
     assert group.empty
 
 

@@ -42,8 +42,8 @@ def test_words_come_into_the_mirrors_with_the_heartbeat_on_the_heads_clock(head:
         {"do": "started", "attempt": 0, "pids": {"x": 1}, "log_from": {}},
         {"do": "started", "attempt": 0, "pids": {}, "log_from": {"2": None}},
         {"do": "dying", "attempt": 0, "ranks": {"2": "x"}},
-        {"do": "exit", "attempt": 0, "rank": 2, "code": "9"},
-        {"do": "exit", "attempt": True, "rank": 2, "code": 9},
+        {"do": "exits", "attempt": 0, "codes": {"2": "x"}},
+        {"do": "exits", "attempt": True, "codes": {"2": 9}},
         {"do": "nothing"},
         {},
     ],
@@ -63,7 +63,7 @@ def test_nonsense_loses_its_node_and_no_other(head: Head, message: dict[str, Any
         {"do": "started", "pids": {"2": 5}, "log_from": {}},
         {"do": "cannot_start", "rank": 2, "why": "none"},
         {"do": "dying", "ranks": {"2": 9}},
-        {"do": "exit", "rank": 2, "code": 0},
+        {"do": "exits", "codes": {"2": 0}},
         {"do": "gone", "port": 1, "slots": {}, "evidence": {}},
     ],
     ids=lambda message: str(message["do"]),
@@ -80,7 +80,7 @@ def test_what_an_older_attempt_says_is_dropped(head: Head, message: dict[str, An
 
 def test_a_rank_of_another_node_is_not_ones_own(head: Head) -> None:
     group = head.running()
-    head.agents[1].say("exit", attempt=0, rank=0, code=1)
+    head.agents[1].say("exits", attempt=0, codes={"0": 1})
     head.agents[1].say("cannot_start", attempt=0, rank=1, why="none")
     head.agents[1].say("dying", attempt=0, ranks={"0": 9})
     assert group.living == [0, 1, 2, 3]

@@ -27,6 +27,7 @@ from ftlaunch.channel.arbiter import Arbiter
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.listener import Listener
 from ftlaunch.cluster import messages as cluster_messages
+from ftlaunch.cluster.beat_pace import beat_seconds, delay_seconds
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.engine import main as engine_main
 from ftlaunch.engine.closing import Closing
@@ -143,6 +144,7 @@ def _serve(
 ) -> int:  # fmt: skip
     def make_pages(directory: Path) -> ClusterPages:
         pages = ClusterPages(directory, world.launch.nproc)
+        pages.delay_seconds = delay_seconds(beat_seconds(spec.nodes.most, spec.nodes.timeout))
         pages.reading(NONE)
         pages.decide(Resume.FRESH, NONE, NONE)  # a killed head's: what memory holds, the nodes say
         return pages

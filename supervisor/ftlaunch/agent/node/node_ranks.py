@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ftlaunch.agent.node.exit_reports import ExitReports
 from ftlaunch.agent.node.node_copier import NodeCopier
+from ftlaunch.cluster import beat_pace
 from ftlaunch.cluster.membership.lineage import nodes_of
 from ftlaunch.cluster.mirrors import cluster_pages
 from ftlaunch.cluster.mirrors.page_words import Changes
@@ -65,7 +67,12 @@ class AgentRanks:
         self._deaths: ExitWatch | None = None
         self._gone = True
         self._killed = False  # the ranks of the last attempt, by this agent
+        self._exits = ExitReports(node.loop, node.clock, self._send_exits)
         self._beats = 0
+        nodes = node.spec.nodes
+        self._beat_seconds = beat_pace.beat_seconds(nodes.most, nodes.timeout)
+        self._next_beat = 0.0
+        self._is_ending = False  # the ranks were told to stop or to leave: the head waits for their last words
         self._lineage = node.memory_dir / "lineage"  # of which attempt the steps in memory are
         self._known_lineage = self.lineage()
         self._next: Mapping[str, Any] | None = None  # an attempt to be started once the last one's processes are gone
@@ -134,6 +141,7 @@ class AgentRanks:
             self._next = message
             return
         attempt, place = int(message["attempt"]), Placement(**message["place"])
+        self._is_ending, self._next_beat = False, 0.0
         kind, step, persist_at, every, reading = message["resume"]
         try:
             pages = self._take_pages(place)
@@ -196,6 +204,7 @@ class AgentRanks:
     def perform(self, verb: str, values: list[Any]) -> None:
         """Do to the pages what the head has done to their mirrors."""
         if self.pages is not None:
+            self._is_ending = self._is_ending or verb in ("stop", "leave")
             cluster_pages.perform(self.pages, verb, values)
             if self._node.copier is not None:
                 self._node.copier.heed_pages(verb, values)
@@ -232,8 +241,12 @@ class AgentRanks:
         """Whether all ranks have ended, and what they have left is being ended: the next attempt waits for that."""
         return not self._gone and self._group is not None and self._group.empty
 
-    def look(self) -> int:
-        """Tell what the ranks have written, and that all have gone; returns the number of the beat."""
+    def look(self) -> int | None:
+        """Tell what the ranks have written, where that is due, and that all have gone.
+
+        Returns:
+            The number of the beat that was sent; None where none was due.
+        """
         group = self._group
         if self._node.copier is not None:
             self._node.copier.look(self._node.clock())
@@ -241,20 +254,28 @@ class AgentRanks:
             now, spared, call = self._node.clock(), self._node.helpers.pids, self._node.bulkheads.call
             call("look at what the ranks' processes do", lambda: group.notice(now), None)
             call("take the exit status of orphans", lambda: group.reap(spared), 0)
-        beat = self.tell_words()
+        beat = self.tell_words() if self._node.clock() >= self._next_beat else None
         if group is not None and not self._gone and group.empty and self._is_swept(group):
-            self._node.bulkheads.call("tell the head that the ranks have gone", lambda: self._tell_gone(group), None)
+            beat = self._node.bulkheads.call(
+                "tell the head that the ranks have gone", lambda: self._tell_gone(group), beat
+            )
             if self._gone and self._next is not None:
                 waited, self._next = self._next, None
                 self.spawn(waited)
         return beat
 
-    def _tell_gone(self, group: LocalRanks) -> None:
-        """Tell the head that no process of the attempt is left. Raises OSError; nothing was told then."""
+    def _tell_gone(self, group: LocalRanks) -> int | None:
+        """Tell the head that no process of the attempt is left; return the number of the beat that goes before.
+
+        Raises OSError; nothing was told then.
+        """
         port, slots = self.free_port(), self.held()[1]
         evidence = {} if self.pages is None else {str(rank): step for rank, step in self.pages.evidence().items()}
         self._gone = True
+        self._exits.send_all()
+        beat = self.tell_words()  # what the ranks have written last; no rank writes any more
         self._node.tell("gone", attempt=group.attempt, port=port, slots=slots, evidence=evidence)
+        return beat
 
     def _is_swept(self, group: LocalRanks) -> bool:
         spared = self._node.helpers.pids
@@ -267,6 +288,9 @@ class AgentRanks:
     def tell_words(self) -> int:
         """Tell the head what has changed in the pages. It is a sign of life; returns its number."""
         self._beats += 1
+        hurries = self._is_ending and not self._gone
+        pause = beat_pace.hurried_seconds(self._beat_seconds) if hurries else self._beat_seconds
+        self._next_beat = self._node.clock() + pause
         words = [[rank, changes] for rank, found in self._changes.items() if (changes := found.look())]
         group, noted, stopped = self._group, [], []
         if group is not None and not self._gone:
@@ -279,13 +303,19 @@ class AgentRanks:
 
     def tell_all_words_again(self) -> None:
         """There is another head: it knows nothing yet."""
+        self._next_beat = 0.0
         if self.pages is not None and self._place is not None:
             self._changes = {rank: Changes(self.pages[rank]) for rank in self._place.ranks}
 
     def _on_exit(self, rank: Rank) -> None:
         assert self._group is not None
-        self.tell_words()  # first: its last words say whether it has ended well
-        self._node.tell("exit", attempt=self._group.attempt, rank=rank.number, code=rank.process.returncode)
+        code = rank.process.returncode
+        assert code is not None
+        self._exits.add(self._group.attempt, rank.number, code, is_last=self._group.empty)
+
+    def _send_exits(self, attempt: int, codes: Mapping[int, int]) -> None:
+        self.tell_words()  # first: its last words say whether a rank has ended well
+        self._node.tell("exits", attempt=attempt, codes=codes)
 
     def _on_deaths(self) -> None:
         assert self._deaths is not None

@@ -34,7 +34,7 @@ class CommonInterval:
         newest, step_seconds = front()
         if newest < self._from:
             return
-        self._from = announce_step(newest, step_seconds)
+        self._from = announce_step(newest, step_seconds, self._pages.delay_seconds)
         self._pages.announce_interval(every, self._from)
 
     def begin(self) -> None:

@@ -141,7 +141,8 @@ class ClusterRanks:
     @property
     def resuming(self) -> bool:
         """Whether some rank has restored its state."""
-        return any(page.resumed[0] != Resume.UNDECIDED for _, page in self.pages())
+        pages = (rank.page for rank in self.ranks.values())
+        return any(page is not None and page.resumed[0] != Resume.UNDECIDED for page in pages)
 
     @property
     def living(self) -> list[int]:

@@ -70,8 +70,8 @@ class Node:
 
     def note_end(self, name: str, message: Mapping[str, Any]) -> None:
         """An end of ranks that run on, before a head has taken them up."""
-        if name == "exit":
-            self.running["ended"][str(message["rank"])] = message["code"]
+        if name == "exits":
+            self.running["ended"] |= message["codes"]
         else:
             self.gone_already, self.port = True, message["port"]
 

@@ -48,8 +48,9 @@ class Reports:
         elif name == "gone":
             node.gone, node.port = True, message["port"]
             self._pages.evidence_told |= _own(message["evidence"], ranks)
-        elif name == "exit" and message["rank"] in ranks:
-            group.on_exit(message["rank"], message["code"])
+        elif name == "exits":
+            for rank, code in _own(message["codes"], ranks).items():
+                group.on_exit(rank, code)
         elif name == "cannot_start" and message["rank"] in ranks:
             why = f"rank {message['rank']} could not be started on {node.name}: {message['why']}"
             for rank in ranks:

@@ -1,0 +1,148 @@
+"""A process of many pretended agents. It takes orders on stdin and answers on stdout, a JSON object a line each.
+
+Not to be started by hand: see trial.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pretended_agent import NO_MESSAGE_OF_A_RESTART, PretendedAgent, Surroundings
+from timed_loop import TimedLoop
+
+from ftlaunch.agent.main import TOKEN, probe_socket
+from ftlaunch.cli.options import read_command_line
+from ftlaunch.cluster.membership import facts
+from ftlaunch.cluster.membership.fingerprint import job_of
+from ftlaunch.spec.resolve import resolve
+from ftlaunch.system import descriptor_limit, job_token
+
+_AT_ONCE = 32  # agents that begin in one turn of the loop: real ones do not begin in one instant either
+_MOST = 1 << 16
+
+
+class Agents:
+    """All agents of this process."""
+
+    def __init__(self, begin: Mapping[str, Any]) -> None:
+        """begin: `command`: the words after `ftlaunch`; `first` and `count` of the nodes; `steps`, `beats`: seconds."""
+        request = read_command_line(begin["command"])
+        spec = resolve(request.target, request.args, request.flags, os.environ)
+        self.loop = TimedLoop()
+        self._probe = probe_socket()
+        self._own_probes: dict[int, socket.socket] = {}
+        hello = {
+            "job": job_of(spec), "host": socket.gethostname(), "rank": -1, "facts": facts.gathered(spec).as_dict(),
+            "warnings": [], "topology": facts.gathered(spec).machine,
+        }  # fmt: skip
+        assert spec.nodes.address is not None
+        self._around = Surroundings(
+            loop=self.loop,
+            endpoint=(spec.nodes.address, spec.nodes.port),
+            token=job_token.read_or_make(Path(spec.run_dir) / TOKEN),
+            hello=hello,
+            ranks_each=spec.launch.nproc,
+            step_seconds=begin["steps"],
+            beat_seconds=begin["beats"],
+            find_head=lambda: None,
+        )
+        self._waiting = list(range(begin["first"], begin["first"] + begin["count"]))
+        self.agents: dict[int, PretendedAgent] = {}
+        self._orders = b""
+        os.set_blocking(0, False)
+        self.loop.register(0, self._hear)
+        self._begin_some()
+
+    def _begin_some(self) -> None:
+        now, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
+        for number in now:
+            self.agents[number] = PretendedAgent(number, self._around, self._probe.getsockname()[1])
+        if self._waiting:
+            self.loop.call_at(time.monotonic() + 0.005, "begin", self._begin_some)
+
+    # --- orders -----------------------------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        block = os.read(0, _MOST)
+        if not block:
+            self.loop.over = True
+            return
+        *whole, self._orders = (self._orders + block).split(b"\n")
+        for line in whole:
+            order = json.loads(line)
+            answer = self._orders_by_name[order["do"]](self, order)
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+
+    def _look(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        agents = self.agents.values()
+        return {
+            "connected": sum(agent.link.alone_since is None for agent in agents),
+            "starts": Counter(agent.starts for agent in agents),
+            "terms": Counter(agent.terms[-1] if agent.terms else 0 for agent in agents),
+            "over": sum(agent.code is not None for agent in agents),
+            "left": max(agent.told_to_leave for agent in agents),
+            "started": max(agent.told_to_start for agent in agents),
+            "met": max(agent.met for agent in agents),
+            "waiting": len(self._waiting),
+            "left since": sum(agent.told_to_leave > order.get("since", 0.0) for agent in agents),
+        }
+
+    def _watch(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        for agent in self.agents.values():
+            agent.traffic.begin()
+        return {}
+
+    def _traffic(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Tell the messages and bytes that a restart has cost each node that had part in it."""
+        took_part = [agent for agent in self.agents.values() if agent.traffic.messages["<spawn"]]
+        names: Counter[str] = Counter()
+        for agent in took_part:
+            names.update(agent.traffic.messages)
+        counts = sorted(
+            sum(count for name, count in agent.traffic.messages.items() if name[1:] not in NO_MESSAGE_OF_A_RESTART)
+            for agent in took_part
+        )
+        return {"names": names, "counts": counts, "bytes": sorted(agent.traffic.bytes for agent in took_part)}
+
+    def _lose_rank(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        return {"at": self.agents[order["agent"]].lose_rank()}
+
+    def _die(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        return {"at": self.agents[order["agent"]].die()}
+
+    def _fall_silent(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        return {"at": self.agents[order["agent"]].fall_silent()}
+
+    def _finish(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        for agent in self.agents.values():
+            agent.finish()
+        return {}
+
+    _orders_by_name: Mapping[str, Callable[[Agents, Mapping[str, Any]], dict[str, Any]]] = {
+        "look": _look,
+        "watch": _watch,
+        "traffic": _traffic,
+        "lose rank": _lose_rank,
+        "die": _die,
+        "fall silent": _fall_silent,
+        "finish": _finish,
+    }
+
+
+def main() -> None:
+    """Serve until stdin is closed."""
+    descriptor_limit.raise_limit()
+    Agents(json.loads(sys.argv[1])).loop.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""A head of a job of several nodes, as an agent starts it: a process of its own. Not to be started by hand: see trial.py.
+
+python head.py ORDER TERM WORDS...     # the words after `ftlaunch`
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ftlaunch.agent.head.election import Order
+from ftlaunch.agent.head.main import be_head
+from ftlaunch.agent.main import TOKEN
+from ftlaunch.cli.options import read_command_line
+from ftlaunch.cluster.membership import facts
+from ftlaunch.spec.resolve import resolve
+from ftlaunch.system import job_token
+
+
+def main() -> None:
+    """Be the head; what became of it is told on stdout, in a line."""
+    order, term, *words = sys.argv[1:]
+    request = read_command_line(words)
+    spec = resolve(request.target, request.args, request.flags, os.environ)
+    spec.run_dir.mkdir(parents=True, exist_ok=True)
+    token = job_token.read_or_make(spec.run_dir / TOKEN)
+    facts.gathered(spec)
+    write = os.dup(1)
+    os.dup2(2, 1)
+    be_head(spec, token, write, Order(order.encode(), int(term)))
+
+
+if __name__ == "__main__":
+    main()

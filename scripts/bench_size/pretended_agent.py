@@ -1,0 +1,237 @@
+"""One pretended agent: a real connection to the real head, and ranks that are only pages.
+
+It says what the agent of ftlaunch says, in the same order. It has no processes, no saver and no copier.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pretended_ranks import PretendedRanks
+from timed_loop import TimedLoop
+
+from ftlaunch.agent.head_link import HeadLink
+from ftlaunch.agent.node.exit_reports import ExitReports
+from ftlaunch.channel.framing import OVERHEAD, PREFIX
+
+_SIGTERM = -15
+_KILLED = -9
+_LEAVES_AFTER = 0.01  # seconds that ranks take to end once they are told to
+NO_MESSAGE_OF_A_RESTART = ("beat", "heard")
+"""they come all the time, whether there is a restart or not"""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all pretended agents of a process share."""
+
+    loop: TimedLoop
+    endpoint: tuple[str, int]
+    token: bytes
+    hello: Mapping[str, Any]
+    """the fields of `hello` that do not change"""
+    ranks_each: int
+    step_seconds: float
+    beat_seconds: float
+    find_head: Callable[[], None]
+    """is called where nobody listens at the endpoint"""
+
+
+class Traffic:
+    """Messages of one agent, in both directions, since they were last counted from nothing."""
+
+    def __init__(self) -> None:
+        self.counting = False
+        self.messages: Counter[str] = Counter()
+        self.bytes = 0
+
+    def begin(self) -> None:
+        """Count from nothing."""
+        self.counting, self.bytes = True, 0
+        self.messages.clear()
+
+    def note(self, name: str, message: Mapping[str, Any], direction: str) -> None:
+        """Count one, with the bytes that it takes in its frame. direction: < from the head, > to it."""
+        if self.counting:
+            self.messages[direction + name] += 1
+            if name not in NO_MESSAGE_OF_A_RESTART:
+                self.bytes += len(json.dumps(message, separators=(",", ":"))) + OVERHEAD + PREFIX
+
+
+class PretendedAgent:
+    """Of one node."""
+
+    def __init__(self, number: int, around: Surroundings, probe: int) -> None:
+        """number: of the node. probe: a port at which nobody listens any more once this agent has ended."""
+        self.number, self._around, self._probe = number, around, probe
+        self._ranks: PretendedRanks | None = None
+        self._place = -1
+        self._attempt, self._lineage = -1, ""
+        self._next: Mapping[str, Any] | None = None
+        self._beats = 0
+        self._silent = self._dead = False
+        self._exits = ExitReports(around.loop, time.monotonic, self._send_exits)
+        self.traffic = Traffic()
+        self.told_to_leave = self.told_to_start = 0.0
+        """monotonic times at which the newest orders came"""
+        self.starts = 0
+        self.met = 0.0
+        """when it last had a welcome"""
+        self.terms: list[int] = []
+        self.code: int | None = None
+        self.link = HeadLink(
+            around.loop, time.monotonic, around.endpoint, around.token, self._on_message, self._on_head, self._on_missed
+        )
+        around.loop.call_at(time.monotonic() + around.beat_seconds * (number % 97) / 97, self, self._beat)
+
+    # --- what happens on the node -----------------------------------------------------------------------------
+
+    def lose_rank(self) -> float:
+        """Let the first rank die; return when the head was told."""
+        assert self._ranks is not None
+        rank = self._ranks.numbers[0]
+        told = time.monotonic()
+        self._end_ranks([rank], _KILLED)
+        return told
+
+    def die(self) -> float:
+        """Let the whole machine be gone; return when its connection ended."""
+        self._dead = True
+        self.link.close()
+        return time.monotonic()
+
+    def fall_silent(self) -> float:
+        """Say nothing any more on a connection that stays; return when."""
+        self._silent = True
+        return time.monotonic()
+
+    def finish(self) -> None:
+        """Let all ranks come to the end of their training."""
+        if self._ranks is not None:
+            self._ranks.finish()
+            self._end_ranks(sorted(self._ranks.alive), 0)
+
+    # --- what is said -----------------------------------------------------------------------------------------
+
+    def _send(self, do: str, **fields: Any) -> None:
+        if self._silent or self._dead:
+            return
+        self.traffic.note(do, {"do": do, **fields}, ">")
+        self.link.send(do, **fields)
+
+    def _beat(self) -> None:
+        if self._dead or self.code is not None:
+            return
+        now = time.monotonic()
+        self._around.loop.call_at(now + self._around.beat_seconds, self, self._beat)
+        if self._ranks is not None:
+            self._ranks.train(now)
+        if self.link.alone_since is None:
+            self._tell_words()
+
+    def _tell_words(self) -> None:
+        self._beats += 1
+        words = [] if self._ranks is None else self._ranks.words()
+        self._send(
+            "beat",
+            number=self._beats,
+            lineage=self._lineage,
+            now=time.monotonic(),
+            words=words,
+            noted=[],
+            stopped=[],
+        )
+
+    def _end_ranks(self, ranks: list[int], code: int) -> None:
+        """Ranks have ended."""
+        assert self._ranks is not None
+        for rank in ranks:
+            self._ranks.alive.discard(rank)
+            self._exits.add(self._attempt, rank, code, is_last=not self._ranks.alive)
+        if ranks and not self._ranks.alive:
+            slots = self._ranks.slots()
+            self._send("gone", attempt=self._attempt, port=20000 + self.number, slots=slots, evidence={})
+            if self._next is not None:
+                waiting, self._next = self._next, None
+                self._spawn(waiting)
+
+    def _send_exits(self, attempt: int, codes: Mapping[int, int]) -> None:
+        self._tell_words()
+        self._send("exits", attempt=attempt, codes=codes)
+
+    # --- what the head says -----------------------------------------------------------------------------------
+
+    def _on_missed(self) -> None:
+        self._around.find_head()
+
+    def _on_head(self) -> None:
+        ranks = self._ranks
+        slots: Mapping[int, list[int]] = {}
+        held: list[int] = []
+        running: dict[str, Any] = {}
+        if ranks is not None:
+            ranks.forget_told()
+            slots, held = ranks.slots(), [ranks.numbers.start, len(ranks.numbers)]
+            if ranks.alive:
+                resume, stop_at = ranks.told_resume()
+                pids = {rank: 1 << 22 | rank for rank in ranks.numbers}
+                running = {
+                    "place": self._place, "pids": pids, "ended": {}, "resume": resume, "stop_at": stop_at,
+                    "killed": False,
+                }  # fmt: skip
+        self._send(
+            "hello",
+            **self._around.hello,
+            probe=self._probe,
+            port=20000 + self.number,
+            wall=time.time(),
+            held=held,
+            slots=slots,
+            lineage=self._lineage,
+            running=running,
+            copier={"port": 0, "lineage": "", "every": 0},
+        )
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        do = message["do"]
+        self.traffic.note(do, message, "<")
+        if self._silent:
+            return
+        if do == "welcome":
+            self.met = time.monotonic()
+            self.terms.append(message["term"])
+            self._send("ready")
+        elif do == "spawn":
+            self.told_to_start = time.monotonic()
+            self._spawn(message)
+        elif do == "pages" and self._ranks is not None:
+            self._ranks.perform(message["verb"], message["values"])
+        elif do in ("leave", "kill") and self._ranks is not None and self._ranks.alive:
+            self.told_to_leave = time.monotonic()
+            code = _SIGTERM if do == "leave" else _KILLED
+            leaving = sorted(self._ranks.alive)
+            self._around.loop.call_at(
+                time.monotonic() + _LEAVES_AFTER, (self, "leave"), lambda: self._end_ranks(leaving, code)
+            )
+        elif do == "saver":
+            self._send("saver", answer={"error": "a pretended node has no saver", "number": message["request"].get("number")})
+        elif do in ("done", "dismissed", "refused"):
+            self.code = message.get("code", 2)
+            self.link.close()
+
+    def _spawn(self, message: Mapping[str, Any]) -> None:
+        if self._ranks is not None and self._ranks.alive:
+            self._next = message
+            return
+        place = message["place"]
+        if self._ranks is None or self._place != place["node"]:
+            self._ranks = PretendedRanks(place["count"], place["first"], self._around.step_seconds)
+        self._place, self._attempt, self._lineage = place["node"], message["attempt"], message["lineage"]
+        self.starts += 1
+        pids = self._ranks.start(self._attempt, message["resume"])
+        self._send("started", attempt=self._attempt, pids=pids, log_from=dict.fromkeys(pids, 0))

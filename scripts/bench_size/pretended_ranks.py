@@ -1,0 +1,133 @@
+"""The ranks of a pretended node: pages in this process's own memory, and what ranks with hooks would write there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ftlaunch.cluster.mirrors import cluster_pages
+from ftlaunch.cluster.mirrors.page_words import Changes
+from ftlaunch.memory.pages import Pages
+from ftlaunch_contract.pages.page import NONE, SIZE, Page
+from ftlaunch_contract.protocol import MEMORY_SLOTS, Flag, Phase, Resume
+
+_NOWHERE = Path("/nowhere")
+
+
+class MemoryPage(Page):
+    """A page that no other process sees, and that needs no descriptor."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Make an empty page."""
+        self.path = _NOWHERE
+        content = bytearray(SIZE)
+        self._map = content  # type: ignore[assignment]
+        self._bytes = memoryview(content)
+        self.q = self._bytes.cast("q")
+        self.d = self._bytes.cast("d")
+        self.format()
+
+
+class MemoryPages(Pages):
+    """Pages of a node's ranks that no other process sees."""
+
+    def __init__(self, ranks: int, first: int) -> None:
+        """first: the number of the first rank."""
+        self.directory, self.first = _NOWHERE, first
+        self.pages: list[Page] = [MemoryPage() for _ in range(ranks)]
+
+
+class PretendedRanks:
+    """Ranks that make a step every so often, and hold its snapshot in memory."""
+
+    def __init__(self, count: int, first: int, step_seconds: float) -> None:
+        """step_seconds: the time that a step takes; 0: none is made."""
+        self._pages = MemoryPages(count, first)
+        self._step_seconds = step_seconds
+        self._changes = {rank: Changes(self._pages[rank]) for rank in self.numbers}
+        self._attempt = NONE
+        self._due = 0  # the number of the next step, counted from the boot of the machine
+        self.alive: set[int] = set()
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the ranks."""
+        return range(self._pages.first, self._pages.first + len(self._pages))
+
+    def start(self, attempt: int, resume: list[int]) -> dict[int, int]:
+        """Start all ranks; return their process ids, which belong to nobody. resume: see the message `spawn`."""
+        kind, step, persist_at, _, reading = resume
+        self._pages.reading(reading)
+        self._pages.prepare(Resume(kind), step, persist_at)
+        pids = {rank: 1 << 22 | rank for rank in self.numbers}
+        for rank, page in zip(self.numbers, self._pages.pages, strict=True):
+            page.begin(attempt, pids[rank], 1)
+            page.raise_flag(Flag.ATTACHED)
+            page.phase = Phase.TRAIN
+        self._attempt = attempt
+        self.alive = set(self.numbers)
+        return pids
+
+    def perform(self, verb: str, values: list[Any]) -> None:
+        """Do to the pages what the head has asked for."""
+        cluster_pages.perform(self._pages, verb, values)
+
+    def train(self, now: float) -> None:
+        """Resume where that is decided; make the next step where its time has come."""
+        if not self.alive:
+            return
+        first = self._pages.pages[0]
+        if first.resumed[0] is Resume.UNDECIDED:
+            kind, step = first.resume
+            if kind is not Resume.UNDECIDED:
+                self._resume(kind, step, now)
+        elif self._step_seconds and now >= self._due * self._step_seconds:
+            self._make_step(now)
+
+    def _resume(self, kind: Resume, step: int, now: float) -> None:
+        begun_at = max(step, 0)
+        for page in self._pages.pages:
+            page.set_resumed(kind, begun_at)
+            page.beat(begun_at, time.monotonic_ns())
+        self._plan_step(now)
+
+    def _plan_step(self, now: float) -> None:
+        """Have the next step at a time at which all nodes of the job make one: ranks that train are in step."""
+        self._due = int(now / self._step_seconds) + 1 if self._step_seconds else 0
+
+    def _make_step(self, now: float) -> None:
+        self._plan_step(now)
+        for page in self._pages.pages:
+            step = page.step + 1
+            slot = step % MEMORY_SLOTS
+            page.set_slot(slot, NONE)
+            page.loss = 1.0 / step
+            page.end_step(step, int(self._step_seconds * 1e9), time.monotonic_ns())
+            page.set_slot(slot, step)
+
+    def finish(self) -> None:
+        """Say that all training is done. No snapshot is left that would have to be saved."""
+        self._pages.withdraw_snapshots()
+        for page in self._pages.pages:
+            page.raise_flag(Flag.LOOP_LEFT | Flag.ENDED_WELL)
+
+    def words(self) -> list[list[Any]]:
+        """Return what has changed in the pages: `words` of the message `beat`."""
+        return [[rank, changes] for rank, found in self._changes.items() if (changes := found.look())]
+
+    def forget_told(self) -> None:
+        """Let the next `words` have everything: another head knows nothing yet."""
+        self._changes = {rank: Changes(self._pages[rank]) for rank in self.numbers}
+
+    def slots(self) -> Mapping[int, list[int]]:
+        """Return rank -> the steps in its slots."""
+        return {rank: list(steps) for rank, steps in self._pages.slots().items()}
+
+    def told_resume(self) -> tuple[list[int], int]:
+        """Return where the ranks were told to resume, and the step at which they were told to stop."""
+        first = self._pages.pages[0]
+        return [int(first.resume[0]), first.resume[1]], first.stop_at

@@ -1,0 +1,224 @@
+"""One job of many pretended nodes: its head, the processes of its agents, and what can be done to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ftlaunch.agent.head.starter import START, SUCCEED
+from ftlaunch.history.journal import read_events
+from ftlaunch.memory.directory import memory_dir, remove_memory
+from ftlaunch.system.control_socket import SOCKET, ask
+
+HERE = Path(__file__).parent
+PATIENCE = 120.0  # seconds
+_LOOK = 0.02  # seconds between two questions to the agents
+
+
+class Failed(Exception):
+    """The job did not get where it should; the message says where it was."""
+
+
+def free_port() -> int:
+    """A port of the loopback at which nobody listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of all threads of a process so far, as the scheduler counts it."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+class AgentsProcess:
+    """A process of pretended agents."""
+
+    def __init__(self, begin: Mapping[str, Any], errors: Path) -> None:
+        """begin: see agents.Agents. errors: takes what it says on stderr."""
+        with errors.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / "agents.py"), json.dumps(begin)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True, bufsize=1,
+            )  # fmt: skip
+
+    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
+        """Give an order; return its answer. Raises Failed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"do": do, **fields}) + "\n")
+        line = self.process.stdout.readline()
+        if not line:
+            raise Failed(f"the process of the agents has ended with {self.process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait()
+
+
+class Trial:
+    """One job, and its head."""
+
+    def __init__(self, home: Path, nodes: int, ranks: int = 8, *, standbys: int = 2, processes: int = 2,
+                 steps: float = 1.0, beats: float = 0.1, options: Sequence[str] = ()) -> None:  # fmt: skip
+        """Prepare it in an empty directory.
+
+        Args:
+            home: the directory.
+            nodes: how many the job has.
+            ranks: of each node.
+            standbys: agents besides.
+            processes: how many the agents are shared out among.
+            steps: seconds that a step of the ranks takes; 0: they make none.
+            beats: seconds between two beats of an agent.
+            options: of ftlaunch, besides those that are needed.
+        """
+        self.home, self.nodes, self.ranks, self.standbys = home, nodes, ranks, standbys
+        self._processes, self._steps, self._beats = processes, steps, beats
+        self.run_dir = home / "run"
+        self._job = f"size-{os.getpid()}-{nodes}"
+        script = home / "pretended.py"
+        script.write_text("raise SystemExit('no rank of this job is a process')\n")
+        self._command = [
+            "--nnodes", str(nodes), "--nproc-per-node", str(ranks), "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
+            "--run-dir", str(self.run_dir), "--job-id", self._job, "--max-restarts", "1000", "--max-without-progress",
+            "1000", "--isolate-after", "off", "--backoff-first", "1ms", "--backoff-max", "1ms", "--storage-interval",
+            "off", "--memory-interval", "1", "--peer-interval", "0", "--node-timeout", "10s", *options, str(script),
+        ]  # fmt: skip
+        self.agents: list[AgentsProcess] = []
+        self._heads: list[subprocess.Popen[str]] = []
+
+    # --- beginning and ending ---------------------------------------------------------------------------------
+
+    def start_head(self, order: bytes = START) -> float:
+        """Start a head; return when. It is awaited until it says that it is one. Raises Failed."""
+        began = time.monotonic()
+        with (self.home / "head").open("ab") as out:
+            command = [sys.executable, str(HERE / "head.py"), order.decode(), "0", *self._command]
+            head = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, text=True)
+        self._heads.append(head)
+        assert head.stdout is not None
+        if not select.select([head.stdout], [], [], PATIENCE)[0] or not (line := head.stdout.readline()):
+            raise Failed(f"no head was started:\n{self.said()}")
+        if int(line) != head.pid:
+            raise Failed(f"the head says that it is {line.strip()}:\n{self.said()}")
+        return began
+
+    def start_agents(self) -> float:
+        """Start all agents; return when all have been told to start their ranks. Raises Failed."""
+        count = self.nodes + self.standbys
+        shares = [count // self._processes + (one < count % self._processes) for one in range(self._processes)]
+        first = 0
+        for number, share in enumerate(shares):
+            begin = {"command": self._command, "first": first, "count": share, "steps": self._steps,
+                     "beats": self._beats}  # fmt: skip
+            self.agents.append(AgentsProcess(begin, self.home / f"agents_{number}"))
+            first += share
+        self.wait_starts(1, self.nodes)
+        return max(found["started"] for found in self.look())
+
+    @property
+    def head(self) -> psutil.Process:
+        """The newest head."""
+        return psutil.Process(self._heads[-1].pid)
+
+    def succeed_head(self) -> tuple[float, float, float]:
+        """Kill the head, and start another one as an agent of its machine would.
+
+        Returns:
+            when it was killed, when the other one was started, and when the last agent had its welcome.
+        """
+        terms = max(int(term) for found in self.look() for term in found["terms"])
+        killed = time.monotonic()
+        self._heads[-1].kill()
+        self._heads[-1].wait()
+        started = self.start_head(SUCCEED)
+        count = self.nodes + self.standbys
+
+        def met() -> bool:
+            found = self.look()
+            return sum(number for one in found for term, number in one["terms"].items() if int(term) > terms) >= count
+
+        self.wait(met, "welcome of all agents by the new head")
+        return killed, started, max(found["met"] for found in self.look())
+
+    def finish(self) -> float:
+        """Let all ranks come to their end; return the seconds until the head has ended. Raises Failed."""
+        began = time.monotonic()
+        for process in self.agents:
+            process.ask("finish")
+        try:
+            code = self._heads[-1].wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"the head has not ended:\n{self.said()}") from None
+        if code:
+            raise Failed(f"the head has ended with {code}:\n{self.said()}")
+        return time.monotonic() - began
+
+    def close(self) -> None:
+        """End what is left."""
+        for process in self.agents:
+            process.close()
+        for head in self._heads:
+            if head.poll() is None:
+                head.send_signal(signal.SIGKILL)
+            head.wait()
+        if memory_dir(self._job).exists():
+            remove_memory(memory_dir(self._job))
+
+    # --- looking ----------------------------------------------------------------------------------------------
+
+    def wait(self, ready: Callable[[], Any], what: str) -> None:
+        """Wait until something is true. Raises Failed."""
+        until = time.monotonic() + PATIENCE
+        while not ready():
+            if time.monotonic() > until:
+                raise Failed(f"no {what} within {PATIENCE:.0f} s: {self.look()}\n{self.said()}")
+            if self._heads[-1].poll() is not None:
+                raise Failed(f"the head has ended with {self._heads[-1].returncode}:\n{self.said()}")
+            time.sleep(_LOOK)
+
+    def wait_starts(self, starts: int, count: int) -> None:
+        """Wait until so many agents have been told at least so often to start their ranks. Raises Failed."""
+
+        def started() -> bool:
+            found = [one["starts"] for one in self.look()]
+            return sum(n for one in found for times, n in one.items() if int(times) >= starts) >= count
+
+        self.wait(started, f"start no. {starts} of {count} nodes")
+
+    def wait_left(self, since: float, count: int) -> None:
+        """Wait until so many agents have been told since a time to let their ranks leave. Raises Failed."""
+        self.wait(lambda: sum(one["left since"] for one in self.look(since)) >= count, f"orders to {count} nodes to leave")
+
+    def look(self, since: float = 0.0) -> list[dict[str, Any]]:
+        """What each process of agents says of them."""
+        return [process.ask("look", since=since) for process in self.agents]
+
+    def said(self) -> str:
+        """What heads and agents have said at last."""
+        names = ["head", *(f"agents_{number}" for number in range(len(self.agents)))]
+        return "\n".join((self.home / name).read_text()[-3000:] for name in names)
+
+    def status(self) -> dict[str, Any]:
+        """What the head says of the job on its control socket."""
+        return ask(memory_dir(self._job) / SOCKET, {"do": "status"})
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The events of this name in the journal."""
+        return [event for event in read_events(self.run_dir) if event["event"] == name]

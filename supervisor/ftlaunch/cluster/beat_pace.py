@@ -1,0 +1,34 @@
+"""How often a node says that it lives, and what its ranks have written: pure.
+
+A beat costs the head some ten microseconds, of however many nodes. So the beats of all nodes together are limited: in
+a large job each node sends fewer of them, but two at least in the time after which a silent node counts as lost.
+"""
+
+from __future__ import annotations
+
+SHORTEST_SECONDS = 0.1
+"""between two beats in a job of few nodes"""
+_MOST_A_SECOND = 2000  # beats of all nodes together
+_A_TIMEOUT = 2  # beats in the node timeout, at the least
+_TIMES_AS_OFTEN = 10  # while ranks are about to end: the head waits for that
+
+
+def beat_seconds(nodes: int, timeout_seconds: float) -> float:
+    """Return the seconds between two beats of each node.
+
+    Args:
+        nodes: how many the job may have.
+        timeout_seconds: of silence, after which a node counts as lost.
+    """
+    longest = max(timeout_seconds / _A_TIMEOUT, SHORTEST_SECONDS)
+    return min(max(nodes / _MOST_A_SECOND, SHORTEST_SECONDS), longest)
+
+
+def hurried_seconds(seconds: float) -> float:
+    """Return the seconds between two beats of a node whose ranks are about to end. seconds: else."""
+    return seconds / _TIMES_AS_OFTEN
+
+
+def delay_seconds(seconds: float) -> float:
+    """Return by how much longer than in a small job news of a rank may be under way. seconds: between two beats."""
+    return seconds - SHORTEST_SECONDS
