@@ -17,6 +17,7 @@ from ftlaunch.history.journal import read_events
 from ftlaunch.system.control_socket import SOCKET, ask
 from ftlaunch_contract.protocol import memory_root
 from tests.support.leftovers import carriers, mark
+from tests.support.stacks import stacks_of
 from tests.support.waiting import DEADLINE, wait_for
 
 JOBS = Path(__file__).parents[1] / "jobs"
@@ -96,7 +97,8 @@ class FtJob:
         try:
             return self.supervisor.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the supervisor did not end:\n{self.stderr}\n{self.journal_text}") from None
+            stacks = stacks_of(carriers(self.tag))
+            raise AssertionError(f"the supervisor did not end:\n{self.stderr}\n{self.journal_text}\n{stacks}") from None
 
     @property
     def stderr(self) -> str:
