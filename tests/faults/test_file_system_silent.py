@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from tests.support.fuse import SlowDisk
 from tests.support.harness import FtJob
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.skipif(bool(fuse.why_not()), reason=fuse.why_not())
+from ftlaunch.system.control_socket import SOCKET, ask
 
 SLOW = ("--step-time", "0.2")
 SILENT = 5.0
@@ -23,6 +25,8 @@ SILENT = 5.0
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SlowDisk]:
+    if why := fuse.why_not():
+        pytest.skip(why)
     with fuse.mounted(tmp_path) as disk:
         yield disk
 
@@ -71,4 +75,29 @@ def test_a_job_whose_whole_storage_is_silent_goes_on_once_it_answers(job: FtJob,
     assert len(job.events("incident")) == len(job.events("files_answer")) == 1
     assert job.events("files_silent")
     assert job.final() == calm.final()
+    job.assert_clean()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_the_loop_touches_neither_run_dir_nor_logs_nor_checkpoints(job: FtJob) -> None:
+    """Taken out (a sink that writes in the loop): the calls are listed."""
+    job.start("--storage-interval", "5", "--log-timeout", "60s", args=("--out", str(job.out), "--steps", "100000"))
+    job.wait_step(5)
+    calls = job.home / "calls"
+    words = ["strace", "-qq", "-y", "-o", str(calls), "-p", str(job.supervisor.pid)]  # of the main thread alone
+    with subprocess.Popen(words) as strace:
+        wait_for(lambda: calls.exists() and calls.stat().st_size, "strace to be attached")
+        for attempt in (1, 2):
+            kill_a_rank(job)
+            wait_for(lambda: attempt_of(job) == attempt, f"attempt {attempt}")  # noqa: B023 - it is called here
+            job.wait_step(5)
+        ask(job.memory / SOCKET, {"do": "save"})
+        job.wait_event("checkpoint_committed", 2)
+        strace.send_signal(signal.SIGINT)
+    made = calls.read_text().splitlines()
+    assert any(str(job.memory) in line for line in made), "nothing was seen"
+    assert [line for line in made if f'"{job.home}' in line or f"<{job.home}/" in line] == []
+    job.supervisor.terminate()
+    job.wait()
     job.assert_clean()
