@@ -2,9 +2,9 @@
 
     training.py HOME HOW
 
-It begins once there is a file `begin` in HOME. Once, rank 1 ends in the body of a step: with HOW `rank`
-alone, with `node` its agent ends with it, once another node has a copy of what the rank has in memory, or has had the
-time for one. A digest of the final state goes to HOME/done_RANK, to be compared with that of `trained`.
+It begins once there is a file `begin` in HOME. Rank 1 ends once in the body of a step: with HOW `rank` alone, with
+`node` its agent ends with it, as soon as another node has a copy of what the rank has in memory, or has had the time
+for one. A digest of the final state goes to HOME/done_RANK, to be compared with that of `trained`.
 """
 
 from __future__ import annotations
