@@ -171,8 +171,8 @@ newest:  ## the same with the newest of each framework, in .venv-newest, and say
 mutations: $(STAMP)  ## leave out or alter one thing of what the zoo's shapes have saved, a thousand times, and see who is silent (COUNT, SEED; an hour)
 	$(BIN)/python -m scripts.mutations --count $(COUNT) --seed $(SEED)
 
-anomalies: $(STAMP)  ## make each system call of the supervisor fail in turn, with each error that it can have (strace; EVERY=7: each seventh; an hour)
-	$(BIN)/python -m scripts.anomalies --process supervisor --every $(EVERY)
+anomalies: $(STAMP)  ## make each system call of our processes fail in turn, with each error that it can have (strace; PROCESS=saver: of one of them; EVERY=7: each seventh; many hours)
+	$(BIN)/python -m scripts.anomalies $(if $(PROCESS),--process $(PROCESS)) --every $(EVERY)
 
 mindspore: $(STAMP)  ## install MindSpore into .venv-mindspore (800 MB to download), and kill jobs of it in every way (ten minutes)
 	@test -x $(MINDSPORE)/bin/pip || $(PYTHON) -m venv $(MINDSPORE)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from scripts.anomalies.calls import ERRORS
 from scripts.anomalies.jobs import SCENES
-from scripts.anomalies.run import Anomaly, count_calls, run
+from scripts.anomalies.run import Anomaly, CannotBegin, count_calls, run
 
 _MOST = 5000
 """calls of one kind in one job"""
@@ -48,27 +48,33 @@ def main() -> int:
     if shutil.which("strace") is None:
         print("cannot make calls fail: strace is not installed", file=sys.stderr)
         return 2
-    tried: Counter[str] = Counter()
-    wrong: list[str] = []
-    began = time.monotonic()
-    with ThreadPoolExecutor(options.workers) as pool:
-        series = _series(options.process, options.calls or tuple(ERRORS), one_error=options.one_error)
-        for one, (lines, count) in zip(series, pool.map(lambda one: _fail(one, options.every), series), strict=True):
-            tried[one.call] += count
-            wrong += lines
-    seconds = time.monotonic() - began
-    print(
-        f"{options.process}: {sum(tried.values())} failing calls in {seconds:.0f} s: {dict(tried)};"
-        f" {len(wrong)} of them ended wrongly"
-    )
+    wrong = [line for process in options.process or SCENES for line in _fail_calls_of(process, options)]
     for line in wrong:
         print(f"  {line}")
     return 1 if wrong else 0
 
 
+def _fail_calls_of(process: str, options: argparse.Namespace) -> list[str]:
+    """Fail the calls of one process; returns what ended wrongly."""
+    tried: Counter[str] = Counter()
+    wrong: list[str] = []
+    began = time.monotonic()
+    with ThreadPoolExecutor(options.workers) as pool:
+        series = _series(process, options.calls or tuple(ERRORS), one_error=options.one_error)
+        for one, (lines, count) in zip(series, pool.map(lambda one: _fail(one, options.every), series), strict=True):
+            tried[one.call] += count
+            wrong += lines
+    seconds = time.monotonic() - began
+    print(
+        f"{process}: {sum(tried.values())} failing calls in {seconds:.0f} s: {dict(tried)}; {len(wrong)} ended wrongly",
+        flush=True,
+    )
+    return wrong
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="anomalies")
-    parser.add_argument("--process", choices=tuple(SCENES), default="supervisor")
+    parser.add_argument("--process", nargs="*", choices=tuple(SCENES), help="all if not given")
     parser.add_argument("--calls", nargs="*", choices=tuple(ERRORS), help="all if not given")
     parser.add_argument("--every", type=int, default=1, help="of the calls of one kind, each n-th is made to fail")
     parser.add_argument("--one-error", action="store_true", help="the first error of each call alone")
@@ -99,7 +105,11 @@ def _fail(series: Series, every: int) -> tuple[list[str], int]:
     for number in itertools.count(1, every):
         anomaly = Anomaly(series.process, series.call, series.error, number, series.thread)
         home = Path(tempfile.mkdtemp(prefix="anomaly-"))
-        outcome = run(anomaly, home)
+        try:
+            outcome = run(anomaly, home)
+        except CannotBegin as error:
+            wrong.append(f"{anomaly}: {error} ({home})")
+            break
         if outcome.wrong and outcome.possible:
             wrong.append(f"{anomaly}: {outcome.wrong} ({home})")
             print(f"WRONG {wrong[-1]}", flush=True)

@@ -25,6 +25,10 @@ _EXPLANATIONS = ("cannot", "why:", "the same command goes on")
 _LAST_EVENTS = ("job_finished", "job_failed", "job_stopped", "notified")
 
 
+class CannotBegin(Exception):
+    """No call could be made to fail; the message says why."""
+
+
 @dataclass(frozen=True)
 class Anomaly:
     """One failing call.
@@ -61,7 +65,7 @@ class Outcome:
 def run(anomaly: Anomaly, home: Path) -> Outcome:
     """Run a job in which a rank or a node is killed once, while a call of one of our processes fails.
 
-    home: an empty directory.
+    home: an empty directory. Raises CannotBegin.
     """
     inject = f"inject={anomaly.call}:error={anomaly.error}:when={anomaly.number}"
     log = home / "strace"
@@ -80,14 +84,14 @@ def run(anomaly: Anomaly, home: Path) -> Outcome:
 def count_calls(process: str, home: Path) -> Counter[tuple[int, str]]:
     """Run a job undisturbed; return how often each thread (0: the main one) makes each call that can be made to fail.
 
-    Raises RuntimeError where the job does not end as it should.
+    Raises CannotBegin where the job does not end as it should.
     """
     log = home / "strace"
     job = Job(SCENES[process], home)
     try:
         codes, threads = _disturb(job, None, ["-o", str(log), "-e", f"trace={','.join(f'?{call}' for call in ERRORS)}"])
         if wrong := _judge(job, codes):
-            raise RuntimeError(f"a job with an undisturbed {process} ends wrongly: {wrong}\n{job.said}")
+            raise CannotBegin(f"a job with an undisturbed {process} ends wrongly: {wrong}\n{job.said}")
     finally:
         job.dispose()
     found: Counter[tuple[int, str]] = Counter()
@@ -107,7 +111,7 @@ def _disturb(job: Job, thread: int | None, options: Sequence[str]) -> tuple[list
     job.start()
     victim = _wait(lambda: job.scene.victim(job) if job.is_running else None, 30.0)
     if victim is None:
-        raise RuntimeError(f"the job has not begun: {job.said}")
+        raise CannotBegin(f"the job has not begun: {job.said}")
     threads = _threads(victim)
     traced = threads if thread is None else threads[thread : thread + 1]
     attach = ["-f", "-p", str(victim)] if job.scene.new_threads else [f"--attach={tid}" for tid in traced]
@@ -116,7 +120,7 @@ def _disturb(job: Job, thread: int | None, options: Sequence[str]) -> tuple[list
     )
     try:
         if not _wait(lambda: all(_tracer(victim, tid) == strace.pid for tid in traced), 10.0):
-            raise RuntimeError("strace cannot attach")
+            raise CannotBegin("strace cannot attach")
         job.begin()
         return job.wait(_DEADLINE), threads
     finally:

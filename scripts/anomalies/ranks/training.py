@@ -2,9 +2,9 @@
 
     training.py HOME HOW
 
-It begins once there is a file `begin` in HOME. In the first attempt, rank 1 ends in the body of a step: with HOW `rank`
-alone, with `node` its agent ends with it, once another node has a copy of what the rank has in memory, or has had the
-time for one. A digest of the final state goes to HOME/done_RANK, to be compared with that of `trained`.
+It begins once there is a file `begin` in HOME. Rank 1 ends once in the body of a step: with HOW `rank` alone, with
+`node` its agent ends with it, as soon as another node has a copy of what the rank has in memory, or has had the time
+for one. A digest of the final state goes to HOME/done_RANK, to be compared with that of `trained`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def train(home: Path, how: str) -> None:
     page = bootstrap.own_page() or bootstrap.take_page_for_launcher()
     assert page is not None
     coordinator = Supervised(page)
-    rank, attempt = coordinator.rank, coordinator.attempt
+    rank = coordinator.rank
     assert _wait_until((home / "begin").exists, 60.0), "nobody said that the ranks may begin"
     job = KeptJob(coordinator, save_every=4)
     keys = {"weights": own_key("network.weights", rank), "moments": own_key("training.moments", rank)}
@@ -78,7 +78,7 @@ def train(home: Path, how: str) -> None:
 
     job.enter(collect, consumed=job.step, total=STEPS)
     for step in range(job.step + 1, STEPS + 1):
-        if (step, rank, attempt) == (FAULT, 1, 0):
+        if (step, rank) == (FAULT, 1) and not (home / "killed").exists():
             _die(home, how)
         time.sleep(0.03)
         state = advance(state, step)

@@ -16,6 +16,11 @@ MOST_QUEUED = 16 << 20
 _CHUNK = 64 << 10  # bytes that are received in one turn; room for them is made at each call
 _LAST_CHUNKS = 64  # chunks that are received after an error of sending: what the other side sent before it ended
 _GONE = {errno.EPIPE, errno.ECONNRESET}
+_SHORT = {errno.ENOBUFS, errno.ENOMEM}
+_SHORTAGE_SECONDS = 2.0
+"""for which the kernel may have no memory for a connection: a node whose connection ends costs a restart"""
+_AGAIN_SECONDS = 0.02
+"""until something is sent again, where there was no memory for it"""
 
 
 def resolved(address: str, port: int) -> tuple[int, tuple[object, ...]]:
@@ -74,6 +79,7 @@ class Stream:
         self.queued = 0
         """bytes that wait to be sent"""
         self._registered = self._watching = self._over = False
+        self._short_since: float | None = None  # since when the kernel has no memory for this connection
 
     # --- beginning ----------------------------------------------------------------------------------------
 
@@ -146,8 +152,10 @@ class Stream:
         except BlockingIOError:
             return False
         except OSError as error:
-            self._end(_words(error))
+            if not self._lacks_memory(error):
+                self._end(_words(error))
             return False
+        self._short_since = None
         if not data:
             self._end("it was closed by the other side")
             return False
@@ -162,7 +170,7 @@ class Stream:
             return
         self._queue.append(data)
         self.queued += len(data)
-        if len(self._queue) == 1:
+        if len(self._queue) == 1:  # else it is waited for the socket to take what came before
             self._flush()
 
     def _flush(self) -> None:
@@ -176,9 +184,23 @@ class Stream:
             self._watch_writes(self._flush)
             return
         except OSError as error:
-            self._cannot_send(error)
+            if self._lacks_memory(error):
+                self._watch_writes(None)
+                self._loop.call_at(self._clock() + _AGAIN_SECONDS, (self, "again"), self._flush)
+            else:
+                self._cannot_send(error)
             return
+        self._short_since = None
         self._watch_writes(None)
+
+    def _lacks_memory(self, error: OSError) -> bool:
+        """Whether a call has failed because the kernel has no memory, and not for long: it is made again then."""
+        if error.errno not in _SHORT:
+            return False
+        now = self._clock()
+        if self._short_since is None:
+            self._short_since = now
+        return now - self._short_since < _SHORTAGE_SECONDS
 
     def _watch_writes(self, handler: Callable[[], None] | None) -> None:
         if self._socket is not None and (handler is not None or self._watching):
@@ -218,6 +240,7 @@ class Stream:
         connection, self._socket = self._socket, None
         self._over, self.open = True, False
         self._loop.cancel((self, "end"))
+        self._loop.cancel((self, "again"))
         self._queue.clear()
         self.queued = 0
         if connection is not None:
