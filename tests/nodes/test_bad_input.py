@@ -138,3 +138,17 @@ def test_clocks_an_hour_apart_change_nothing(nodes: NodesJob, alone: FtJob, shif
     assert nodes.resumed()[0::2] == ("memory", 0), nodes.told
     nodes.assert_same_end(alone)
     nodes.assert_clean()
+
+
+@pytest.mark.long
+def test_a_node_whose_own_check_fails_keeps_out_and_a_standby_takes_its_place(nodes: NodesJob, alone: FtJob) -> None:
+    """Taken out: ranks were started on the node, whatever its check had said."""
+    nodes.options = (*nodes.options, "--node-check", 'test -z "$FLAW" || { echo "its flaw: $FLAW"; exit 7; }')
+    nodes.agent()
+    unfit = nodes.agent(env={"FLAW": "ECC"})
+    assert unfit.wait(60) == 75
+    assert "): it ends with exit code 7: its flaw: ECC" in nodes.said(1)
+    nodes.agent()
+    assert nodes.codes() == [0, 75, 0], nodes.told
+    nodes.assert_same_end(alone)
+    nodes.assert_clean()

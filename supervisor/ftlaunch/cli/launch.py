@@ -14,12 +14,13 @@ from click.shell_completion import shell_complete
 
 from ftlaunch.cli.options import Request, command, read_command_line
 from ftlaunch.spec.checks import missing_module
+from ftlaunch.spec.errors import shown
 from ftlaunch.spec.job_spec import JobSpec, SpecError, resolved
 from ftlaunch.spec.keys import OPTIONS
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system.job_token import with_lines
 from ftlaunch.system.systemd.journald import Priority, leads_to_journal, with_priority
-from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_STOPPED, EXIT_USAGE
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_GIVEN_UP, EXIT_SAVED, EXIT_STOPPED, EXIT_USAGE
 
 _STDERR = 2
 COMPLETE = "_FTLAUNCH_COMPLETE"
@@ -119,6 +120,8 @@ def _start(spec: JobSpec, request: Request, environ: Mapping[str, str], begun: B
 
         return launcher.run(spec, request.words(without=launcher.OWN_OPTIONS), environ)
     _check_module(spec)
+    if not _is_fit(spec, environ):
+        return EXIT_SAVED
     return _run(spec, begun) if not request.check or _could_run(spec) else EXIT_GIVEN_UP
 
 
@@ -138,6 +141,19 @@ def _run(spec: JobSpec, begun: Begun) -> int:
     except Unusable as error:
         _say(str(error))
         return EXIT_USAGE
+
+
+def _is_fit(spec: JobSpec, environ: Mapping[str, str]) -> bool:
+    """Whether this node may have ranks, as the job's own check says."""
+    launch = spec.launch
+    if launch.node_check is None:
+        return True
+    from ftlaunch.tools.preflight.node_check import why_unfit  # noqa: PLC0415 - as above
+
+    why = why_unfit(launch.node_check, launch.node_check_timeout, {**environ, **launch.env})
+    if why:
+        _say(f"this node gets no ranks: its check (`{shown(launch.node_check)}`): {why}")
+    return not why
 
 
 def _could_run(spec: JobSpec) -> bool:

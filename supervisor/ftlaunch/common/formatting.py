@@ -30,6 +30,20 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def lost_steps(lost: int, resumed: int) -> str:
+    """Say how many steps were lost, and which: `3 steps lost (34 to 36, which all ranks had completed)`.
+
+    A rank may have been a step ahead of the others when it failed, and its failure is told with its own step.
+
+    lost: steps that all ranks had completed behind the step `resumed`.
+    """
+    if lost <= 0:
+        return "0 steps lost"
+    if lost == 1:
+        return f"1 step lost ({resumed + 1}, which all ranks had completed)"
+    return f"{lost} steps lost ({resumed + 1} to {resumed + lost}, which all ranks had completed)"
+
+
 def printable(line: str) -> str:
     """A line that commands no terminal, whatever a job has put into it: control characters are written out."""
     return "".join(c if c.isprintable() or c == "\t" else ascii(c)[1:-1] for c in line)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from ftlaunch.common.formatting import duration, size
+from ftlaunch.common.formatting import duration, lost_steps, size
 from ftlaunch.history import story as classes
 from ftlaunch.history.story import HistoryEntry, Incident, Story
 
@@ -90,7 +90,7 @@ def _incident(incident: Incident) -> Iterator[str]:
     if incident.recovered_after is not None:
         parts.append(f"first new step after {duration(incident.recovered_after)}")
     if incident.steps_lost is not None:
-        parts.append(f"{_count(incident.steps_lost, 'step')} lost")
+        parts.append(lost_steps(incident.steps_lost, incident.resumed_step or 0))
     if parts:
         yield "; ".join(parts)
     if incident.proof:
@@ -134,7 +134,7 @@ def _started(fields: Mapping[str, Any]) -> str:
     if fields.get("source"):
         text += f"; resumed at step {fields.get('resumed')} from {fields['source']}"
         if fields.get("steps_lost") is not None:
-            text += f", {_count(fields['steps_lost'], 'step')} lost"
+            text += f", {lost_steps(fields['steps_lost'], fields.get('resumed') or 0)}"
     if fields.get("jobset_restart"):
         text += f"; JobSet has started the pods again ({_count(int(fields['jobset_restart']), 'restart')})"
     return text

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftlaunch.common.formatting import duration, size
+from ftlaunch.common.formatting import duration, lost_steps, size
 from ftlaunch.policy.failure_diagnosis import Cause
 from ftlaunch.policy.restart_policy import Budget
 from ftlaunch.spec.job_spec import JobSpec
@@ -34,7 +34,7 @@ def opening(spec: JobSpec, run_dir: Path) -> str:
 def resumed(kind: str, step: int, lost: int | None, seconds: float | None) -> str:
     """Said once all ranks have their state back."""
     after = "" if seconds is None else f", {duration(seconds)} after the failure was seen"
-    cost = "" if lost is None else f", {lost} {'step' if lost == 1 else 'steps'} lost"
+    cost = "" if lost is None else f", {lost_steps(lost, step)}"
     source = "the memory of other nodes" if kind == "peer" else kind
     return f"resumed at step {step} from {source}{cost}{after}"
 

@@ -58,6 +58,9 @@ class LaunchSpec:
     preempt_when: str | None = None
     """a file, or a command; None is not asked for"""
     preempt_every: float = default("preempt_every")
+    node_check: str | None = None
+    """a command of /bin/sh; None is not asked for"""
+    node_check_timeout: float = default("node_check_timeout")
 
 
 @dataclass(frozen=True)

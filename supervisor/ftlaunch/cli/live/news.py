@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ftlaunch.common.formatting import duration, printable, size
+from ftlaunch.common.formatting import duration, lost_steps, printable, size
 from ftlaunch.history.report_view import ending
 
 Event = Mapping[str, Any]
@@ -62,7 +62,7 @@ def _exited(event: Event) -> str:
 def _resumed(event: Event) -> str:
     lost = event["steps_lost"]
     source = f"step {event['step']} from {event['source']}" if event["source"] else "a fresh start"
-    return f"all ranks have their state: {source}" + (f", {lost} steps lost" if lost else "")
+    return f"all ranks have their state: {source}" + (f", {lost_steps(lost, event['step'])}" if lost else "")
 
 
 def _committed(event: Event) -> str:

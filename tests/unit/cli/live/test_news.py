@@ -29,7 +29,8 @@ def told(event: str, **fields: Any) -> str | None:
         (
             "resumed",
             {"step": 7, "source": "memory", "steps_lost": 2},
-            "03:04:05   all ranks have their state: step 7 from memory, 2 steps lost",
+            "03:04:05   all ranks have their state: step 7 from memory, 2 steps lost (8 to 9, which all ranks had"
+            " completed)",
         ),
         (
             "checkpoint_committed",
