@@ -7,6 +7,7 @@
 #   DEVICE=cpu                make gpu: without a GPU
 #   SOURCE=DIR                make torch-tests: a checkout of pytorch, of the version that is installed
 #   FT_STORIES=12000          make sweep: so many simulated stories, not 100,000
+#   PYTHONS="3.10 3.13"       make test-pythons: these versions, not all that the machine has
 #   FOR=3.12                  make gpu-wheels: the version of Python on the machine with the GPU
 
 PYTHON ?= python3
@@ -14,6 +15,8 @@ VENV ?= .venv
 MINDSPORE := .venv-mindspore
 YEAR_AGO := .venv-year-ago
 NEWEST := .venv-newest
+NEWEST_TORCH := .venv-newest-torch
+PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
 CONSTRAINTS ?= constraints/cpu.txt
 TORCH ?= auto
 PYTEST_ARGS ?=
@@ -36,7 +39,7 @@ OWN_CONSTRAINTS := $(if $(filter file,$(origin CONSTRAINTS)),,--own-constraints)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-nodes test test-long test-plain lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
+.PHONY: help setup demo demo-nodes test test-long test-plain test-newest-torch test-pythons check-pythons newest-torch lint format bench bench-costs bench-checkpoints bench-nodes bench-peers bench-dashboard bench-frameworks bench-metrics bench-digest prometheus pictures grafana-picture gpu gpu-wheels browser chaos chaos-nodes slurm extras frameworks deepspeed torchtitan adapters year-ago newest mutations anomalies mindspore ray docs sweep torch-tests dist check-dist clean distclean FORCE
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-24s %s\n", $$1, $$2}'
@@ -60,6 +63,20 @@ test-long: $(STAMP)  ## run the jobs that take longest as well: CI does (a quart
 
 test-plain: $(STAMP)  ## run the tests that start jobs with ranks that are not forked from the warm parent
 	FT_TEST_PLAIN=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --durations=10 tests/faults tests/e2e $(PYTEST_ARGS)
+
+test-newest-torch:  ## run the tests on the newest torch that pip's index has, in .venv-newest-torch (8 GB on disk with CUDA)
+	$(MAKE) VENV=$(NEWEST_TORCH) $(NEWEST_TORCH)/bin/pip
+	$(NEWEST_TORCH)/bin/python scripts/setup/install.py --torch "$(TORCH)" --newest
+	$(MAKE) VENV=$(NEWEST_TORCH) CONSTRAINTS= test
+
+test-pythons:  ## run the tests on each Python from 3.10 to 3.14 that the machine has, in .venv-3.10 and so on (PYTHONS: which)
+	$(PYTHON) scripts/setup/pythons.py all --versions "$(PYTHONS)"
+
+check-pythons: $(STAMP)  ## run a part of the tests, without torch, on the oldest and the newest Python (half a minute)
+	$(BIN)/python scripts/setup/pythons.py ends --versions "$(PYTHONS)"
+
+newest-torch: $(STAMP)  ## say whether there is a newer torch than those that the tests were run with
+	@$(BIN)/python scripts/setup/newest_torch.py
 
 lint: $(STAMP)  ## check style, types and who imports whom
 	$(BIN)/ruff check .
@@ -207,8 +224,8 @@ clean:  ## remove caches, builds and the example's output; runs/ and .venv stay
 	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find scripts supervisor tests worker_hooks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean  ## remove .venv, .venv-mindspore, .venv-newest and .venv-year-ago too
-	rm -rf $(VENV) $(MINDSPORE) $(NEWEST) $(YEAR_AGO)
+distclean: clean  ## remove .venv and the other environments (.venv-mindspore, .venv-3.10, ...) too
+	rm -rf $(VENV) $(MINDSPORE) $(NEWEST) $(NEWEST_TORCH) $(YEAR_AGO) .venv-3.* .venv-part-3.*
 
 # ---------------------------------------------------------------------------------------------- setting up
 

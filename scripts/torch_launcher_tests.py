@@ -38,7 +38,6 @@ LEFT_OUT = {
     "test_nproc_gpu_launch_configurations": _DEVICES,
     "test_nproc_xpu_launch_configurations": _DEVICES,
     "test_is_not_torchelastic_launched": "it launches nothing",
-    "test_capture_logs_using_default_logs_specs": "ftlaunch's terminal shows a rank as [RANK], by no template",
 }
 
 

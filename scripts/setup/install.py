@@ -33,7 +33,8 @@ def main() -> int:
     choice = choose(options.torch, driver=has_driver(), users=users, why_not=lambda: why_unreachable(CPU_INDEX))
     say(f"installing torch: {choice.reason}")
     before = installed_torch()
-    seconds = _pip("torch", *limits, *choice.arguments, torch_requirement())
+    upgrade = ["--upgrade"] if options.newest else []
+    seconds = _pip("torch", *limits, *upgrade, *choice.arguments, torch_requirement())
     after = installed_torch()
     if after is None:
         sys.exit("cannot find torch in the environment that pip has just installed it into")
@@ -102,6 +103,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--torch", default="auto", help=f"the build of torch: {', '.join(BUILDS)}")
     parser.add_argument("--constraints", default="", help="a file of pip's constraints; empty for none")
+    parser.add_argument("--newest", action="store_true", help="another torch is replaced by the newest that pip finds")
     parser.add_argument("--own-constraints", action="store_true", help="the user named them, and so the build of torch")
     return parser.parse_args()
 

@@ -81,7 +81,9 @@ def test_the_first_check_that_fails_ends_them(tmp_path: Path) -> None:
     assert done.returncode == 2
     debian, *told = [line.rsplit(" in ")[0] for line in done.stdout.splitlines()]
     assert debian == "ci: nothing is installed from Debian: not root, or no apt-get"
-    passed = [f"ci: make {target}{end}" for target in ("setup", "lint", "docs") for end in ("", " passed")]
+    passed = [
+        f"ci: make {target}{end}" for target in ("setup", "lint", "docs", "check-pythons") for end in ("", " passed")
+    ]
     assert told == [*passed, "ci: make test"]
     assert done.stderr.startswith("ci: make test failed with exit code 2 after ")
 

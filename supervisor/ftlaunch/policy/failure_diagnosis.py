@@ -226,7 +226,8 @@ def _last_line(trace: str) -> str:
     # What follows the last frame is the error; messages may go on, not indented, over several lines.
     frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
     flush = [line for line in lines[frames[-1] + 1 if frames else 1 :] if not line[:1].isspace()]
-    return flush[0] if flush else (lines[-1] if lines else "")
+    last = flush[0] if flush else (lines[-1] if lines else "")
+    return last.removeprefix("__main__.")  # Python 3.10 shows it where a script's own class ends the process
 
 
 def _clip(text: str, most: int = 200) -> str:

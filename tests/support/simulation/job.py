@@ -6,7 +6,6 @@ import contextlib
 import functools
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from ftlaunch.spec.resolve import resolve
 from ftlaunch_contract.protocol import EXIT_SAVED
 from tests.support.simulation.faults import befall
 from tests.support.simulation.head import Head
+from tests.support.simulation.homes import home
 from tests.support.simulation.laws import Laws
 from tests.support.simulation.machine import Machine
 from tests.support.simulation.network import Link
@@ -172,16 +172,6 @@ class Job:
         finally:
             for head in self.heads:
                 head.close()
-
-
-_homes: list[tempfile.TemporaryDirectory[str]] = []
-
-
-def home() -> Path:
-    """A directory in memory for all jobs of this process, which are simulated one after another."""
-    if not _homes:
-        _homes.append(tempfile.TemporaryDirectory(dir="/dev/shm", prefix="ftlaunch-sim-"))
-    return Path(_homes[0].name)
 
 
 def simulate(story: Story) -> Job:

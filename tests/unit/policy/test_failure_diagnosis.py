@@ -172,6 +172,14 @@ def test_an_interrupt_is_one_also_where_python_has_forgotten_it(returncode: int,
     assert classify(evidence(returncode=returncode, log=log)).sentence == f"rank 0 {says} after step 5"
 
 
+def test_a_class_of_the_script_is_told_without_a_module() -> None:
+    """Python 3.10 shows `__main__.Failed`, newer ones `Failed`."""
+    log = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n__main__.Failed: odd 7\n'
+    old, new = (classify(evidence(log=text)) for text in (log, log.replace("__main__.", "")))
+    assert old.sentence == "rank 0 failed with Failed: odd 7 after step 5"
+    assert old.signature == new.signature
+
+
 def test_signal_names_are_the_systems() -> None:
     import signal
 
