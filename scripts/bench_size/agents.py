@@ -20,12 +20,14 @@ from timed_loop import TimedLoop
 
 from ftlaunch.agent.main import TOKEN, probe_socket
 from ftlaunch.cli.options import read_command_line
+from ftlaunch.cluster.beat_pace import beat_seconds
 from ftlaunch.cluster.membership import facts
 from ftlaunch.cluster.membership.fingerprint import job_of
 from ftlaunch.spec.resolve import resolve
 from ftlaunch.system import descriptor_limit, job_token
 
 _AT_ONCE = 32  # agents that begin in one turn of the loop: real ones do not begin in one instant either
+_WITH_OWN_PROBE = 16  # agents that can end apart from the others: a socket for each of them would be too many
 _MOST = 1 << 16
 
 
@@ -33,7 +35,7 @@ class Agents:
     """All agents of this process."""
 
     def __init__(self, begin: Mapping[str, Any]) -> None:
-        """begin: `command`: the words after `ftlaunch`; `first` and `count` of the nodes; `steps`, `beats`: seconds."""
+        """begin: `command`: the words after `ftlaunch`; `first` and `count` of the nodes; `steps`: seconds."""
         request = read_command_line(begin["command"])
         spec = resolve(request.target, request.args, request.flags, os.environ)
         self.loop = TimedLoop()
@@ -51,7 +53,7 @@ class Agents:
             hello=hello,
             ranks_each=spec.launch.nproc,
             step_seconds=begin["steps"],
-            beat_seconds=begin["beats"],
+            beat_seconds=beat_seconds(spec.nodes.most, spec.nodes.timeout),
             find_head=lambda: None,
         )
         self._waiting = list(range(begin["first"], begin["first"] + begin["count"]))
@@ -64,7 +66,10 @@ class Agents:
     def _begin_some(self) -> None:
         now, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
         for number in now:
-            self.agents[number] = PretendedAgent(number, self._around, self._probe.getsockname()[1])
+            probe = self._probe
+            if len(self.agents) < _WITH_OWN_PROBE:
+                probe = self._own_probes[number] = probe_socket()
+            self.agents[number] = PretendedAgent(number, self._around, probe.getsockname()[1])
         if self._waiting:
             self.loop.call_at(time.monotonic() + 0.005, "begin", self._begin_some)
 
@@ -117,6 +122,7 @@ class Agents:
         return {"at": self.agents[order["agent"]].lose_rank()}
 
     def _die(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        self._own_probes[order["agent"]].close()  # the kernel of a machine says at once that nobody listens there
         return {"at": self.agents[order["agent"]].die()}
 
     def _fall_silent(self, order: Mapping[str, Any]) -> dict[str, Any]:

@@ -170,6 +170,9 @@ class PretendedAgent:
         self._around.find_head()
 
     def _on_head(self) -> None:
+        if self._silent:
+            self.link.close()
+            return
         ranks = self._ranks
         slots: Mapping[int, list[int]] = {}
         held: list[int] = []
@@ -219,7 +222,9 @@ class PretendedAgent:
                 time.monotonic() + _LEAVES_AFTER, (self, "leave"), lambda: self._end_ranks(leaving, code)
             )
         elif do == "saver":
-            self._send("saver", answer={"error": "a pretended node has no saver", "number": message["request"].get("number")})
+            self._send(
+                "saver", answer={"error": "a pretended node has no saver", "number": message["request"].get("number")}
+            )
         elif do in ("done", "dismissed", "refused"):
             self.code = message.get("code", 2)
             self.link.close()

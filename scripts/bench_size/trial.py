@@ -19,7 +19,7 @@ import psutil
 from ftlaunch.agent.head.starter import START, SUCCEED
 from ftlaunch.history.journal import read_events
 from ftlaunch.memory.directory import memory_dir, remove_memory
-from ftlaunch.system.control_socket import SOCKET, ask
+from ftlaunch.system.control_socket import SOCKET
 
 HERE = Path(__file__).parent
 PATIENCE = 120.0  # seconds
@@ -74,8 +74,19 @@ class AgentsProcess:
 class Trial:
     """One job, and its head."""
 
-    def __init__(self, home: Path, nodes: int, ranks: int = 8, *, standbys: int = 2, processes: int = 2,
-                 steps: float = 1.0, beats: float = 0.1, options: Sequence[str] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        home: Path,
+        nodes: int,
+        ranks: int = 8,
+        *,
+        standbys: int = 2,
+        processes: int = 2,
+        steps: float = 1.0,
+        timeout: float = 10.0,
+        metrics: bool = False,
+        options: Sequence[str] = (),
+    ) -> None:
         """Prepare it in an empty directory.
 
         Args:
@@ -85,22 +96,31 @@ class Trial:
             standbys: agents besides.
             processes: how many the agents are shared out among.
             steps: seconds that a step of the ranks takes; 0: they make none.
-            beats: seconds between two beats of an agent.
+            timeout: seconds of silence after which a node counts as lost.
+            metrics: whether there is an exporter of metrics, with those of each rank.
             options: of ftlaunch, besides those that are needed.
         """
         self.home, self.nodes, self.ranks, self.standbys = home, nodes, ranks, standbys
-        self._processes, self._steps, self._beats = processes, steps, beats
+        self._processes, self._steps, self.timeout = processes, steps, timeout
         self.run_dir = home / "run"
         self._job = f"size-{os.getpid()}-{nodes}"
         script = home / "pretended.py"
         script.write_text("raise SystemExit('no rank of this job is a process')\n")
+        job = home / "job.yaml"
+        self.metrics_port = free_port() if metrics else 0
+        spec: dict[str, Any] = {"script": str(script)}
+        if metrics:
+            spec["metrics"] = {"port": self.metrics_port, "ranks": True, "linger": "0s"}
+        job.write_text(json.dumps(spec))
         self._command = [
             "--nnodes", str(nodes), "--nproc-per-node", str(ranks), "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
             "--run-dir", str(self.run_dir), "--job-id", self._job, "--max-restarts", "1000", "--max-without-progress",
             "1000", "--isolate-after", "off", "--backoff-first", "1ms", "--backoff-max", "1ms", "--storage-interval",
-            "off", "--memory-interval", "1", "--peer-interval", "0", "--node-timeout", "10s", *options, str(script),
+            "off", "--memory-interval", "1", "--peer-interval", "0", "--node-timeout", f"{timeout:g}s", *options,
+            str(job),
         ]  # fmt: skip
         self.agents: list[AgentsProcess] = []
+        self._lost = 0  # agents that the head hears no more
         self._heads: list[subprocess.Popen[str]] = []
 
     # --- beginning and ending ---------------------------------------------------------------------------------
@@ -125,30 +145,41 @@ class Trial:
         shares = [count // self._processes + (one < count % self._processes) for one in range(self._processes)]
         first = 0
         for number, share in enumerate(shares):
-            begin = {"command": self._command, "first": first, "count": share, "steps": self._steps,
-                     "beats": self._beats}  # fmt: skip
+            begin = {"command": self._command, "first": first, "count": share, "steps": self._steps}
             self.agents.append(AgentsProcess(begin, self.home / f"agents_{number}"))
             first += share
         self.wait_starts(1, self.nodes)
         return max(found["started"] for found in self.look())
 
     @property
+    def socket(self) -> Path:
+        """The head's control socket."""
+        return memory_dir(self._job) / SOCKET
+
+    @property
     def head(self) -> psutil.Process:
         """The newest head."""
         return psutil.Process(self._heads[-1].pid)
+
+    def lose_agent(self, order: str, agent: int) -> float:
+        """Let an agent of the first process `die` or `fall silent`; return when it did."""
+        self._lost += 1
+        return float(self.agents[0].ask(order, agent=agent)["at"])
 
     def succeed_head(self) -> tuple[float, float, float]:
         """Kill the head, and start another one as an agent of its machine would.
 
         Returns:
-            when it was killed, when the other one was started, and when the last agent had its welcome.
+            when it was killed, when the other one said that it is the head (with Python's start, which a head that is
+            forked does not have), and when the last agent had its welcome.
         """
         terms = max(int(term) for found in self.look() for term in found["terms"])
         killed = time.monotonic()
         self._heads[-1].kill()
         self._heads[-1].wait()
-        started = self.start_head(SUCCEED)
-        count = self.nodes + self.standbys
+        self.start_head(SUCCEED)
+        started = time.monotonic()
+        count = self.nodes + self.standbys - self._lost
 
         def met() -> bool:
             found = self.look()
@@ -204,7 +235,11 @@ class Trial:
 
     def wait_left(self, since: float, count: int) -> None:
         """Wait until so many agents have been told since a time to let their ranks leave. Raises Failed."""
-        self.wait(lambda: sum(one["left since"] for one in self.look(since)) >= count, f"orders to {count} nodes to leave")
+
+        def left() -> bool:
+            return sum(one["left since"] for one in self.look(since)) >= count
+
+        self.wait(left, f"orders to {count} nodes to let their ranks leave")
 
     def look(self, since: float = 0.0) -> list[dict[str, Any]]:
         """What each process of agents says of them."""
@@ -214,10 +249,6 @@ class Trial:
         """What heads and agents have said at last."""
         names = ["head", *(f"agents_{number}" for number in range(len(self.agents)))]
         return "\n".join((self.home / name).read_text()[-3000:] for name in names)
-
-    def status(self) -> dict[str, Any]:
-        """What the head says of the job on its control socket."""
-        return ask(memory_dir(self._job) / SOCKET, {"do": "status"})
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The events of this name in the journal."""

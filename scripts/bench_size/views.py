@@ -1,0 +1,102 @@
+"""What it takes to look at a job of very many ranks: in a shell, in a browser, by Prometheus."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import httpx
+from trial import PATIENCE, Failed, Trial
+
+from ftlaunch.system.control_socket import ask
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from tests.support.dashboards import Dashboard
+
+Figures = dict[str, float]
+"""What was measured, by the name of its row."""
+
+
+def measure_views(trial: Trial, figures: Figures) -> None:
+    """Look at a job that runs, in every way that there is. Raises Failed."""
+    _measure_status(trial, figures)
+    _measure_command(trial, figures, "ftctl status", "status", str(trial.run_dir))
+    _measure_top(trial, figures)
+    _measure_scrape(trial, figures)
+    _measure_dashboard(trial, figures)
+
+
+def measure_report(trial: Trial, figures: Figures) -> None:
+    """Have the page of a job that has ended written anew. Raises Failed."""
+    page = trial.home / "page.html"
+    _measure_command(trial, figures, "ftctl report --html", "report", str(trial.run_dir), "--html", str(page))
+    figures["report page, size"] = page.stat().st_size
+    figures["journal, size"] = sum(path.stat().st_size for path in trial.run_dir.glob("events*.jsonl"))
+
+
+def _measure_status(trial: Trial, figures: Figures) -> None:
+    """Ask the head itself: its loop does nothing else meanwhile."""
+    for name, request in (("with ranks", {"do": "status"}), ("without ranks", {"do": "status", "ranks": False})):
+        began = time.monotonic()
+        answer = ask(trial.socket, request, timeout=PATIENCE)
+        figures[f"head's status {name}"] = time.monotonic() - began
+        if answer["ranks"]:
+            figures["head's status, size"] = len(json.dumps(answer))
+
+
+def _measure_command(trial: Trial, figures: Figures, name: str, *words: str) -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "ftlaunch.cli.ctl", *words], capture_output=True, timeout=PATIENCE, check=False
+    )
+    figures[name] = time.monotonic() - began
+    if done.returncode:
+        raise Failed(f"{name} has ended with {done.returncode}: {done.stderr.decode()[-1000:]}")
+    if name == "ftctl status":
+        figures[f"{name}, size"] = len(done.stdout)
+
+
+def _measure_top(trial: Trial, figures: Figures) -> None:
+    """Wait for the first line of `ftctl top --plain`."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "ftlaunch.cli.ctl", "top", str(trial.run_dir), "--plain"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as top:
+        assert top.stdout is not None
+        line = top.stdout.readline()
+        figures["ftctl top, first line"] = time.monotonic() - began
+        top.terminate()
+    if not line:
+        raise Failed("ftctl top has said nothing")
+
+
+def _measure_scrape(trial: Trial, figures: Figures) -> None:
+    url = f"http://127.0.0.1:{trial.metrics_port}/metrics"
+    began = time.monotonic()
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+        content = answer.read()
+    figures["scrape of the metrics"] = time.monotonic() - began
+    figures["scrape, size"] = len(content)
+
+
+def _measure_dashboard(trial: Trial, figures: Figures) -> None:
+    """Wait for the first news of a page that was opened."""
+    if "http_proxy" in os.environ:
+        del os.environ["http_proxy"]
+    shown = Dashboard(trial.home, trial.run_dir)
+    try:
+        with httpx.Client(base_url=shown.at, timeout=PATIENCE, trust_env=False, follow_redirects=True) as client:
+            client.get("", params={"token": shown.token})
+            began = time.monotonic()
+            with client.stream("GET", f"run/{trial.run_dir.name}/news") as response:
+                lines = (line for line in response.iter_lines() if line.startswith("data: "))
+                line = next(line for line in lines if "reading" not in line)
+            figures["dashboard, first news"] = time.monotonic() - began
+            figures["dashboard, size of the news"] = len(line)
+    finally:
+        shown.close()
