@@ -116,8 +116,9 @@ class EventLoop(Generic[Posted]):
 
     def _call_ready(self, key: selectors.SelectorKey, events: int) -> None:
         # A handler called before in this turn may have closed the descriptor, and another may have its number by now.
-        if events & selectors.EVENT_READ and self._readers.get(key.fd) is key.data:
-            key.data()
+        reader = self._readers.get(key.fd)
+        if events & selectors.EVENT_READ and reader is not None and reader is key.data:
+            reader()
         if events & selectors.EVENT_WRITE and self._readers.get(key.fd) is key.data:
             writer = self._writers.get(key.fd)
             if writer is not None:
