@@ -14,15 +14,15 @@ from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.spec.resolve import resolve
 
 
-@pytest.mark.parametrize("nodes", [2, 3, 16, 200])
+@pytest.mark.parametrize("nodes", [2, 3, 16, 100])
 def test_few_nodes_speak_ten_times_a_second(nodes: int) -> None:
     assert beat_seconds(nodes, 2.0) == SHORTEST_SECONDS
     assert delay_seconds(beat_seconds(nodes, 2.0)) == 0.0, "steps are announced as before"
 
 
-@pytest.mark.parametrize("nodes", [256, 1024, 2000])
+@pytest.mark.parametrize("nodes", [128, 256, 1000])
 def test_the_beats_of_many_nodes_together_are_limited(nodes: int) -> None:
-    assert nodes / beat_seconds(nodes, 2.0) == pytest.approx(2000)
+    assert nodes / beat_seconds(nodes, 2.0) == pytest.approx(1000)
 
 
 @pytest.mark.parametrize("nodes", [2, 2048, 100_000])
@@ -71,7 +71,7 @@ class Node:
         return numbers
 
 
-@pytest.mark.parametrize(("nodes", "beats"), [(2, 100), (1000, 20), (2048, 10)])
+@pytest.mark.parametrize(("nodes", "beats"), [(2, 100), (500, 20), (2048, 10)])
 def test_an_agent_keeps_the_pace(nodes: int, beats: int, tmp_path: Path) -> None:
     node = Node(tmp_path, nodes)
     numbers = node.live(10.0)
