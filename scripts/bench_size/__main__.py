@@ -190,7 +190,7 @@ def main() -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = max(args.sizes) * 9 + 200
     if hard < most:
         print(f"cannot measure: {most} descriptors are needed, and {hard} are allowed (ulimit -Hn)", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A head of a job of several nodes, as an agent starts it: a process of its own. Not to be started by hand: see trial.py.
+"""A head of a job of several nodes, as an agent starts it: a process of its own. See trial.py, which starts it.
 
 python head.py ORDER TERM WORDS...     # the words after `ftlaunch`
 """

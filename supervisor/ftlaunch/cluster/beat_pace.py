@@ -8,7 +8,7 @@ from __future__ import annotations
 
 SHORTEST_SECONDS = 0.1
 """between two beats in a job of few nodes"""
-_MOST_A_SECOND = 2000  # beats of all nodes together
+_MOST_A_SECOND = 1000  # beats of all nodes together
 _A_TIMEOUT = 2  # beats in the node timeout, at the least
 _TIMES_AS_OFTEN = 10  # while ranks are about to end: the head waits for that
 

@@ -22,8 +22,8 @@ class Leadership:
     def is_cut_off(self) -> bool:
         """Whether no node of another machine is connected, and a lost one may live: this head may be cut off."""
         own, now = self._around.address, self._around.clock()
-        others = any(node.address != own for node in self._nodes.values())
-        return not others and self._fences.stand_for_others(own, now)
+        # In this order: it is asked in every turn of the loop, and where no node is lost nobody looks at all nodes.
+        return self._fences.stand_for_others(own, now) and all(node.address == own for node in self._nodes.values())
 
     def may_go_on(self) -> bool:
         """Whether ranks may go on: no other head can have taken this one's place, or no node that has ranks is there

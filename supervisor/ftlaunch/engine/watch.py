@@ -28,9 +28,11 @@ from ftlaunch_contract.protocol import RESTORED_FROM, memory_interval
 
 _TICK = 0.1  # seconds between looks at the pages
 _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resume
-# of a core, what looking at the pages of many ranks may take: it is done less often then, every two seconds at least
+# of a core, what looking at the pages of many ranks may take: it is done less often then
 _SHARE, _FAST_SHARE = 0.008, 0.2
-_SLOWEST_TICK = 2.0
+_SLOW_TICK = 1.0  # up to which that holds; of very many ranks a look takes more than that
+_SLOW_SHARE = 0.04
+_SLOWEST_TICK = 5.0
 _RESUMING_SHARE = 0.02  # of a core, what looking for the first rank that resumes may take
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 _SLOW_DEATH = 5.0  # seconds that the kernel may take over a dead rank until that is told
@@ -38,6 +40,20 @@ _UNHURRIED = frozenset(
     {JobState.READY, JobState.RUNNING, JobState.BACKOFF, JobState.WRAP_UP, JobState.LAST_GASP, JobState.SALVAGE}
     | {JobState.KEEPING}
 )
+
+
+def tick_seconds(cost_seconds: float, *, is_fast: bool) -> float:
+    """Return the seconds between two looks at the pages.
+
+    Args:
+        cost_seconds: of a processor, that a look takes.
+        is_fast: something is about to happen that shows only by looking.
+    """
+    least, share = (_FAST_TICK, _FAST_SHARE) if is_fast else (_TICK, _SHARE)
+    within_share = min(max(least, cost_seconds / share), _SLOW_TICK)
+    if is_fast:
+        return within_share
+    return min(max(within_share, cost_seconds / _SLOW_SHARE), _SLOWEST_TICK)
 
 
 class Watch:
@@ -70,8 +86,7 @@ class Watch:
 
     def next_look(self, state: JobState, attempt: Attempt | None) -> float:
         """When to look at the pages again, if nothing happens before: what happens is heard at once."""
-        least, share = (_FAST_TICK, _FAST_SHARE) if self._is_fast(state, attempt) else (_TICK, _SHARE)
-        return self._looked + min(max(least, self._cost / share), _SLOWEST_TICK)
+        return self._looked + tick_seconds(self._cost, is_fast=self._is_fast(state, attempt))
 
     def _is_fast(self, state: JobState, attempt: Attempt | None) -> bool:
         if state not in _UNHURRIED:

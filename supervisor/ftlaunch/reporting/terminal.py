@@ -31,6 +31,11 @@ _CUT = b" ... (cut here: the log has the whole line)"
 _BLOCK = 64 << 10
 
 
+def poll_seconds(cost_seconds: float) -> float:
+    """Return how long to wait before the files are looked at again. cost_seconds: of a processor, for one look."""
+    return min(max(_POLL, cost_seconds / _SHARE), _SLOWEST_POLL)
+
+
 class _Followed:
     """One file being followed: where we are, and the line begun."""
 
@@ -169,12 +174,12 @@ class Terminal:
 
     def _follow(self) -> None:
         while True:
-            self._wake.wait(max(_POLL, self._cost_seconds / _SHARE) if self._followed else None)
+            self._wake.wait(poll_seconds(self._cost_seconds) if self._followed else None)
             self._wake.clear()
             closing = self._closing
             began = time.thread_time()
             moved = self._drain()
-            self._cost_seconds = min(time.thread_time() - began, _SHARE * _SLOWEST_POLL)
+            self._cost_seconds = time.thread_time() - began
             if closing and not moved:
                 self._finish_all()
             while self._said:

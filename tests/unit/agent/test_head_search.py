@@ -174,3 +174,17 @@ def test_a_node_that_had_a_head_begins_no_job_anew_in_etcd_either() -> None:
     storage.search.on_answer({"sign": {}})
     storage.live(60.0)
     assert START not in storage.orders
+
+
+def test_a_head_that_answers_seldom_is_not_looked_for_between_two_answers(storage: Storage) -> None:
+    """With thousands of nodes it answers once a second. Without this each of them would read the run dir for ever."""
+    seldom = HeadSearch(storage.orders.append, storage.clock, "here", STALE, quiet_seconds=1.5)
+    for _ in range(5):
+        for _ in range(10):
+            storage.clock.now += 0.1
+            seldom.look(storage.clock.now, 0)
+        seldom.hear(storage.clock.now)
+    assert storage.orders == []
+    storage.clock.now += 1.6
+    seldom.look(storage.clock.now, 0)
+    assert storage.orders == [LOOK]
