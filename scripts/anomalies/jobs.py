@@ -139,8 +139,9 @@ def _free_port() -> int:
 def _child_of(parent: int, words: str) -> int | None:
     """The child of a process whose command line has these words."""
     for child in psutil.Process(parent).children():
-        if any(words in part for part in child.cmdline()):
-            return child.pid
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            if any(words in part for part in child.cmdline()):
+                return child.pid
     return None
 
 
@@ -171,7 +172,10 @@ class Scene:
         pid = self.find(job)
         if pid is None or not self.idle:
             return pid
-        return pid if "pipe" in Path(f"/proc/{pid}/wchan").read_text() else None
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if "pipe" in Path(f"/proc/{pid}/wchan").read_text():
+                return pid
+        return None
 
     @property
     def trains(self) -> bool:

@@ -204,15 +204,16 @@ class Workspace:
         remove_memory(self.memory_dir)
 
     def leave(self, *, storage_answers: bool = True) -> None:
-        """Give everything back; memory stays as it is.
+        """Give everything back, also what comes after a part that raises OSError; memory stays as it is.
 
         Storage that does not answer is not touched: its lock goes with this process and with the saver.
         """
-        self.journal.close()
-        self.pages.close()
-        self.memory_lock.release()
-        if storage_answers:
-            self.checkpoints.leave()
-            self.run_lock.release()
-        else:
-            self.run_lock.forsake()
+        with contextlib.ExitStack() as parts:  # the last one first
+            if storage_answers:
+                parts.callback(self.run_lock.release)
+                parts.callback(self.checkpoints.leave)
+            else:
+                parts.callback(self.run_lock.forsake)
+            parts.callback(self.memory_lock.release)
+            parts.callback(self.pages.close)
+            parts.callback(self.journal.close)

@@ -175,5 +175,5 @@ def _serve(
     )
     closing("write down that the job has ended", lambda: life.close(code))
     closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
-    workspace.leave(storage_answers=job.storage_answers)
+    engine_main.leave(terminal, workspace, storage_answers=job.storage_answers)
     return code
