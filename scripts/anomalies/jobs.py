@@ -193,6 +193,10 @@ _WITHOUT_TORCH = {"PYTHONPATH": str(_HERE / "without_torch")}
 SCENES: Mapping[str, Scene] = {
     "supervisor": Scene(lambda job: job.started[0].pid, _PLAIN, options=("--nproc-per-node", "2", "--no-warm")),
     "supervisor-saving": Scene(lambda job: job.started[0].pid),
+    "supervisor-hang": Scene(
+        lambda job: job.started[0].pid, how="hang",
+        options=("--nproc-per-node", "2", "--no-warm", "--memory-interval", "1", "--hang-timeout", "1s"),
+    ),
     "fork-server": Scene(
         lambda job: _child_of(job.started[0].pid, "fork_server.py"), _PLAIN,
         options=("--nproc-per-node", "2", "--warm"), environment=_WITHOUT_TORCH,
