@@ -188,6 +188,7 @@ _NODES = (
     "--nproc-per-node", "1", "--no-warm", "--memory-interval", "1", "--node-timeout", "8s", "--node-wait", "20s",
     "--grace", "5s",
 )  # fmt: skip
+_COPIES = (*_NODES, "--peer-interval", "1")
 _WITHOUT_TORCH = {"PYTHONPATH": str(_HERE / "without_torch")}
 
 SCENES: Mapping[str, Scene] = {
@@ -204,9 +205,11 @@ SCENES: Mapping[str, Scene] = {
     "saver": Scene(lambda job: _child_of(job.started[0].pid, "ftlaunch.checkpoints.saver"), idle=True),
     "agent": Scene(lambda job: job.started[1].pid, options=_NODES, agents=2),
     "head": Scene(_head, options=_NODES, agents=2),
+    "head-node-lost": Scene(_head, how="node", options=_COPIES, agents=3),
+    "agent-node-lost": Scene(lambda job: job.started[0].pid, how="node", options=_COPIES, agents=3),
     "copier": Scene(
         lambda job: _child_of(job.started[0].pid, "ftlaunch.peers.copier"), how="node", agents=3,
-        options=(*_NODES, "--peer-interval", "1"), idle=True, new_threads=True,
+        options=_COPIES, idle=True, new_threads=True,
     ),
 }  # fmt: skip
 """by name of the process"""
