@@ -139,8 +139,9 @@ def _free_port() -> int:
 def _child_of(parent: int, words: str) -> int | None:
     """The child of a process whose command line has these words."""
     for child in psutil.Process(parent).children():
-        if any(words in part for part in child.cmdline()):
-            return child.pid
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            if any(words in part for part in child.cmdline()):
+                return child.pid
     return None
 
 
@@ -171,7 +172,10 @@ class Scene:
         pid = self.find(job)
         if pid is None or not self.idle:
             return pid
-        return pid if "pipe" in Path(f"/proc/{pid}/wchan").read_text() else None
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if "pipe" in Path(f"/proc/{pid}/wchan").read_text():
+                return pid
+        return None
 
     @property
     def trains(self) -> bool:
@@ -184,11 +188,16 @@ _NODES = (
     "--nproc-per-node", "1", "--no-warm", "--memory-interval", "1", "--node-timeout", "8s", "--node-wait", "20s",
     "--grace", "5s",
 )  # fmt: skip
+_COPIES = (*_NODES, "--peer-interval", "1")
 _WITHOUT_TORCH = {"PYTHONPATH": str(_HERE / "without_torch")}
 
 SCENES: Mapping[str, Scene] = {
     "supervisor": Scene(lambda job: job.started[0].pid, _PLAIN, options=("--nproc-per-node", "2", "--no-warm")),
     "supervisor-saving": Scene(lambda job: job.started[0].pid),
+    "supervisor-hang": Scene(
+        lambda job: job.started[0].pid, how="hang",
+        options=("--nproc-per-node", "2", "--no-warm", "--memory-interval", "1", "--hang-timeout", "1s"),
+    ),
     "fork-server": Scene(
         lambda job: _child_of(job.started[0].pid, "fork_server.py"), _PLAIN,
         options=("--nproc-per-node", "2", "--warm"), environment=_WITHOUT_TORCH,
@@ -196,9 +205,11 @@ SCENES: Mapping[str, Scene] = {
     "saver": Scene(lambda job: _child_of(job.started[0].pid, "ftlaunch.checkpoints.saver"), idle=True),
     "agent": Scene(lambda job: job.started[1].pid, options=_NODES, agents=2),
     "head": Scene(_head, options=_NODES, agents=2),
+    "head-node-lost": Scene(_head, how="node", options=_COPIES, agents=3),
+    "agent-node-lost": Scene(lambda job: job.started[0].pid, how="node", options=_COPIES, agents=3),
     "copier": Scene(
         lambda job: _child_of(job.started[0].pid, "ftlaunch.peers.copier"), how="node", agents=3,
-        options=(*_NODES, "--peer-interval", "1"), idle=True, new_threads=True,
+        options=_COPIES, idle=True, new_threads=True,
     ),
 }  # fmt: skip
 """by name of the process"""

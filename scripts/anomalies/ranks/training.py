@@ -2,9 +2,10 @@
 
     training.py HOME HOW
 
-It begins once there is a file `begin` in HOME. Rank 1 ends once in the body of a step: with HOW `rank` alone, with
-`node` its agent ends with it, as soon as another node has a copy of what the rank has in memory, or has had the time
-for one. A digest of the final state goes to HOME/done_RANK, to be compared with that of `trained`.
+It begins once there is a file `begin` in HOME. Rank 1 fails once in the body of a step: with HOW `rank` it is killed,
+with `hang` it does nothing any more, with `node` its agent is killed, too, as soon as another node has a copy of what
+the rank has in memory, or has had the time for one. A digest of the final state goes to HOME/done_RANK, to be compared
+with that of `trained`.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def train(home: Path, how: str) -> None:
     job.enter(collect, consumed=job.step, total=STEPS)
     for step in range(job.step + 1, STEPS + 1):
         if (step, rank) == (FAULT, 1) and not (home / "killed").exists():
-            _die(home, how)
+            _fail(home, how)
         time.sleep(0.03)
         state = advance(state, step)
         job.step_made()
@@ -88,12 +89,14 @@ def train(home: Path, how: str) -> None:
     job.end()
 
 
-def _die(home: Path, how: str) -> None:
+def _fail(home: Path, how: str) -> None:
     if how == "node":
         own = Path(os.environ["FTLAUNCH_MEMORY_DIR"])
         others = f"{own.name.rpartition('.')[0]}.*/peers/*/1/copy.json"
         _wait_until(lambda: any(own.parent.glob(others)), 3.0)
     (home / "killed").touch()
+    if how == "hang":
+        time.sleep(600.0)
     if how == "node":
         os.kill(int(os.environ["FTLAUNCH_SUPERVISOR"].partition(":")[0]), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -124,8 +124,17 @@ def _run(
     write_page(closing, reporter, lambda: page_at_end(helpers, spec, state, storage_answers=storage_answers))
     if not job.supervisor.final_save.error and job.supervisor.internal_error is None:
         closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
-    workspace.leave(storage_answers=job.storage_answers, is_written=is_written)
+    leave(terminal, workspace, storage_answers=job.storage_answers, is_written=is_written)
     return code
+
+
+def leave(terminal: Terminal, workspace: Workspace, *, storage_answers: bool, is_written: bool) -> None:
+    """Give the places of a job that has ended back; what fails is said on the terminal, as the journal is closed."""
+    closing = Closing(lambda sentence: terminal.say(messages.PREFIX + sentence))
+    closing(
+        "give back the locks of the job",
+        lambda: workspace.leave(storage_answers=storage_answers, is_written=is_written),
+    )
 
 
 def tell_last(closing: Closing, reporter: Reporter, unsaved: str) -> None:

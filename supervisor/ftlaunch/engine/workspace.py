@@ -218,22 +218,23 @@ class Workspace:
         remove_memory(self.memory_dir)
 
     def leave(self, *, storage_answers: bool = True, is_written: bool = True) -> None:
-        """Give everything back; memory stays as it is.
+        """Give everything back, also what comes after a part that raises OSError; memory stays as it is.
 
         Storage that does not answer is not touched: its lock goes with this process and with the saver.
 
         is_written: whether nothing waits to be written any more.
         """
-        self.files.close()
-        if is_written:
-            self.journal.close()
-        self.pages.close()
-        self.memory_lock.release()
-        if storage_answers and is_written:
-            self.checkpoints.leave()
-            self.run_lock.release()
-        elif is_written:
-            self.run_lock.forsake()
+        with contextlib.ExitStack() as parts:  # the last one first
+            if storage_answers and is_written:
+                parts.callback(self.run_lock.release)
+                parts.callback(self.checkpoints.leave)
+            elif is_written:
+                parts.callback(self.run_lock.forsake)
+            parts.callback(self.memory_lock.release)
+            parts.callback(self.pages.close)
+            if is_written:
+                parts.callback(self.journal.close)
+            parts.callback(self.files.close)
 
 
 def _places_of_files(spec: JobSpec) -> list[Path]:

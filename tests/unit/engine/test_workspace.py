@@ -105,3 +105,23 @@ def test_where_nothing_can_be_locked_the_job_is_refused(starts: Starts, monkeypa
     with pytest.raises(Unusable, match=r"^cannot start: .*Function not implemented$"):
         starts.start()
     assert not Path("runs").exists()
+
+
+def test_a_part_that_cannot_be_given_back_keeps_none_of_the_others(
+    starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken out: where the journal cannot be closed, the locks stay, and a job in the same process cannot have them."""
+    Path("train.py").touch()
+    home = Workspace(resolve("train.py", [], {"job_id": starts.job_id}, {}), starts.said.append)
+    close = home.journal.close
+
+    def fail() -> None:
+        close()
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(home.journal, "close", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        home.leave()
+    again = Workspace(home.spec, starts.said.append)
+    again.forget_memory()
+    again.leave()

@@ -182,5 +182,5 @@ def _serve(
     )
     closing("write down that the job has ended", lambda: life.close(code))
     closing(f"remove {workspace.memory_dir}, in which nothing is needed any more", workspace.forget_memory)
-    workspace.leave(storage_answers=job.storage_answers, is_written=is_written)
+    engine_main.leave(terminal, workspace, storage_answers=job.storage_answers, is_written=is_written)
     return code
