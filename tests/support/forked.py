@@ -23,10 +23,12 @@ def children(pid: int) -> list[int]:
 
 
 def parents(job: FtJob) -> list[int]:
-    """The warm parent of a job: a list, for there may be none. Ranks have its command line too, and are leaders."""
+    """The warm parent of a job: a list, for there may be none."""
     ranks = job.pids() if job.events("attempt_started") else []
     return [pid for pid in children(job.supervisor.pid) if pid not in ranks and "fork_server.py" in command(pid)]
 
 
 def is_forked(job: FtJob) -> bool:
-    return all("fork_server.py" in command(pid) for pid in job.pids())
+    """Whether the ranks were forked: the kernel shows the variables that a process was started with, as a program."""
+    variables = (Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in job.pids())
+    return not any(variable.startswith(b"RANK=") for one in variables for variable in one)

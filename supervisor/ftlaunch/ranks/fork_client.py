@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from ftlaunch.ranks.environment import rank_argv
 from ftlaunch.ranks.log_files import length_to_append_to, open_log, tail
 from ftlaunch.spec.job_spec import JobSpec
 from ftlaunch.spec.script_imports import imported_by
@@ -34,6 +35,7 @@ _IMPORTING_PATIENCE = 20.0  # seconds without a forked rank, though the parent c
 _DYING = 2.0  # seconds from the end of its socket to its exit status: Python frees torch meanwhile
 _MOST_LIVES = 20
 # torch's optimizers and DistributedDataParallel import the first
+_MOST_ROOM = 64 << 10  # bytes: the kernel takes no argument of 128 KiB
 _LATER = ("torch._dynamo", "ftlaunch_hooks.job.attaching", "ftlaunch_hooks.observe.forward_passes")
 _AUTO = "auto"  # among the modules of `preload`: what the script imports at its top
 # With jemalloc's thread, which pyarrow starts when it is imported, no rank could be forked.
@@ -53,6 +55,15 @@ class ForkOrder:
 
     env: Mapping[str, str]
     log: Path
+
+
+def _room_for(shown: Sequence[str], known: Sequence[str]) -> list[str]:
+    """An argument of spaces by which the fork server's command line has room for that of a rank; none if it has room.
+
+    shown: the rank's. known: what is on the fork server's in any case.
+    """
+    wanted, there = (sum(len(os.fsencode(word)) + 1 for word in words) for words in (shown, known))
+    return [" " * min(wanted - there, _MOST_ROOM)] if wanted > there else []
 
 
 def _batches(ranks: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -88,7 +99,8 @@ class WarmLink:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             argv = [spec.launch.python, "-u", str(PROGRAM), str(theirs.fileno()), spec.launch.kind, spec.launch.target]
-            argv += [",".join(preload), "begun" if begun else "first", ",".join(later)]
+            room = _room_for(rank_argv(spec), argv)
+            argv += [",".join(preload), "begun" if begun else "first", ",".join(later), *room]
             try:
                 self._process = helpers.start(argv, stdout=out, stderr=out, env=env, pass_fds=(theirs.fileno(),))
             except OSError:

@@ -1,12 +1,13 @@
 """The fork server: a process that has imported torch, from which the ranks of every attempt are forked.
 
-    fork_server.py FD KIND TARGET PRELOAD WHEN LATER
+    fork_server.py FD KIND TARGET PRELOAD WHEN LATER [ROOM]
 
 FD: a SOCK_SEQPACKET socket to the supervisor. KIND and TARGET: what the ranks run (`script train.py`, `module
 pkg.train`). PRELOAD: modules to import besides torch, with commas between them. LATER: modules to import once the
 first attempt has begun (WHEN is `begun`: one has), as far as they are installed; `module:name` is a name that is
 imported from one. They are modules that training scripts import without naming them (torch's optimizers import
-torch._dynamo, which takes as long as torch itself), and those that this script imports at its top.
+torch._dynamo, which takes as long as torch itself), and those that this script imports at its top. ROOM: spaces, which
+make this command line as long as that of a rank, which is shown in its place (shown_command.py).
 
 The fork server says {"ready": true} or {"cannot": reason} and then, with LATER, {"complete": true}. A module of PRELOAD
 that cannot be imported ends it, with a traceback on stderr. A module that is in the way of forking is said ({"without":
@@ -103,8 +104,8 @@ def _decline(link: socket.socket, reason: str, *, quiet: bool = False) -> None:
 def _begin_anew(link: socket.socket, preload: list[str], when: str, later: str) -> NoReturn:
     """Run this program again in this process, which nothing survives but the link."""
     link.set_inheritable(True)
-    given = sys.orig_argv[: -len(sys.argv[4:])]
-    os.execv(sys.executable, [*given, ",".join(preload), when, later])  # noqa: S606 - this program itself
+    given, room = sys.orig_argv[: -len(sys.argv[4:])], sys.argv[7:]
+    os.execv(sys.executable, [*given, ",".join(preload), when, later, *room])  # noqa: S606 - this program itself
 
 
 def _fork(

@@ -38,6 +38,7 @@ def become(kind: str, target: str, args: Sequence[str], env: Mapping[str, str]) 
     _given.update(env)
     option = ["-m", target] if kind == "module" else [target]
     sys.orig_argv[:] = [sys.orig_argv[0], "-u", *option, *args]
+    _sibling("shown_command").show_command(sys.orig_argv)
     sys.argv[:] = ["-m" if kind == "module" else target, *args]
     _draw_anew()
     _hook_imports(env)
