@@ -11,7 +11,7 @@ SHORTEST_SECONDS = 0.1
 _MOST_A_SECOND = 750  # beats of all nodes together
 _LONGEST_SECONDS = 2.0
 _A_TIMEOUT = 2  # beats in the node timeout, at the least
-_TIMES_AS_OFTEN = 10  # while ranks are about to end: the head waits for that
+_TIMES_AS_OFTEN = 10  # while ranks are about to stop: the head waits for the step that all hold
 
 
 def beat_seconds(nodes: int, timeout_seconds: float) -> float:
@@ -26,7 +26,7 @@ def beat_seconds(nodes: int, timeout_seconds: float) -> float:
 
 
 def hurried_seconds(seconds: float) -> float:
-    """Return the seconds between two beats of a node whose ranks are about to end. seconds: else."""
+    """Return the seconds between two beats of a node whose ranks are about to stop. seconds: else."""
     return seconds / _TIMES_AS_OFTEN
 
 
