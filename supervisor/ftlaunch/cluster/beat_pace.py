@@ -1,6 +1,6 @@
 """How often a node says that it lives, and what its ranks have written: pure.
 
-A beat costs the head some ten microseconds, of however many nodes. So the beats of all nodes together are limited: in
+A beat costs the head some forty microseconds, of however many nodes. So the beats of all nodes together are limited: in
 a large job each node sends fewer of them, but two at least in the time after which a silent node counts as lost.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 SHORTEST_SECONDS = 0.1
 """between two beats in a job of few nodes"""
-_MOST_A_SECOND = 1000  # beats of all nodes together
+_MOST_A_SECOND = 750  # beats of all nodes together
+_LONGEST_SECONDS = 2.0
 _A_TIMEOUT = 2  # beats in the node timeout, at the least
-_TIMES_AS_OFTEN = 10  # while ranks are about to end: the head waits for that
+_TIMES_AS_OFTEN = 10  # while ranks are about to stop: the head waits for the step that all hold
 
 
 def beat_seconds(nodes: int, timeout_seconds: float) -> float:
@@ -20,12 +21,12 @@ def beat_seconds(nodes: int, timeout_seconds: float) -> float:
         nodes: how many the job may have.
         timeout_seconds: of silence, after which a node counts as lost.
     """
-    longest = max(timeout_seconds / _A_TIMEOUT, SHORTEST_SECONDS)
+    longest = max(min(timeout_seconds / _A_TIMEOUT, _LONGEST_SECONDS), SHORTEST_SECONDS)
     return min(max(nodes / _MOST_A_SECOND, SHORTEST_SECONDS), longest)
 
 
 def hurried_seconds(seconds: float) -> float:
-    """Return the seconds between two beats of a node whose ranks are about to end. seconds: else."""
+    """Return the seconds between two beats of a node whose ranks are about to stop. seconds: else."""
     return seconds / _TIMES_AS_OFTEN
 
 

@@ -38,6 +38,7 @@ _SLACK = 1.1  # clocks of two machines may run so differently
 _KILLED = -9
 _LONGEST_REASON = 400  # characters
 _TICK = 0.05  # seconds between looks at all nodes
+_TICK_A_NODE = 0.0001  # the same for each node: of very many a look takes long
 _TELL_HEARD = 0.25  # seconds between two words to a node that it is heard
 
 
@@ -136,7 +137,7 @@ class Cluster:
     def look(self) -> None:
         """See who has fallen silent, and whether nodes that are needed have not come in their time."""
         now = self._around.clock()
-        if now < self._looked + _TICK:
+        if now < self._looked + max(_TICK, _TICK_A_NODE * len(self._nodes)):
             return  # it is called after each message, and there may be thousands a second
         self._looked = now
         self.arrivals.look()

@@ -31,8 +31,8 @@ _FAST_TICK = 0.01  # while something is about to happen: a stop, a sweep, a resu
 # of a core, what looking at the pages of many ranks may take: it is done less often then
 _SHARE, _FAST_SHARE = 0.008, 0.2
 _SLOW_TICK = 1.0  # up to which that holds; of very many ranks a look takes more than that
-_SLOW_SHARE = 0.04
-_SLOWEST_TICK = 5.0
+_SLOW_SHARE = 0.025
+_SLOWEST_TICK = 10.0
 _RESUMING_SHARE = 0.02  # of a core, what looking for the first rank that resumes may take
 _HELD_UP = 2.0  # a loop that comes so late was itself held up: ages count anew
 _SLOW_DEATH = 5.0  # seconds that the kernel may take over a dead rank until that is told

@@ -72,7 +72,9 @@ class AgentRanks:
         nodes = node.spec.nodes
         self._beat_seconds = beat_pace.beat_seconds(nodes.most, nodes.timeout)
         self._next_beat = 0.0
-        self._is_ending = False  # the ranks were told to stop or to leave: the head waits for their last words
+        # The ranks were told to stop: the head saves their step as soon as all hold it. What they do where they were
+        # told to leave, their ends say.
+        self._is_stopping = False
         self._lineage = node.memory_dir / "lineage"  # of which attempt the steps in memory are
         self._known_lineage = self.lineage()
         self._next: Mapping[str, Any] | None = None  # an attempt to be started once the last one's processes are gone
@@ -141,7 +143,7 @@ class AgentRanks:
             self._next = message
             return
         attempt, place = int(message["attempt"]), Placement(**message["place"])
-        self._is_ending, self._next_beat = False, 0.0
+        self._is_stopping, self._next_beat = False, 0.0
         kind, step, persist_at, every, reading = message["resume"]
         try:
             pages = self._take_pages(place)
@@ -204,7 +206,8 @@ class AgentRanks:
     def perform(self, verb: str, values: list[Any]) -> None:
         """Do to the pages what the head has done to their mirrors."""
         if self.pages is not None:
-            self._is_ending = self._is_ending or verb in ("stop", "leave")
+            if verb == "stop":
+                self._is_stopping, self._next_beat = True, 0.0
             cluster_pages.perform(self.pages, verb, values)
             if self._node.copier is not None:
                 self._node.copier.heed_pages(verb, values)
@@ -288,7 +291,7 @@ class AgentRanks:
     def tell_words(self) -> int:
         """Tell the head what has changed in the pages. It is a sign of life; returns its number."""
         self._beats += 1
-        hurries = self._is_ending and not self._gone
+        hurries = self._is_stopping and not self._gone
         pause = beat_pace.hurried_seconds(self._beat_seconds) if hurries else self._beat_seconds
         self._next_beat = self._node.clock() + pause
         words = [[rank, changes] for rank, found in self._changes.items() if (changes := found.look())]
