@@ -19,9 +19,9 @@ pytestmark = pytest.mark.long
 def test_one_exporter_tells_of_all_nodes_and_the_next_head_goes_on_counting(nodes: NodesJob) -> None:
     """The exporter of a killed head leaves with it."""
     spec = nodes.home / "job.yaml"
-    spec.write_text(yaml.safe_dump({"script": str(TINY), "metrics": {"port": 0, "linger": "0s"}}))
+    spec.write_text(yaml.safe_dump({"script": str(TINY), "metrics": {"port": 0, "linger": "0s", "ranks": True}}))
     nodes.script, nodes.words = spec, ("--steps", "1000000", "--step-time", "0.02")
-    nodes.env["FAULT"] = "sigkill 3 12"
+    nodes.env |= {"FAULT": "sigkill 3 12", "POD_NAME": "a-pod", "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
     nodes.begin()
     url = url_of(nodes)
     nodes.wait_event("recovered")
@@ -30,6 +30,13 @@ def test_one_exporter_tells_of_all_nodes_and_the_next_head_goes_on_counting(node
     page = samples(get(url)[1])
     assert page["ftlaunch_nodes"] == [({"role": "placed"}, 2), ({"role": "standby"}, 0), ({"role": "isolated"}, 0)]
     assert page["ftlaunch_ranks_alive"] == page["ftlaunch_ranks_asked"] == [({}, 4)]
+    places = [(where["rank"], where["pod"], where["UUID"]) for where, _ in page["ftlaunch_rank_info"]]
+    assert places == [
+        ("0", "a-pod", "GPU-a"),
+        ("1", "a-pod", "GPU-b"),
+        ("2", "a-pod", "GPU-a"),
+        ("3", "a-pod", "GPU-b"),
+    ]
     head = int(nodes.events("job_started")[0]["pid"])
     (exporter,) = (one for one in psutil.Process(head).children() if "ftlaunch.metrics.exporter" in one.cmdline())
     psutil.Process(head).send_signal(signal.SIGKILL)

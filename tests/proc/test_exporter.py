@@ -75,7 +75,7 @@ def test_a_job_with_a_killed_rank_is_told_in_numbers(job: FtJob) -> None:
 
 def test_every_metric_of_the_table_is_told_and_promtool_is_content(job: FtJob) -> None:
     """Those aside that a job of one node, without torch and without an end, cannot have."""
-    start(job, {"ranks": True})
+    start(job, {"ranks": True}, JOBSET_RESTART_ATTEMPT="1")
     url = url_of(job)
     wait_for(lambda: step_of(url) > 5 and "ftlaunch_progress_age_seconds" in get(url)[1], "steps")
     text = get(url)[1]

@@ -44,7 +44,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Reporter:
+class TrainjobReporter:
     """Of one job."""
 
     def __init__(self, link: socket.socket, asked: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ def main() -> None:
         why = "cannot tell Kubeflow's Trainer of the progress: its address does not begin with https://, and the token"
         _send(link, {"trouble": f"{why} is for nobody else; the job goes on without", "useless": True})
         return
-    Reporter(link, asked).run()
+    TrainjobReporter(link, asked).run()
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def addresses_of(host: str, port: int, flags: int = 0) -> list[str]:
     return list(dict.fromkeys(str(target[0]) for *_, target in found))
 
 
-class Question:
+class ResolverQuestion:
     """One question to the resolver, and its answer once there is one."""
 
     def __init__(self) -> None:
@@ -71,16 +71,16 @@ class Question:
             call()
 
 
-_open: dict[tuple[str, int], Question] = {}
+_open: dict[tuple[str, int], ResolverQuestion] = {}
 _open_lock = threading.Lock()
 
 
-def ask_resolver(host: str, port: int) -> Question:
+def ask_resolver(host: str, port: int) -> ResolverQuestion:
     """Ask for a host's addresses, unless that is being asked already. Never waits, never raises."""
     with _open_lock:
         if (host, port) in _open:
             return _open[host, port]
-        _open[host, port] = question = Question()
+        _open[host, port] = question = ResolverQuestion()
 
     def ask() -> None:
         addresses: list[str] = []
@@ -98,7 +98,7 @@ def ask_resolver(host: str, port: int) -> Question:
     return question
 
 
-def _close(host: str, port: int) -> Question:
+def _close(host: str, port: int) -> ResolverQuestion:
     with _open_lock:
         return _open.pop((host, port))
 
