@@ -107,9 +107,11 @@ def test_only_one_process_below_a_shell_script_is_the_rank(job: FtJob) -> None:
 def test_torchrun_below_ftlaunch_is_refused_in_words(job: FtJob, ranks: str) -> None:
     torchrun = str(Path(sys.executable).with_name("torchrun"))
     words = ("--standalone", "--nproc-per-node", ranks, str(TINY), "--out", str(job.out))
-    job.start("--no-python", "--max-restarts", "0", script=torchrun, args=words, ranks=1)
+    job.start("--no-python", "--max-restarts", "3", script=torchrun, args=words, ranks=1)
     wait_for(lambda: job.supervisor.poll() is not None, "the end", 120.0)
     assert job.supervisor.returncode == 1
     assert f"cannot attach: ftlaunch (pid {job.supervisor.pid}) runs this job" in job.log(0, 0)
     assert "have ftlaunch start the script itself" in job.log(0, 0)
+    (incident,) = job.events("incident")
+    assert (incident["verdict"], incident["kind"]) == ("give up", "second-launcher"), "a restart was spent on it"
     job.assert_clean()

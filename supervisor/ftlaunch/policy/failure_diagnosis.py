@@ -28,10 +28,11 @@ COMM = "comm"  # the class of victims: ranks that failed because another rank ha
 TIMEOUT = "comm-timeout"  # likewise, because another rank did not come
 _VICTIMS = {TIMEOUT: 1, COMM: 2}  # the greater, the less it says of the beginning
 AT_START = "exception-at-start"
-NO_TORCH = "no-torch"  # no restart installs it
+NO_TORCH, SECOND_LAUNCHER = "no-torch", "second-launcher"
+_NOT_MENDED = (NO_TORCH, SECOND_LAUNCHER)  # classes of what would come again in every attempt
 NOT_THE_MACHINES = frozenset({
     COMM, TIMEOUT,  # victims
-    "exception", AT_START, NO_TORCH, "exit", "left-early", NUMERICAL, "gpu-memory", "host-memory",  # the script's
+    "exception", AT_START, *_NOT_MENDED, "exit", "left-early", NUMERICAL, "gpu-memory", "host-memory",  # the script's
     DISK, "port", "preempted", RESUME, RESUME_DIFFERS,  # nobody's, or nobody knows whose
 })  # fmt: skip
 """classes of failures that say nothing of the machine on which they began"""
@@ -85,7 +86,7 @@ def classify(evidence: Evidence, rules: Sequence[FaultRule]) -> Cause:
     sentence = f"rank {evidence.rank} {what} {where}{meaning}"
     signature = f"{rule.kind}:{detail}"
     told = rule.kind, evidence.rank, evidence.step, sentence, signature, shortened(trace), rule.action
-    return Cause(*told, final=evidence.final or rule.kind == NO_TORCH)
+    return Cause(*told, final=evidence.final or rule.kind in _NOT_MENDED)
 
 
 def first_cause(evidences: Sequence[Evidence], rules: Sequence[FaultRule]) -> Cause:

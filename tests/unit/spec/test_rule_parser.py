@@ -72,6 +72,9 @@ EXAMPLES = [
     ("no-torch", failed("ModuleNotFoundError: No module named 'torch'", before_first_step=True)),
     ("no-torch", failed("ImportError: cannot use ftlaunch_hooks.attach: /usr/bin/python has no torch; install the build"
                         " that you train with, or `pip install 'ftlaunch[torch]'`", before_first_step=True)),
+    ("second-launcher",
+     Facts(exit=1, before_first_step=True, log="RuntimeError: cannot attach: ftlaunch (pid 7) runs this job and saves"
+           " to /ck, and this process is none of its ranks: another launcher")),
     ("exception-at-start", failed("ModuleNotFoundError: No module named 'torchdata'", before_first_step=True)),
     ("exception-at-start", failed("NameError: name 'x' is not defined", before_first_step=True)),
     ("exception-at-start",
