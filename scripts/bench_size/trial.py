@@ -229,7 +229,8 @@ class Trial:
 
         def started() -> bool:
             found = [one["starts"] for one in self.look()]
-            return sum(n for one in found for times, n in one.items() if int(times) >= starts) >= count
+            count_now = sum(int(n) for one in found for times, n in one.items() if int(times) >= starts)
+            return count_now >= count
 
         self.wait(started, f"start no. {starts} of {count} nodes")
 
@@ -237,7 +238,7 @@ class Trial:
         """Wait until so many agents have been told since a time to let their ranks leave. Raises Failed."""
 
         def left() -> bool:
-            return sum(one["left since"] for one in self.look(since)) >= count
+            return sum(int(one["left since"]) for one in self.look(since)) >= count
 
         self.wait(left, f"orders to {count} nodes to let their ranks leave")
 
