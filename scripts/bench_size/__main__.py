@@ -21,10 +21,11 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bench")]
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bench"), str(Path(__file__).parents[2])]
 
 from machine import machine
 from tables import as_table
@@ -33,6 +34,7 @@ from views import Figures, measure_report, measure_views
 
 _SETTLES = 8.0  # seconds after a start, in which all ranks resume
 _WATCHED = 10.0  # seconds for which processor time is counted
+_SILENT = 30.0  # seconds for which a disk answers nothing
 _SIZES = (256, 1024, 2048)
 
 
@@ -66,6 +68,34 @@ def measure(home: Path, nodes: int, rounds: int, *, with_views: bool) -> dict[st
     finally:
         trial.close()
     return found
+
+
+def measure_on_silent_disk(home: Path, nodes: int) -> dict[str, list[float]]:
+    """Measure a restart while the file system of the run dir, with journal and logs, answers nothing."""
+    from tests.support.fuse import mounted
+
+    with mounted(home) as disk:
+        trial = Trial(home, nodes, run_dir=disk.place / "run", options=["--no-report-page"])
+        try:
+            trial.start_head()
+            trial.start_agents()
+            time.sleep(_SETTLES)
+            with disk.silent():
+                died = trial.agents[0].ask("lose rank", agent=3)["at"]
+                trial.wait_left(died, trial.nodes)
+                left = max(one["left"] for one in trial.look())
+                with suppress(Failed):  # then the restart waits for the disk, and the figure says so
+                    trial.wait_starts(2, trial.nodes, patience=_SILENT)
+            trial.wait_starts(2, trial.nodes)
+            started = max(one["started"] for one in trial.look())
+            time.sleep(_SETTLES)
+            trial.finish()
+        finally:
+            trial.close()
+    return {
+        "disk silent: a rank dies to all orders to end": [left - died],
+        f"disk silent for {_SILENT:.0f} s or until then: a rank dies to all orders to start": [started - died],
+    }
 
 
 def _begin(trial: Trial) -> Figures:
@@ -178,6 +208,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=_SIZES, help="numbers of nodes, the least first")
     parser.add_argument("--rounds", type=int, default=3, help="deaths of a rank for each size")
     parser.add_argument("--no-views", action="store_true", help="measure no status, top, dashboard, metrics and report")
+    parser.add_argument("--silent-disk", action="store_true", help="only restarts while the run dir's disk is silent")
     parser.add_argument("--nice", type=int, default=0, help="below 0 where others use this machine, too; takes root")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     args = parser.parse_args()
@@ -202,7 +233,10 @@ def _run(args: argparse.Namespace) -> int:
         for nodes in args.sizes:
             (home / str(nodes)).mkdir()
             try:
-                found[nodes] = measure(home / str(nodes), nodes, args.rounds, with_views=not args.no_views)
+                if args.silent_disk:
+                    found[nodes] = measure_on_silent_disk(home / str(nodes), nodes)
+                else:
+                    found[nodes] = measure(home / str(nodes), nodes, args.rounds, with_views=not args.no_views)
             except Failed as failed:
                 wrong.append(f"{nodes} nodes: {failed}")
             print(f"{nodes} nodes, load {os.getloadavg()[0]:.1f}", file=sys.stderr)

@@ -85,6 +85,7 @@ class Trial:
         steps: float = 1.0,
         timeout: float = 10.0,
         metrics: bool = False,
+        run_dir: Path | None = None,
         options: Sequence[str] = (),
     ) -> None:
         """Prepare it in an empty directory.
@@ -98,11 +99,12 @@ class Trial:
             steps: seconds that a step of the ranks takes; 0: they make none.
             timeout: seconds of silence after which a node counts as lost.
             metrics: whether there is an exporter of metrics, with those of each rank.
+            run_dir: where it is not to be below `home`.
             options: of ftlaunch, besides those that are needed.
         """
         self.home, self.nodes, self.ranks, self.standbys = home, nodes, ranks, standbys
         self._processes, self._steps, self.timeout = processes, steps, timeout
-        self.run_dir = home / "run"
+        self.run_dir = home / "run" if run_dir is None else run_dir
         self._job = f"size-{os.getpid()}-{nodes}"
         script = home / "pretended.py"
         script.write_text("raise SystemExit('no rank of this job is a process')\n")
@@ -214,30 +216,31 @@ class Trial:
 
     # --- looking ----------------------------------------------------------------------------------------------
 
-    def wait(self, ready: Callable[[], Any], what: str) -> None:
-        """Wait until something is true. Raises Failed."""
-        until = time.monotonic() + PATIENCE
+    def wait(self, ready: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
+        """Wait until something is true, for so many seconds. Raises Failed."""
+        until = time.monotonic() + patience
         while not ready():
             if time.monotonic() > until:
-                raise Failed(f"no {what} within {PATIENCE:.0f} s: {self.look()}\n{self.said()}")
+                raise Failed(f"no {what} within {patience:.0f} s: {self.look()}\n{self.said()}")
             if self._heads[-1].poll() is not None:
                 raise Failed(f"the head has ended with {self._heads[-1].returncode}:\n{self.said()}")
             time.sleep(_LOOK)
 
-    def wait_starts(self, starts: int, count: int) -> None:
+    def wait_starts(self, starts: int, count: int, patience: float = PATIENCE) -> None:
         """Wait until so many agents have been told at least so often to start their ranks. Raises Failed."""
 
         def started() -> bool:
             found = [one["starts"] for one in self.look()]
-            return sum(n for one in found for times, n in one.items() if int(times) >= starts) >= count
+            count_now = sum(int(n) for one in found for times, n in one.items() if int(times) >= starts)
+            return count_now >= count
 
-        self.wait(started, f"start no. {starts} of {count} nodes")
+        self.wait(started, f"start no. {starts} of {count} nodes", patience)
 
     def wait_left(self, since: float, count: int) -> None:
         """Wait until so many agents have been told since a time to let their ranks leave. Raises Failed."""
 
         def left() -> bool:
-            return sum(one["left since"] for one in self.look(since)) >= count
+            return sum(int(one["left since"]) for one in self.look(since)) >= count
 
         self.wait(left, f"orders to {count} nodes to let their ranks leave")
 

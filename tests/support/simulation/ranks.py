@@ -141,8 +141,8 @@ class Ranks:
         """All ranks of the node end."""
         self.alive = False
         self.tell_words()
-        for rank in self._ranks():
-            self._machine.link.send("exits", attempt=self.attempt, codes={str(rank): code})
+        codes = {str(rank): code for rank in self._ranks()}
+        self._machine.link.send("exits", attempt=self.attempt, codes=codes)
         self._machine.world.after(0.02, self._clear, self._life)
 
     def _clear(self, life: int) -> None:
