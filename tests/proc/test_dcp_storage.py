@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, Partial
 
 from ftlaunch_contract.checkpoint import layout, tensor_file, verify, writer
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
-from ftlaunch_contract.protocol import Flag
+from ftlaunch_contract.protocol import Flag, process_start_time
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.dcp_reader import CheckpointStorageReader
@@ -136,7 +136,7 @@ def sharded_job(rank: int, memory: Path, checkpoints: Path) -> dict[str, Any]:
     model, optimizer = make(1, sharded=True)
     state = RankState({"model": model, "optimizer": optimizer}, (), rank, 2)
     pages = open_pages(memory, 2)
-    pages[rank].begin(0, os.getpid(), 0)
+    pages[rank].begin(0, os.getpid(), process_start_time(os.getpid()))
     snapshots = Snapshotter(state, pages[rank], pages, memory, rank, {})
     snapshots.take(0)
     pages[rank].raise_flag(Flag.ATTACHED)

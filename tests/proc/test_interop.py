@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ftlaunch_contract.checkpoint import layout, verify
 from ftlaunch_contract.checkpoint import writer as persist
 from ftlaunch_contract.pages.page import open_pages
+from ftlaunch_contract.protocol import process_start_time
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.dcp_writer import CheckpointStorageWriter
 
@@ -37,7 +38,7 @@ def net(seed: int) -> nn.Sequential:
 def save(rank: int, world_size: int, memory: Path, checkpoints: Path, step: int, objects: dict[str, Any]) -> None:
     """What snapshot and saver do between them, for the objects of this rank."""
     pages = open_pages(memory, world_size)
-    pages[rank].begin(0, os.getpid(), 0)
+    pages[rank].begin(0, os.getpid(), process_start_time(os.getpid()))
     state = RankState(objects, (), rank, world_size, pages)
     assert state.agree(step)
     slot = write_slot(state, memory, step)

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ftlaunch_contract.checkpoint import layout, tensor_file, verify, writer
 from ftlaunch_contract.pages.page import NONE, Page, open_pages
-from ftlaunch_contract.protocol import Flag
+from ftlaunch_contract.protocol import Flag, process_start_time
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader
@@ -75,7 +75,7 @@ def undisturbed(rank: int) -> tuple[list[str], dict[str, torch.Tensor]]:
 def killed(rank: int, memory: Path, checkpoints: Path) -> None:
     random.seed(rank)
     pages = open_pages(memory, 2)
-    pages[rank].begin(0, os.getpid(), 0)
+    pages[rank].begin(0, os.getpid(), process_start_time(os.getpid()))
     job = Job(rank, 2, seed=1, wrapped=False, pages=pages)
     assert job.state.agree(0)
     snapshots = Snapshotter(job.state, pages[rank], pages, memory, rank, {"torch": torch.__version__})

@@ -15,6 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import post_
 from torch.nn.parallel import DistributedDataParallel
 
 from ftlaunch_contract.pages.page import open_pages
+from ftlaunch_contract.protocol import process_start_time
 from ftlaunch_hooks.observe.replica_digests import DigestPlan
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.tensors.replicated import replicated_parameters
@@ -25,7 +26,7 @@ def _told_by_a_rank(rank: int, directory: str) -> list[tuple[str, ...]]:
     wrapped = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), broadcast_buffers=False)
     optimizer = torch.optim.Adam(wrapped.parameters())
     pages = open_pages(Path(directory), 2)
-    pages[rank].begin(0, os.getpid(), 0)
+    pages[rank].begin(0, os.getpid(), process_start_time(os.getpid()))
     state = RankState({"model": wrapped, "optimizer": optimizer}, (), rank, 2, pages)
     wrapped(torch.randn(8, 4)).square().sum().backward()
     optimizer.step()

@@ -19,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.node_ranks import NodeRanks
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
-from ftlaunch_contract.protocol import Why
+from ftlaunch_contract.protocol import Why, process_start_time
 from ftlaunch_hooks.snapshots.snapshotter import Snapshotter
 from ftlaunch_hooks.state.state import RankState
 from ftlaunch_hooks.storage.saved_tensors import MemoryReader
@@ -46,7 +46,7 @@ class NodeRank:
     def __init__(self, directory: Path, node: NodeRanks, rank: int, seed: int = 0) -> None:
         self.rank, self.pages = rank, open_pages(directory, node.count, node.first)
         self.page = self.pages[node.place(rank)]
-        self.page.begin(0, os.getpid(), 0)
+        self.page.begin(0, os.getpid(), process_start_time(os.getpid()))
         self.model = DistributedDataParallel(net(seed))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
         self.own = Box(number=rank, tensor=torch.zeros(3))

@@ -23,6 +23,7 @@ from ftlaunch_contract.checkpoint import layout, verify, writer
 from ftlaunch_contract.checkpoint.tensor_file import Damaged
 from ftlaunch_contract.node_ranks import NodeRanks, one_node
 from ftlaunch_contract.pages.page import create_page, open_pages, page_path
+from ftlaunch_contract.protocol import process_start_time
 from ftlaunch_hooks.state.state import RankState, StateError
 from ftlaunch_hooks.storage.saved_tensors import CheckpointReader, MemoryReader, SavedTensors
 
@@ -42,7 +43,7 @@ class OneRank:
         self.optimizer.step()
         self.optimizer.zero_grad()
         pages = open_pages(directory, node.count, node.first)
-        pages[node.place(rank)].begin(0, os.getpid(), 0)
+        pages[node.place(rank)].begin(0, os.getpid(), process_start_time(os.getpid()))
         said: dict[str, Callable[[Any], Any]] = {"model": self._ranks_of, "optimizer": lambda _: PAIRS[rank]}
         objects = {"model": self.model, "optimizer": self.optimizer}
         self.state = RankState(objects, (), rank, world, pages, None, node, said if world == WORLD else ())
