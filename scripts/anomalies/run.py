@@ -199,4 +199,5 @@ def _resume(job: Job) -> str:
     if set(codes) != {EXIT_DONE}:
         return f"given up, and the same command ends with {codes}"
     made = [event["step"] for event in job.events() if event["event"] == "resumed"]
-    return _judge_results(job) or ("given up, and its steps are lost" if made[-1] == 0 else "")
+    has_spare = job.scene.agents > 2  # another node may take the place now of one that has steps in memory
+    return _judge_results(job) or ("given up, and its steps are lost" if made[-1] == 0 and not has_spare else "")
