@@ -16,7 +16,7 @@ from scripts.anomalies.calls import ERRORS, failed_calls
 from scripts.anomalies.jobs import SCENES, Job
 from scripts.anomalies.ranks import training
 
-from ftlaunch_contract.protocol import EXIT_BUG, EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED
+from ftlaunch_contract.protocol import EXIT_BUG, EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED, EXIT_USAGE
 
 _DEADLINE = 60.0
 """seconds that a job may take which lasts two to five"""
@@ -159,7 +159,7 @@ def _judge(job: Job, codes: Sequence[int | None]) -> str:
     ends = set(codes) - lost
     if EXIT_BUG in ends:
         return "exit code 70"
-    if unknown := ends - {EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED}:
+    if unknown := ends - {EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED, EXIT_USAGE}:
         return f"exit codes {sorted(map(str, unknown))}"
     said = job.said
     if "Traceback" in said:
@@ -199,4 +199,5 @@ def _resume(job: Job) -> str:
     if set(codes) != {EXIT_DONE}:
         return f"given up, and the same command ends with {codes}"
     made = [event["step"] for event in job.events() if event["event"] == "resumed"]
-    return _judge_results(job) or ("given up, and its steps are lost" if made[-1] == 0 else "")
+    has_spare = job.scene.agents > 2  # another node may take the place now of one that has steps in memory
+    return _judge_results(job) or ("given up, and its steps are lost" if made[-1] == 0 and not has_spare else "")

@@ -14,6 +14,7 @@ AGENT = """\
 import json, os, sys, time
 from dataclasses import asdict
 from pathlib import Path
+from ftlaunch.agent.node import node_ranks
 from ftlaunch.agent.node.node_ranks import AgentRanks, AgentSurroundings
 from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.engine.event_loop import EventLoop
@@ -54,15 +55,27 @@ tell = lambda name, **more: told.append([name, more])
 ranks = AgentRanks(AgentSurroundings(*around, tell, None, bulkheads, files))
 place = asdict(on_one_node(2, "127.0.0.1", 1))
 resume = [int(Resume.FRESH), -1, 10, 0, -1]
-ranks.spawn({"attempt": 0, "place": place, "resume": resume, "lineage": "run:0/1", "seed": "1"})
+order = {"attempt": 0, "place": place, "resume": resume, "lineage": "run:0/1", "seed": "1"}
+failing = os.environ.get("FAILING", "")
+def refuse(*_):
+    raise OSError(24, "Too many open files")
+if failing == "deaths":
+    node_ranks.ExitWatch = refuse
+if failing == "pages":
+    map_pages, node_ranks.Pages = node_ranks.Pages, refuse
+    ranks.spawn(order)
+    ranks.look()
+    node_ranks.Pages = map_pages
+    order["attempt"] = 1
+ranks.spawn(order)
 found = {"runs": ranks.running()}
 ranks.kill()
 found["ends"] = ranks.running()
 ask_for_port = ranks.free_port
 def refuse_once():
     ranks.free_port = ask_for_port
-    raise OSError(24, "Too many open files")
-if "FAILING" in os.environ:
+    refuse()
+if failing == "port":
     ranks.free_port = refuse_once
 loop.run(Looking())
 print(json.dumps(found | {"left": ranks.running(), "told": told, "failed": failed}))
@@ -93,6 +106,21 @@ def test_ranks_that_were_killed_here_are_not_offered_to_a_head_while_they_end(tm
 
 def test_that_the_ranks_have_gone_is_told_also_where_a_call_has_failed_meanwhile(tmp_path: Path) -> None:
     """Taken out: the head waits for ever for the word of a node that has ended its ranks."""
-    found = run_agent(tmp_path, FAILING="1")
+    found = run_agent(tmp_path, FAILING="port")
     assert found["failed"] == ["tell the head that the ranks have gone: [Errno 24] Too many open files"]
     assert [name for name, _ in found["told"]].count("gone") == 1
+
+
+def test_of_ranks_that_cannot_be_started_it_is_told_that_none_is_left(tmp_path: Path) -> None:
+    """Taken out: the head waits for ever for that word, and the next attempt never begins."""
+    found = run_agent(tmp_path, FAILING="pages")
+    told = [name for name, _ in found["told"] if name != "beat"]
+    assert told[:3] == ["cannot_start", "gone", "started"]
+    assert told[-1] == "gone"
+
+
+def test_ranks_run_also_where_their_deaths_cannot_be_heard_at_once(tmp_path: Path) -> None:
+    """Taken out: an attempt that cannot be started for the want of one descriptor that only gives a hint."""
+    found = run_agent(tmp_path, FAILING="deaths")
+    assert found["failed"] == ["hear at once of ranks that die: [Errno 24] Too many open files"]
+    assert sorted(rank for name, more in found["told"] if name == "exits" for rank in more["codes"]) == ["0", "1"]

@@ -77,7 +77,10 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
         raise Unusable(f"cannot start: {error.filename or spec.run_dir}: {error.strerror}") from error
     manager = ServiceManager(os.environ)
     facts.gathered(spec)  # before any head is forked: it compares what this agent was started with
-    starter = HeadStarter(spec, lambda write, order, term: be_head(spec, token, write, Order(order, term)))
+    try:
+        starter = HeadStarter(spec, lambda write, order, term: be_head(spec, token, write, Order(order, term)))
+    except OSError as error:
+        raise _cannot_start(error) from error
     starter.start()
     if starter.unusable:
         return protocol.EXIT_USAGE
@@ -86,6 +89,9 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     with Signals(spec.launch.stop_signals) as signals:
         try:
             node = _Node(spec, token, signals, starter)
+        except OSError as error:
+            starter.dismiss_head()
+            raise _cannot_start(error) from error
         except BaseException:
             starter.dismiss_head()
             raise
@@ -98,6 +104,11 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     if not node.agent.dismissed:  # else the head goes on with the other nodes
         starter.wait_for_head()
     return code
+
+
+def _cannot_start(error: OSError) -> Unusable:
+    """What is said of an agent that cannot begin, as a system call has failed."""
+    return Unusable(f"cannot start: {error.filename or 'a system call'}: {error.strerror}")
 
 
 def say(sentence: str) -> None:
@@ -168,8 +179,17 @@ class _Node:
     """The agent, and what it works with."""
 
     def __init__(self, spec: JobSpec, token: bytes, signals: Signals, starter: HeadStarter) -> None:
+        """Raises Unusable, or OSError; memory that was made for this node is removed then."""
         self._spec, self._memory = spec, _take_memory(spec)
-        memory = self._memory
+        try:
+            self._begin(token, signals, starter)
+        except OSError:
+            self._memory.give_back()
+            raise
+
+    def _begin(self, token: bytes, signals: Signals, starter: HeadStarter) -> None:
+        """Start the helpers, and look for the head. Raises OSError."""
+        spec, memory = self._spec, self._memory
         marker = f"{protocol.ENV_MEMORY_DIR}={memory.directory}"
         processes.kill_marked(marker)
         if spec.saving.fresh:

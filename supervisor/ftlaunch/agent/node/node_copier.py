@@ -62,11 +62,16 @@ class NodeCopier:
             self._say("no copies of snapshots are made on this node: the process that makes them dies again and again")
             return
         try:
-            self._link = self._start()
+            link = self._start()
+            try:
+                self._loop.register(link.fd, self._on_answers)
+            except OSError:
+                link.close(0.0)  # what it says would never be heard
+                raise
         except OSError as error:
             self._say(f"no copies of snapshots are made on this node: {error.strerror}")
             return
-        self._loop.register(self._link.fd, self._on_answers)
+        self._link = link
         self._ask(self._begin)
         if self._attempt:
             self._ask({**self._attempt, "resumed": None})

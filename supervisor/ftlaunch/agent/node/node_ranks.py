@@ -66,6 +66,7 @@ class AgentRanks:
         self._changes: dict[int, Changes] = {}
         self._deaths: ExitWatch | None = None
         self._gone = True
+        self._unstarted: int | None = None  # an attempt of which nothing could be started, and the head waits for word
         self._killed = False  # the ranks of the last attempt, by this agent
         self._exits = ExitReports(node.loop, node.clock, self._send_exits)
         self._beats = 0
@@ -144,6 +145,7 @@ class AgentRanks:
             return
         attempt, place = int(message["attempt"]), Placement(**message["place"])
         self._is_stopping, self._next_beat = False, 0.0
+        self._unstarted = None
         kind, step, persist_at, every, reading = message["resume"]
         try:
             pages = self._take_pages(place)
@@ -161,6 +163,8 @@ class AgentRanks:
         except OSError as error:
             why = f"{error.filename or 'a system call'}: {error.strerror}"
             self._node.tell("cannot_start", attempt=attempt, rank=place.first, why=why)
+            if self._gone:
+                self._unstarted = attempt
             return
         except SpawnFailed as failed:
             self._node.tell("cannot_start", attempt=attempt, rank=failed.rank, why=failed.reason)
@@ -193,15 +197,22 @@ class AgentRanks:
             return self.pages
         if self.pages is not None:
             self.pages.close()
+            self.pages, self._changes = None, {}
         if self.held()[0] != [place.first, place.count] or nodes_of(self._known_lineage) != place.nodes:
             forget_snapshots(self._node.memory_dir)  # of another place, or of another number of ranks
         self.pages, self._place = Pages(self._node.memory_dir, place.count, place.first), place
         self._changes = {rank: Changes(self.pages[rank]) for rank in place.ranks}
         if self._deaths is not None:
             self._node.loop.unregister(self._deaths.fd)
-        self._deaths = ExitWatch([page_path(self._node.memory_dir, rank) for rank in place.ranks])
-        self._node.loop.register(self._deaths.fd, self._on_deaths)
+        # without it a death is seen when it is over
+        self._deaths = self._node.bulkheads.call("hear at once of ranks that die", lambda: self._listen(place), None)
         return self.pages
+
+    def _listen(self, place: Placement) -> ExitWatch:
+        """Hear of deaths from now on. Raises OSError."""
+        deaths = ExitWatch([page_path(self._node.memory_dir, rank) for rank in place.ranks])
+        self._node.loop.register(deaths.fd, self._on_deaths)
+        return deaths
 
     def perform(self, verb: str, values: list[Any]) -> None:
         """Do to the pages what the head has done to their mirrors."""
@@ -258,26 +269,30 @@ class AgentRanks:
             call("look at what the ranks' processes do", lambda: group.notice(now), None)
             call("take the exit status of orphans", lambda: group.reap(spared), 0)
         beat = self.tell_words() if self._node.clock() >= self._next_beat else None
+        ended = self._unstarted
         if group is not None and not self._gone and group.empty and self._is_swept(group):
+            ended = group.attempt
+        if ended is not None:
+            attempt = ended
             beat = self._node.bulkheads.call(
-                "tell the head that the ranks have gone", lambda: self._tell_gone(group), beat
+                "tell the head that the ranks have gone", lambda: self._tell_gone(attempt), beat
             )
             if self._gone and self._next is not None:
                 waited, self._next = self._next, None
                 self.spawn(waited)
         return beat
 
-    def _tell_gone(self, group: LocalRanks) -> int | None:
-        """Tell the head that no process of the attempt is left; return the number of the beat that goes before.
+    def _tell_gone(self, attempt: int) -> int | None:
+        """Tell the head that no process of an attempt is left; return the number of the beat that goes before.
 
         Raises OSError; nothing was told then.
         """
         port, slots = self.free_port(), self.held()[1]
         evidence = {} if self.pages is None else {str(rank): step for rank, step in self.pages.evidence().items()}
-        self._gone = True
+        self._gone, self._unstarted = True, None
         self._exits.send_all()
         beat = self.tell_words()  # what the ranks have written last; no rank writes any more
-        self._node.tell("gone", attempt=group.attempt, port=port, slots=slots, evidence=evidence)
+        self._node.tell("gone", attempt=attempt, port=port, slots=slots, evidence=evidence)
         return beat
 
     def _is_swept(self, group: LocalRanks) -> bool:
