@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import socket
@@ -19,7 +18,7 @@ from ftlaunch.engine.event_loop import EventLoop
 from ftlaunch.engine.notices.preemption_watch import watch_for
 from ftlaunch.engine.stop_requests import StopRequests
 from ftlaunch.engine.supervisor import Supervisor
-from ftlaunch.engine.workspace import Unusable, Workspace
+from ftlaunch.engine.workspace import LIMIT_REACHED, Unusable, Workspace, limit_hint
 from ftlaunch.history import job_index
 from ftlaunch.memory.recovery_plan import NONE
 from ftlaunch.metrics.outlet_watch import Outlets
@@ -53,11 +52,8 @@ from ftlaunch_contract import protocol
 from ftlaunch_contract.checkpoint import seeds
 from ftlaunch_contract.protocol import process_start_time
 
-# what a start of a process or a thread fails with where a limit is reached, and what is said then
-_SHORT = (errno.EAGAIN, errno.ENOMEM)
 _KILLING = 5.0
 """seconds that processes may take to die of SIGKILL"""
-_PROCESSES = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 
 
 def run(spec: JobSpec, begun: Callable[[], None]) -> int:
@@ -71,7 +67,7 @@ def run(spec: JobSpec, begun: Callable[[], None]) -> int:
     try:
         terminal = Terminal()
     except RuntimeError as error:
-        raise Unusable(f"cannot start: {error}{_PROCESSES}") from error
+        raise Unusable(f"cannot start: {error}{LIMIT_REACHED}") from error
     try:
         with Signals(spec.launch.stop_signals) as signals:
             return _run(spec, terminal, signals, manager, begun)
@@ -90,8 +86,7 @@ def _run(
     try:
         job = _Job(spec, workspace, reporter, signals, helpers, reached)
     except OSError as error:
-        hint = _PROCESSES if error.errno in _SHORT else ""
-        refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{hint}")
+        refusal = Unusable(f"cannot start: {error.filename or 'the saver'}: {error.strerror}{limit_hint(error)}")
         reporter.tell(StartRefused(protocol.EXIT_USAGE, str(refusal)))
         reporter.farewell()
         if workspace.pages.newest_common() == NONE:

@@ -51,8 +51,11 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _kind_of_entry(entry: os.DirEntry[str]) -> str:
-    """Return nothing for a regular file, for a link to one, and for what is gone by now."""
+    """Return nothing for a regular file, for a link to one, and for what is gone by now.
+
+    Nor for a directory: nobody waits for one, and whoever opens it as a file says so.
+    """
     try:
-        return "" if entry.is_file() else kind_of(entry.stat().st_mode)
+        return "" if entry.is_file() or entry.is_dir() else kind_of(entry.stat().st_mode)
     except OSError:
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import tempfile
@@ -29,10 +30,16 @@ from ftlaunch_contract.files.private_dir import NotPrivate
 from ftlaunch_contract.protocol import ENV_MEMORY_DIR
 
 _ALL = sys.maxsize  # checkpoints kept: no retention
+LIMIT_REACHED = "; the limit on processes (`ulimit -u`, or pids of the container) or memory is reached"
 
 
 class Unusable(Exception):
     """The job cannot use its places; the message is a sentence for the user."""
+
+
+def limit_hint(error: OSError) -> str:
+    """Return what is said besides where no process or thread can be started as a limit is reached; else nothing."""
+    return LIMIT_REACHED if error.errno in (errno.EAGAIN, errno.ENOMEM) else ""
 
 
 class Workspace:
@@ -72,7 +79,7 @@ class Workspace:
                 raise Unusable(f"cannot start: {error}") from error
             except OSError as error:
                 name = error.filename or spec.run_dir
-                raise Unusable(f"cannot start: {name}: {error.strerror}") from error
+                raise Unusable(f"cannot start: {name}: {error.strerror}{limit_hint(error)}") from error
             undo.pop_all()
 
     def _refuse_strange_files(self) -> None:

@@ -59,6 +59,7 @@ class Node:
             tell=lambda do, **_: self.told.append(do),
             copier=None,
             bulkheads=Bulkheads(lambda failed: None),
+            files=unused,
         )
         self.ranks = AgentRanks(around)
 
