@@ -112,9 +112,10 @@ def _run(
         raise
     closing = Closing(reporter.complain)
     reporter.tell(job.supervisor.ended(code))
+    is_written = reporter.write_all()  # the exporter reads in the journal how the job has ended
     closing("end the exporter of metrics", job.outlets.close)
     tell_last(closing, reporter, job.supervisor.unsaved())
-    state, is_written = job.supervisor.state, reporter.write_all()
+    state, is_written = job.supervisor.state, is_written and reporter.write_all()
     storage_answers = job.storage_answers and is_written
     write_page(closing, reporter, lambda: page_at_end(helpers, spec, state, storage_answers=storage_answers))
     if not job.supervisor.final_save.error and job.supervisor.internal_error is None:

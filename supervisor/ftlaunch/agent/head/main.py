@@ -173,9 +173,10 @@ def _serve(
         raise
     closing = Closing(reporter.complain)
     reporter.tell(job.supervisor.ended(code))
+    is_written = reporter.write_all()  # the exporter reads in the journal how the job has ended
     closing("end the exporter of metrics", outlets.close)
     engine_main.tell_last(closing, reporter, job.supervisor.unsaved() or job.kept())
-    state, is_written = job.supervisor.state, reporter.write_all()
+    state, is_written = job.supervisor.state, is_written and reporter.write_all()
     storage_answers = job.storage_answers and is_written
     engine_main.write_page(
         closing, reporter, lambda: page_at_end(helpers, world, state, storage_answers=storage_answers)
