@@ -155,3 +155,27 @@ def test_silence_is_told_and_its_end(tmp_path: Path) -> None:
     assert [type(event) for event in told] == [FilesSilent, FilesAnswer]
     assert "answers again, after 2" in told[1].sentence()
     threads.close()
+
+
+def test_lines_that_had_no_room_are_told_of_also_where_nothing_was_silent_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken out: a slow disk loses events, and nobody says so."""
+    monkeypatch.setattr(file_thread, "MOST_BYTES", 10)
+    threads, told, gate = FileThreads([tmp_path]), list[JobEvent](), threading.Event()
+    thread = threads.of(tmp_path)
+    silence = FileSilence(threads, told.append)
+    thread.write(gate.wait, pytest.fail, size=10)
+    wait_for(lambda: thread.silent_seconds > 0, "the slow write to begin")
+    assert not thread.write(gate.wait, pytest.fail, size=10)
+    silence.look()
+    gate.set()
+    assert thread.flush(NEVER)
+    silence.look()
+    (answer,) = told
+    assert isinstance(answer, FilesAnswer)
+    assert answer.lost == 1
+    assert "1 event was too much to wait in memory, and is missing in the journal" in answer.sentence()
+    silence.look()
+    assert told == [answer], "it is said once"
+    threads.close()

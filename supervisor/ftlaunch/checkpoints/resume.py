@@ -83,6 +83,7 @@ class ResumeDecision:
         self.saving, self.numbers, self._tell = saving, numbers, tell
         self._cannot, self._peers, self._files = cannot, peers, files
         self._asked = False  # the saver has been, and its answer is awaited
+        self._listed: list[int] | None = None  # the steps that storage had when it was listed last
         self._fetching: RecoveryPlan | None = None  # what it takes from other nodes is to be brought
 
     def decide(self, *, first: bool) -> tuple[Resume, int]:
@@ -157,20 +158,22 @@ class ResumeDecision:
     def _stored(self) -> list[int]:
         """Steps on storage. While the saver is at work there, storage is not asked: it may not answer.
 
-        Raises OSError, also where storage does not answer and memory has no step to go on from.
+        Raises OSError, also where storage does not answer and has never been listed: it may hold a newer step than
+        memory, saved by a run on another machine.
         """
         if self.saving.busy:
             return self._committed()
         try:
-            return self._listed()
+            return self._list()
         except FileSystemSilent:
-            if self.pages.newest_common() == NONE:
+            if self._listed is None:
                 raise
-            return self._committed()
+            return sorted({*self._listed, *self._committed()})
 
-    def _listed(self) -> list[int]:
+    def _list(self) -> list[int]:
         directory = self.spec.checkpoint_dir
-        return self._files.call(lambda: [step for step, _ in layout.list_iterations(directory)])
+        self._listed = self._files.call(lambda: [step for step, _ in layout.list_iterations(directory)])
+        return self._listed
 
     def _committed(self) -> list[int]:
         return [] if self.saving.committed == NONE else [self.saving.committed]
@@ -229,7 +232,7 @@ class ResumeDecision:
     def _go_back(self, step: int, before: int) -> None:
         """Take up the healthy checkpoint of `step`; without any older than `before`, begin where the job began."""
         try:
-            older = [found for found in self._listed() if found < before]
+            older = [found for found in self._list() if found < before]
         except OSError as error:
             self._cannot(f"cannot go back: {error.filename or self.spec.checkpoint_dir}: {error.strerror}")
             return
@@ -246,7 +249,11 @@ class ResumeDecision:
             return
         self.saving.went_back(step)
         self.pages.withdraw_snapshots()  # also of the step that the saver was reading as the attempt ended
-        kind, found = (Resume.STORAGE, step) if step != NONE else self.decide(first=False)
+        try:
+            kind, found = (Resume.STORAGE, step) if step != NONE else self.decide(first=False)
+        except OSError as error:
+            self._cannot(f"cannot go back: {error.filename or self.spec.checkpoint_dir}: {error.strerror}")
+            return
         if kind is not Resume.UNDECIDED:
             self.pages.decide(kind, found, self.saving.first_due(found))
 

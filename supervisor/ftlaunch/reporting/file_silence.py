@@ -39,7 +39,8 @@ class _Watched:
         if silent >= self._due:
             self._due = 2 * self._due
             self._tell(FilesSilent(self._thread.where, silent, self._thread.waiting))
-        if self._due > _FIRST and silent < self._longest:
+        is_news = self._due > _FIRST or self._thread.refused > self._refused
+        if is_news and silent < self._longest:
             lost, self._refused = self._thread.refused - self._refused, self._thread.refused
             self._tell(FilesAnswer(self._thread.where, self._longest, lost))
             self._due, silent = _FIRST, 0.0

@@ -86,10 +86,10 @@ class FileThread:
             replaces: names a file that is written as a whole: of two versions that wait the newer one is written.
         """
         with self._changed:
-            for waiting in self._tasks:
-                if replaces is not None and waiting.replaces == replaces:
-                    waiting.function, waiting.failed = function, failed
-                    return True
+            waiting = self._waiting_version(replaces)
+            if waiting is not None:
+                waiting.function, waiting.failed = function, failed
+                return True
             if self._bytes + size > MOST_BYTES:
                 self.refused += 1
                 return False
@@ -99,6 +99,12 @@ class FileThread:
             self._tasks.append(task)
             self._changed.notify_all()
         return True
+
+    def _waiting_version(self, name: str | None) -> _Task | None:
+        """Return the write of a whole file that waits; there may be very many lines of the journal beside it."""
+        if name is None:
+            return None
+        return next((task for task in self._tasks if task.replaces == name), None)
 
     def call(
         self,

@@ -8,8 +8,10 @@ import pytest
 from tests.support.engine import World
 from tests.support.fakes.clock import BEGIN
 from tests.support.fakes.ranks import FakeGroup
+from tests.support.fakes.saver import saved
 
 from ftlaunch.policy.states import Event, JobState
+from ftlaunch_contract.checkpoint import layout
 from ftlaunch_contract.protocol import Resume, Why
 
 
@@ -151,3 +153,29 @@ def test_a_saver_that_was_stopped_holds_up_no_end(tmp_path: Path) -> None:
     assert world.supervisor.state is JobState.DONE
     assert world.told("checkpoint_committed")[-1]["step"] == 3
     assert len(world.savers) == 2, "another one has its place"
+
+
+def test_memory_decides_nothing_before_storage_was_listed(tmp_path: Path) -> None:
+    """Memory may be older than storage. Taken out: the job goes on from step 3, and step 7 is forgotten."""
+    checkpoints = tmp_path / "checkpoints"
+    layout.iteration_dir(checkpoints, 7).mkdir(parents=True)
+    world = World(tmp_path, checkpoint_dir=str(checkpoints))
+    for page in world.pages.pages:
+        page.set_slot(0, 3)
+    world.files.thread.answers = False
+    world.clock.at(5.0, lambda: setattr(world.files.thread, "answers", True))
+    world.answer = lambda request: (
+        {"did": "find", "step": 7, "rejected": []} if request["do"] == "find" else saved(request)
+    )
+    resumed: list[tuple[Resume, int]] = []
+
+    def begin(group: FakeGroup) -> None:
+        world.train(group, 3)
+        begun = world.clock() - BEGIN
+        world.clock.at(begun + 2, lambda: resumed.append(world.pages.pages[0].resume))
+        world.clock.at(begun + 4, lambda: world.finish(group))
+
+    world.on_spawn = begin
+    world.run()
+    assert resumed == [(Resume.STORAGE, 7)]
+    assert "does not answer: the next attempt waits for it" in "".join(world.said())

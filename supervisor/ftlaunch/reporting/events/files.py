@@ -51,6 +51,8 @@ class FilesAnswer(JobEvent):
     def sentence(self) -> str:
         """The same for people."""
         written = "everything that waited is written"
-        if self.lost:
+        if self.lost == 1:
+            written = "1 event was too much to wait in memory, and is missing in the journal"
+        elif self.lost:
             written = f"{self.lost} events were too many to wait in memory, and are missing in the journal"
         return f"the file system of {self.place} answers again, after {duration(self.seconds)}: {written}"
