@@ -67,7 +67,8 @@ def unsaved(step: int, why: str, memory: Path | None) -> str:
 def unwritten(place: Path, waiting: int, silent: float) -> str:
     """Said at the end of a job where a file system does not answer. silent: for how many seconds."""
     since = f"its file system has not answered for {duration(silent)}"
-    return f"cannot write {waiting} things that wait for {place}: {since}; the journal ends before them"
+    what = "1 write" if waiting == 1 else f"{waiting} writes"
+    return f"cannot make {what} in {place}: {since}; the journal may lack its last events"
 
 
 def failure(cause: Cause, budget: Budget, sentence: str, logs: Path, report: str, run_dir: Path) -> list[str]:
