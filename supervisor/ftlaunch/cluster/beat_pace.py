@@ -1,15 +1,16 @@
 """How often a node says that it lives, and what its ranks have written: pure.
 
-A beat costs the head some forty microseconds, of however many nodes. So the beats of all nodes together are limited: in
-a large job each node sends fewer of them, but two at least in the time after which a silent node counts as lost.
+A beat and the answer to it cost the head some hundred microseconds, of however many nodes. So the beats of all nodes
+together are limited: in a large job each node sends fewer of them, but two at least in the time after which a silent
+node counts as lost.
 """
 
 from __future__ import annotations
 
 SHORTEST_SECONDS = 0.1
 """between two beats in a job of few nodes"""
-_MOST_A_SECOND = 750  # beats of all nodes together
-_LONGEST_SECONDS = 2.0
+_MOST_A_SECOND = 400  # beats of all nodes together
+_LONGEST_SECONDS = 4.0
 _A_TIMEOUT = 2  # beats in the node timeout, at the least
 _TIMES_AS_OFTEN = 10  # while ranks are about to stop: the head waits for the step that all hold
 

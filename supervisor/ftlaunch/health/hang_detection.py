@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from ftlaunch.common.formatting import duration
@@ -87,7 +87,7 @@ class _Others:
         A rank that has left its loop waits for those that train: their inputs may be longer.
         """
         if wait.kind == "teardown" and self._training > wait.since:
-            return replace(wait, since=self._training)
+            return Wait(wait.view, wait.kind, self._training, wait.idle)
         if wait.kind != "train" or not wait.view.attached:
             return wait
         number = bisect_right(self._steps, wait.view.step) - 1
@@ -95,8 +95,8 @@ class _Others:
             return wait
         since, slow = max(wait.since, self._left[number]), self._slow[number]
         if slow is None:
-            return wait if since == wait.since else replace(wait, since=since)
-        return replace(wait, kind=slow.kind, since=max(since, slow.since))
+            return wait if since == wait.since else Wait(wait.view, wait.kind, since, wait.idle)
+        return Wait(wait.view, slow.kind, max(since, slow.since), wait.idle)
 
 
 def _end_before(view: RankView, ends: Sequence[float]) -> float | None:

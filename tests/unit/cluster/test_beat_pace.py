@@ -15,22 +15,22 @@ from ftlaunch.memory.pages import Pages
 from ftlaunch.spec.resolve import resolve
 
 
-@pytest.mark.parametrize("nodes", [2, 3, 16, 75])
+@pytest.mark.parametrize("nodes", [2, 3, 16, 40])
 def test_few_nodes_speak_ten_times_a_second(nodes: int) -> None:
     assert beat_seconds(nodes, 2.0) == SHORTEST_SECONDS
     assert delay_seconds(beat_seconds(nodes, 2.0)) == 0.0, "steps are announced as before"
 
 
-@pytest.mark.parametrize("nodes", [128, 256, 750])
+@pytest.mark.parametrize("nodes", [128, 256, 400])
 def test_the_beats_of_many_nodes_together_are_limited(nodes: int) -> None:
-    assert nodes / beat_seconds(nodes, 2.0) == pytest.approx(750)
+    assert nodes / beat_seconds(nodes, 2.0) == pytest.approx(400)
 
 
 @pytest.mark.parametrize("nodes", [2, 2048, 100_000])
 @pytest.mark.parametrize("timeout", [0.25, 2.0, 60.0])
 def test_a_node_that_lives_is_heard_twice_within_the_timeout(nodes: int, timeout: float) -> None:
     assert 2 * beat_seconds(nodes, timeout) <= timeout
-    assert beat_seconds(nodes, timeout) <= 2.0, "news of ranks are never older"
+    assert beat_seconds(nodes, timeout) <= 4.0, "news of ranks are never older"
 
 
 def test_last_words_come_sooner() -> None:
@@ -74,7 +74,7 @@ class Node:
         return numbers
 
 
-@pytest.mark.parametrize(("nodes", "beats"), [(2, 100), (375, 20), (2048, 10)])
+@pytest.mark.parametrize(("nodes", "beats"), [(2, 100), (200, 20), (2048, 10)])
 def test_an_agent_keeps_the_pace(nodes: int, beats: int, tmp_path: Path) -> None:
     node = Node(tmp_path, nodes)
     numbers = node.live(10.0)
