@@ -46,6 +46,7 @@ from typing import Any
 import psutil
 
 from ftlaunch.channel import arbiter
+from ftlaunch.system.answer_line import write_answer
 from ftlaunch.system.descriptors import is_readable, is_writable
 from ftlaunch.system.processes import kill_marked
 from ftlaunch_contract.checkpoint import health_mark, initial, layout, retention, tensor_file, verify, writer
@@ -271,8 +272,8 @@ def main() -> int:
         if request["do"] == "hurry":
             continue  # what it was about is over
         answer = _DOERS[request["do"]](request, requests.waiting)
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+        if not write_answer(answer):
+            break  # the supervisor has gone meanwhile
     kill_marked(marker)
     return 0
 

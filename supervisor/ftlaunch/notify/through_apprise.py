@@ -22,6 +22,7 @@ from apprise.manager_plugins import NotificationManager
 
 from ftlaunch.spec.errors import did_you_mean
 from ftlaunch.spec.parsing.notify_targets import apprise_scheme
+from ftlaunch.system.answer_line import write_answer
 
 _TYPES = {
     "incident": apprise.NotifyType.FAILURE,
@@ -81,11 +82,11 @@ def main(argv: list[str]) -> int:
     """Send what stdin holds, or check it."""
     asked = json.load(sys.stdin)
     if argv == ["check"]:
-        sys.stdout.write(json.dumps([wrong(url) for url in asked["urls"]]))
+        write_answer([wrong(url) for url in asked["urls"]])
         return 0
     error, final = send(asked["url"], json.loads(asked["body"]))
     if error:
-        sys.stdout.write(json.dumps({"error": error, "final": final}))
+        write_answer({"error": error, "final": final})
     return 1 if error else 0
 
 

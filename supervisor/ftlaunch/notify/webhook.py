@@ -16,6 +16,7 @@ from typing import IO, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ftlaunch import __version__
+from ftlaunch.system.answer_line import write_answer
 
 _TRY_AGAIN = (408, 425, 429)  # the client errors that pass with time
 
@@ -68,7 +69,7 @@ def main() -> int:
     """Post what stdin holds."""
     error, final = post(**json.load(sys.stdin))
     if error:
-        sys.stdout.write(json.dumps({"error": " ".join(error.split()), "final": final}))
+        write_answer({"error": " ".join(error.split()), "final": final})
     return 1 if error else 0
 
 

@@ -43,6 +43,7 @@ from ftlaunch.peers.fetcher import Fetch, FetchOrder
 from ftlaunch.peers.sender import CopySender
 from ftlaunch.peers.server import CopierServer
 from ftlaunch.peers.wire.peer_connection import why
+from ftlaunch.system.answer_line import write_answer
 
 _NICE = 5  # the training comes first, but a rank may wait for a slot that is being sent
 
@@ -132,8 +133,7 @@ class AnswerLines:
     def tell(self, answer: dict[str, Any]) -> None:
         """Say something to the agent."""
         with self._lock:
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
+            write_answer(answer)  # an agent that is gone has closed stdin, too: `main` ends then
 
 
 def main() -> None:
