@@ -25,6 +25,8 @@ from ftlaunch_contract.protocol import memory_root
 _HERE = Path(__file__).parent
 _PLAIN, _TRAINING = _HERE / "ranks" / "plain.py", _HERE / "ranks" / "training.py"
 _PORTS = range(10_000, 30_000)
+_NODE_COUNT = 2  # of a job that has agents; more of them stand by
+_START_SECONDS = 30.0
 
 
 class Job:
@@ -39,17 +41,24 @@ class Job:
         self._port = _free_port()
 
     def start(self) -> None:
-        """Start the supervisor, or one agent for each node."""
+        """Start the supervisor, or one agent for each node; one that is to stand by comes when the ranks run."""
         for node in range(max(self.scene.agents, 1)):
+            if node >= _NODE_COUNT:
+                self._wait_for_ranks()
             self._start(node)
+
+    def _wait_for_ranks(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not self.is_running and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def _start(self, node: int) -> None:
         scene = self.scene
         name, _, value = self.tag.partition("=")
         words = ["--run-dir", str(self.home / "run"), "--job-id", self.job_id, "--backoff-first", "0.05s"]
         if scene.agents:
-            words += ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{self._port}"]
-            words += ["--node-rank", str(node)] if node < 2 else []
+            words += ["--nnodes", str(_NODE_COUNT), "--rdzv-endpoint", f"127.0.0.1:{self._port}"]
+            words += ["--node-rank", str(node)] if node < _NODE_COUNT else []
         command = [sys.executable, "-m", "ftlaunch", *words, *scene.options]
         with (self.home / f"stderr_{len(self.started)}").open("w") as stderr:
             process = subprocess.Popen(
