@@ -127,7 +127,7 @@ def test_a_member_that_is_frozen_costs_a_second_once(cluster: EtcdCluster, claim
         asked.show(replace(SIGN, count=count))
     cluster.go_on(follower)
     assert first >= client.ANSWER, "the fault did not fire"
-    assert time.monotonic() - begun - first < client.ANSWER
+    assert time.monotonic() - begun - first < 3 * client.ANSWER, "of five signs"
 
 
 def test_a_minority_answers_nothing(cluster: EtcdCluster, claims: EtcdClaims) -> None:

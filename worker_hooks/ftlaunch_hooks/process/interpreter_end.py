@@ -62,7 +62,7 @@ class InterpreterEnd:
         """Start the thread that ends the process groups; it waits for the script's atexit functions."""
         if os.getpid() == self._owner and not _has_failed() and _has_groups():
             helper = threading.Thread(target=self._end_groups, name="ftlaunch-end", daemon=True)
-            with suppress(RuntimeError):  # Python 3.12.0 and 3.12.1 start none even here: the groups are left
+            with suppress(RuntimeError):  # Python 3.12.0 to 3.12.2 start none even here: the groups are left
                 helper.start()
                 self._helper = helper
 
