@@ -37,6 +37,11 @@ class Nothing:
     def __bool__(self) -> bool:
         return False
 
+    def __or__(self, _: object) -> "Nothing":
+        return self  # an annotation of torch 2.10's
+
+    __ror__ = __or__
+
 
 class StandIn(types.ModuleType):
     """As torch._dynamo is to code that is not to be compiled, and the others are to code that is not traced."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+from torch.distributed.tensor import debug
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -37,7 +37,16 @@ def process_group(rank: int = 0, world_size: int = WORLD) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
-        _clear_sharding_prop_cache()  # meshes of the same ranks are equal to it, whichever rank this process is
+        _forget_meshes()
+
+
+def _forget_meshes() -> None:
+    """Clear DTensor's caches: meshes of the same ranks are equal to them, whichever rank this process is."""
+    if hasattr(debug, "_clear_sharding_prop_cache"):
+        debug._clear_sharding_prop_cache()
+    else:  # torch 2.10
+        debug._clear_python_sharding_prop_cache()
+        debug._clear_fast_path_sharding_prop_cache()
 
 
 class NodeRank:

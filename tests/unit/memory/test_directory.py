@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import pathlib
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ def unlistable(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("os.scandir", refuse)
     monkeypatch.setattr("os.listdir", refuse)
+    if hasattr(pathlib, "_NormalAccessor"):  # before Python 3.11 pathlib keeps them
+        monkeypatch.setattr(pathlib._NormalAccessor, "scandir", staticmethod(refuse))
+        monkeypatch.setattr(pathlib._NormalAccessor, "listdir", staticmethod(refuse))
 
 
 def test_pages_are_counted_and_the_first_is_found(tmp_path: Path) -> None:

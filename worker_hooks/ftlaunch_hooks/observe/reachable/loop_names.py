@@ -132,8 +132,9 @@ def _lines(code: CodeType) -> dict[int, _Line]:
         jumps = [one.argval] if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs else []
         uses = tuple(_uses(one))
         found[one.offset] = _Line(uses, (*following, *jumps), after_for and bool(uses) and uses[0][1])
-        goes_on = one.opname.startswith("UNPACK") or (bool(uses) and all(is_store for _, is_store in uses))
-        after_for = one.opname == "FOR_ITER" or (after_for and goes_on)  # `for a, b in c` unpacks, and stores twice
+        # `for a, b in c` unpacks, and stores twice; of `for _, _, a in c` Python 3.13 drops what is stored over at once
+        goes_on = one.opname.startswith(("UNPACK", "POP_TOP")) or (bool(uses) and all(is_store for _, is_store in uses))
+        after_for = one.opname == "FOR_ITER" or (after_for and goes_on)
     return found
 
 

@@ -39,7 +39,7 @@ class LoopPosition:
         begins_anew = own and not lost and self._is_blind(loops, saved)
         for inner, names in loops:
             variables = inner.f_locals
-            read = names.read & variables.keys()
+            read = {name for name in names.read if name in variables}
             lost |= {name for name in read if is_lost_iterator(variables[name], saved)}
             forget(inner, names.stored)
         self._tell(lost - self._kept)
