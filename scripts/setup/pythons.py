@@ -28,6 +28,7 @@ USAGE = 2
 PART = (
     "tests/unit/autopsy", "tests/unit/channel", "tests/unit/common", "tests/unit/policy", "tests/unit/ranks",
     "tests/unit/reporting", "tests/unit/system", "tests/proc/test_sleeping_threads.py",
+    "tests/unit/hooks/observe/reachable/test_frame_locals.py", "tests/unit/hooks/observe/reachable/test_loop_names.py",
     "tests/faults/test_catalogue.py::test_the_verdicts[later]",
 )  # fmt: skip
 PART_NEEDS = ("hypothesis>=6.100", "pytest>=8.0", "pytest-timeout>=2.3", "pytest-xdist>=3.5")

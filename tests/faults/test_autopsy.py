@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.support.harness import JOBS, FtJob
 from tests.support.waiting import wait_for
 
@@ -25,6 +26,8 @@ from ftlaunch_contract.protocol import STACKS_SIGNAL
 
 HANGS = JOBS / "hangs.py"
 AT = 3
+HAS_NUMBERS = not torch.__version__.startswith("2.10.")  # there gloo's collectives are not in the flight recorder
+NUMBER = r" #\d+" if HAS_NUMBERS else ""
 
 
 def line(mark: str) -> str:
@@ -54,7 +57,7 @@ CASES = {
     "stop": rf"it was stopped at {line('stop')}",
     "gil": rf"it is in C code that keeps the interpreter's lock \(GIL\), called at {line('the GIL')}",
     "lock": rf"it waits for a lock or for another thread at {line('the lock')} \(in lock_and_collective\), which its"
-    rf" thread may hold that is in \w+ #\d+ at {line('the holder')}",
+    rf" thread may hold that is in \w+{NUMBER} at {line('the holder')}",
     "pipe": rf"it is in read of pipe:\[\d+\] at {line('the pipe')}",
     "loader": rf"it waits for its data loader at {line('the loader')}, whose worker with pid \d+ is at"
     rf" {line('in the worker')} \(in __getitem__\)",
@@ -71,7 +74,8 @@ def test_who_where_and_who_waits(job: FtJob, hows: tuple[str, ...]) -> None:
     for how, incident in zip(hows, hangs(job, *hows), strict=True):
         assert incident["rank"] == 1, how
         assert re.search(CASES[how], incident["sentence"]), incident["sentence"]
-        assert f"rank 0 waits for it in all_reduce #{AT + 1} at {line('all_reduce')}" in incident["sentence"]
+        number = f" #{AT + 1}" if HAS_NUMBERS else ""
+        assert f"rank 0 waits for it in all_reduce{number} at {line('all_reduce')}" in incident["sentence"]
 
 
 def test_all_cases_are_tried() -> None:
@@ -86,6 +90,7 @@ def assert_disagree(said: str, places: dict[int, str], why: str) -> None:
             assert f"; it waits in {places[one]}, but rank {other} is in {places[other]}: {why}" in said
 
 
+@pytest.mark.skipif(not HAS_NUMBERS, reason="torch 2.10 does not say in which collective of gloo a rank is")
 @pytest.mark.long
 def test_the_ranks_disagree_and_all_are_in_the_same_collective(job: FtJob) -> None:
     different, crossed, cut = (incident["sentence"] for incident in hangs(job, "mismatch", "groups", "cut"))

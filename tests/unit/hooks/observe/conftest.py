@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.loop_lives import Looker
 from tests.support.loops import names_told
 
 from ftlaunch_contract.pages.page import Page, create_page
@@ -25,6 +24,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
 @pytest.fixture
 def told(capfd: pytest.CaptureFixture[str]) -> Callable[[Any, dict[str, Any]], list[str]]:
     """Names of which a loop is told where nothing is kept. It gets a function that it calls at each boundary."""
+    from tests.support.loop_lives import Looker  # needs torch, which not all tests here do (make check-pythons)
 
     def run(loop: Callable[[Callable[[], None]], None], objects: dict[str, Any]) -> list[str]:
         loop(Looker(objects).boundary)

@@ -1,14 +1,23 @@
-"""Give variables of a running function other values."""
+"""Variables of a running function: their values, and how to give them others."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
 
 _ARE_COPIES = sys.version_info < (3, 13)  # PEP 667 made f_locals of a function write through
+
+
+def values_of(frame: FrameType, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of variables of a function, a module or a class; those that have none now are left out.
+
+    `f_locals` is a dict before Python 3.13, and then of a function something else, whose keys() is a list.
+    """
+    variables = frame.f_locals
+    return {name: variables[name] for name in names if name in variables}
 
 
 def write_locals(frame: FrameType, values: Mapping[str, Any]) -> None:

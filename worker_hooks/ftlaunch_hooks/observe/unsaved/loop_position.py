@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
+from ftlaunch_hooks.observe.reachable.frame_locals import values_of
 from ftlaunch_hooks.observe.reachable.kinds import is_library
 from ftlaunch_hooks.observe.reachable.loop_names import LoopNames, loop_names
 from ftlaunch_hooks.observe.reachable.positions import is_lost_iterator
@@ -38,9 +39,8 @@ class LoopPosition:
         lost = lost_sources(loops[0][0], saved)
         begins_anew = own and not lost and self._is_blind(loops, saved)
         for inner, names in loops:
-            variables = inner.f_locals
-            read = {name for name in names.read if name in variables}
-            lost |= {name for name in read if is_lost_iterator(variables[name], saved)}
+            read = values_of(inner, names.read)
+            lost |= {name for name, value in read.items() if is_lost_iterator(value, saved)}
             forget(inner, names.stored)
         self._tell(lost - self._kept)
         if begins_anew and not self._place_told:
