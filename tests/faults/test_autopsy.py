@@ -26,7 +26,7 @@ from ftlaunch_contract.protocol import STACKS_SIGNAL
 
 HANGS = JOBS / "hangs.py"
 AT = 3
-HAS_NUMBERS = not torch.__version__.startswith("2.10.")  # there gloo's collectives are not in the flight recorder
+HAS_NUMBERS = not torch.__version__.startswith("2.10.")  # its flight recorder is off
 NUMBER = r" #\d+" if HAS_NUMBERS else ""
 
 
@@ -90,7 +90,7 @@ def assert_disagree(said: str, places: dict[int, str], why: str) -> None:
             assert f"; it waits in {places[one]}, but rank {other} is in {places[other]}: {why}" in said
 
 
-@pytest.mark.skipif(not HAS_NUMBERS, reason="torch 2.10 does not say in which collective of gloo a rank is")
+@pytest.mark.skipif(not HAS_NUMBERS, reason="the flight recorder of torch 2.10 is off")
 @pytest.mark.long
 def test_the_ranks_disagree_and_all_are_in_the_same_collective(job: FtJob) -> None:
     different, crossed, cut = (incident["sentence"] for incident in hangs(job, "mismatch", "groups", "cut"))
