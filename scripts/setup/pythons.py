@@ -91,10 +91,11 @@ def run_part(python: Python) -> bool:
     environment = python.environment("part-")
     bare = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     interpreter = str(environment / "bin/python")
-    install = [sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet", "--no-input",
-               "--disable-pip-version-check", "--editable", str(ROOT), *PART_NEEDS]  # fmt: skip
+    # by its own pip: that of an older Python may not run on a newer one (pip 23.0 of Debian 12 does not on 3.13)
+    install = [interpreter, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check",
+               "--editable", str(ROOT), *PART_NEEDS]  # fmt: skip
     commands = (
-        [python.path, "-m", "venv", "--without-pip", "--clear", str(environment)],
+        [python.path, "-m", "venv", "--clear", str(environment)],
         install,
         [interpreter, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *PART],
     )
