@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -26,7 +26,8 @@ _HERE = Path(__file__).parent
 _PLAIN, _TRAINING = _HERE / "ranks" / "plain.py", _HERE / "ranks" / "training.py"
 _PORTS = range(10_000, 30_000)
 _NODE_COUNT = 2  # of a job that has agents; more of them stand by
-_START_SECONDS = 30.0
+START_SECONDS = 30.0
+Found = TypeVar("Found")
 
 
 class Job:
@@ -44,13 +45,8 @@ class Job:
         """Start the supervisor, or one agent for each node; one that is to stand by comes when the ranks run."""
         for node in range(max(self.scene.agents, 1)):
             if node >= _NODE_COUNT:
-                self._wait_for_ranks()
+                wait_for(lambda: self.is_running, START_SECONDS)
             self._start(node)
-
-    def _wait_for_ranks(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while not self.is_running and time.monotonic() < deadline:
-            time.sleep(0.005)
 
     def _start(self, node: int) -> None:
         scene = self.scene
@@ -134,6 +130,16 @@ class Job:
             process.wait()
         for left in self.memories():
             shutil.rmtree(left, ignore_errors=True)
+
+
+def wait_for(ready: Callable[[], Found | None], seconds: float) -> Found | None:
+    """Wait until there is something, and return it; None where there is nothing in time."""
+    deadline = time.monotonic() + seconds
+    while not (found := ready()):
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.005)
+    return found
 
 
 def _free_port() -> int:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from scripts.anomalies.calls import ERRORS, failed_calls
-from scripts.anomalies.jobs import SCENES, Job
+from scripts.anomalies.jobs import SCENES, START_SECONDS, Job, wait_for
 from scripts.anomalies.ranks import training
 
 from ftlaunch_contract.protocol import EXIT_BUG, EXIT_DONE, EXIT_GIVEN_UP, EXIT_SAVED, EXIT_USAGE
 
 _DEADLINE = 60.0
 """seconds that a job may take which lasts two to five"""
-Found = TypeVar("Found")
 _EXPLANATIONS = ("cannot", "why:", "the same command goes on")
 _LAST_EVENTS = ("job_finished", "job_failed", "job_stopped", "notified")
 
@@ -109,7 +106,7 @@ def _disturb(job: Job, thread: int | None, options: Sequence[str]) -> tuple[list
     thread: None is all threads. options: of strace.
     """
     job.start()
-    victim = _wait(lambda: job.scene.victim(job) if job.is_running else None, 30.0)
+    victim = wait_for(lambda: job.scene.victim(job) if job.is_running else None, START_SECONDS)
     if victim is None:
         raise CannotBegin(f"the job has not begun: {job.said}")
     threads = _threads(victim)
@@ -119,7 +116,7 @@ def _disturb(job: Job, thread: int | None, options: Sequence[str]) -> tuple[list
         ["strace", "-qq", "-y", *options, *attach], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     try:
-        if not _wait(lambda: all(_tracer(victim, tid) == strace.pid for tid in traced), 10.0):
+        if not wait_for(lambda: all(_tracer(victim, tid) == strace.pid for tid in traced), 10.0):
             raise CannotBegin("strace cannot attach")
         job.begin()
         return job.wait(_DEADLINE), threads
@@ -141,16 +138,6 @@ def _tracer(pid: int, thread: int) -> int:
     return int(found[1]) if found else 0
 
 
-def _wait(ready: Callable[[], Found | None], seconds: float) -> Found | None:
-    """Wait until there is something, and return it; None where there is nothing in time."""
-    deadline = time.monotonic() + seconds
-    while not (found := ready()):
-        if time.monotonic() > deadline:
-            return None
-        time.sleep(0.005)
-    return found
-
-
 def _judge(job: Job, codes: Sequence[int | None]) -> str:
     """What must not be: a hang, a bug of ours, an end without a word, another result, a process or memory left."""
     if None in codes:
@@ -170,7 +157,7 @@ def _judge(job: Job, codes: Sequence[int | None]) -> str:
         return wrong
     if EXIT_DONE not in ends and not any(word in said for word in _EXPLANATIONS):
         return "given up without a word"
-    if not _wait(lambda: not job.carriers(), 12.0):
+    if not wait_for(lambda: not job.carriers(), 12.0):
         return f"processes are left: {job.carriers()}"
     events = job.events()
     can_journal = "going on without a journal" not in said

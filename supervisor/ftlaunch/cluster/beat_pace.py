@@ -1,8 +1,7 @@
 """How often a node says that it lives, and what its ranks have written: pure.
 
-A beat and the answer to it cost the head some hundred microseconds, of however many nodes. So the beats of all nodes
-together are limited: in a large job each node sends fewer of them, but two at least in the time after which a silent
-node counts as lost.
+Each beat, and the answer to it, costs the head time. So the beats of all nodes together are limited: in a large job
+each node sends fewer of them, but two at least in the time after which a silent node counts as lost.
 """
 
 from __future__ import annotations
