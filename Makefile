@@ -53,7 +53,7 @@ demo-nodes: $(STAMP)  ## the same on four machines made of namespaces (as root):
 	$(BIN)/python scripts/demo_nodes.py
 
 # Tests start hundreds of Pythons: what one has compiled the next need not compile again, whatever the shell says.
-test test-long test-plain sweep: export PYTHONDONTWRITEBYTECODE :=
+test test-long test-plain sweep anomalies: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP)  ## run the tests, and say which ten took longest (6 minutes on two cores)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not long and not browser" --durations=10 $(PYTEST_ARGS)

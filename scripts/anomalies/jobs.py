@@ -59,7 +59,7 @@ class Job:
         with (self.home / f"stderr_{len(self.started)}").open("w") as stderr:
             process = subprocess.Popen(
                 [*command, str(scene.script), str(self.home), scene.how],
-                env={**os.environ, **scene.environment, name: value},
+                env={**os.environ, **scene.environment, "XDG_STATE_HOME": str(self.home / "state"), name: value},
                 cwd=self.home,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,

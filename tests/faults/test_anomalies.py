@@ -32,11 +32,12 @@ def test_a_failed_call_costs_one_line(anomaly: Anomaly, tmp_path: Path) -> None:
     assert not outcome.wrong, outcome.said
 
 
-def test_errors_of_a_disk_happen_to_files_only() -> None:
+def test_only_errors_that_linux_gives_are_tried() -> None:
     log = """\
 write(2<pipe:[7]>, "x", 1) = -1 EIO (Input/output error) (INJECTED)
 [pid  12] write(3</tmp/x>, "x", 1) = -1 EIO (Input/output error) (INJECTED)
 34 read(0<socket:[8]>, "", 1) = -1 EINTR (Interrupted system call) (INJECTED)
+read(13<anon_inode:[eventfd]>, 0x7ffe, 8) = -1 EINTR (Interrupted system call) (INJECTED)
 openat(AT_FDCWD</tmp>, "/proc/1/stat", O_RDONLY) = -1 EIO (Input/output error) (INJECTED)
 openat(AT_FDCWD</tmp>, "/nowhere", O_RDONLY) = -1 ENOENT (No such file or directory)
 """
@@ -44,5 +45,6 @@ openat(AT_FDCWD</tmp>, "/nowhere", O_RDONLY) = -1 ENOENT (No such file or direct
         ("write", "EIO", False),
         ("write", "EIO", True),
         ("read", "EINTR", True),
+        ("read", "EINTR", False),
         ("openat", "EIO", True),
     ]

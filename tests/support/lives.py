@@ -6,7 +6,6 @@ The views are made here, all that is decided is decided by the real limits, gaps
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
 
 from ftlaunch.health.hang_detection import Late, late_ranks, waits
 from ftlaunch.health.healthy_waits import HealthyWaits
@@ -24,12 +23,12 @@ class Life:
         self.mode, self.now = mode, [0.0] * ranks
         self.works: list[list[tuple[float, float]]] = [[] for _ in self.now]
         bare = RankView(0, 0.0, mode != "mute", False, "startup", -1, 0.0, False, False)
-        self.told = [[replace(bare, rank=rank)] for rank in range(ranks)]
+        self.told = [[bare._replace(rank=rank)] for rank in range(ranks)]
         self.times = [[0.0] for _ in self.now]
         self.everybody = range(ranks)
 
     def _say(self, rank: int, **changes: object) -> None:
-        self.told[rank].append(replace(self.told[rank][-1], **changes))  # type: ignore[arg-type]
+        self.told[rank].append(self.told[rank][-1]._replace(**changes))  # type: ignore[arg-type]
         self.times[rank].append(self.now[rank])
 
     def passes(self, rank: int, seconds: float, *, works: bool = False) -> None:
@@ -83,7 +82,7 @@ class Life:
         told = self.told[rank][bisect_right(self.times[rank], at) - 1]
         active = max((min(end, at) // LOOK * LOOK for begin, end in self.works[rank] if begin <= at), default=0.0)
         busy = active - told.beat > 1.5 * LOOK and at - active < 3 * LOOK
-        return replace(told, active=active, busy=busy)
+        return told._replace(active=active, busy=busy)
 
     def alarms(self, longest: dict[str, float] | None = None, goes_on: float = 0.0) -> list[Late]:
         """The first alarm under `auto`, if any. goes_on: so long after the last sign of life nothing happens."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ftlaunch.ranks.view import RankView
@@ -15,4 +14,4 @@ TRAINING = RankView(
 
 
 def view(**changes: Any) -> RankView:
-    return replace(TRAINING, **changes)
+    return TRAINING._replace(**changes)

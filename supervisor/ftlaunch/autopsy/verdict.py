@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from ftlaunch.autopsy import flight_recorder, stacks
 from ftlaunch.autopsy.flight_recorder import Collective
@@ -22,8 +21,7 @@ def with_dumps(views: Sequence[RankView], dumps: Mapping[int, RankDump]) -> list
     """The views that were taken when a hang was seen, completed by what the autopsy has shown."""
     late = flight_recorder.behind({rank: dump.flight for rank, dump in dumps.items() if dump.flight is not None})
     return [
-        replace(
-            view,
+        view._replace(
             stopped=view.stopped or dumps[view.rank].stopped,
             waiting=dumps[view.rank].waiting,
             behind=view.rank in late,

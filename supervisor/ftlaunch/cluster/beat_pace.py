@@ -11,6 +11,8 @@ SHORTEST_SECONDS = 0.1
 _MOST_A_SECOND = 400  # beats of all nodes together
 _LONGEST_SECONDS = 4.0
 _A_TIMEOUT = 2  # beats in the node timeout, at the least
+_MANY_NODES = 128
+_GATHER_SECONDS = 0.01  # in which four beats come at the least, where there are so many nodes
 _TIMES_AS_OFTEN = 10  # while ranks are about to stop: the head waits for the step that all hold
 
 
@@ -33,3 +35,11 @@ def hurried_seconds(seconds: float) -> float:
 def delay_seconds(seconds: float) -> float:
     """Return by how much longer than in a small job news of a rank may be under way. seconds: between two beats."""
     return seconds - SHORTEST_SECONDS
+
+
+def gather_seconds(nodes: int) -> float:
+    """Return the seconds in which the head of a job with many nodes lets messages come, to handle them in one turn.
+
+    A report of a rank's end waits so long at the most. nodes: how many the job may have.
+    """
+    return _GATHER_SECONDS if nodes >= _MANY_NODES else 0.0

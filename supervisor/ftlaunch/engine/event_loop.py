@@ -7,6 +7,7 @@ timers, then a look at what shows only by looking.
 from __future__ import annotations
 
 import selectors
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
@@ -40,9 +41,25 @@ class Handler(Protocol[Posted_contra]):
 class EventLoop(Generic[Posted]):
     """Events, descriptors and timers."""
 
-    def __init__(self, clock: Clock, selector: selectors.BaseSelector | None = None) -> None:
-        """selector: None is the system's best one."""
-        self._clock = clock
+    def __init__(
+        self,
+        clock: Clock,
+        selector: selectors.BaseSelector | None = None,
+        *,
+        gather_seconds: float = 0.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Make the loop.
+
+        Args:
+            clock: tells the time.
+            selector: None is the system's best one.
+            gather_seconds: that pass at least from one turn to the next. Where hundreds of messages come in a second,
+                and none of them is urgent, a turn for each costs more than the messages do.
+            sleep: waits for so many seconds.
+        """
+        self._clock, self._gather_seconds, self._sleep = clock, gather_seconds, sleep
+        self._woken = clock()  # when the newest turn had waited for what it handles
         self._selector = selectors.DefaultSelector() if selector is None else selector
         self._events: deque[Posted] = deque()
         self._readers: dict[int, Callable[[], None]] = {}
@@ -99,8 +116,7 @@ class EventLoop(Generic[Posted]):
         while self._events:
             handler.take(self._events.popleft())
         self.turn += 1
-        patience = 0.0 if handler.over else self._patience(handler.next_look())
-        for key, events in self._selector.select(patience):
+        for key, events in self._wait(handler):
             self._call_ready(key, events)
         self._call_due()
         handler.look()
@@ -108,6 +124,17 @@ class EventLoop(Generic[Posted]):
     def close(self) -> None:
         """Give the selector back; nothing can be registered any more."""
         self._selector.close()
+
+    def _wait(self, handler: Handler[Posted]) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for something to happen; return which descriptors are ready."""
+        patience = 0.0 if handler.over else self._patience(handler.next_look())
+        pause = min(self._woken + self._gather_seconds - self._clock(), patience)
+        if pause > 0.0:
+            self._sleep(pause)
+            patience -= pause
+        ready = self._selector.select(patience)
+        self._woken = self._clock()
+        return ready
 
     def _patience(self, next_look: float) -> float:
         """Seconds to wait for something to happen."""

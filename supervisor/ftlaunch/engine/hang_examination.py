@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from ftlaunch.autopsy import stacks, verdict
 from ftlaunch.autopsy.client import Autopsy
@@ -46,7 +45,7 @@ class HangExamination:
         stopped = self._group.stopped()
         if stopped:
             context.pages.ask_leave()  # it must be continued for its stacks: it shall not train on
-        self._views = [replace(view, stopped=view.rank in stopped) for view in self._views]
+        self._views = [view._replace(stopped=view.rank in stopped) for view in self._views]
         subjects = self._group.subjects(measured(late))
         files = context.files.of(context.spec.run_dir)
         self._autopsy = Autopsy(context.collect, context.spec.run_dir, files, name, subjects)

@@ -24,6 +24,7 @@ from ftlaunch.reporting.events.incidents import Unsound
 from ftlaunch.reporting.events.proofs import ResumeDiffers, of_proof
 from ftlaunch.reporting.events.ranks import HangSuspected, RankDyingSlowly, RankSlow, RankSlowOver, of_progress
 from ftlaunch.reporting.memory_news import MemoryNews
+from ftlaunch_contract.pages.page import Page
 from ftlaunch_contract.protocol import RESTORED_FROM, memory_interval
 
 _TICK = 0.1  # seconds between looks at the pages
@@ -131,9 +132,10 @@ class Watch:
             return
         group = attempt.group
         self._context.bulkheads.call("look at what the ranks' processes do", lambda: group.notice(now), None)
-        views = group.views()
+        views, pages = group.views(), group.pages()
         self._tell_progress(attempt, views, now)
-        if self._judge_proof(attempt, views, now) or self._judge_numbers(attempt) or self._judge_failures(attempt, now):
+        proof_ends = self._judge_proof(attempt, views, pages, now)
+        if proof_ends or self._judge_numbers(attempt) or self._judge_failures(attempt, now):
             return
         if self._saving.finding:
             self._awake_since = now  # ranks wait for the saver's answer: that is no hang of theirs
@@ -141,7 +143,7 @@ class Watch:
         self._learning.look(attempt.waits, waited, self._awake_since, now)
         if self._judge_ends(attempt):
             return
-        self._saving.tick([page for _, page in group.pages()], front(views), now)
+        self._saving.tick([page for _, page in pages], front(views), now)
         late = hang_detection.late_ranks(waited, now, self._awake_since, self._learning.limits)
         if late:
             attempt.examination.suspect(hang_detection.of_laggard(late, views), views)
@@ -163,18 +165,22 @@ class Watch:
         if page is not None and (told := self._memory.look(page.memory, page.step_seconds)):
             self._context.tell(told)
 
-    def _judge_proof(self, attempt: Attempt, views: Sequence[RankView], now: float) -> bool:
+    def _judge_proof(
+        self, attempt: Attempt, views: Sequence[RankView], pages: Sequence[tuple[int, Page]], now: float
+    ) -> bool:
         """Tell what the steps made again have shown; return whether a difference ends the attempt."""
-        found = self._tell_proof(attempt, views, now)
+        found = self._tell_proof(attempt, views, pages, now)
         if found is None or found.act != "stop":
             return False
         self._incidents.resume_differs(attempt, found)
         return True
 
-    def _tell_proof(self, attempt: Attempt, views: Sequence[RankView], now: float) -> ResumeDiffers | None:
+    def _tell_proof(
+        self, attempt: Attempt, views: Sequence[RankView], pages: Sequence[tuple[int, Page]], now: float
+    ) -> ResumeDiffers | None:
         """Tell what the steps made again have shown, once that is known; return a difference."""
         is_over = any(view.exited for view in views)
-        proof = attempt.proof.look(attempt.group.pages(), now, is_over=is_over)
+        proof = attempt.proof.look(pages, now, is_over=is_over)
         if proof is None:
             return None
         deviation = proof.deviation
@@ -260,11 +266,12 @@ class Watch:
             self._stopping(attempt, now)
 
     def _stopping(self, attempt: Attempt, now: float) -> None:
-        group, views = attempt.group, attempt.group.views()
+        group = attempt.group
+        views, pages = group.views(), group.pages()
         self._tell_progress(attempt, views, now)
-        self._tell_proof(attempt, views, now)
+        self._tell_proof(attempt, views, pages, now)
         if not group.empty:  # what all ranks hold already need not wait for their ends
-            self._saving.tick([page for _, page in group.pages()], front(views), now)
+            self._saving.tick([page for _, page in pages], front(views), now)
         elif self._is_swept(group):
             done = group.all_done() and all_attached(views)
             self._context.loop.post(Event.ALL_DONE if done else Event.ALL_GONE)

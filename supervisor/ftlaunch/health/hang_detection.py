@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ftlaunch.common.formatting import duration
 from ftlaunch.health.time_limits import TimeLimits
@@ -22,8 +22,7 @@ SUSPECT_SHARE = 0.5  # of its limit, after which a silent rank is spoken of
 HangRule = Literal["progress", "exit", "log", "idle", "timeout"]
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """A rank that is waited for: for what, and when it last gave a sign."""
 
     view: RankView

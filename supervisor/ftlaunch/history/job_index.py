@@ -95,9 +95,10 @@ def _write(job: KnownJob) -> None:
 def _prune() -> None:
     """Forget some of the jobs whose run dirs were deleted, if they have ended."""
     running = {job.places.run_dir for job in living_jobs()}
-    known = known_jobs()
-    for job in random.sample(known, min(_LOOKED_AT, len(known))):
-        if job.run_dir not in running:
+    files = list(_files())
+    for path in random.sample(files, min(_LOOKED_AT, len(files))):
+        job = _read(path)
+        if job is not None and job.run_dir not in running:
             forget_if_gone(job)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.fakes.clock import Clock
 
 from ftlaunch.agent.node.node_ranks import AgentRanks, AgentSurroundings
-from ftlaunch.cluster.beat_pace import SHORTEST_SECONDS, beat_seconds, delay_seconds, hurried_seconds
+from ftlaunch.cluster.beat_pace import SHORTEST_SECONDS, beat_seconds, delay_seconds, gather_seconds, hurried_seconds
 from ftlaunch.common.bulkheads import Bulkheads
 from ftlaunch.memory.pages import Pages
 from ftlaunch.spec.resolve import resolve
@@ -104,3 +104,9 @@ def test_ranks_that_leave_cause_no_more_beats_and_ranks_that_stop_do(
     least, most = beats
     assert least <= len(node.live(0.9)) <= most
     node.ranks.pages.close()
+
+
+@pytest.mark.parametrize("nodes", [128, 2048])
+def test_of_many_nodes_several_beats_are_handled_in_one_turn(nodes: int) -> None:
+    assert gather_seconds(nodes) * nodes / beat_seconds(nodes, 10.0) >= 4
+    assert gather_seconds(16) == 0.0, "of few nodes each message is handled at once"

@@ -128,3 +128,20 @@ def test_what_a_handler_unregisters_is_not_called_in_the_same_turn() -> None:
     loop.register(8, handler.note("the old one"))
     loop.run(handler)
     assert [what for what, _ in handler.calls] == ["replaced", "looked"]
+
+
+def test_what_comes_within_the_time_of_gathering_is_handled_in_one_turn() -> None:
+    clock = Clock()
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.jump(clock() + seconds)
+
+    loop = EventLoop[str](clock, JumpingSelector(clock, 1000.0), gather_seconds=2.0, sleep=sleep)
+    handler = Handler(clock, 3)
+    loop.call_at(BEGIN + 5, "five", handler.note("five"))
+    loop.call_at(BEGIN + 5.5, "later", handler.note("later"))
+    loop.run(handler)
+    assert handler.calls == [("five", 5.0), ("looked", 5.0), ("later", 5.5), ("looked", 5.5), ("looked", 15.5)]
+    assert slept == [2.0, 0.5, 2.0], "a timer is called when it is due, whatever is gathered"

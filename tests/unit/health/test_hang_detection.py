@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ def asked(hang: Any, startup: Any = "auto", longest: float = 2.0, **more: Any) -
 
 
 BARE = view(beating=False, attached=False, phase="startup", step=-1, beat=0.0, first_step_done=False)
-BEGUN = replace(BARE, beating=True, beat=START + 1)
+BEGUN = BARE._replace(beating=True, beat=START + 1)
 OBSERVED = view(attached=False, observed=True)
 
 
@@ -44,7 +43,7 @@ OBSERVED = view(attached=False, observed=True)
         (view(), "auto", "auto", AUTO_FLOOR),
         (view(busy=True), "auto", "auto", AUTO_CEILING),  # a data loader's worker works
         (view(busy=True), 5.0, "auto", 5.0),
-        (replace(OBSERVED, busy=True), 5.0, "auto", 50.0),
+        (OBSERVED._replace(busy=True), 5.0, "auto", 50.0),
         (view(first_step_done=False), 5.0, "auto", 50.0),  # it compiles
         (view(first_step_done=False), "auto", "auto", AUTO_CEILING),
         (view(phase="eval"), 5.0, "auto", 50.0),
@@ -72,20 +71,20 @@ def test_limits(seen: RankView, hang: Any, startup: Any, limit: float | None) ->
         ([BARE], START + 1e6, 0.0, "auto", "auto", []),  # an ordinary program: nothing is known of it
         ([BARE], START + 49, 0.0, 5.0, "auto", []),
         ([BARE], START + 51, 0.0, 5.0, "auto", [0]),  # but a limit somebody asked for holds, of its activity
-        ([replace(BARE, active=START + 40)], START + 89, 0.0, 5.0, "auto", []),
-        ([replace(BARE, active=START + 40)], START + 91, 0.0, 5.0, "auto", [0]),
+        ([BARE._replace(active=START + 40)], START + 89, 0.0, 5.0, "auto", []),
+        ([BARE._replace(active=START + 40)], START + 91, 0.0, 5.0, "auto", [0]),
         ([BARE], START + MUTE_FLOOR - 1, 0.0, 0.1, "auto", []),
-        ([replace(BARE, active=START + 40)], START + 69, 0.0, 5.0, 30.0, []),
-        ([replace(BARE, active=START + 40), view(rank=1, beat=START + 69)], START + 69, 0.0, 5.0, 30.0, [0]),
+        ([BARE._replace(active=START + 40)], START + 69, 0.0, 5.0, 30.0, []),
+        ([BARE._replace(active=START + 40), view(rank=1, beat=START + 69)], START + 69, 0.0, 5.0, 30.0, [0]),
         ([BEGUN], LONG - 2, 0.0, "auto", "auto", []),  # it has imported torch, and does nothing for half an hour
         ([BEGUN], LONG + 2, 0.0, "auto", "auto", [0]),
-        ([replace(BEGUN, active=LONG)], LONG + 2, 0.0, "auto", "auto", []),
+        ([BEGUN._replace(active=LONG)], LONG + 2, 0.0, "auto", "auto", []),
         ([OBSERVED], START + 54.9, 0.0, 5.0, "auto", []),
         ([OBSERVED], START + 55.1, 0.0, 5.0, "auto", [0]),
-        ([replace(OBSERVED, busy=True)], START + 99, 0.0, 5.0, "auto", []),  # it evaluates?
-        ([replace(OBSERVED, busy=True)], START + 101, 0.0, 5.0, "auto", [0]),  # too long even so
+        ([OBSERVED._replace(busy=True)], START + 99, 0.0, 5.0, "auto", []),  # it evaluates?
+        ([OBSERVED._replace(busy=True)], START + 101, 0.0, 5.0, "auto", [0]),  # too long even so
         ([view(busy=True)], START + 55.1, 0.0, 5.0, "auto", [0]),  # who attaches says what it does
-        ([replace(OBSERVED, first_step_done=False)], START + 99, 0.0, 5.0, "auto", []),
+        ([OBSERVED._replace(first_step_done=False)], START + 99, 0.0, 5.0, "auto", []),
         ([OBSERVED], START + 50 + AUTO_FLOOR - 1, 0.0, "auto", "auto", []),
         ([OBSERVED], START + 50 + AUTO_FLOOR + 1, 0.0, "auto", "auto", [0]),
         ([BARE], START + 31, 0.0, 5.0, 30.0, [0]),  # but a limit somebody asked for holds
@@ -116,12 +115,12 @@ def test_age_counts_from_the_start_of_the_process_not_from_an_old_beat() -> None
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_laggard(why: str, culprit: dict[str, Any], place: int) -> None:
     views = [view(rank=rank, waiting=True) for rank in range(3)]
-    views[place] = replace(views[place], **culprit)
+    views[place] = views[place]._replace(**culprit)
     assert laggard(views).rank == place, why
 
 
 def test_of_ranks_that_say_nothing_it_is_the_one_that_does_nothing() -> None:
-    mute = [replace(BARE, rank=rank, active=START + 9 - rank) for rank in range(3)]
+    mute = [BARE._replace(rank=rank, active=START + 9 - rank) for rank in range(3)]
     assert laggard(mute).rank == 2
 
 
@@ -140,7 +139,7 @@ def test_the_dead_are_not_waited_for_unless_all_are_dead() -> None:
         (BEGUN, "rank 0 has not reached attach() or an optimizer step 7.0 s after its start (limit 5.0 s)"),
         (BARE, "rank 0 has not said anything 7.0 s after its start"),
         (OBSERVED, "rank 0 is hung: no optimizer step for 7.0 s (limit 5.0 s)"),
-        (replace(OBSERVED, stopped=True), "(limit 5.0 s), its process is stopped (SIGSTOP?)"),
+        (OBSERVED._replace(stopped=True), "(limit 5.0 s), its process is stopped (SIGSTOP?)"),
     ],
 )
 def test_describe(culprit: RankView, sentence: str) -> None:
@@ -192,11 +191,11 @@ DONE = view(rank=1, phase="teardown", exited=True, ended=START + 60)
         ([view(), DONE], 11.0, asked(None, exit=10.0), [(0, "exit")]),
         ([view(), view(rank=1)], 1e6, asked(None, exit=10.0), []),  # nobody is done
         ([view(beat=START + 69), DONE], 11.0, asked(None, exit=10.0), []),  # it moves on
-        ([replace(BARE, active=START + 69), DONE], 11.0, asked(None, None, exit=10.0), [(0, "exit")]),
-        ([replace(BARE, active=START + 69), replace(BARE, rank=1, exited=True, ended=START + 60)], 11.0,
+        ([BARE._replace(active=START + 69), DONE], 11.0, asked(None, None, exit=10.0), [(0, "exit")]),
+        ([BARE._replace(active=START + 69), BARE._replace(rank=1, exited=True, ended=START + 60)], 11.0,
          asked(None, None, exit=10.0), []),
-        ([BARE, replace(BARE, rank=1, exited=True, ended=START + 60)], 1e6, asked("auto"), []),  # nothing known
-        ([BEGUN, replace(BEGUN, rank=1, exited=True, ended=START + 60)], AUTO_CEILING + 9, asked("auto", None),
+        ([BARE, BARE._replace(rank=1, exited=True, ended=START + 60)], 1e6, asked("auto"), []),  # nothing known
+        ([BEGUN, BEGUN._replace(rank=1, exited=True, ended=START + 60)], AUTO_CEILING + 9, asked("auto", None),
          [(0, "exit")]),
         ([view(phase="teardown"), DONE], 1e6, asked("auto", exit=None, teardown=None), []),
         ([view(logged=START + 60)], 29.0, asked(None, log=30.0), []),
@@ -255,9 +254,9 @@ EVAL = view(rank=1, phase="eval", beat=START + 52)
     [
         (EVAL, 40.0, []),  # ten times five seconds, from START + 52
         (EVAL, 53.0, [0, 1]),
-        (replace(EVAL, step=9), 40.0, []),
-        (replace(EVAL, step=11), 40.0, [0]),  # it is not what this rank waits for
-        (replace(EVAL, exited=True), 40.0, [0]),
+        (EVAL._replace(step=9), 40.0, []),
+        (EVAL._replace(step=11), 40.0, [0]),  # it is not what this rank waits for
+        (EVAL._replace(exited=True), 40.0, [0]),
         (view(rank=1, beat=START + 90, left=START + 90), 43.0, []),  # back in training
         (view(rank=1, beat=START + 90, left=START + 90), 46.0, [0, 1]),
         (view(rank=1, beat=START + 90), 41.0, [0]),
@@ -277,5 +276,5 @@ def test_a_rank_that_has_left_its_loop_is_not_behind_by_its_steps() -> None:
     trains = view(step=12, waiting=False, beat=START + 90)
     left = view(rank=1, step=6, phase="teardown", waiting=True, beat=START + 60)
     assert laggard([trains, left]).rank == 0
-    assert laggard([replace(trains, waiting=True), replace(left, waiting=False)]).rank == 1
+    assert laggard([trains._replace(waiting=True), left._replace(waiting=False)]).rank == 1
     assert {wait.view.rank: wait.since for wait in waits([trains, left])}[1] == START + 90

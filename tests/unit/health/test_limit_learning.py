@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +55,14 @@ def test_never_below_five_times_the_longest_healthy_wait(seed: int) -> None:
     gaps, now, truth = HealthyWaits(longest), 10.0, dict.fromkeys(BOUNDS, 0.0)
     for attempt in range(3):
         gaps = HealthyWaits(gaps.longest)
-        seen = replace(TRAIN, beat=now)
+        seen = TRAIN._replace(beat=now)
         gaps.look(waits([seen]), 0.0)
         for _ in range(200):
             wait = 10 ** chance.uniform(-3, 5)
             kind = seen.phase
             truth[kind] = max(truth[kind], wait)
             now += wait
-            seen = replace(seen, phase=chance.choice(["train", "eval", "checkpoint", "teardown"]), beat=now)
+            seen = seen._replace(phase=chance.choice(["train", "eval", "checkpoint", "teardown"]), beat=now)
             gaps.look(waits([seen]), 0.0)
         for kind, (floor, ceiling) in BOUNDS.items():
             assert longest.get(kind, 0.0) == pytest.approx(truth[kind]), attempt
@@ -86,47 +85,47 @@ def look(gaps: HealthyWaits, *views: RankView, awake: float = 0.0) -> dict[str, 
 
 def test_a_wait_counts_for_what_was_being_done() -> None:
     gaps = HealthyWaits({})
-    look(gaps, replace(TRAIN, beat=10))
-    look(gaps, replace(TRAIN, beat=12, phase="eval"))
-    assert look(gaps, replace(TRAIN, beat=52)) == {"train": 2.0, "eval": 40.0}
-    assert look(gaps, replace(TRAIN, beat=53)) == {"train": 2.0, "eval": 40.0}
+    look(gaps, TRAIN._replace(beat=10))
+    look(gaps, TRAIN._replace(beat=12, phase="eval"))
+    assert look(gaps, TRAIN._replace(beat=52)) == {"train": 2.0, "eval": 40.0}
+    assert look(gaps, TRAIN._replace(beat=53)) == {"train": 2.0, "eval": 40.0}
 
 
 def test_what_has_not_ended_well_teaches_nothing() -> None:
     gaps = HealthyWaits({})
-    look(gaps, replace(TRAIN, beat=10))
+    look(gaps, TRAIN._replace(beat=10))
     gaps = HealthyWaits(gaps.longest)  # it hung, and was killed
-    assert look(gaps, replace(TRAIN, started=500, beat=510)) == {}
+    assert look(gaps, TRAIN._replace(started=500, beat=510)) == {}
 
 
 def test_a_supervisor_that_was_held_up_learns_nothing() -> None:
     gaps = HealthyWaits({})
-    look(gaps, replace(TRAIN, beat=10))
-    assert look(gaps, replace(TRAIN, beat=500), awake=490.0) == {}
-    assert look(gaps, replace(TRAIN, beat=501), awake=490.0) == {"train": 1.0}
+    look(gaps, TRAIN._replace(beat=10))
+    assert look(gaps, TRAIN._replace(beat=500), awake=490.0) == {}
+    assert look(gaps, TRAIN._replace(beat=501), awake=490.0) == {"train": 1.0}
 
 
 def test_the_way_to_the_first_step_and_the_end() -> None:
     gaps = HealthyWaits({})
     bare = RankView(0, 0.0, False, False, "startup", -1, 0.0, False, False)
     look(gaps, bare)
-    attached = replace(TRAIN, beat=20, first_step_done=False)
+    attached = TRAIN._replace(beat=20, first_step_done=False)
     look(gaps, attached)
-    look(gaps, replace(TRAIN, beat=50))
-    look(gaps, replace(TRAIN, beat=51, phase="teardown"))
-    assert look(gaps, replace(TRAIN, beat=51, phase="teardown", exited=True, ended=60)) == {
+    look(gaps, TRAIN._replace(beat=50))
+    look(gaps, TRAIN._replace(beat=51, phase="teardown"))
+    assert look(gaps, TRAIN._replace(beat=51, phase="teardown", exited=True, ended=60)) == {
         "startup": 20.0, "first step": 30.0, "train": 1.0, "teardown": 9.0,
     }  # fmt: skip
-    assert look(gaps, replace(TRAIN, beat=51, phase="teardown", exited=True, ended=60)) == gaps.longest
+    assert look(gaps, TRAIN._replace(beat=51, phase="teardown", exited=True, ended=60)) == gaps.longest
 
 
 def test_the_last_to_end() -> None:
     gaps = HealthyWaits({})
-    done = replace(TRAIN, beat=10, phase="teardown", exited=True, ended=12)
-    other = replace(TRAIN, rank=1, beat=11, phase="teardown")
-    look(gaps, replace(done, exited=False, ended=0), other)
+    done = TRAIN._replace(beat=10, phase="teardown", exited=True, ended=12)
+    other = TRAIN._replace(rank=1, beat=11, phase="teardown")
+    look(gaps, done._replace(exited=False, ended=0), other)
     look(gaps, done, other)
-    assert look(gaps, done, replace(other, exited=True, ended=40)) == {"teardown": 29.0, "exit": 28.0}
+    assert look(gaps, done, other._replace(exited=True, ended=40)) == {"teardown": 29.0, "exit": 28.0}
 
 
 # --- kept in the run dir -----------------------------------------------------------------------------------
@@ -177,7 +176,7 @@ def test_it_is_noted_once_a_minute_where_it_is_worth_it(tmp_path: Path) -> None:
     job, found = learning(tmp_path, said), []
     seen = job.of_attempt()
     for now, beat in ((0, 0), (1, 10), (62, 20), (70, 60), (123, 61), (190, 102), (251, 103)):
-        job.look(seen, waits([replace(TRAIN, beat=float(beat))]), 0.0, float(now))
+        job.look(seen, waits([TRAIN._replace(beat=float(beat))]), 0.0, float(now))
         found.append(limits_file.read(tmp_path, "job").get("train"))
     assert found == [None, None, 10.0, 10.0, 40.0, 40.0, 40.0], "41 is not worth it"
     job.note()
@@ -192,8 +191,8 @@ def test_a_run_dir_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     said: list[str] = []
     job = learning(tmp_path / "gone", said)
     seen = job.of_attempt()
-    job.look(seen, waits([replace(TRAIN, beat=1.0)]), 0.0, 0.0)
-    job.look(seen, waits([replace(TRAIN, beat=9.0)]), 0.0, 1.0)
+    job.look(seen, waits([TRAIN._replace(beat=1.0)]), 0.0, 0.0)
+    job.look(seen, waits([TRAIN._replace(beat=9.0)]), 0.0, 1.0)
     job.note()
     job.note()
     assert said == [f"cannot write {tmp_path / 'gone' / 'limits.json'}: No such file or directory"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from tests.support.views import view
@@ -37,7 +36,7 @@ def test_the_wait_of_each_of_many_ranks(seed: int) -> None:
             seen = view(rank=rank, started=started, beat=chance.random(), step=chance.randint(-1, 3), ended=ended)
             phase = chance.choice(["train", "train", "eval", "checkpoint"])
             left = chance.random() * max(seen.beat, started)
-            views.append(replace(seen, exited=ended > 0, phase=phase, first_step_done=chance.random() < 0.8, left=left))
+            views.append(seen._replace(exited=ended > 0, phase=phase, first_step_done=chance.random() < 0.8, left=left))
         waited = waits(views)
         progress = [wait for wait in waited if wait.kind != "exit"]
         assert [wait.view for wait in progress] == views

@@ -21,6 +21,9 @@ class LossFault(enum.IntEnum):
     SPIKE = 1
 
 
+_RECORDS = tuple((kind, int(LOSSES) + _WORDS * kind) for kind in LossFault)  # each kind, and its first word
+
+
 class Bad(NamedTuple):
     """One rank's bad losses of one kind, in this attempt."""
 
@@ -51,10 +54,10 @@ def parse_rule(text: str) -> SpikeRule | None:
 
 def told(page: Page) -> list[Bad]:
     """The records in a rank's page of the kinds that have occurred."""
-    found = []
-    for kind in LossFault:
-        q, d, at = page.q, page.d, LOSSES + _WORDS * kind
+    found, q = [], page.q
+    for kind, at in _RECORDS:
         if step := q[at + _STEP]:
+            d = page.d
             numbers = q[at + _BEGIN], q[at + _END], d[at + _LIMIT], q[at + _EPISODES], q[at + _NEWEST]
             found.append(Bad(kind, step, d[at + _VALUE], *numbers))
     return found

@@ -27,7 +27,7 @@ from ftlaunch.channel.arbiter import Arbiter
 from ftlaunch.channel.connection import Connection
 from ftlaunch.channel.listener import Listener
 from ftlaunch.cluster import messages as cluster_messages
-from ftlaunch.cluster.beat_pace import beat_seconds, delay_seconds
+from ftlaunch.cluster.beat_pace import beat_seconds, delay_seconds, gather_seconds
 from ftlaunch.cluster.mirrors.cluster_pages import ClusterPages
 from ftlaunch.engine import main as engine_main
 from ftlaunch.engine.closing import Closing
@@ -88,7 +88,7 @@ class _Told:
 
 def _run(spec: JobSpec, token: bytes, told: _Told, order: Order) -> int:
     """The head. told: whether it can be."""
-    loop = EventLoop[Event](time.monotonic)
+    loop = EventLoop[Event](time.monotonic, gather_seconds=gather_seconds(spec.nodes.most))
     door, claims = _Door(), arbiter.of(spec)
 
     def listen(address: str, port: int) -> Listener:
